@@ -1,0 +1,63 @@
+# Every target sets itself up: it needs only make and Python 3.11 or newer.
+
+PYTHON      ?= python3
+VENV        ?= .venv
+PYTEST_ARGS ?= -n 2 --dist loadfile
+BENCH_ARGS  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench docs clean
+
+BIN := $(VENV)/bin
+
+help: ## show this list
+	@echo "make <target>; each target installs what it needs into $(VENV) on its first run"
+	@echo
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.ready-plot ## train beside scikit-learn's SVC, print a table, write demo.html
+	@$(BIN)/python examples/demo.py --output demo.html
+
+test: $(VENV)/.ready-dev ## run the tests and the examples in the docstrings
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.ready-dev ## check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.ready-dev ## reformat the code and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.ready-dev ## run the benchmarks (minutes), print tables, save JSON
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+docs: $(VENV)/.ready-docs ## build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean: ## remove what the other targets generate (all but the environment)
+	rm -rf build dist demo.html docs/_build docs/generated \
+		.mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- environment -----------------------------------------------------------
+
+# .ready-<extra>: the package is installed, editable, with that extra.
+$(VENV)/.ready-%: pyproject.toml src/leansvm/_version.py | $(BIN)/python
+	@echo "Installing leansvm[$*] into $(VENV) (once; may take a few minutes) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null 2>&1 || { \
+		echo "leansvm needs Python 3.11 or newer, but '$(PYTHON)' was not found;" \
+			"name one with: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "leansvm needs Python 3.11 or newer, but '$(PYTHON)' is" \
+			"$$($(PYTHON) --version 2>&1); name a newer one with: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "'$(PYTHON)' cannot create virtual environments; install its venv module" \
+			"(on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
