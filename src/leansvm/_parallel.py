@@ -1,0 +1,106 @@
+"""Run a function over tiles of rows in threads, with BLAS held to one thread meanwhile.
+
+Elementwise work (exp) after a threaded GEMM competes with BLAS threads that still spin, and
+the tile leaves the cache. One thread per tile that does GEMM and exp back to back avoids both.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from functools import cache
+from typing import Any
+
+from sklearn._config import config_context, get_config
+from threadpoolctl import OpenBLASController, ThreadpoolController
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+def blas_threads() -> int:
+    """Return the number of threads that BLAS uses now."""
+    return max((library["num_threads"] for library in _controller().info()), default=1)
+
+
+_lock = threading.Lock()
+_inside = 0
+_limiter: Any = None
+
+
+@contextmanager
+def serial_blas() -> Iterator[int]:
+    """Hold BLAS to one thread and yield the number of threads it had before.
+
+    Entries are counted: the first one lowers the limit, the last one restores it, so that
+    overlapping calls from several threads cannot restore each other's limit.
+    """
+    global _inside, _limiter
+    with _lock:
+        threads = blas_threads()
+        if _inside == 0:
+            _release()
+            _limiter = _controller().limit(limits=1)
+        _inside += 1
+    try:
+        yield threads
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _release()
+                _limiter.restore_original_limits()
+                _release()
+                _limiter = None
+
+
+def _release() -> None:
+    """Let this thread set limits: threadpoolctl reserves that to the first one that did."""
+    release = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+
+
+def in_this_context(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` bound to the caller's configuration, to be run by another thread."""
+    context, config = copy_context(), get_config()
+
+    def bound(*args: Any) -> Any:
+        with config_context(**config):
+            return function(*args)
+
+    return lambda *args: context.copy().run(bound, *args)
+
+
+def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) -> None:
+    """Call ``function(start, stop)`` for every tile of rows, as many at once as BLAS has threads.
+
+    Tiles are handed out in order; each writes its own rows, so the result does not depend on
+    the number of threads.
+    """
+    starts = range(0, n_rows, tile)
+    if len(starts) <= 1:
+        function(0, n_rows)
+        return
+    with serial_blas() as threads:
+        queue = iter(starts)
+
+        def work() -> None:
+            for start in queue:  # next() on a range iterator is atomic under the GIL
+                function(start, min(start + tile, n_rows))
+
+        helpers = min(threads, len(starts)) - 1
+        if helpers == 0:
+            work()
+            return
+        with ThreadPoolExecutor(helpers) as pool:
+            bound = in_this_context(work)
+            futures = [pool.submit(bound) for _ in range(helpers)]
+            work()
+            for future in futures:
+                future.result()

@@ -1,0 +1,138 @@
+"""The interface every data source implements: map a function over blocks of rows, add results.
+
+A primal method touches its m x r matrix only through sums over rows, so this is all that a
+solver or a selector may use. A block carries state (its rows of a factor, its residuals)
+between calls, wherever the block lives.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leansvm._array_api import foreign_namespace, to_host
+from leansvm.linalg import row_norms_squared
+
+
+@dataclass(slots=True)
+class Block:
+    """Consecutive rows ``start:stop`` with their targets, weights and state."""
+
+    start: int
+    stop: int
+    X: Any
+    y: Any
+    weight: Any
+    state: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> slice:
+        """The rows' place in vectors that hold all rows."""
+        return slice(self.start, self.stop)
+
+    def positions(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return which of ``indices`` lie in this block, and their rows within it."""
+        mine = np.flatnonzero((indices >= self.start) & (indices < self.stop))
+        return mine, indices[mine] - self.start
+
+
+class RowBlocks(ABC):
+    """Rows of a data set in blocks.
+
+    Functions given to `map` and `sum` are called as ``function(block, *args)``. They may read
+    and replace ``block.state`` entries, must not change ``block.X``, and return arrays or tuples
+    of arrays of a size that does not grow with the number of rows in the block (`sum`), or
+    whatever is to be collected in row order (`map`).
+    """
+
+    n_rows: int
+    n_features: int
+    dtype: Any
+
+    @abstractmethod
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield ``function(block, *args)`` for every block, in row order."""
+
+    @abstractmethod
+    def take(self, indices: NDArray[np.intp]) -> Any:
+        """Return the rows with these numbers, in this order."""
+
+    def map(self, function: Callable[..., Any], *args: Any) -> list[Any]:
+        """Return ``function(block, *args)`` of every block, in row order."""
+        return list(self.each(function, *args))
+
+    def sum(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Add up ``function(block, *args)`` over all blocks; tuples are added item by item."""
+        results = self.each(function, *args)
+        total = next(results)
+        for result in results:
+            if isinstance(total, tuple):
+                total = tuple(a + b for a, b in zip(total, result, strict=True))
+            else:
+                total = total + result
+        return total
+
+    def concatenate(self, function: Callable[..., Any], *args: Any) -> NDArray[Any]:
+        """Collect one host array of all rows from the blocks' results."""
+        return np.concatenate([to_host(part) for part in self.each(function, *args)])
+
+    def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
+        """Return targets and weights (None without any) of the rows with these numbers."""
+        y: Any = None
+        weight: Any = None
+        for mine, part_y, part_weight in self.map(_targets_at, indices):
+            if part_y is not None:
+                y = np.empty((len(indices), *part_y.shape[1:])) if y is None else y
+                y[mine] = part_y
+            if part_weight is not None:
+                weight = np.empty(len(indices)) if weight is None else weight
+                weight[mine] = part_weight
+        return y, weight
+
+    def variance(self) -> float:
+        """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
+        if self.n_rows == 0:
+            return 0.0
+        # deviations from one entry of X: exactly zero where all entries are equal
+        first = self.take(np.array([0]))
+        shift = float(first.toarray()[0, 0] if sparse.issparse(first) else first[0, 0])
+        weight, total = self.sum(_deviations, shift, 1)
+        if not weight > 0:
+            return 0.0
+        mean = shift + total / (weight * self.n_features)
+        return float(self.sum(_deviations, mean, 2)[1] / (weight * self.n_features))
+
+
+def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]:
+    mine, rows = block.positions(indices)
+    y = None if block.y is None else to_host(block.y)[rows]
+    return mine, y, None if block.weight is None else to_host(block.weight)[rows]
+
+
+def _deviations(block: Block, shift: float, power: int) -> tuple[float, float]:
+    """Return the block's sum of weights and its weighted sum of (entries - shift)^power."""
+    X = block.X
+    xp = foreign_namespace(X)
+    if sparse.issparse(X):
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        stored = sparse.csr_array(
+            ((X.data.astype(np.float64) - shift) ** power, X.indices, X.indptr), shape=X.shape
+        )
+        zeros = X.shape[1] - np.diff(X.indptr)
+        sums = np.asarray(stored.sum(axis=1)).ravel() + zeros * (-shift) ** power
+    elif xp is None:
+        deviation = np.subtract(X, shift, dtype=np.float64)
+        sums = deviation.sum(axis=1) if power == 1 else row_norms_squared(deviation)
+    else:
+        sums = xp.sum((X - shift) ** power, axis=1)
+    if block.weight is None:
+        return float(X.shape[0]), float((xp or np).sum(sums))
+    return float((xp or np).sum(block.weight)), float((xp or np).sum(sums * block.weight))

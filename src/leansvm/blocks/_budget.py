@@ -1,0 +1,78 @@
+"""Byte budgets: how much memory there is, and a refusal with numbers before allocating."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Part of the available memory that cache_size="auto" takes.
+_AUTO_SHARE = 0.8
+
+
+def available_memory() -> int:
+    """Bytes this process may still allocate: free memory, or what its control group leaves."""
+    free = _meminfo_available()
+    limit, used = _cgroup("memory.max"), _cgroup("memory.current")
+    if limit is not None and used is not None:
+        free = min(free, max(limit - used + _cgroup_file_cache(), 0))
+    return free
+
+
+def _meminfo_available() -> int:
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:  # no /proc: half of the physical memory
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError, OSError):
+        return 4 * 2**30
+
+
+def _cgroup_file_cache() -> int:
+    """Bytes of cached files in the control group, which give way to allocations."""
+    try:
+        for line in Path("/sys/fs/cgroup", "memory.stat").read_text().splitlines():
+            if line.startswith("inactive_file "):
+                return int(line.split()[1])
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+def _cgroup(name: str) -> int | None:
+    try:
+        return int(Path("/sys/fs/cgroup", name).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def resolve_cache_size(cache_size: float | str) -> int:
+    """Turn ``cache_size`` ("auto" or megabytes) into bytes."""
+    if cache_size == "auto":
+        return int(_AUTO_SHARE * available_memory())
+    return int(float(cache_size) * 2**20)
+
+
+def format_bytes(n_bytes: float) -> str:
+    """Write a number of bytes for people.
+
+    >>> format_bytes(320e9)
+    '320.0 GB'
+    """
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if n_bytes < (1000 if unit == "bytes" else 999.95):
+            return f"{n_bytes:.0f} bytes" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.1f} TB"
+
+
+def check_budget(needed: int, budget: int, what: str, way_out: str) -> None:
+    """Raise MemoryError with both numbers and a way out when ``needed`` exceeds ``budget``."""
+    if needed > budget:
+        raise MemoryError(
+            f"{what} needs {format_bytes(needed)} ({needed:,} bytes), but cache_size allows "
+            f"{format_bytes(budget)}. {way_out}"
+        )

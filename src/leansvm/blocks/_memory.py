@@ -1,0 +1,132 @@
+"""Rows in memory: dense, CSR, memory-mapped or array-API arrays, cut into tiles of views.
+
+The tile size follows scikit-learn's ``working_memory``: the tiles at work and what is computed
+from them (``row_bytes`` a row) stay below it. Tiles of NumPy and CSR rows are worked on by as
+many threads as BLAS has, each with BLAS to itself; results are added in row order, so that they
+do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn._config import get_config
+
+from leansvm._array_api import foreign_namespace, from_host
+from leansvm._parallel import blas_threads, in_this_context, serial_blas
+from leansvm.blocks._base import Block, RowBlocks
+
+_THREADED_TILE = 1024  # rows: enough for BLAS-3, small enough for the cache and an even share
+
+
+class MemoryBlocks(RowBlocks):
+    """Row blocks over an array that is already here.
+
+    Parameters
+    ----------
+    X : ndarray, memmap, CSR matrix or array-API array of shape (n_rows, n_features)
+        Rows; blocks are views of it.
+    y : array of shape (n_rows, n_outputs), optional
+        Targets.
+    weight : array of shape (n_rows,), optional
+        Sample weights.
+    columns : int
+        Columns that a solver computes for each row of a block (8 bytes each).
+    tile_rows : int, optional
+        Rows a block, instead of what ``working_memory`` allows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.blocks import MemoryBlocks
+    >>> blocks = MemoryBlocks(np.arange(6.0).reshape(3, 2), tile_rows=2)
+    >>> len(blocks), float(blocks.sum(lambda block: block.X.sum()))
+    (2, 15.0)
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        columns: int = 0,
+        tile_rows: int | None = None,
+    ) -> None:
+        self._X = X
+        self.n_rows, self.n_features = X.shape
+        self.dtype = X.dtype
+        self._threaded = foreign_namespace(X) is None
+        if tile_rows is None:
+            tile_rows = tile_rows_for(8 * (columns + self.n_features))
+            if self._threaded:  # a sum of r x r results wants tiles taller than r
+                tile_rows = min(tile_rows, max(_THREADED_TILE, 4 * columns))
+        self._blocks = []
+        for start in range(0, max(self.n_rows, 1), tile_rows):
+            stop = min(start + tile_rows, self.n_rows)
+            rows = slice(start, stop)
+            self._blocks.append(
+                Block(
+                    start,
+                    stop,
+                    _rows(X, rows),
+                    None if y is None else y[rows, ...],
+                    None if weight is None else weight[rows],
+                )
+            )
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield ``function(block, *args)`` for every block, in row order."""
+        if len(self._blocks) == 1 or not self._threaded:
+            for block in self._blocks:
+                yield function(block, *args)
+            return
+        with serial_blas() as threads:
+            if threads == 1:
+                for block in self._blocks:
+                    yield function(block, *args)
+                return
+            with ThreadPoolExecutor(threads) as pool:
+                ahead: deque[Future[Any]] = deque()
+                bound = in_this_context(function)
+                for block in self._blocks:
+                    ahead.append(pool.submit(bound, block, *args))
+                    if len(ahead) > 2 * threads:  # finished results wait for their turn
+                        yield ahead.popleft().result()
+                while ahead:
+                    yield ahead.popleft().result()
+
+    def take(self, indices: NDArray[np.intp]) -> Any:
+        """Return the rows with these numbers, in this order."""
+        xp = foreign_namespace(self._X)
+        if xp is None:
+            rows = self._X[indices]
+            return np.asarray(rows) if isinstance(rows, np.memmap) else rows
+        return xp.take(self._X, from_host(indices, self._X, dtype=xp.int64), axis=0)
+
+
+def tile_rows_for(row_bytes: int) -> int:
+    """Rows a tile may have so that one for every thread fits in scikit-learn's working memory."""
+    budget = get_config()["working_memory"] * 2**20
+    return max(1, int(budget // max(blas_threads() * row_bytes, 1)))
+
+
+def _rows(X: Any, rows: slice) -> Any:
+    """Return a view of rows, which slicing a CSR matrix is not."""
+    if not sparse.issparse(X):
+        return X[rows, :]
+    stored = slice(X.indptr[rows.start], X.indptr[rows.stop])
+    view = type(X)((rows.stop - rows.start, X.shape[1]), dtype=X.dtype)
+    # set after construction: the constructor copies what is a small part of a larger array
+    view.data, view.indices = X.data[stored], X.indices[stored]
+    view.indptr = X.indptr[rows.start : rows.stop + 1] - X.indptr[rows.start]
+    return view

@@ -1,0 +1,86 @@
+"""Find rows with equal (x, y), exactly and without sorting the data.
+
+A row's 64-bit patterns are multiplied by random odd numbers and added modulo 2^64 (a universal
+hash: equal rows get equal sums whatever the order of addition); candidates are then compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+
+@dataclass(frozen=True)
+class MergedRows:
+    """Distinct rows of positive weight and how the original rows map onto them."""
+
+    first: NDArray[np.intp]  # original row that stands for each group
+    group: NDArray[np.intp]  # group of each original row; -1 where the weight is zero
+    weight: NDArray[np.float64]  # summed weight of each group
+
+
+def merge_equal_rows(X: Any, Y: NDArray[Any], weight: NDArray[Any]) -> MergedRows:
+    """Group rows that are equal in X and Y; rows of zero weight belong to no group."""
+    if sparse.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    kept = np.flatnonzero(weight > 0)
+    keys = _row_hashes(X, seed=1) + _row_hashes(np.asarray(Y, dtype=np.float64), seed=2)
+    _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)
+    # number the groups by first appearance
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    first, inverse = kept[first[order]], rank[inverse.ravel()]
+    same = _rows_equal(X, Y, kept, first[inverse])
+    if not same.all():  # a hash collision, one in 2^64: leave those rows alone
+        lone = np.flatnonzero(~same)
+        inverse[lone] = len(first) + np.arange(len(lone))
+        first = np.concatenate([first, kept[lone]])
+    group = np.full(len(weight), -1, dtype=np.intp)
+    group[kept] = inverse
+    merged = np.bincount(inverse, weights=weight[kept], minlength=len(first)).astype(np.float64)
+    return MergedRows(first, group, merged)
+
+
+def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
+    rng = np.random.default_rng(seed)
+    odd = rng.integers(0, 2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    with np.errstate(over="ignore"):
+        if sparse.issparse(X):
+            terms = _mix(X.data) * odd[X.indices]
+            totals = np.concatenate([[np.uint64(0)], np.cumsum(terms, dtype=np.uint64)])
+            return np.asarray(totals[X.indptr[1:]] - totals[X.indptr[:-1]])
+        result = np.empty(X.shape[0], np.uint64)
+        tile = max(1, 2**20 // max(X.shape[1], 1))
+        for start in range(0, X.shape[0], tile):
+            rows = _mix(X[start : start + tile])
+            result[start : start + tile] = (rows * odd).sum(axis=1, dtype=np.uint64)
+    return result
+
+
+def _mix(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """Scramble bit patterns so that the hash is not linear in them; +0.0 and -0.0 agree."""
+    bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
+    bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray(bits ^ (bits >> np.uint64(29)))
+
+
+def _rows_equal(
+    X: Any, Y: NDArray[Any], a: NDArray[np.intp], b: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    same = np.ones(len(a), dtype=bool)
+    check = np.flatnonzero(a != b)
+    tile = max(1, 2**22 // max(X.shape[1], 1))
+    for start in range(0, len(check), tile):
+        rows = check[start : start + tile]
+        if sparse.issparse(X):
+            same_x = np.asarray((X[a[rows]] != X[b[rows]]).sum(axis=1)).ravel() == 0
+        else:
+            same_x = (X[a[rows]] == X[b[rows]]).all(axis=1)
+        same[rows] = same_x & (Y[a[rows]] == Y[b[rows]]).all(axis=1)
+    return same

@@ -1,0 +1,250 @@
+"""Losses L(u) of the slack u: zhou2013, Table 1 (smooth rows) and §4.2, plus the symmetric Huber.
+
+Classification: u = 1 - y f(x); regression: u = y - f(x). Each loss gives L, L', L'' (what Newton
+needs) and the conjugate L*(v) = sup_u {uv - L(u)} (what a duality gap needs), element by element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from leansvm._array_api import foreign_namespace
+
+__all__ = ["Huber", "Logistic", "Loss", "Squared", "SquaredHinge", "SymmetricHuber", "get_loss"]
+
+Array = Any  # numpy, or any array-API array (torch, CuPy, array_api_strict)
+
+
+class Loss:
+    """What solvers may ask of a loss; the formulas given here are those of a clipped quadratic.
+
+    Methods keep shape, array namespace and floating dtype; NumPy integers become float64.
+    """
+
+    name: str  #: As `get_loss` knows it.
+    symmetric: bool = False  #: Whether L(-u) = L(u), as regression needs.
+    domain: tuple[float, float] = (0.0, 1.0)  #: Where L* is finite; L' stays in it.
+    breakpoints: tuple[float, ...] = ()  #: Where L'' jumps, in increasing order.
+    max_curvature: float = 1.0  #: The largest value of L''.
+    curvature_is_piecewise_constant: bool = True  #: Whether L'' is 0 or `max_curvature`.
+
+    def value(self, u: Array) -> Array:
+        """Return L(u)."""
+        return self._value(*_floating(u))
+
+    def derivative(self, u: Array) -> Array:
+        """Return L'(u)."""
+        return self._derivative(*_floating(u))
+
+    def second_derivative(self, u: Array) -> Array:
+        """Return L''(u); at a breakpoint, the one-sided value that the class names."""
+        return self._second_derivative(*_floating(u))
+
+    def conjugate(self, v: Array) -> Array:
+        """Return L*(v), +inf outside `domain`, even by one rounding error."""
+        xp, v = _floating(v)
+        lo, hi = self.domain
+        return xp.where((v < lo) | (v > hi), math.inf, self._conjugate(xp, xp.clip(v, lo, hi)))
+
+    def smoothing_path(self) -> tuple[Loss, ...]:
+        """Return losses to solve in turn, each from the last one's solution; ends with this one."""
+        return (self,)
+
+    def _value(self, xp: Any, u: Array) -> Array:
+        w = xp.clip(u, *self.domain)
+        return 0.5 * w * w + w * (u - w)  # = u w - L*(w) at w = L'(u)
+
+    def _derivative(self, xp: Any, u: Array) -> Array:
+        return xp.clip(u, *self.domain)
+
+    def _second_derivative(self, xp: Any, u: Array) -> Array:
+        return xp.where((u > self.domain[0]) & (u < self.domain[1]), 1.0, xp.zeros_like(u))
+
+    def _conjugate(self, xp: Any, v: Array) -> Array:
+        return 0.5 * v * v
+
+
+class Squared(Loss):
+    """Least squares: L(u) = u²/2, L*(v) = v²/2.
+
+    Examples
+    --------
+    >>> Squared().value([-2.0, 1.0]).tolist()
+    [2.0, 0.5]
+    """
+
+    name = "squared"
+    symmetric = True
+    domain = (-math.inf, math.inf)
+
+
+class SquaredHinge(Loss):
+    """Squared hinge: L(u) = max(0, u)²/2, L*(v) = v²/2 for v >= 0; L''(0) = 0.
+
+    Examples
+    --------
+    >>> SquaredHinge().value([-2.0, 1.0]).tolist()
+    [0.0, 0.5]
+    """
+
+    name = "squared_hinge"
+    domain = (0.0, math.inf)
+    breakpoints = (0.0,)
+
+
+class SymmetricHuber(Loss):
+    """Huber's loss for regression: u²/2 for |u| <= delta, delta (|u| - delta/2) beyond.
+
+    L*(v) = v²/2 for |v| <= delta; L''(±delta) = 0.
+
+    Parameters
+    ----------
+    delta : float, default=1.35
+        Residual where the linear part starts, > 0, in units of the target.
+
+    Examples
+    --------
+    >>> SymmetricHuber(delta=1.0).value([-2.0, 1.0]).tolist()
+    [1.5, 0.5]
+    """
+
+    name = "huber"
+    symmetric = True
+
+    def __init__(self, delta: float = 1.35) -> None:
+        self.delta = _positive("delta", delta)
+        self.domain = self.breakpoints = (-self.delta, self.delta)
+
+
+class Huber(Loss):
+    """One-sided Huber: max(0, u) for |u| > delta, (u + delta)²/(4 delta) for |u| <= delta.
+
+    L*(v) = delta v (v - 1) on [0, 1]; L''(±delta) = 1/(2 delta); L <= max(0, u) + delta/4.
+
+    Parameters
+    ----------
+    delta : float, default=1e-4
+        Half-width of the quadratic zone, > 0; the default is where zhou2013 ends.
+
+    Examples
+    --------
+    >>> Huber(delta=1.0).value([-2.0, 0.0, 2.0]).tolist()
+    [0.0, 0.25, 2.0]
+    """
+
+    name = "huber"
+
+    def __init__(self, delta: float = 1e-4) -> None:
+        self.delta = _positive("delta", delta)
+        self.breakpoints = (-self.delta, self.delta)
+        self.max_curvature = 0.5 / self.delta
+
+    def _value(self, xp: Any, u: Array) -> Array:
+        # (u + delta)²/(4 delta) = max(0, u) + (delta - |u|)²/(4 delta)
+        gap = xp.clip(self.delta - abs(u), 0.0, None)
+        return xp.clip(u, 0.0, None) + gap * (gap / (4.0 * self.delta))
+
+    def _derivative(self, xp: Any, u: Array) -> Array:
+        return (xp.clip(u, -self.delta, self.delta) + self.delta) / (2.0 * self.delta)
+
+    def _second_derivative(self, xp: Any, u: Array) -> Array:
+        return xp.where(abs(u) <= self.delta, self.max_curvature, xp.zeros_like(u))
+
+    def _conjugate(self, xp: Any, v: Array) -> Array:
+        return self.delta * v * (v - 1.0)
+
+    def smoothing_path(self) -> tuple[Huber, ...]:
+        """Return delta = 1, 0.1, ... down to this one (zhou2013 §4.2.3)."""
+        return (*(Huber(10.0**-k) for k in range(9) if 10.0**-k > self.delta), self)
+
+
+class Logistic(Loss):
+    """Logistic: L(u) = log(1 + exp(p u))/p; L <= max(0, u) + log(2)/p.
+
+    L*(v) = (v log v + (1 - v) log(1 - v))/p on [0, 1], with 0 log 0 = 0.
+
+    Parameters
+    ----------
+    p : float, default=1e4
+        Sharpness, > 0; the default is where zhou2013 ends, p = 1 is logistic regression.
+
+    Examples
+    --------
+    >>> Logistic(p=1.0).derivative([-1e4, 0.0, 1e4]).tolist()
+    [0.0, 0.5, 1.0]
+    """
+
+    name = "logistic"
+    curvature_is_piecewise_constant = False
+
+    def __init__(self, p: float = 1e4) -> None:
+        self.p = _positive("p", p)
+        self.max_curvature = 0.25 * self.p
+
+    def _value(self, xp: Any, u: Array) -> Array:
+        # log(1 + exp(p u)) = p max(0, u) + log(1 + exp(-p|u|))
+        return xp.clip(u, 0.0, None) + xp.log1p(xp.exp(-self.p * abs(u))) / self.p
+
+    def _derivative(self, xp: Any, u: Array) -> Array:
+        e = xp.exp(-self.p * abs(u))
+        return xp.where(u < 0, e, 1.0) / (1.0 + e)
+
+    def _second_derivative(self, xp: Any, u: Array) -> Array:
+        e = xp.exp(-self.p * abs(u))
+        return self.p * e / (1.0 + e) ** 2
+
+    def _conjugate(self, xp: Any, v: Array) -> Array:
+        return sum(x * xp.log(xp.where(x > 0, x, 1.0)) for x in (v, 1.0 - v)) / self.p
+
+    def smoothing_path(self) -> tuple[Logistic, ...]:
+        """Return p = 10, 100, ... up to this one (zhou2013 §4.2.4)."""
+        return (*(Logistic(10.0**k) for k in range(1, 9) if 10.0**k < self.p), self)
+
+
+_LOSSES: dict[str, dict[str, Callable[..., Loss]]] = {
+    "classification": {c.name: c for c in (Squared, SquaredHinge, Huber, Logistic)},
+    "regression": {c.name: c for c in (Squared, SymmetricHuber)},
+}
+
+
+def get_loss(
+    name: str, task: str = "classification", *, delta: float | None = None, p: float | None = None
+) -> Loss:
+    """Return a loss by name.
+
+    Parameters
+    ----------
+    name : {"squared", "squared_hinge", "huber", "logistic"}
+        For regression only "squared" and "huber": the others do not penalise u < 0.
+    task : {"classification", "regression"}, default="classification"
+        Decides whether "huber" is :class:`Huber` or :class:`SymmetricHuber`.
+    delta, p : float, optional
+        Parameter of "huber" and of "logistic", > 0; ignored, unchecked, by the other losses.
+    """
+    if task not in sorted(_LOSSES):
+        raise ValueError(f"task must be one of {sorted(_LOSSES)}, got {task!r}")
+    if name not in (names := sorted(_LOSSES[task])):
+        raise ValueError(f"loss must be one of {names} for {task}, got {name!r}")
+    parameter = {"huber": delta, "logistic": p}.get(name)
+    return _LOSSES[task][name](*(() if parameter is None else (parameter,)))
+
+
+def _positive(name: str, value: float) -> float:
+    """Return `value` as a Python float (so float32 arrays stay float32) if it is > 0."""
+    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+    return float(value)
+
+
+def _floating(u: Array) -> tuple[Any, Array]:
+    """Return the namespace of `u`, and `u` as an array."""
+    xp = None if isinstance(u, list | tuple) else foreign_namespace(u)
+    if xp is not None:
+        return xp, u
+    u = np.asarray(u)
+    return np, u if np.issubdtype(u.dtype, np.floating) else u.astype(np.float64)

@@ -1,0 +1,254 @@
+"""Tiles in threads: every row once, BLAS limits restored whatever happens."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import threadpoolctl
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from leansvm._parallel import for_tiles, serial_blas
+
+
+def blas_threads():
+    return {
+        lib["filepath"]: lib["num_threads"]
+        for lib in threadpool_info()
+        if lib["user_api"] == "blas"
+    }
+
+
+@pytest.fixture(autouse=True)
+def two_blas_threads():
+    """Two BLAS threads, and a check that every test gives them back."""
+    with threadpool_limits(2, user_api="blas"):
+        anyone_may_set_limits()
+        before = blas_threads()
+        assert set(before.values()) == {2}
+        yield
+        assert blas_threads() == before
+        anyone_may_set_limits()
+
+
+def anyone_may_set_limits():
+    """From threadpoolctl 3.8 on, the first thread that sets a limit keeps others from it."""
+    controller = threadpoolctl.OpenBLASController
+    if hasattr(controller, "clear_controlling_thread"):
+        controller.clear_controlling_thread(force=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "n_rows, tile", [(0, 5), (1, 5), (5, 5), (6, 5), (10, 5), (11, 1), (1000, 7)]
+)
+def test_every_row_once_and_in_bounds(n_rows, tile, threads):
+    visits = np.zeros(n_rows, int)
+    lock = threading.Lock()
+
+    def visit(start, stop):
+        assert 0 <= start <= stop <= n_rows
+        assert stop - start <= max(tile, n_rows if n_rows <= tile else 0)
+        with lock:
+            visits[start:stop] += 1
+
+    with threadpool_limits(threads, user_api="blas"):
+        for_tiles(n_rows, tile, visit)
+    assert (visits == 1).all()
+
+
+def test_tiles_run_at_the_same_time():
+    together = threading.Barrier(2, timeout=20)
+    for_tiles(2, 1, lambda start, stop: together.wait())  # breaks unless two threads meet
+
+
+def test_one_blas_thread_means_one_thread():
+    seen = set()
+    with threadpool_limits(1, user_api="blas"):
+        for_tiles(50, 1, lambda start, stop: seen.add(threading.get_ident()))
+    assert seen == {threading.get_ident()}
+
+
+def test_never_more_threads_than_blas_had():
+    seen = set()
+    for_tiles(200, 1, lambda start, stop: seen.add(threading.get_ident()))
+    assert len(seen) <= 2
+
+
+def test_blas_is_serial_inside():
+    inside = []
+    for_tiles(6, 1, lambda start, stop: inside.append(set(blas_threads().values())))
+    assert inside == [{1}] * 6
+
+
+def test_serial_blas_says_how_many_threads_there_were():
+    with serial_blas() as threads:
+        assert threads == 2
+        assert set(blas_threads().values()) == {1}
+
+
+def test_nested():
+    with serial_blas():
+        with serial_blas():
+            assert set(blas_threads().values()) == {1}
+        assert set(blas_threads().values()) == {1}
+    assert set(blas_threads().values()) == {2}
+
+
+def test_tiles_inside_tiles():
+    total = np.zeros((6, 6))
+
+    def outer(start, stop):
+        def inner(first, last):
+            total[start:stop, first:last] += 1
+
+        for_tiles(6, 1, inner)
+
+    for_tiles(6, 2, outer)
+    assert (total == 1).all()
+
+
+def test_restored_after_an_exception():
+    with pytest.raises(KeyError), serial_blas():
+        raise KeyError
+    assert set(blas_threads().values()) == {2}
+
+
+@pytest.mark.parametrize("where", ["caller", "helper"])
+def test_an_exception_in_a_tile_reaches_the_caller(where):
+    caller = threading.get_ident()
+    together = threading.Barrier(2, timeout=20)
+
+    def fail_in_one_thread(start, stop):
+        if start < 2:
+            together.wait()  # both threads take part
+            if (threading.get_ident() == caller) == (where == "caller"):
+                raise ZeroDivisionError(f"tile {start}")
+
+    with pytest.raises(ZeroDivisionError, match="tile"):
+        for_tiles(4, 1, fail_in_one_thread)
+    assert set(blas_threads().values()) == {2}
+
+
+def test_an_exception_in_the_only_tile():
+    with pytest.raises(ZeroDivisionError):
+        for_tiles(3, 5, lambda start, stop: 1 // 0)
+
+
+@pytest.mark.parametrize("first_leaves_first", [True, False])
+def test_overlapping_threads_do_not_restore_each_others_limit(first_leaves_first):
+    entered, left = ({"first": threading.Event(), "second": threading.Event()} for _ in range(2))
+    checked = threading.Event()
+    inside = {}
+
+    def work(me, other, leaves_first):
+        if me == "second":
+            assert entered[other].wait(20)
+        with serial_blas():
+            entered[me].set()
+            assert entered[other].wait(20)
+            if not leaves_first:
+                assert left[other].wait(20)
+            inside[me] = set(blas_threads().values())
+        left[me].set()
+        assert checked.wait(20)  # neither thread ends before the limits are looked at
+
+    workers = [
+        threading.Thread(target=work, args=("first", "second", first_leaves_first)),
+        threading.Thread(target=work, args=("second", "first", not first_leaves_first)),
+    ]
+    for worker in workers:
+        worker.start()
+    try:
+        assert left["first"].wait(20)
+        assert left["second"].wait(20)
+        after = set(blas_threads().values())
+    finally:
+        checked.set()
+        for worker in workers:
+            worker.join(30)
+    assert inside == {"first": {1}, "second": {1}}
+    assert after == {2}
+
+
+def in_another_thread(function):
+    """Run ``function`` in a thread; return its result and a function that ends the thread."""
+    results, done = [], threading.Event()
+    ready = threading.Event()
+
+    def work():
+        results.append(function())
+        ready.set()
+        done.wait(20)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert ready.wait(20)
+
+    def end():
+        done.set()
+        worker.join(30)
+
+    return results[0], end
+
+
+def limits_inside_tiles():
+    inside = []
+    for_tiles(4, 1, lambda start, stop: inside.append(set(blas_threads().values())))
+    return inside
+
+
+def test_tiles_of_every_thread_have_serial_blas():
+    # whoever used tiles first must not keep the others from it
+    assert limits_inside_tiles() == [{1}] * 4
+    for _ in range(2):
+        inside, end = in_another_thread(limits_inside_tiles)
+        try:
+            assert inside == [{1}] * 4
+            assert limits_inside_tiles() == [{1}] * 4
+        finally:
+            end()
+
+
+def test_tiles_have_serial_blas_while_another_thread_holds_a_limit():
+    with threadpool_limits(2, user_api="blas"):
+        inside, end = in_another_thread(limits_inside_tiles)
+        end()
+        assert inside == [{1}] * 4
+        assert set(blas_threads().values()) == {2}
+
+
+def test_others_can_set_limits_after_a_thread_used_tiles():
+    _, end = in_another_thread(limits_inside_tiles)
+    try:
+        with threadpool_limits(1, user_api="blas"):
+            assert set(blas_threads().values()) == {1}
+        assert set(blas_threads().values()) == {2}
+    finally:
+        end()
+
+
+def test_many_threads_at_once():
+    failures = []
+
+    def work():
+        try:
+            for i in range(20):
+                try:
+                    for_tiles(8, 1, lambda start, stop, i=i: 1 // (start - i))
+                except ZeroDivisionError:
+                    pass
+                else:
+                    assert i >= 8
+        except BaseException as error:
+            failures.append(error)
+
+    workers = [threading.Thread(target=work) for _ in range(6)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert not worker.is_alive()
+    assert not failures
+    assert set(blas_threads().values()) == {2}
