@@ -1,0 +1,75 @@
+"""Command line: ``python -m benchmarks [name ...] [--quick] [--peer-python PYTHON]``."""
+
+import argparse
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+
+from ._harness import Options, Report, SkipBenchmark
+
+# In running order; "large" comes last because it may take minutes and several gigabytes.
+NAMES = (
+    "import_time",
+    "gaussian_block",
+    "lssvc_cholesky",
+    "lssvc_cg",
+    "backfitting",
+    "peers",
+    "large",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen benchmarks; return 1 when one of them broke, otherwise 0."""
+    chosen = _parse(arguments)
+    options = Options(quick=chosen.quick, peer_python=chosen.peer_python)
+    outcomes = {name: _run(name, options) for name in NAMES if name in chosen.names}
+    print("\n== summary")
+    for name, outcome in outcomes.items():
+        print(f"  {name:<16} {outcome}")
+    return int(any(outcome.startswith("error") for outcome in outcomes.values()))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of: {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes; judges no target")
+    parser.add_argument(
+        "--peer-python", metavar="PYTHON", help="interpreter that has the optional peers"
+    )
+    chosen = parser.parse_args(arguments)
+    unknown = set(chosen.names) - set(NAMES)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
+    chosen.names = chosen.names or NAMES
+    return chosen
+
+
+def _run(name: str, options: Options) -> str:
+    """Run one benchmark and return its line in the summary."""
+    try:
+        report: Report = importlib.import_module(f"benchmarks.{name}").run(options)
+    except SkipBenchmark as reason:
+        print(f"\n== {name}: skipped: {reason}")
+        return f"skipped: {reason}"
+    except Exception as error:
+        traceback.print_exc()
+        return f"error: {type(error).__name__}: {error}"
+    report.show()
+    path = report.save()
+    print(f"  saved to benchmarks/results/{path.name}")
+    return _verdict(report)
+
+
+def _verdict(report: Report) -> str:
+    judged = [target for target in report.targets if target.met is not None]
+    if not judged:
+        return "done, no target judged"
+    missed = [target.what for target in judged if not target.met]
+    line = f"{len(judged) - len(missed)} of {len(judged)} targets met"
+    return line + (f"; missed: {'; '.join(missed)}" if missed else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

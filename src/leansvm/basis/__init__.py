@@ -1,0 +1,28 @@
+"""Ways to choose basis points; each returns row numbers in order."""
+
+from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._pivoted import PivotedFactor, pivoted_cholesky
+from leansvm.basis.backfitting import Backfitting
+from leansvm.basis.csi import CSI
+from leansvm.basis.entropy import RenyiEntropy
+from leansvm.basis.medoids import KMedoids
+from leansvm.basis.pivoted import PivotedCholesky
+from leansvm.basis.random import RandomBasis
+from leansvm.basis.random_pivoted import RandomPivotedCholesky
+from leansvm.basis.sparse_greedy import SparseGreedy
+
+__all__ = [
+    "CSI",
+    "Backfitting",
+    "BasisSelector",
+    "Fit",
+    "KMedoids",
+    "PivotedCholesky",
+    "PivotedFactor",
+    "RandomBasis",
+    "RandomPivotedCholesky",
+    "RenyiEntropy",
+    "Selection",
+    "SparseGreedy",
+    "pivoted_cholesky",
+]

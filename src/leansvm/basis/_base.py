@@ -1,0 +1,99 @@
+"""The interface of all basis selectors: choose rows of a RowBlocks, in order.
+
+A selector is a scikit-learn `BaseEstimator` (its parameters can be searched) that keeps nothing
+of the data. It works through `RowBlocks.map` and `RowBlocks.sum` alone, so that it runs wherever
+the rows are.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+
+from leansvm.blocks import RowBlocks
+from leansvm.kernels import Kernel
+
+
+@dataclass
+class Selection:
+    """Rows chosen as basis B, in order, and what choosing them has already computed.
+
+    When ``L`` is given, K_BB = L L' and every block keeps its rows of the whitened basis
+    P = K_MB L^-T in ``state["P"][:, :len(indices)]``.
+    """
+
+    indices: NDArray[np.intp]
+    L: NDArray[np.float64] | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What selectors defined by the model need to know of it (those with ``uses_targets``).
+
+    Targets and weights are in the blocks (``y`` with one column an output, ``weight``). The bias
+    is free (``bias_penalty`` 0), penalised, or absent (inf): with n the sum of weights, centring
+    is z - s'z / (n + bias_penalty / C).
+    """
+
+    C: float
+    bias_penalty: float = 0.0
+
+
+class BasisSelector(BaseEstimator):
+    """Base class of selectors.
+
+    Attributes
+    ----------
+    nested : bool
+        Whether the first k rows of a choice are the choice of k rows.
+    uses_targets : bool
+        Whether the choice depends on y, C and the weights; `select` then needs ``fit``.
+    """
+
+    nested: ClassVar[bool] = False
+    uses_targets: ClassVar[bool] = False
+
+    def state_columns(self, n_basis: int) -> int:
+        """Columns (8 bytes a row each) that `select` keeps for every row; 0 for none."""
+        return 0
+
+    @abstractmethod
+    def select(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        *,
+        random_state: Any = None,
+        fit: Fit | None = None,
+        on_step: Callable[[int], bool] | None = None,
+    ) -> Selection:
+        """Choose up to ``n_basis`` rows.
+
+        Parameters
+        ----------
+        blocks : RowBlocks
+            The rows, with targets and weights where the selector uses them.
+        kernel : Kernel
+            Kernel of the model.
+        n_basis : int
+            Most rows to choose; fewer when the kernel matrix has a lower rank.
+        random_state : int, RandomState instance or None
+            Used unless the selector has a ``random_state`` of its own.
+        fit : Fit, optional
+            The model's C and bias, for selectors with ``uses_targets``.
+        on_step : callable, optional
+            Called with the number of rows chosen so far; returns True to stop.
+        """
+
+    def _rng(self, random_state: Any) -> np.random.RandomState:
+        own = getattr(self, "random_state", None)
+        return check_random_state(random_state if own is None else own)

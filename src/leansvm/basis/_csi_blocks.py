@@ -1,0 +1,294 @@
+"""What CSI computes in a block of rows: new columns, their orthogonal parts, scores.
+
+State of a block: ``P`` = [G W] (selected columns, then the window of look-ahead columns), ``Q``
+(an orthonormal basis of their centred parts), the residual diagonals ``D`` after G and ``E``
+after G and W, the targets ``T`` and, with w a row of W, ``A1`` = |W w'|^2, ``A3`` = |R w'|^2 and
+``Z`` = (Q_W'T)'R w', where R holds what is left of the window's columns after those of G.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dger
+
+from leansvm.basis._whitened import start
+from leansvm.blocks import Block
+from leansvm.kernels import Kernel
+
+Array = NDArray[np.float64]
+
+# Scores are compared by 36 significant bits, so that rounding does not decide between equal ones.
+_DROPPED_BITS = 17
+_NOTHING = 1e-10  # a squared direction this small, relative to what it may be, is rounding
+_VISIBLE = 1e-6  # part of a row's residual that the window must show to say where it points
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The weights of the two parts of a gain, a |g|^2 + c |q'T|^2, and how values compare."""
+
+    a: float
+    c: float
+    floor: float  # residuals up to here are rounding
+    scale: float  # residual diagonals are compared in units of 1 / scale
+    unit: float  # scores in units of this
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What a window allows: A1 <= |w|^2 gram, A3 <= |w|^2 directions, |Z|^2 <= A3 targets."""
+
+    gram: float  # tr W'SW
+    directions: float  # |R|^2
+    targets: float  # |Q_W'T|^2
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The best row of a block, with its row of P."""
+
+    key: float
+    row: int
+    value: float  # score, or residual
+    D: float
+    E: float
+    factor: Array
+
+
+@dataclass(frozen=True)
+class Added:
+    """A column g that joined the window: the terms it adds to A1, A3 and Z."""
+
+    scale: float  # norm of its orthogonal part, inverted; 0 when there is none
+    square: float  # |g|^2
+    centred: float  # |R's new column|^2
+    gram: Array  # W'Sg
+    cross: Array  # R'h
+    targets: Array  # (h, rho)'(Q_W, q)'T
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """The step that moves row t from the window to the selected ones: W <- W (I - b v v')."""
+
+    row: int
+    added: Added | None
+    right: tuple[Array, float]  # v, b for W
+    left: tuple[Array, float]  # and for Q_W
+    square: float  # |g|^2 of the extracted column
+    gram: Array  # coefficients of W W'Sg
+    along: Array  # coefficients of W R'q
+    targets: Array  # q'T
+    independent: bool  # whether g adds a direction to Q
+    bounds: Bounds  # of the window that remains
+
+
+# ---------------------------------------------------------------------------- start
+
+
+def begin(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float, float, Array]:
+    """Return the weighted trace, the largest k(x, x), the weight and the weighted sum of y."""
+    if block.y is None:
+        raise ValueError("CSI needs targets: the row blocks have no y.")
+    total, largest = start(block, kernel, capacity)
+    state = block.state
+    rows = len(state["D"])
+    state["E"] = state["D"].copy()
+    state["Q"] = np.empty((rows, capacity), order="F")
+    y = np.asarray(block.y, dtype=np.float64).reshape(rows, -1)
+    s = np.ones(rows) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+    state["s"], state["root"] = s, np.sqrt(s)
+    return total, largest, float(s.sum()), s @ y
+
+
+def centre_targets(block: Block, mean: Array) -> float:
+    """Keep T = sqrt(s) (y - mean); return |T|^2."""
+    root = block.state["root"]
+    y = np.asarray(block.y, dtype=np.float64).reshape(len(root), -1)
+    T = root[:, None] * (y - mean)
+    block.state["T"] = T
+    return float(np.sum(T * T))
+
+
+def finish(block: Block, k: int) -> None:
+    """Keep P and D of the selected rows alone."""
+    block.state["P"] = block.state["P"][:, :k].copy(order="F")
+    for name in ("Q", "E", "T", "A1", "A3", "Z", "s", "root"):
+        block.state.pop(name, None)
+
+
+# ---------------------------------------------------------------------------- a new column
+
+
+def grow(
+    block: Block,
+    kernel: Kernel,
+    point: Any,
+    factor: Array,
+    k: int,
+    row: int,
+    watched: int,
+) -> Array:
+    """Append g = (K_Mc - P P_c') / sqrt(E_c) to P; ``factor`` is [P_c, sqrt(E_c)].
+
+    Return [Q'Sg, W'Sg, s'g, g'Sg, g of the watched row].
+    """
+    state = block.state
+    n = len(factor) - 1
+    P, Q, E, s = state["P"], state["Q"], state["E"], state["s"]
+    g = np.asarray(kernel.block(block.X, point, dtype=np.float64), dtype=np.float64)[:, 0]
+    g = (g - P[:, :n] @ factor[:n]) / factor[n]
+    P[:, n] = g
+    E -= g * g
+    np.maximum(E, 0.0, out=E)
+    if block.start <= row < block.stop:
+        E[row - block.start] = 0.0
+    seen = g[watched - block.start] if block.start <= watched < block.stop else 0.0
+    weighted = s * g
+    return np.concatenate(
+        [
+            (state["root"] * g) @ Q[:, :n],
+            weighted @ P[:, k:n],
+            [weighted.sum(), weighted @ g, seen],
+        ]
+    )
+
+
+def orthogonalise(block: Block, h: Array, mean: float | None) -> Array:
+    """Take Q h off the centred new column (``mean`` given) or off what is left of it.
+
+    Return [Q'q, q'q, q'T].
+    """
+    state = block.state
+    Q, n = state["Q"], len(h)
+    start = Q[:, n] if mean is None else state["root"] * (state["P"][:, n] - mean)
+    q = start - Q[:, :n] @ h
+    Q[:, n] = q
+    return np.concatenate([q @ Q[:, :n], [q @ q], q @ state["T"]])
+
+
+def normalise(block: Block, n: int, scale: float, criterion: Criterion) -> Candidate | None:
+    """Scale the last column of Q; return the row that the n columns miss most."""
+    if n:
+        block.state["Q"][:, n - 1] *= scale
+    return _most_missed(block, n, criterion)
+
+
+# ---------------------------------------------------------------------------- scores
+
+
+def window_gram(block: Block, k: int, n: int) -> Array:
+    """W'SW of this block."""
+    W = block.state["root"][:, None] * block.state["P"][:, k:n]
+    return np.asarray(W.T @ W)
+
+
+def recompute(
+    block: Block,
+    k: int,
+    gram: Array,
+    R: Array,
+    targets: Array,
+    bounds: Bounds,
+    criterion: Criterion,
+) -> tuple[Candidate | None, Candidate | None]:
+    """Compute D, A1, A3 and Z from the window; return the best rows."""
+    state = block.state
+    W = state["P"][:, k : k + len(gram)]
+    # rows that count for nothing are never chosen
+    state["D"] = np.where(state["s"] > 0, state["E"] + np.einsum("ij,ij->i", W, W), 0.0)
+    state["A1"] = np.einsum("ij,ij->i", W @ gram, W)
+    image = W @ R.T
+    state["A3"] = np.einsum("ij,ij->i", image, image)
+    state["Z"] = image @ targets
+    return _best(block, k + len(gram), bounds, criterion)
+
+
+def extract(
+    block: Block, k: int, step: Extraction, criterion: Criterion
+) -> tuple[Candidate | None, Candidate | None]:
+    """Move the column of row ``step.row`` from the window to the selected ones, update scores."""
+    state = block.state
+    v, b = step.right
+    u, d = step.left
+    n = k + len(v)
+    W, Q_W = state["P"][:, k:n], state["Q"][:, k:n]
+    A1, A3, Z = state["A1"], state["A3"], state["Z"]
+    # all products with W at once: those of the reflection, of the column that leaves, ...
+    factors = [v, step.gram, step.along]
+    if step.added is not None:  # ... and of the one that joined
+        factors += [np.append(step.added.gram, 0.0), np.append(step.added.cross, 0.0)]
+    products = W @ np.column_stack(factors)
+    if step.added is not None:
+        g = W[:, -1]
+        A1 += g * (step.added.square * g + 2.0 * products[:, 3])
+        A3 += g * (step.added.centred * g + 2.0 * products[:, 4])
+        Z += np.outer(g, step.added.targets)
+        Q_W[:, -1] *= step.added.scale
+    dger(-b, products[:, 0], v, a=W, overwrite_a=True)
+    dger(-d, Q_W @ u, u, a=Q_W, overwrite_a=True)
+    g = W[:, 0]
+    A1 -= g * (2.0 * products[:, 1] - step.square * g)
+    if step.independent:
+        A3 -= np.square(products[:, 2])
+        Z -= np.outer(products[:, 2], step.targets)
+    else:
+        Q_W[:, 0] = 0.0
+    D = state["D"]
+    D -= g * g
+    np.maximum(D, 0.0, out=D)
+    if block.start <= step.row < block.stop:
+        D[step.row - block.start] = state["E"][step.row - block.start] = 0.0
+    return _best(block, n, step.bounds, criterion)
+
+
+def _best(
+    block: Block, n: int, bounds: Bounds, criterion: Criterion
+) -> tuple[Candidate | None, Candidate | None]:
+    """Return the row with the largest expected gain and the one that the n columns miss most."""
+    state = block.state
+    D, E, A3 = state["D"], state["E"], state["A3"]
+    usable = criterion.floor < D
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # |g|^2 of the row's column, the window standing for what is off its diagonal
+        A1 = np.minimum(np.maximum(state["A1"], 0.0), bounds.gram * np.maximum(D - E, 0.0))
+        norms = (A1 + state["s"] * E * (2.0 * D - E)) / D
+        # |q'T|^2, where the window shows a direction at all
+        explained = np.einsum("ij,ij->i", state["Z"], state["Z"]) / A3
+        shown = (_NOTHING * bounds.directions * D < A3) & (_VISIBLE * D < D - E)
+        explained[~shown] = 0.0
+        scores = criterion.a * norms + criterion.c * np.minimum(explained, bounds.targets)
+        keys = _significant(np.rint(scores / criterion.unit))
+    keys[~usable] = -1.0
+    return _candidate(block, keys, scores, n), _most_missed(block, n, criterion)
+
+
+def _most_missed(block: Block, n: int, criterion: Criterion) -> Candidate | None:
+    E = block.state["E"]
+    keys = np.where(criterion.floor < E, np.rint(E * criterion.scale), -1.0)
+    return _candidate(block, keys, E, n)
+
+
+def _candidate(block: Block, keys: Array, values: Array, n: int) -> Candidate | None:
+    i = int(np.argmax(keys)) if len(keys) else 0  # the first of equal ones
+    if len(keys) == 0 or keys[i] < 0:
+        return None
+    state = block.state
+    return Candidate(
+        float(keys[i]),
+        block.start + i,
+        float(values[i]),
+        float(state["D"][i]),
+        float(state["E"][i]),
+        state["P"][i, :n].copy(),
+    )
+
+
+def _significant(values: Array) -> Array:
+    """Round non-negative numbers to 36 significant bits."""
+    bits = values.view(np.int64) + (1 << (_DROPPED_BITS - 1))
+    return (bits >> _DROPPED_BITS << _DROPPED_BITS).view(np.float64)

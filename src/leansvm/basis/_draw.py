@@ -1,0 +1,101 @@
+"""Draw row numbers with probabilities that live in the blocks.
+
+Two-level inverse CDF: blocks send the sums of their masses, the host draws and says which block
+a draw falls into, the block finds the row. Nothing of the size of the data travels, and a seed
+gives the same rows whatever the blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.blocks import Block, RowBlocks
+
+Rows = NDArray[np.intp]
+Mass = Callable[..., NDArray[np.float64]]
+_BATCH = 512  # draws in the first round
+
+
+def draw_rows(
+    blocks: RowBlocks, rng: np.random.RandomState, count: int, mass: Mass, *args: Any
+) -> Rows:
+    """Draw ``count`` rows with replacement, with probabilities ``mass(block, *args)``.
+
+    No rows when there is no mass. ``mass`` must be a module-level function.
+    """
+    sums = blocks.map(_total, mass, args)
+    starts = np.array([start for start, _ in sums])
+    edges = np.cumsum([0.0] + [total for _, total in sums])
+    if not edges[-1] > 0:
+        return np.empty(0, np.intp)
+    targets = rng.random_sample(count) * edges[-1]
+    # the last block that begins at or before the target; blocks without mass begin and end there
+    home = np.searchsorted(edges, targets, side="right") - 1
+    home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
+    result = np.empty(count, np.intp)
+    for mine, rows in blocks.map(_locate, mass, args, starts[home], targets - edges[home]):
+        result[mine] = rows
+    return result
+
+
+def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[int, float]:
+    edges = np.cumsum(mass(block, *args))  # a running sum, as in _locate
+    return block.start, float(edges[-1]) if len(edges) else 0.0
+
+
+def _locate(
+    block: Block, mass: Mass, args: tuple[Any, ...], home: Rows, targets: NDArray[np.float64]
+) -> tuple[Rows, Rows]:
+    mine = np.flatnonzero(home == block.start)
+    if len(mine) == 0:
+        return mine, mine
+    edges = np.cumsum(mass(block, *args))
+    rows = np.searchsorted(edges, targets[mine], side="right")
+    last = int(np.searchsorted(edges, edges[-1]))  # the last row with any mass
+    return mine, np.minimum(rows, last) + block.start
+
+
+class WeightedSample:
+    """Rows one after the other, each new one with probability proportional to its weight.
+
+    The order in which distinct points would appear if every row stood there as often as its
+    weight says and were drawn at random; rows of zero weight never come.
+    """
+
+    def __init__(self, blocks: RowBlocks, rng: np.random.RandomState) -> None:
+        self._blocks, self._rng = blocks, rng
+        self.rows: Rows = np.empty(0, np.intp)
+
+    def grow(self) -> bool:
+        """Draw some more rows; False when there are none left."""
+        # a count that depends on past draws alone, so that short samples are prefixes of long ones
+        count = max(_BATCH, len(self.rows))
+        drawn = draw_rows(self._blocks, self._rng, count, _open_weight, np.sort(self.rows))
+        _, first = np.unique(drawn, return_index=True)
+        self.rows = np.concatenate([self.rows, drawn[np.sort(first)]])
+        return len(drawn) > 0
+
+    def first(self, count: int) -> Rows:
+        """Return the first ``count`` rows, or all there are."""
+        while len(self.rows) < count and self.grow():
+            pass
+        return self.rows[:count]
+
+
+def row_weights(block: Block) -> NDArray[np.float64]:
+    """Return the block's weights on the host, ones where there are none."""
+    if block.weight is None:
+        return np.ones(block.stop - block.start)
+    return np.array(block.weight, dtype=np.float64)
+
+
+def _open_weight(block: Block, taken: Rows) -> NDArray[np.float64]:
+    """Return the weights of rows that are not taken yet."""
+    weight = row_weights(block)
+    low, high = np.searchsorted(taken, [block.start, block.stop])
+    weight[taken[low:high] - block.start] = 0.0
+    return weight

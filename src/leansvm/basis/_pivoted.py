@@ -1,0 +1,156 @@
+"""Greedy pivoted Cholesky of a kernel matrix at GEMM speed (zhou2016, Algorithm 1).
+
+K ~ P P' with one column a pivot, the pivot being the row with the largest residual diagonal D.
+D only falls, so stale values are upper bounds: the best rows are factored among themselves and
+accepted while they beat every other row's stale value. Same pivots as one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.basis._growing import GrowingBasis, PartialCholesky
+from leansvm.blocks import Block, MemoryBlocks, RowBlocks
+from leansvm.kernels import Kernel
+
+# Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
+# compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
+_QUANTA = 2.0**36
+
+
+@dataclass
+class PivotedFactor:
+    """Pivots in order, L of K_BB = L L' and the trace that is left after each pivot."""
+
+    indices: NDArray[np.intp]
+    L: NDArray[np.float64]
+    trace: NDArray[np.float64]
+    rounds: int
+
+
+def pivoted_cholesky(
+    blocks: RowBlocks,
+    kernel: Kernel,
+    n_pivots: int,
+    *,
+    trace_tol: float = 0.0,
+    tol: float = 0.0,
+    batch: int = 512,
+    theta: float = 1.0,
+    on_step: Callable[[int], bool] | None = None,
+) -> PivotedFactor:
+    """Choose up to ``n_pivots`` rows; blocks keep ``state["P"]`` (rows x n_pivots) and "D".
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+        The rows; those of zero weight are not chosen.
+    kernel : Kernel
+        A positive semidefinite kernel.
+    n_pivots : int
+        Most pivots to take; fewer when the numerical rank is exhausted.
+    trace_tol : float
+        Stop when the residual trace, weighted by the rows' weights, is at most this.
+    tol : float
+        The same, as a fraction of the trace of the kernel matrix.
+    batch : int
+        Rows factored among themselves in a round.
+    theta : float
+        Accept local pivots while they reach this part of the largest value elsewhere: 1 gives
+        the pivots of one at a time, less gives fewer rounds.
+    on_step : callable, optional
+        Called with the number of pivots after each round; returns True to stop.
+
+    Returns
+    -------
+    PivotedFactor
+        ``state["P"][:, :len(indices)]`` is then P, with P P_B' = K_MB.
+    """
+    basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
+    trace_tol = max(trace_tol, tol * basis.residual_trace)
+    rounds, width = 0, 1
+    while basis.size < basis.capacity and basis.residual_trace > trace_tol:
+        candidates, (value, row) = _best_rows(blocks, width, basis.largest, basis.floor)
+        if len(candidates) == 0:
+            break  # numerical rank exhausted
+        H = basis.try_out(candidates)
+        most = basis.capacity - basis.size
+        outside = (float(np.floor(theta * value)), row)
+        local = _eliminate(
+            PartialCholesky(H, most), candidates, outside, basis.largest, basis.floor
+        )
+        if not local.picked:
+            break  # what was left was rounding
+        basis.accept(local)
+        rounds, width = rounds + 1, min(batch, blocks.n_rows)
+        if on_step is not None and on_step(basis.size):
+            break
+    return PivotedFactor(*basis.cut(trace_tol), rounds)
+
+
+def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Order the points of a small kernel matrix greedily; dependent ones are left out."""
+    return pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), len(K)).indices
+
+
+def _keys(D: NDArray[np.float64], largest: float, floor: float) -> NDArray[np.float64]:
+    above = floor < D
+    keys = np.full(len(D), -1.0)
+    keys[above] = np.rint(D[above] / largest * _QUANTA)
+    return keys
+
+
+def _best_in_block(
+    block: Block, count: int, largest: float, floor: float
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    keys = _keys(block.state["D"], largest, floor)
+    rows = _largest(keys, count)
+    rows = rows[keys[rows] >= 0]
+    return keys[rows], rows + block.start
+
+
+def _largest(keys: NDArray[np.float64], count: int) -> NDArray[np.intp]:
+    """Return the places of the ``count`` largest keys, in order; of equal ones the first."""
+    if len(keys) <= count:
+        return np.arange(len(keys))
+    threshold = np.partition(keys, len(keys) - count)[len(keys) - count]
+    above = np.flatnonzero(keys > threshold)
+    ties = np.flatnonzero(keys == threshold)[: count - len(above)]
+    return np.sort(np.concatenate([above, ties]))
+
+
+def _best_rows(
+    blocks: RowBlocks, width: int, largest: float, floor: float
+) -> tuple[NDArray[np.intp], tuple[float, int]]:
+    """Return the ``width`` best rows in order and the key (value, row) of the next one."""
+    best = blocks.map(_best_in_block, width + 1, largest, floor)
+    keys = np.concatenate([b[0] for b in best])
+    rows = np.concatenate([b[1] for b in best])
+    places = _largest(keys, width + 1)
+    keys, rows = keys[places], rows[places]
+    if len(rows) <= width:
+        return rows, (-1.0, blocks.n_rows)
+    last = len(keys) - 1 - int(np.argmin(keys[::-1]))  # of the smallest keys the last row
+    return np.delete(rows, last), (float(keys[last]), int(rows[last]))
+
+
+def _eliminate(
+    local: PartialCholesky,
+    candidates: NDArray[np.intp],
+    outside: tuple[float, int],
+    largest: float,
+    floor: float,
+) -> PartialCholesky:
+    """Take local pivots while they beat ``outside``; the first always does."""
+    while len(local.picked) < local.most:
+        keys = _keys(local.D, largest, floor)
+        t = int(np.argmax(keys))  # first maximum: candidates are sorted by row
+        key = (float(keys[t]), -int(candidates[t]))
+        if key[0] < 0 or (local.picked and key < (outside[0], -outside[1])):
+            break
+        local.take(t)
+    return local

@@ -1,0 +1,99 @@
+"""The whitened basis P = K_MB L^-T, kept in the blocks and grown column by column.
+
+State of a block: ``P`` (rows x capacity, column by column) and ``D`` = k(x, x) - |P_x|^2, what
+the basis misses; 0 in rows of zero weight.
+Adding point t appends p = (K_Mt - P P_t') / sqrt(D_t) and lowers D by p^2 (zhou2016, Theorem
+3.1).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dtrtri
+
+from leansvm._array_api import foreign_namespace
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+
+Array = NDArray[np.float64]
+_DIAGONAL_IS_AT_HAND = ("rbf", "laplacian", "precomputed")
+
+
+def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
+    """Give a block an empty basis; return the weighted sum and the maximum of its diagonal."""
+    D = host_diag(kernel, block.X, block.start)
+    total = D.sum()
+    if block.weight is not None:  # rows that count for nothing are never chosen
+        weight = np.asarray(block.weight, dtype=np.float64)
+        D[weight == 0] = 0.0
+        total = weight @ D
+    block.state["D"] = D
+    block.state["P"] = np.empty((len(D), capacity), order="F")  # so that columns are contiguous
+    return float(total), float(D.max(initial=0.0))
+
+
+def host_diag(kernel: Kernel, X: Any, first: int = 0) -> Array:
+    """Return k(x, x) of rows from number ``first`` on, in float64 also of float32 rows."""
+    if foreign_namespace(X) is None and kernel.name not in _DIAGONAL_IS_AT_HAND:
+        X = X.astype(np.float64, copy=False)
+    return np.array(kernel.diag(X, first), dtype=np.float64)
+
+
+def rank_floor(largest: float) -> float:
+    """Residuals at or below this are rounding: such a row adds nothing to the basis."""
+    return 10 * float(np.finfo(np.float64).eps) * largest
+
+
+def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Array:
+    """Collect the rows of P (first k columns) with these numbers."""
+    result = np.empty((len(indices), k))
+    for mine, values in blocks.map(_rows_of_factor, indices, k):
+        result[mine] = values
+    return result
+
+
+def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Array]:
+    mine, rows = block.positions(indices)
+    return mine, block.state["P"][rows, :k]
+
+
+def residual_among(
+    blocks: RowBlocks, kernel: Kernel, indices: NDArray[np.intp], k: int
+) -> tuple[Array, Array, Any]:
+    """Return H = K_cc - P_c P_c', the rows P_c and the rows' points."""
+    P_c = factor_rows(blocks, indices, k)
+    X_c = blocks.take(indices)
+    points = kernel.points(X_c, indices)
+    H = np.array(kernel.block(X_c, points, dtype=np.float64), dtype=np.float64)
+    H -= P_c @ P_c.T
+    return H, P_c, points
+
+
+def extend(
+    block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: NDArray[np.intp]
+) -> Array:
+    """Append the columns P_new = (K_bA - P P_A') L_A^-T; return their weighted squared norms.
+
+    ``rows`` are the rows A of L, [P_A, L_A], with k columns in P_A.
+    """
+    P, D = block.state["P"], block.state["D"]
+    new = P[:, k : k + rows.shape[0]]
+    if foreign_namespace(block.X) is None:
+        kernel.block(block.X, points, out=new)
+    else:
+        new[...] = np.asarray(kernel.block(block.X, points))
+    # products, transposed as BLAS sees them: SciPy's triangular solve keeps other threads waiting
+    residual = rows[:, :k] @ P[:, :k].T
+    np.subtract(new.T, residual, out=residual)
+    np.matmul(np.tril(dtrtri(rows[:, k:], lower=1)[0]), residual, out=new.T)
+    squares = np.square(new)
+    D -= squares.sum(axis=1)
+    np.maximum(D, 0.0, out=D)
+    _, mine = block.positions(indices)
+    D[mine] = 0.0
+    if block.weight is None:
+        return np.asarray(squares.sum(axis=0))
+    return np.asarray(np.asarray(block.weight, dtype=np.float64) @ squares)

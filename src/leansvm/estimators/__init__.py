@@ -1,0 +1,7 @@
+"""Thin scikit-learn classes that put kernel + basis + loss + solver together."""
+
+from leansvm.estimators._kernel_basis import KernelBasis
+from leansvm.estimators._lssvm import LSSVC, LSSVR
+from leansvm.estimators._sparse import SparseLSSVC, SparseLSSVR
+
+__all__ = ["LSSVC", "LSSVR", "KernelBasis", "SparseLSSVC", "SparseLSSVR"]

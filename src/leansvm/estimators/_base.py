@@ -1,0 +1,370 @@
+"""What every kernel machine shares: parameters, input checks, targets and decision values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import Tags, column_or_1d, compute_class_weight
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from leansvm.blocks import Block, MemoryBlocks, MergedRows, RowBlocks
+from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
+from leansvm.kernels import KERNELS, Kernel, resolve_gamma
+
+Array = NDArray[np.float64]
+
+C_GRID = np.logspace(-6, 7, 50)
+_FLOAT32_LOSS = 1e-4  # decision values may lose this much before float32 rows use float64 tiles
+
+
+class KernelMachine(CallbackSupportMixin, BaseEstimator):
+    """Base of all estimators: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
+        "kernel": [StrOptions(set(KERNELS)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "degree": [Interval(Real, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+        "fit_intercept": ["boolean"],
+        "bias_penalty": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+    # ------------------------------------------------------------------ input
+
+    def _validate_rows(
+        self, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
+    ) -> Any:
+        checked = validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            accept_sparse=False if self.kernel == "precomputed" else "csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+            **kwargs,
+        )
+        return (
+            (_canonical(checked[0]), checked[1])
+            if isinstance(checked, tuple)
+            else _canonical(checked)
+        )
+
+    def _candidates_of_C(self) -> tuple[NDArray[np.float64] | None, str]:
+        """Return the candidates (None for a single C) and the criterion that scores them."""
+        if isinstance(self.C, str):
+            return C_GRID, self.C
+        if isinstance(self.C, Real):
+            if self.C < 1e-300:
+                raise ValueError(f"C={self.C!r} is too small: 1 / C must be finite.")
+            return None, "gcv"
+        try:
+            candidates = np.asarray(self.C, dtype=np.float64)
+        except (TypeError, ValueError):
+            candidates = np.empty(0)
+        if candidates.ndim != 1 or not candidates.size or not np.all(candidates > 0):
+            raise ValueError(
+                f"C must be a number > 0, a list of them, 'gcv' or 'loo', got {self.C!r}."
+            )
+        if not np.isfinite(candidates).all():
+            raise ValueError(f"C: every candidate must be finite, got {self.C!r}.")
+        return candidates, "gcv"
+
+    def _forget(self, *names: str) -> None:
+        """Delete attributes of an earlier fit that this one may not set."""
+        for name in names:
+            self.__dict__.pop(name, None)
+
+    def _bias_penalty(self) -> float:
+        """Return A of the objective: 0 is a free bias, inf is none."""
+        if not self.fit_intercept:
+            return np.inf
+        return float(self.bias_penalty)
+
+    def _resolve_kernel(self, blocks: RowBlocks) -> Kernel:
+        self.gamma_ = resolve_gamma(self.gamma, self.kernel, blocks.n_features, blocks.variance)
+        return self._kernel()
+
+    def _kernel(self) -> Kernel:
+        return Kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+
+    # ------------------------------------------------------------------ output
+
+    def _decision_values(self, X: Any) -> NDArray[Any]:
+        """Return f(x) for every row and output, computed in tiles."""
+        check_is_fitted(self)
+        return self._values(self._validate_rows(X, reset=False))
+
+    def _values(self, X: Any) -> NDArray[Any]:
+        kernel = self._kernel()
+        points = kernel.points(self.support_vectors_, self.support_)
+        coef = self.dual_coef_.T
+        dtype = X.dtype
+        # rounding kernel values to float32 costs a decision value about eps * |beta| * max k
+        if dtype == np.float32 and not kernel.precomputed:
+            largest = float(np.abs(kernel.diag(points)).max(initial=0.0))
+            lost = 4 * float(np.finfo(np.float32).eps) * float(np.linalg.norm(coef)) * largest
+            dtype = np.dtype(np.float64) if lost > _FLOAT32_LOSS else dtype
+        coef = coef.astype(dtype)
+        blocks = MemoryBlocks(X, columns=len(coef))
+        values = blocks.concatenate(_tile_decision, kernel, points, coef, dtype)
+        return np.asarray(values + self.intercept_, dtype=X.dtype)
+
+    def _loo_of_all_rows(self, X: Any, Y: Array, rows: MergedRows, loo: Array) -> Array:
+        """Left-out residuals of the original rows; a row of zero weight changes no model."""
+        result = loo[rows.group]
+        unused = np.flatnonzero(rows.group < 0)
+        if len(unused):
+            result[unused] = Y[unused] - self._values(X[unused])
+        return np.asarray(result)
+
+
+def _canonical(X: Any) -> Any:
+    """Add up entries of a CSR matrix that are stored in parts, on a copy."""
+    if sparse.issparse(X) and not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def _tile_decision(block: Block, kernel: Kernel, points: Any, coef: Any, dtype: Any) -> Any:
+    return kernel.block(block.X, points, dtype=dtype) @ coef
+
+
+def _calibrated(estimator: Any) -> bool:
+    if not estimator.calibrate:
+        raise AttributeError(
+            f"{type(estimator).__name__} gives probabilities with calibrate=True; or wrap it in "
+            f"sklearn.calibration.CalibratedClassifierCV."
+        )
+    return True
+
+
+class KernelClassifier(ClassifierMixin, KernelMachine):
+    """Adds labels, class weights and one-vs-rest decisions."""
+
+    def _encode(self, y: Any, classes: Any = None) -> tuple[Array, NDArray[np.intp]]:
+        """Return targets +-1, one column a class (binary: one column), and class numbers."""
+        check_classification_targets(y)
+        y = column_or_1d(y, warn=True)
+        self.classes_, labels = np.unique(y, return_inverse=True)
+        if classes is not None:
+            present, self.classes_ = self.classes_, np.unique(classes)
+            unknown = np.setdiff1d(present, self.classes_)
+            if len(unknown):
+                raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
+            labels = np.searchsorted(self.classes_, present)[labels]
+        n_classes = len(self.classes_)
+        if n_classes < 2:
+            raise ValueError(
+                f"The number of classes has to be greater than one; got {n_classes} class: "
+                f"y must hold at least two classes for {type(self).__name__}."
+            )
+        if n_classes == 2:
+            return np.where(labels == 1, 1.0, -1.0)[:, None], labels
+        return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0), labels
+
+    def _weights(
+        self, sample_weight: Any, X: Any, y: Any, labels: NDArray[np.intp], *, batch: bool = False
+    ) -> tuple[Array, float]:
+        """Return sample weights times class weights, and the sum of the former alone.
+
+        Class weights are costs, not samples: generalised cross-validation counts without them.
+        A ``batch`` may lack classes.
+        """
+        weight = _sample_weights(sample_weight, X)
+        count = float(weight.sum())
+        if self.class_weight is not None:
+            weight = weight * self._weight_of_classes(weight, y, labels)[labels]
+        if not batch and len(np.unique(labels[weight > 0])) < 2:
+            raise ValueError(
+                "sample_weight and class_weight leave fewer than two classes with positive weight."
+            )
+        return weight, count
+
+    def _weight_of_classes(self, weight: Array, y: Any, labels: NDArray[np.intp]) -> Array:
+        if self.class_weight == "balanced":  # over classes that have any weight
+            counts = np.bincount(labels, weights=weight, minlength=len(self.classes_))
+            present = counts > 0
+            balanced = np.zeros(len(counts))
+            balanced[present] = counts.sum() / (present.sum() * counts[present])
+            return balanced
+        by_class = compute_class_weight(
+            self.class_weight, classes=self.classes_, y=np.asarray(y).ravel()
+        )
+        if not np.all(np.isfinite(by_class) & (by_class >= 0)):
+            raise ValueError(
+                f"class_weight must hold finite numbers >= 0, got {self.class_weight!r}."
+            )
+        return np.asarray(by_class, dtype=np.float64)
+
+    def decision_function(self, X: Any) -> NDArray[Any]:
+        """Evaluate f(x): one value a row for two classes, else one column a class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Positive means the second class (binary) or that class (multiclass).
+        """
+        values = self._decision_values(X)
+        return values[:, 0] if len(self.classes_) == 2 else values
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the class of every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        values = self.decision_function(X)
+        winners = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
+        return np.asarray(self.classes_[winners])
+
+    def _calibrate(self, left_out: Array, labels: NDArray[np.intp], weight: Array) -> None:
+        """Fit probabilities to leave-one-out decision values."""
+        self.calibration_scale_ = fit_scale(left_out, labels, weight)
+
+    @available_if(_calibrated)
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """Probability of every class; exists with ``calibrate=True``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities in the order of ``classes_``; the largest belongs to `predict`.
+        """
+        check_is_fitted(self, "calibration_scale_")
+        return probabilities(self.decision_function(X), self.calibration_scale_)
+
+    @available_if(_calibrated)
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """Logarithm of `predict_proba`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Log-probabilities in the order of ``classes_``.
+        """
+        check_is_fitted(self, "calibration_scale_")
+        values = self.decision_function(X)
+        return log_probabilities(values, self.calibration_scale_).astype(values.dtype)
+
+
+class KernelRegressor(RegressorMixin, KernelMachine):
+    """Adds numeric targets, one or many."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the target of every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Predicted values, in the shape of the training targets.
+        """
+        values = self._decision_values(X)
+        return values[:, 0] if self._single_output else values
+
+    def _numeric_targets(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any, Array]:
+        """Validate; return X, y and the targets with one column an output."""
+        if sparse.issparse(y):
+            raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
+        X, y = self._validate_rows(X, y, reset=reset, multi_output=True, y_numeric=True)
+        Y = np.asarray(y, dtype=np.float64)
+        self._single_output = Y.ndim == 1
+        return X, y, Y.reshape(len(Y), -1)
+
+
+def _sample_weights(sample_weight: Any, X: Any) -> Array:
+    weight = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True, copy=True
+    )
+    if not weight.any():
+        raise ValueError("sample_weight must be positive for at least one row.")
+    weight[weight < 1e-100 * weight.max()] = 0.0  # too small to count, too small to divide by
+    return np.asarray(weight)
+
+
+class Phases:
+    """Seconds by phase of a fit."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to ``name``."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+
+def iteration_hook(estimator: Any, context: Any, name: str) -> Callable[[int, float], bool] | None:
+    """Return a function that runs scikit-learn's callbacks once an iteration, None without any.
+
+    It returns True when a callback asks to stop.
+    """
+    if not getattr(estimator, "_skl_callbacks", None):
+        return None
+
+    def hook(iteration: int, residual: float) -> bool:
+        task = context.subcontext(task_name=name)
+        task.call_on_fit_task_begin(estimator=estimator)
+        return bool(task.call_on_fit_task_end(estimator=estimator))
+
+    return hook

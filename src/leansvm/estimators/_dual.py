@@ -1,0 +1,184 @@
+"""The fit that LSSVC and LSSVR share: the dual least-squares SVM (zhou2016, eqs. (3)-(6)).
+
+minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i (y_i - f(x_i))^2,  f(x) = <w, k(x, .)> + b.
+All rows are support vectors; one factorisation serves all classes, outputs and leave-one-out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import StrOptions
+
+from leansvm.blocks import MemoryBlocks, MergedRows, merge_equal_rows, resolve_cache_size
+from leansvm.estimators._base import (
+    Array,
+    KernelMachine,
+    Phases,
+    iteration_hook,
+)
+from leansvm.solvers import (
+    DualProblem,
+    DualSolution,
+    NotPositiveDefinite,
+    check_symmetric,
+    solve_auto,
+    solve_cg,
+    solve_every,
+    solve_exact,
+)
+
+
+class DualMachine(KernelMachine):
+    """The fit that LSSVC and LSSVR share."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **KernelMachine._parameter_constraints,
+        "solver": [StrOptions({"auto", "cholesky", "cg"})],
+    }
+
+    def _fit_dual(
+        self,
+        X: Any,
+        y: Any,
+        Y: Array,
+        weight: Array,
+        finish: Callable[[MergedRows, Array | None], None],
+        *,
+        count: float | None = None,
+        loo: bool = False,
+    ) -> None:
+        """Solve for all outputs and set the fitted attributes.
+
+        Y holds one column an output; ``count`` is the number of samples that GCV takes the rows
+        for, where it is not the sum of weights; ``loo`` asks for leave-one-out residuals at a
+        single C; ``finish`` gets the rows that were solved for and their left-out residuals.
+        """
+        self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
+        candidates, criterion = self._candidates_of_C()
+        loo = loo or (candidates is not None and criterion == "loo")
+        self._check_options(candidates, loo)
+        if self.kernel == "precomputed":
+            _check_kernel_matrix(X)
+        rows = merge_equal_rows(X, Y, weight) if loo else _positive_rows(weight)
+        if len(rows.first) < 2 and (loo or candidates is not None):
+            raise ValueError(
+                f"C={self.C!r} needs two distinct rows of positive weight, got "
+                f"n_samples={len(rows.first)}; give C as a number."
+            )
+        context = self._init_callback_context(max_subtasks=0 if self.solver == "cholesky" else None)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        phases = Phases()
+        kernel = self._resolve_kernel(MemoryBlocks(X, weight=weight))
+        problem = DualProblem(
+            X,
+            kernel,
+            Y[rows.first],
+            rows.weight,
+            self._bias_penalty(),
+            resolve_cache_size(self.cache_size),
+            phases,
+            iteration_hook(self, context, "cg-iteration"),
+            rows=None if len(rows.first) == X.shape[0] else rows.first,
+            count=count,
+        )
+        try:
+            solver, solution = self._solve(problem, candidates, criterion, loo)
+        except NotPositiveDefinite as error:
+            raise ValueError(
+                f"kernel={self.kernel!r}: the kernel matrix plus 1/C on its diagonal is not "
+                f"positive definite ({error}). Use a positive semidefinite kernel or a smaller C."
+            ) from None
+        self._set_model(X, rows, weight, solution)
+        self._report(problem, solver, solution, phases)
+        if not solution.converged:
+            self._warn_of(solver, solution)
+        finish(rows, solution.loo)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+
+    def _warn_of(self, solver: str, solution: DualSolution) -> None:
+        if solver == "cg":
+            text = (
+                f"conjugate gradients stopped after {solution.n_iter} iterations at a relative "
+                f"residual of {solution.residual:.1e} (tol={self.tol:g}). Increase max_iter or "
+                f"tol, lower C, or use solver='cholesky'."
+            )
+        else:
+            text = (
+                f"the kernel matrix is too ill-conditioned for C={self.C_:.3g}: the solution has a "
+                f"relative residual of {solution.residual:.1e}. Scale X, or lower C."
+            )
+        warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=5)
+
+    def _check_options(self, candidates: Array | None, loo: bool) -> None:
+        if self.solver == "cg" and (candidates is not None or loo):
+            asked = f"C={self.C!r}" if candidates is not None else "calibrate=True"
+            raise ValueError(
+                f"{asked} needs a factorisation of the kernel matrix, which solver='cg' avoids: "
+                f"use solver='auto' or 'cholesky', or SparseLSSVC."
+            )
+
+    def _solve(
+        self, problem: DualProblem, candidates: Array | None, criterion: str, loo: bool
+    ) -> tuple[str, DualSolution]:
+        if candidates is not None:
+            self.C_, self.cv_curve_, solution = solve_every(problem, candidates, criterion)
+            return "eigen", solution
+        self.C_ = float(self.C)
+        options = {"tol": self.tol, "max_iter": self.max_iter}
+        if self.solver == "cg":
+            return "cg", solve_cg(problem, self.C_, **options)
+        if self.solver == "cholesky" or loo:
+            return "cholesky", solve_exact(problem, self.C_, loo=loo)
+        return solve_auto(problem, self.C_, **options)
+
+    def _set_model(self, X: Any, rows: MergedRows, weight: Array, solution: DualSolution) -> None:
+        self.support_ = np.flatnonzero(rows.group >= 0)
+        group = rows.group[self.support_]
+        # copies of a row share its coefficient in proportion to their weights
+        share = weight[self.support_] / rows.weight[group]
+        self.dual_coef_ = np.ascontiguousarray((solution.beta[group] * share[:, None]).T)
+        self.intercept_ = np.asarray(solution.b)
+        pairwise = self.kernel == "precomputed"
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[self.support_]
+        self.n_iter_ = solution.n_iter
+
+    def _report(
+        self, problem: DualProblem, solver: str, solution: DualSolution, phases: Phases
+    ) -> None:
+        self.objective_ = solution.objective
+        self.fit_report_ = {
+            "solver": solver,
+            "objective": self.objective_,
+            "residual": solution.residual,
+            "gap": solution.gap,
+            "iterations": solution.n_iter,
+            "converged": solution.converged,
+            "rows": problem.m,
+            "basis": problem.m,
+            "outputs": problem.Y.shape[1],
+            "bytes": problem.bytes,
+            "seconds": phases.seconds,
+        }
+
+
+def _positive_rows(weight: Array) -> MergedRows:
+    """Leave out rows of zero weight; merge nothing."""
+    first = np.flatnonzero(weight > 0)
+    group = np.full(len(weight), -1, dtype=np.intp)
+    group[first] = np.arange(len(first))
+    return MergedRows(first, group, weight[first])
+
+
+def _check_kernel_matrix(K: NDArray[Any]) -> None:
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(
+            f"kernel='precomputed': fit needs a square kernel matrix between the training rows, "
+            f"got shape {K.shape}."
+        )
+    check_symmetric(K, "kernel='precomputed': the kernel matrix")

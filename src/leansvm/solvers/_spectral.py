@@ -1,0 +1,149 @@
+"""The LS-SVM for every C from one eigen-decomposition, with GCV and exact leave-one-out.
+
+With S^1/2 K S^1/2 = V diag(sigma) V', z = V' S^1/2 y, w = V' s^1/2 and lam = 1/C, the solution is
+S^1/2 V (z - w b) / (sigma + lam), b = sum(w z / (sigma + lam)) / (A + sum(w^2 / (sigma + lam))),
+and leaving row i out turns its residual into beta_i / (s_i T_ii),
+T_ii = sum_j V_ij^2 / (sigma_j + lam) - u_i^2 / (A + sum(w^2 / (sigma + lam))).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from leansvm.solvers._dual import DualSolution, NotPositiveDefinite
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class EveryC:
+    """Solution at the best of the candidates and the criterion at all of them."""
+
+    best: int  # position of the chosen candidate
+    curve: Array
+    solution: DualSolution
+
+
+@dataclass
+class _Spectrum:
+    """Eigenvectors V, and for every ridge (column) the coordinates of what is needed in them."""
+
+    vectors: Array
+    root: Array  # s^1/2
+    ridges: Array
+    inverse: Array  # 1 / (sigma + lam), one column a ridge
+    z: Array  # V' S^1/2 y, one column an output
+    w: Array  # V' s^1/2
+    total: Array  # A + sum(w^2 / (sigma + lam)) for every ridge; inf without a bias
+
+    def bias(self) -> Array:
+        """Return b, ridges x outputs."""
+        if np.isinf(self.total).all():
+            return np.zeros((len(self.ridges), self.z.shape[1]))
+        return np.asarray((self.inverse.T @ (self.w[:, None] * self.z)) / self.total[:, None])
+
+    def coordinates(self, ridge: int, b: Array) -> Array:
+        """Return (z - w b) / (sigma + lam) at one ridge, one column an output."""
+        return np.asarray((self.z - np.outer(self.w, b)) * self.inverse[:, ridge, None])
+
+
+def solve_for_every_C(
+    K: Array,
+    Y: Array,
+    weight: Array,
+    candidates: Array,
+    bias_penalty: float,
+    criterion: str,
+    *,
+    count: float | None = None,
+    eps: float = float(np.finfo(np.float64).eps),
+) -> EveryC:
+    """Score every candidate C by ``criterion`` ("gcv" or "loo") and solve at the best.
+
+    ``K`` (C-contiguous) is overwritten. The criterion is summed over outputs: GCV is
+    n RSS / (n - tr)^2 with n = ``count`` (the sum of weights), leave-one-out is
+    sum s (left-out residual)^2 / sum s.
+    Negative eigenvalues that rounding of the kernel values (``eps``) explains count as zero.
+    """
+    ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
+    spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
+    b = spectrum.bias()
+    curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b)
+    if not np.isfinite(curve).any():
+        raise ValueError(
+            f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
+            f"the sample_weight sum to {weight.sum():.3g}. Scale them up, or give C as a number."
+        )
+    best = int(np.argmin(curve))
+    coordinates = spectrum.coordinates(best, b[best])
+    beta = spectrum.root[:, None] * (spectrum.vectors @ coordinates)
+    loo = np.concatenate([part[:, best] for _, part in _left_out(spectrum, b)])
+    return EveryC(best, curve, DualSolution(beta, b[best], np.nan, np.nan, np.nan, loo))
+
+
+def _decompose(
+    K: Array, Y: Array, weight: Array, ridges: Array, bias_penalty: float, eps: float
+) -> _Spectrum:
+    root = np.sqrt(weight)
+    K *= root
+    K *= root[:, None]
+    sigma, vectors = eigh(K.T, lower=True, overwrite_a=True, check_finite=False, driver="evd")
+    # a semidefinite kernel has no negative eigenvalues but for rounding
+    noise = 10 * len(K) * eps * np.abs(sigma).max(initial=0.0)
+    sigma = np.where(np.abs(sigma) <= noise, np.maximum(sigma, 0.0), sigma)
+    if not sigma.min() + ridges.min() > 0:
+        raise NotPositiveDefinite(f"smallest eigenvalue {sigma.min():.3g}")
+    inverse = 1.0 / (sigma[:, None] + ridges)
+    w = vectors.T @ root
+    return _Spectrum(
+        vectors,
+        root,
+        ridges,
+        inverse,
+        vectors.T @ (root[:, None] * Y),
+        w,
+        bias_penalty + (w**2) @ inverse,
+    )
+
+
+def _gcv(spectrum: _Spectrum, b: Array, count: float | None) -> Array:
+    """Return n RSS / (n - tr)^2 for every ridge; inf where no degrees of freedom are left."""
+    n = float(np.sum(spectrum.root**2)) if count is None else count
+    curve = np.empty(len(spectrum.ridges))
+    for j, lam in enumerate(spectrum.ridges):
+        rss = lam**2 * np.sum(spectrum.coordinates(j, b[j]) ** 2)
+        # n - tr(hat) = n - m + lam tr(T)
+        inverse = spectrum.inverse[:, j]
+        trace = inverse.sum() - np.sum((spectrum.w * inverse) ** 2) / spectrum.total[j]
+        room = (n - len(spectrum.root)) + lam * trace
+        curve[j] = n * rss / room**2 if room > 1e-10 * n else np.inf
+    return curve
+
+
+def _press(spectrum: _Spectrum, b: Array) -> Array:
+    """Weighted mean of the squared left-out residuals for every ridge, summed over outputs."""
+    total = np.zeros(len(spectrum.ridges))
+    for rows, left_out in _left_out(spectrum, b):
+        total += np.einsum("i,ijo->j", spectrum.root[rows] ** 2, left_out**2)
+    return total / float(np.sum(spectrum.root**2))
+
+
+def _left_out(spectrum: _Spectrum, b: Array, tile: int = 512) -> Iterator[tuple[slice, Array]]:
+    """Yield left-out residuals (rows x ridges x outputs) by tiles of rows."""
+    m, n_outputs = len(spectrum.root), spectrum.z.shape[1]
+    for start in range(0, m, tile):
+        rows = slice(start, min(start + tile, m))
+        V = spectrum.vectors[rows]
+        u = V @ (spectrum.w[:, None] * spectrum.inverse)
+        T = (V**2) @ spectrum.inverse - u**2 / spectrum.total
+        T *= spectrum.root[rows, None]
+        result = np.empty((len(V), len(spectrum.ridges), n_outputs))
+        for o in range(n_outputs):
+            v = V @ (spectrum.z[:, o, None] * spectrum.inverse)
+            result[:, :, o] = (v - u * b[:, o]) / T
+        yield rows, result

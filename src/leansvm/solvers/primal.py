@@ -1,0 +1,312 @@
+"""The LS-SVM on a small basis, in its primal, whitened (zhou2016, eqs. (9), (11)).
+
+With K_BB = L L', Phi = K_MB L^-T and Phi_c = Phi less its weighted column means,
+
+    (I/C + Phi_c' S Phi_c) theta = Phi_c' S y_c,    alpha = L^-T theta,    b from the means,
+
+whose condition is free of that of K_BB. One pass over the rows adds up Z'Z for
+Z = S^1/2 [Phi, Y, 1]; everything else is small. A penalised bias is a column 1/sqrt(A) of Phi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from leansvm._array_api import foreign_namespace, from_host, to_host
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+from leansvm.linalg import right_solve_in_place
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class WhitenedBasis:
+    """Points B with K_BB = L L', those dropped that depend on the others to rounding."""
+
+    kernel: Kernel
+    points: Any  # rows of X, or column numbers of a precomputed kernel
+    L: Array
+    kept: NDArray[np.intp]  # positions of the points among those asked for
+    bias_column: float | None = None  # 1 / sqrt(A) for a penalised bias
+    in_state: bool = False  # blocks keep Phi in state["P"]
+
+    @property
+    def size(self) -> int:
+        """Number of points kept."""
+        return self.L.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Columns of Phi: the points and, when the bias is penalised, one for it."""
+        return self.size + (self.bias_column is not None)
+
+    def features(self, block: Block) -> Array:
+        """Return Phi of a block's rows, on the host."""
+        if self.in_state and "P" in block.state:
+            Phi = block.state["P"][:, : self.size]
+            return Phi if self.bias_column is None else self._with_bias(Phi)
+        return self.transform(block.X)
+
+    def transform(self, X: Any) -> Array:
+        """Return Phi = k(X, B) L^-T, on the host."""
+        xp = foreign_namespace(X)
+        if xp is None:
+            Phi = self.kernel.block(X, self.points, dtype=np.float64)
+            right_solve_in_place(Phi, self.L)
+        else:
+            K = self.kernel.block(X, self.points)
+            inverse = from_host(inverse_transpose(self.L), K, dtype=K.dtype)
+            Phi = np.asarray(to_host(K @ inverse), dtype=np.float64)
+        return Phi if self.bias_column is None else self._with_bias(Phi)
+
+    def _with_bias(self, Phi: Array) -> Array:
+        return np.hstack([Phi, np.full((len(Phi), 1), self.bias_column)])
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return alpha = L^-T theta for the points kept."""
+        return np.asarray(solve_triangular(self.L, theta[: self.size], lower=True, trans="T"))
+
+
+def inverse_transpose(L: Array) -> Array:
+    """Return L^-T."""
+    return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
+
+
+def whiten(
+    kernel: Kernel,
+    rows: Any,
+    points: Any,
+    bias_penalty: float = np.inf,
+    L: Array | None = None,
+    *,
+    keep_order: bool = False,
+) -> WhitenedBasis:
+    """Factor K_BB, with pivoting; points whose pivot is at rounding level are dropped.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Kernel of the model.
+    rows, points : array
+        The basis as rows and as points of `Kernel.block` (the same unless precomputed).
+    bias_penalty : float
+        0 for a free bias, inf for none.
+    L : ndarray, optional
+        A factor that is already known, in the order of the points.
+    keep_order : bool
+        Do not pivot: the first k points are the basis of size k.
+    """
+    kept = np.arange(rows.shape[0])
+    if L is None:
+        K = np.array(to_host(kernel.block(rows, points, dtype=np.float64)), np.float64, order="F")
+        floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+        kept, L = _in_order(K, floor) if keep_order else _by_pivots(K, floor)
+    column = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
+    kept_points = points[kept] if foreign_namespace(points) is None else _take(points, kept)
+    return WhitenedBasis(kernel, kept_points, np.asfortranarray(L), kept, column)
+
+
+def _by_pivots(K: Array, floor: float) -> tuple[NDArray[np.intp], Array]:
+    factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
+    return np.asarray(pivots[:rank], dtype=np.intp) - 1, np.tril(factor[:rank, :rank])
+
+
+def _in_order(K: Array, floor: float) -> tuple[NDArray[np.intp], Array]:
+    """Cholesky without pivoting that skips points which depend on earlier ones."""
+    kept: list[int] = []
+    L = np.zeros(K.shape)
+    for t in range(len(K)):
+        k = len(kept)
+        row = solve_triangular(L[:k, :k], K[kept, t], lower=True) if k else np.empty(0)
+        rest = K[t, t] - row @ row
+        if rest > floor:
+            L[k, :k], L[k, k] = row, np.sqrt(rest)
+            kept.append(t)
+    return np.asarray(kept, dtype=np.intp), L[: len(kept), : len(kept)]
+
+
+def _take(points: Any, kept: NDArray[np.intp]) -> Any:
+    xp = foreign_namespace(points)
+    assert xp is not None
+    return xp.take(points, from_host(kept, points, dtype=xp.int64), axis=0)
+
+
+# ---------------------------------------------------------------------------- sums over rows
+
+
+@dataclass
+class Sums:
+    """Z'Z for Z = S^1/2 [Phi - shift, Y - shift, 1]; grows by addition, whatever the rows."""
+
+    shift: Array  # zero without a free bias
+    gram: Array
+    n_outputs: int
+    count: float  # samples that GCV counts: the sum of weights without class weights
+
+    def __add__(self, other: Sums) -> Sums:
+        gram, count = self.gram + other.gram, self.count + other.count
+        return Sums(self.shift, gram, self.n_outputs, count)
+
+
+def add_up(
+    blocks: RowBlocks,
+    basis: WhitenedBasis,
+    shift: Array,
+    n_outputs: int,
+    count: float | None = None,
+) -> Sums:
+    """Run over all rows once."""
+    gram = blocks.sum(_gram_of_block, basis, shift)
+    return Sums(shift, gram, n_outputs, float(gram[-1, -1]) if count is None else count)
+
+
+def choose_shift(basis: WhitenedBasis, X: Any, Y: Array, free_bias: bool) -> Array:
+    """Column means of a first block, which keep the later centring free of cancellation."""
+    if not free_bias:
+        return np.zeros(basis.width + Y.shape[1])
+    return np.concatenate([basis.transform(X).mean(axis=0), Y.mean(axis=0)])
+
+
+def _gram_of_block(block: Block, basis: WhitenedBasis, shift: Array) -> Array:
+    Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
+    width = Phi.shape[1]
+    Z = np.empty((len(Y), len(shift) + 1))
+    np.subtract(Phi, shift[:width], out=Z[:, :width])
+    np.subtract(Y, shift[width:], out=Z[:, width:-1])
+    Z[:, -1] = 1.0
+    if block.weight is not None:
+        Z *= np.sqrt(np.asarray(to_host(block.weight), dtype=np.float64))[:, None]
+    return np.asarray(Z.T @ Z)  # numpy calls SYRK here
+
+
+@dataclass
+class NormalEquations:
+    """Centred second moments: M = Phi_c'S Phi_c, c = Phi_c'S Y_c and what the bias needs."""
+
+    n: float
+    count: float
+    M: Array
+    c: Array
+    yy: Array  # Y_c'S Y_c, one number an output
+    mean_phi: Array
+    mean_y: Array
+    free_bias: bool
+    bias_column: float | None
+
+    def bias(self, theta: Array) -> Array:
+        """Return b of every output."""
+        if self.free_bias:
+            return np.asarray(self.mean_y - self.mean_phi @ theta)
+        if self.bias_column is not None:
+            return np.asarray(self.bias_column * theta[-1])
+        return np.zeros(theta.shape[1])
+
+    def objective(self, theta: Array, C: float) -> float:
+        """Evaluate 1/2 |theta|^2 + C/2 RSS, summed over outputs."""
+        rss = (
+            self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * (self.M @ theta), axis=0)
+        )
+        return float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
+
+
+def normal_equations(sums: Sums, basis: WhitenedBasis, free_bias: bool) -> NormalEquations:
+    """Centre the sums when the bias is free."""
+    G, r = sums.gram, basis.width
+    n = float(G[-1, -1])
+    a, sy = G[:r, -1], G[r:-1, -1]
+    M, c, yy = G[:r, :r].copy(), G[:r, r:-1].copy(), G[r:-1, r:-1].diagonal().copy()
+    if free_bias:
+        M -= np.outer(a, a) / n
+        c -= np.outer(a, sy) / n
+        yy -= sy**2 / n
+    mean_phi, mean_y = sums.shift[:r] + a / n, sums.shift[r:] + sy / n
+    return NormalEquations(
+        n, sums.count, M, c, np.maximum(yy, 0.0), mean_phi, mean_y, free_bias, basis.bias_column
+    )
+
+
+def solve_single(equations: NormalEquations, C: float) -> Array:
+    """Return theta at one C, by Cholesky."""
+    A = equations.M.copy()
+    A.flat[:: len(A) + 1] += 1.0 / C
+    return np.asarray(cho_solve(cho_factor(A, lower=True, overwrite_a=True), equations.c))
+
+
+# ---------------------------------------------------------------------------- every C
+
+
+@dataclass
+class Spectrum:
+    """Eigen-decomposition of M; solutions and errors for every C come from it."""
+
+    equations: NormalEquations
+    vectors: Array
+    values: Array
+    z: Array  # V'c
+
+    def theta(self, C: float) -> Array:
+        """Return the solution at C."""
+        return np.asarray(self.vectors @ (self.z / (self.values + 1.0 / C)[:, None]))
+
+    def gcv(self, candidates: Array) -> Array:
+        """Generalised cross-validation n RSS / (n - tr)^2, summed over outputs."""
+        lam = 1.0 / candidates
+        shrunk = self.values[:, None] + lam
+        z2 = np.sum(self.z**2, axis=1)
+        rss = self.equations.yy.sum() - z2 @ ((self.values[:, None] + 2 * lam) / shrunk**2)
+        trace = float(self.equations.free_bias) + np.sum(self.values[:, None] / shrunk, axis=0)
+        n = self.equations.count
+        room = n - trace
+        scores = n * np.maximum(rss, 0.0) / np.maximum(room, 1e-300) ** 2
+        return np.where(room > 1e-10 * n, scores, np.inf)
+
+
+def decompose(equations: NormalEquations) -> Spectrum:
+    """Decompose M once for all C."""
+    values, vectors = eigh(equations.M, check_finite=False, driver="evd")
+    return Spectrum(equations, vectors, np.maximum(values, 0.0), vectors.T @ equations.c)
+
+
+def left_out_residuals(
+    blocks: RowBlocks, basis: WhitenedBasis, spectrum: Spectrum, candidates: Array, keep: bool
+) -> Array:
+    """Sum of s (left-out residual)^2 for every C; one pass.
+
+    A row's residual without it is e / (1 - h) with leverage h. With ``keep`` blocks also keep
+    the residuals of all candidates, rows x candidates x outputs, in ``state["loo"]``.
+    """
+    inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
+    return np.asarray(blocks.sum(_left_out_of_block, basis, spectrum, inverse, keep))
+
+
+def _left_out_of_block(
+    block: Block, basis: WhitenedBasis, spectrum: Spectrum, inverse: Array, keep: bool
+) -> Array:
+    eq = spectrum.equations
+    Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
+    weight = (
+        np.ones(len(Y)) if block.weight is None else np.asarray(to_host(block.weight), np.float64)
+    )
+    if eq.free_bias:
+        Phi, Y = Phi - eq.mean_phi, Y - eq.mean_y
+    E = Phi @ spectrum.vectors
+    # 1 - h = 1 - s (1/n + sum_j E_j^2 / (lam + sigma_j)), kept away from zero by rounding
+    leverage = np.square(E) @ inverse
+    if eq.free_bias:
+        leverage += 1.0 / eq.n
+    leverage *= -weight[:, None]
+    leverage += 1.0
+    np.maximum(leverage, 1e-12, out=leverage)
+    left_out = np.empty((*leverage.shape, Y.shape[1]))
+    for o in range(Y.shape[1]):
+        left_out[:, :, o] = (Y[:, o, None] - E @ (spectrum.z[:, o, None] * inverse)) / leverage
+    if keep:
+        block.state["loo"] = left_out
+    return np.asarray(np.einsum("i,ijo->j", weight, np.square(left_out)))

@@ -1,0 +1,155 @@
+"""C chosen by LSSVC and LSSVR, against refitting without each row and the hat matrix."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.metrics.pairwise import rbf_kernel
+
+from leansvm import LSSVC, LSSVR
+
+rng = np.random.default_rng(7)
+M = 36
+X = rng.normal(size=(M, 3))
+Z = rng.normal(size=(15, 3))
+TARGET = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.1 * rng.normal(size=M)
+TARGETS = np.column_stack([TARGET, X[:, 2] - 3, 100 * rng.normal(size=M)])
+BINARY = np.where(X[:, 0] + 0.5 * rng.normal(size=M) > 0, 1.0, -1.0)
+THREE = np.digitize(X[:, 0] + 0.5 * rng.normal(size=M), [-0.5, 0.5])
+WEIGHT = rng.uniform(0.2, 3.0, size=M)
+
+BIASES = {
+    "free": {},
+    "penalised": {"bias_penalty": 0.7},
+    "absent": {"fit_intercept": False},
+}
+every_bias = pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
+
+
+def penalty_of(bias):
+    return bias.get("bias_penalty", 0.0) if bias.get("fit_intercept", True) else np.inf
+
+
+def bordered(K, Y, C, weight=None, A=0.0):
+    """Solve [K + diag(1/(C s)), 1; 1', -A] [beta; b] = [Y; 0] (zhou2016, eq. (5))."""
+    Y = np.asarray(Y, dtype=float)
+    m = len(K)
+    weight = np.ones(m) if weight is None else weight
+    G = K + np.diag(1.0 / (C * weight))
+    if np.isinf(A):
+        return np.linalg.solve(G, Y), np.zeros(Y.shape[1:])
+    system = np.block([[G, np.ones((m, 1))], [np.ones((1, m)), np.full((1, 1), -A)]])
+    solved = np.linalg.solve(system, np.concatenate([Y, np.zeros((1, *Y.shape[1:]))]))
+    return solved[:-1], solved[-1]
+
+
+def one_vs_rest(labels):
+    return np.where(np.asarray(labels)[:, None] == np.unique(labels), 1.0, -1.0)
+
+
+def left_out_residuals(K, Y, C, weight, A):
+    """Refit once for every row, without it."""
+    residuals = np.empty_like(Y)
+    for i in range(len(K)):
+        rest = np.delete(np.arange(len(K)), i)
+        beta, b = bordered(K[np.ix_(rest, rest)], Y[rest], C, weight[rest], A)
+        residuals[i] = Y[i] - K[i, rest] @ beta - b
+    return residuals
+
+
+@every_bias
+@pytest.mark.parametrize("weight", [np.ones(M), WEIGHT], ids=["equal", "weighted"])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 1e4])
+def test_leave_one_out_equals_refitting(bias, weight, C, monkeypatch):
+    K, Y = rbf_kernel(X, gamma=0.4), one_vs_rest(THREE)
+    expected = left_out_residuals(K, Y, C, weight, penalty_of(bias))
+    # a grid of one value: C="loo" must take it
+    monkeypatch.setattr("leansvm.estimators._base.C_GRID", np.array([C]))
+    model = LSSVC("loo", gamma=0.4, **bias).fit(X, THREE, weight)
+    assert_allclose(model.loo_residuals_, expected, rtol=1e-7, atol=1e-8)
+    assert_allclose(model.cv_curve_, np.sum(weight @ expected**2) / weight.sum(), rtol=1e-7)
+    single = LSSVR("loo", gamma=0.4, **bias).fit(X, Y[:, 0], weight)
+    assert_allclose(single.loo_residuals_, expected[:, 0], rtol=1e-7, atol=1e-8)
+    assert single.loo_residuals_.shape == (M,)
+    assert LSSVR("loo", gamma=0.4).fit(X, Y[:, :1]).loo_residuals_.shape == (M, 1)
+
+
+@every_bias
+def test_loo_curve_and_choice_against_refitting(bias):
+    K, Y = rbf_kernel(X, gamma=0.4), TARGETS / np.abs(TARGETS).max(axis=0)
+    model = LSSVR("loo", gamma=0.4, **bias).fit(X, Y, WEIGHT)
+    grid = np.logspace(-6, 7, 50)
+    assert model.cv_curve_.shape == (50,)
+    for i in (0, 13, 25, 38, 49):
+        residuals = left_out_residuals(K, Y, grid[i], WEIGHT, penalty_of(bias))
+        assert_allclose(model.cv_curve_[i], np.sum(WEIGHT @ residuals**2) / WEIGHT.sum(), rtol=1e-6)
+    assert grid[np.argmin(model.cv_curve_)] == model.C_
+    again = LSSVR(model.C_, gamma=0.4, **bias).fit(X, Y, WEIGHT)
+    assert_allclose(model.predict(Z), again.predict(Z), rtol=1e-8, atol=1e-9)
+
+
+@every_bias
+@pytest.mark.parametrize("weight", [np.ones(M), WEIGHT * 3], ids=["equal", "weighted"])
+def test_gcv_curve_against_the_hat_matrix(bias, weight):
+    K, Y, candidates = rbf_kernel(X, gamma=0.4), TARGETS, [1e-4, 0.03, 1.0, 50.0, 1e5]
+    model = LSSVR(candidates, gamma=0.4, **bias).fit(X, Y, weight)
+    expected = []
+    for C in candidates:
+        beta, b = bordered(K, np.eye(M), C, weight, penalty_of(bias))
+        hat = K @ beta + b  # fitted values of the unit vectors
+        n = weight.sum()
+        rss = np.sum(weight @ (Y - hat @ Y) ** 2)
+        expected.append(n * rss / (n - np.trace(hat)) ** 2)
+    assert_allclose(model.cv_curve_, expected, rtol=1e-7)
+    assert candidates[int(np.argmin(expected))] == model.C_
+    again = LSSVR(model.C_, gamma=0.4, **bias).fit(X, Y, weight)
+    assert_allclose(model.predict(Z), again.predict(Z), rtol=1e-8, atol=1e-8)
+
+
+def test_strings_choose_from_the_documented_grid():
+    for C in ("gcv", "loo"):
+        model = LSSVC(C).fit(X, BINARY)
+        assert model.C_ in np.logspace(-6, 7, 50)
+        assert len(model.cv_curve_) == 50
+    by_list = LSSVC(np.logspace(-6, 7, 50)).fit(X, BINARY)
+    by_name = LSSVC("gcv").fit(X, BINARY)
+    assert_allclose(by_list.cv_curve_, by_name.cv_curve_)
+    assert by_list.C_ == by_name.C_
+
+
+def test_copies_are_left_out_together():
+    doubled, labels = np.repeat(X, 2, axis=0), np.repeat(BINARY, 2)
+    model = LSSVC("loo", gamma=0.4).fit(doubled, labels)
+    K = rbf_kernel(doubled, gamma=0.4)
+    for i in (0, 1, 10):
+        rest = np.delete(np.arange(2 * M), [2 * (i // 2), 2 * (i // 2) + 1])
+        beta, b = bordered(K[np.ix_(rest, rest)], labels[rest], model.C_)
+        expected = labels[i] - K[i, rest] @ beta - b
+        assert_allclose(model.loo_residuals_[i], expected, rtol=1e-6, atol=1e-8)
+
+
+def test_equal_x_with_different_y_are_left_out_one_at_a_time():
+    doubled = np.repeat(X, 2, axis=0)
+    labels = np.column_stack([BINARY, np.roll(BINARY, 1)]).ravel()
+    model = LSSVC("loo", gamma=0.4).fit(doubled, labels)
+    K = rbf_kernel(doubled, gamma=0.4)
+    alone = np.flatnonzero(labels[::2] != labels[1::2])[0] * 2
+    rest = np.delete(np.arange(2 * M), alone)
+    beta, b = bordered(K[np.ix_(rest, rest)], labels[rest], model.C_)
+    expected = labels[alone] - K[alone, rest] @ beta - b
+    assert_allclose(model.loo_residuals_[alone], expected, rtol=1e-6, atol=1e-8)
+
+
+def test_a_nearly_free_bias_is_nearly_the_free_one():
+    for C in (10.0, [10.0]):
+        free = LSSVR(C, gamma=0.4).fit(X, TARGET + 3)
+        for penalty in (1e-6, 1e-10):
+            nearly = LSSVR(C, gamma=0.4, bias_penalty=penalty).fit(X, TARGET + 3)
+            assert_allclose(nearly.predict(Z), free.predict(Z), atol=1e-7 + 10 * penalty)
+
+
+def test_refitting_forgets_what_the_last_fit_chose():
+    model = LSSVC("loo", calibrate=True).fit(X, BINARY)
+    model.set_params(C=1.0, calibrate=False).fit(X, BINARY)
+    assert not hasattr(model, "cv_curve_")
+    assert not hasattr(model, "loo_residuals_")
+    assert model.C_ == 1.0

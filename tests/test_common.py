@@ -1,0 +1,67 @@
+"""scikit-learn's own checks of every public estimator, none of them expected to fail."""
+
+import inspect
+
+import pytest
+from sklearn.base import BaseEstimator, is_classifier, is_regressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import leansvm
+from leansvm import LSSVC, LSSVR
+
+PUBLIC = [
+    thing
+    for name in leansvm.__all__
+    if inspect.isclass(thing := getattr(leansvm, name)) and issubclass(thing, BaseEstimator)
+]
+CONFIGURED = [
+    LSSVC(solver="cg"),
+    LSSVC(C="loo"),
+    LSSVC(C="gcv"),
+    LSSVC(C=[0.1, 1, 10], bias_penalty=1.0),
+    LSSVC(calibrate=True, class_weight="balanced"),
+    LSSVC(kernel="linear", solver="cholesky"),
+    LSSVC(fit_intercept=False),
+    # the checks also pass matrices that are no kernel: enough of a ridge makes them definite
+    LSSVC(kernel="precomputed", C=1e-4),
+    LSSVR(solver="cg", bias_penalty=0.1),
+    LSSVR(C="loo"),
+    LSSVR(C="gcv", fit_intercept=False),
+    LSSVR(C=[0.1, 1, 10]),
+    LSSVR(kernel="laplacian"),
+    LSSVR(kernel="poly", coef0=1.0),
+]
+
+
+def no_expected_failures(estimator):
+    return {}
+
+
+# the checks have fewer rows than the default n_basis, which warns as it should
+@pytest.mark.filterwarnings("ignore:n_basis=.* is more than:UserWarning")
+@parametrize_with_checks(
+    [estimator() for estimator in PUBLIC] + CONFIGURED,
+    expected_failed_checks=no_expected_failures,
+)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_the_list_of_public_estimators_is_not_empty():
+    assert {LSSVC, LSSVR} <= set(PUBLIC)
+
+
+@pytest.mark.parametrize("estimator", PUBLIC)
+def test_constructor_parameters_have_constraints_and_documentation(estimator):
+    parameters = set(inspect.signature(estimator).parameters)
+    assert parameters <= set(estimator._parameter_constraints)
+    documented = inspect.getdoc(estimator).partition("Parameters\n")[2].partition("Attributes\n")[0]
+    assert not {name for name in parameters if name not in documented}
+
+
+@pytest.mark.parametrize(
+    "estimator", [e for e in PUBLIC if is_classifier(e()) or is_regressor(e())]
+)
+def test_predictors_take_sample_weight_and_classifiers_class_weight(estimator):
+    assert "sample_weight" in inspect.signature(estimator.fit).parameters
+    assert ("class_weight" in inspect.signature(estimator).parameters) == is_classifier(estimator())
