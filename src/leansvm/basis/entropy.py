@@ -1,0 +1,211 @@
+"""Basis points of large quadratic Renyi entropy: the choice of fixed-size LS-SVM.
+
+Maximise H = -log(V / r^2), V the sum of K_BB, by exchanges: a random member a leaves for a random
+row c if V falls. With row sums rho of K_BB and rho_c = sum_{j != a} k(c, j) + k(c, c),
+V' = V - 2 rho_a + k(a, a) + 2 rho_c - k(c, c) (Suykens et al., Least Squares SVM, 2002, ch. 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from leansvm._parallel import serial_blas
+from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._draw import WeightedSample, draw_rows, row_weights
+from leansvm.basis._pivoted import pivot_order
+from leansvm.basis._whitened import host_diag, rank_floor
+from leansvm.blocks import RowBlocks
+from leansvm.kernels import Kernel
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+_BATCH = 256  # exchanges whose kernel values are computed at once
+_DRAWS = 16  # batches drawn at once: drawing goes over all rows
+
+
+class RenyiEntropy(BasisSelector):
+    """Spread the basis over the data: exchange rows while the quadratic Renyi entropy grows.
+
+    Starts from a random basis. No work grows with the number of rows but for drawing; a trial
+    costs about two kernel rows of the size of the basis. Rows are drawn with probability
+    proportional to their weight. The result is put in the order of pivoted Cholesky, without
+    points that the others determine.
+
+    Parameters
+    ----------
+    n_trials : int or None, default=None
+        Most exchanges to try; None for as many as there are rows. The search also ends after
+        5 * n_basis rejections in a row.
+    bandwidth : {"model", "density"}, default="model"
+        Kernel of the entropy: that of the model, or a Gaussian one with the bandwidth of a
+        density estimate, std * m^(-1 / (d + 4)) for m rows and d features.
+    random_state : int, RandomState instance or None, default=None
+        Seed; None takes that of the estimator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.basis.entropy import RenyiEntropy
+    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.kernels import Kernel
+    >>> blocks = MemoryBlocks(np.linspace(0, 1, 101)[:, None])
+    >>> selection = RenyiEntropy(random_state=0).select(blocks, Kernel("rbf", gamma=20.0), 4)
+    >>> np.sort(selection.indices)
+    array([ 0, 28, 62, 93])
+    """
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_trials": [Interval(Integral, 0, None, closed="left"), None],
+        "bandwidth": [StrOptions({"model", "density"})],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self, n_trials: int | None = None, bandwidth: str = "model", random_state: Any = None
+    ) -> None:
+        self.n_trials = n_trials
+        self.bandwidth = bandwidth
+        self.random_state = random_state
+
+    def select(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        *,
+        random_state: Any = None,
+        fit: Fit | None = None,
+        on_step: Callable[[int], bool] | None = None,
+    ) -> Selection:
+        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
+        self._validate_params()
+        rng = self._rng(random_state)
+        start = WeightedSample(blocks, rng).first(n_basis)
+        measure = _density_kernel(blocks, kernel) if self.bandwidth == "density" else kernel
+        state = Exchange(blocks, measure, start)
+        entropies = [state.entropy]
+        trials, rejected, patience = 0, 0, 5 * len(start)
+        most = blocks.n_rows if self.n_trials is None else self.n_trials
+        for rows, leaving in _proposals(blocks, rng, len(start), most):
+            with serial_blas():  # small products: threads would only wait for each other
+                rejected = state.try_all(rows, leaving, rejected, patience)
+            trials += len(rows)
+            entropies.append(state.entropy)
+            if rejected >= patience or (on_step is not None and on_step(len(start))):
+                break
+        order = pivot_order(_gram(blocks, kernel, state.rows))
+        report = {"trials": trials, "swaps": state.swaps, "entropy": np.array(entropies)}
+        return Selection(state.rows[order], report=report)
+
+
+def _proposals(
+    blocks: RowBlocks, rng: np.random.RandomState, r: int, most: int
+) -> Iterator[tuple[Rows, Rows]]:
+    """Yield batches of (rows that may enter, members that would leave)."""
+    batch = max(_BATCH, r)
+    for first in range(0, most, _DRAWS * batch):
+        # drawn in full, so that few trials are the first of many
+        rows = draw_rows(blocks, rng, _DRAWS * batch, row_weights)[: most - first]
+        leaving = rng.randint(r, size=_DRAWS * batch)[: most - first]
+        for at in range(0, len(rows), batch):
+            yield rows[at : at + batch], leaving[at : at + batch]
+
+
+class Exchange:
+    """A set of rows with K_BB, its row sums rho and their sum V, kept up to date by swaps."""
+
+    def __init__(self, blocks: RowBlocks, kernel: Kernel, rows: Rows) -> None:
+        self._blocks, self._kernel = blocks, kernel
+        self.rows = rows.copy()
+        self.K = _gram(blocks, kernel, rows)
+        self.rho = self.K.sum(axis=1)
+        self.V = float(self.rho.sum())
+        self.swaps = 0
+
+    @property
+    def entropy(self) -> float:
+        """H = -log(V / r^2)."""
+        return float(-np.log(max(self.V, np.finfo(np.float64).tiny) / len(self.rows) ** 2))
+
+    def try_all(self, rows: Rows, leaving: Rows, rejected: int, patience: int) -> int:
+        """Try the exchanges ``leaving[i]`` -> ``rows[i]`` one after the other.
+
+        Stops after ``patience`` rejections in a row; returns how many there were at the end.
+        """
+        X_c = self._blocks.take(rows)
+        to_basis = _block(self._blocks, self._kernel, X_c, rows, self.rows)
+        among = _block(self._blocks, self._kernel, X_c, rows, rows)
+        k_cc = among.diagonal()
+        floor = _rounding(self._kernel, X_c, k_cc)
+        # copies of members are not candidates: their distance in feature space is zero
+        near = k_cc[:, None] + self.K.diagonal() - 2 * to_basis <= floor
+        near |= rows[:, None] == self.rows
+        copies, sums = near.sum(axis=1), to_basis.sum(axis=1)
+        trial = np.arange(len(rows))
+        at = 0
+        while at < len(rows):
+            # all remaining trials at once, up to the first that is accepted
+            i, a = trial[at:], leaving[at:]
+            gain = 2 * self.rho[a] - self.K[a, a] - 2 * (sums[i] - to_basis[i, a]) - k_cc[i]
+            good = np.flatnonzero((gain > 1e-14 * abs(self.V)) & (copies[i] == 0))
+            passed = int(good[0]) if len(good) else len(i)
+            if rejected + passed >= patience:
+                return patience
+            if not len(good):
+                return rejected + passed
+            at, rejected = at + passed, 0
+            c, a_out = at, int(leaving[at])
+            self._swap(int(rows[c]), a_out, to_basis[c], float(k_cc[c]))
+            # column a of K_cB is now that of the new member
+            close = (k_cc + k_cc[c] - 2 * among[:, c] <= floor) | (rows == rows[c])
+            copies += close.astype(np.intp) - near[:, a_out]
+            sums += among[:, c] - to_basis[:, a_out]
+            near[:, a_out], to_basis[:, a_out] = close, among[:, c]
+            at += 1
+        return rejected
+
+    def _swap(self, row: int, a: int, k_c: Array, k_cc: float) -> None:
+        """Replace member a; ``k_c`` holds the kernel of the new row with the old members."""
+        new = k_c.copy()
+        new[a] = k_cc
+        others = new - self.K[a]
+        others[a] = 0.0
+        self.rho += others
+        self.rho[a] = new.sum()
+        self.K[a], self.K[:, a] = new, new
+        self.V = float(self.rho.sum())
+        self.rows[a] = row
+        self.swaps += 1
+
+
+def _gram(blocks: RowBlocks, kernel: Kernel, rows: Rows) -> Array:
+    return _block(blocks, kernel, blocks.take(rows), rows, rows)
+
+
+def _block(blocks: RowBlocks, kernel: Kernel, X: Any, rows: Rows, others: Rows) -> Array:
+    """Return the kernel between fetched rows and other rows, on the host in float64."""
+    Z = X if others is rows else (None if kernel.precomputed else blocks.take(others))
+    values = kernel.block(X, kernel.points(Z, others), dtype=np.float64)
+    return np.require(values, np.float64, "W")
+
+
+def _rounding(kernel: Kernel, X: Any, computed: Array) -> float:
+    """Return what k(x, x) + k(z, z) - 2 k(x, z) may be for x = z, from the error of k(x, x)."""
+    floor = rank_floor(float(computed.max()))
+    if kernel.precomputed:
+        return floor
+    return floor + 8 * float(np.abs(computed - host_diag(kernel, X)).max())
+
+
+def _density_kernel(blocks: RowBlocks, kernel: Kernel) -> Kernel:
+    if kernel.precomputed:
+        raise ValueError('RenyiEntropy(bandwidth="density") needs features, not a kernel matrix.')
+    d = blocks.n_features
+    variance = blocks.variance() * blocks.n_rows ** (-2.0 / (d + 4))  # bandwidth squared
+    return Kernel("rbf", gamma=1.0 / (2.0 * variance) if variance > 0 else 1.0)

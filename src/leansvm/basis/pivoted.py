@@ -1,0 +1,101 @@
+"""Basis points by greedy pivoted Cholesky: zhou2016's PCP (Algorithm 1), blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+from sklearn.utils._param_validation import Interval
+
+from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._pivoted import pivoted_cholesky
+from leansvm.blocks import RowBlocks
+from leansvm.kernels import Kernel
+
+
+class PivotedCholesky(BasisSelector):
+    """Choose the row that the basis so far approximates worst, again and again.
+
+    With P the whitened basis, the next row is the one with the largest residual
+    k(x, x) - |P_x|^2; of equal ones the first. Rows are taken in rounds, so that the work is
+    done by matrix products, with the same result as one at a time (`theta` = 1). Weights do not
+    change the order, except that rows of zero weight are never chosen.
+
+    Parameters
+    ----------
+    tol : float, default=0.0
+        Stop when the (weighted) trace of the residual is at most this part of the trace of the
+        kernel matrix. With 0 only the number of rows or the numerical rank ends the choice.
+    batch : int, default=512
+        Rows factored among themselves in a round. Changes the time, not the result.
+    theta : float, default=1.0
+        Less than 1 accepts rows while their residual is at least this part of the largest one
+        outside the batch: fewer rounds, no longer exactly greedy.
+
+    Attributes
+    ----------
+    nested : bool
+        True: k rows are the first k of a larger choice.
+
+    See Also
+    --------
+    leansvm.basis.RandomPivotedCholesky : Draws rows by their residual; outliers matter less.
+
+    References
+    ----------
+    S. Zhou, "Sparse LSSVM in primal using Cholesky factorization for large-scale problems",
+    IEEE Transactions on Neural Networks and Learning Systems 27(4), 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.basis.pivoted import PivotedCholesky
+    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.kernels import Kernel
+    >>> blocks = MemoryBlocks(np.linspace(0, 1, 101)[:, None])
+    >>> PivotedCholesky().select(blocks, Kernel("rbf", gamma=4.0), 5).indices
+    array([  0, 100,  50,  24,  79])
+    >>> len(PivotedCholesky().select(blocks, Kernel("linear"), 5).indices)  # rank one
+    1
+    """
+
+    nested = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "tol": [Interval(Real, 0, 1, closed="left")],
+        "batch": [Interval(Integral, 1, None, closed="left")],
+        "theta": [Interval(Real, 0, 1, closed="right")],
+    }
+
+    def __init__(self, tol: float = 0.0, batch: int = 512, theta: float = 1.0) -> None:
+        self.tol = tol
+        self.batch = batch
+        self.theta = theta
+
+    def state_columns(self, n_basis: int) -> int:
+        """P and the residual diagonal."""
+        return n_basis + 1
+
+    def select(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        *,
+        random_state: Any = None,
+        fit: Fit | None = None,
+        on_step: Callable[[int], bool] | None = None,
+    ) -> Selection:
+        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
+        self._validate_params()
+        factor = pivoted_cholesky(
+            blocks,
+            kernel,
+            n_basis,
+            tol=self.tol,
+            batch=self.batch,
+            theta=self.theta,
+            on_step=on_step,
+        )
+        report = {"rounds": factor.rounds, "trace": factor.trace}
+        return Selection(factor.indices, factor.L, report)

@@ -1,0 +1,158 @@
+"""Basis points at random: zhou2016's RRP, Nystroem's choice, the cheapest there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._draw import WeightedSample, row_weights
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+
+_MOST_CLASSES = 1000
+
+
+class RandomBasis(BasisSelector):
+    """Choose rows at random, without replacement.
+
+    The next row is drawn with probability proportional to its weight among those not drawn yet:
+    a row of weight w is as likely as w copies of it would be, and rows of zero weight are never
+    chosen. Nothing is kept for each row, so this works for any number of rows.
+
+    Parameters
+    ----------
+    stratify : bool, default=False
+        Choose from every class in proportion to its weight, at every prefix. Classes are the
+        distinct rows of the targets.
+    random_state : int, RandomState instance or None, default=None
+        Seed; None takes that of the estimator.
+
+    Attributes
+    ----------
+    nested : bool
+        True: with the same seed, k rows are the first k of a larger choice.
+
+    See Also
+    --------
+    leansvm.basis.RandomPivotedCholesky : Random rows that avoid what the basis has already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.basis.random import RandomBasis
+    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.kernels import Kernel
+    >>> blocks = MemoryBlocks(np.arange(100.0)[:, None])
+    >>> RandomBasis(random_state=0).select(blocks, Kernel("rbf"), 5).indices
+    array([54, 71, 60, 42, 64])
+    """
+
+    nested = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "stratify": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, stratify: bool = False, random_state: Any = None) -> None:
+        self.stratify = stratify
+        self.random_state = random_state
+
+    def select(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        *,
+        random_state: Any = None,
+        fit: Fit | None = None,
+        on_step: Callable[[int], bool] | None = None,
+    ) -> Selection:
+        """Choose ``n_basis`` rows; see `BasisSelector.select`."""
+        self._validate_params()
+        sample = WeightedSample(blocks, self._rng(random_state))
+        rows = _stratified(blocks, sample, n_basis) if self.stratify else sample.first(n_basis)
+        if on_step is not None:
+            on_step(len(rows))
+        return Selection(rows)
+
+
+def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> NDArray[np.intp]:
+    """Reorder a growing sample so that all classes are in proportion at every prefix."""
+    classes, weights, sizes = _classes(blocks)
+    turns = _turns(weights, sizes, count)
+    quota = np.bincount(turns, minlength=len(classes))
+    labels = np.empty(0, np.intp)
+    while (np.bincount(labels, minlength=len(classes)) < quota).any() and sample.grow():
+        new = sample.rows[len(labels) :]
+        labels = np.concatenate([labels, _labels_of(blocks, new, classes)])
+    result = np.empty(len(turns), np.intp)
+    for c in range(len(classes)):
+        result[turns == c] = sample.rows[labels == c][: quota[c]]
+    return result
+
+
+def _turns(weights: NDArray[np.float64], sizes: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """Return whose turn it is: class c has its j-th at time (j - 1/2) / share (Sainte-Lague)."""
+    per_class = np.minimum(sizes, count)
+    c = np.repeat(np.arange(len(sizes)), per_class)
+    j = np.concatenate([np.arange(n) for n in per_class])
+    return c[np.argsort((j + 0.5) / weights[c], kind="stable")][:count]
+
+
+def _classes(
+    blocks: RowBlocks,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+    """Return the distinct targets, the weight and the number of rows of each."""
+    parts = blocks.map(_classes_in_block)
+    classes, place = np.unique(np.vstack([p[0] for p in parts]), axis=0, return_inverse=True)
+    if len(classes) > _MOST_CLASSES:
+        raise ValueError(
+            f"RandomBasis(stratify=True) needs classes as targets, but there are {len(classes)} "
+            "different values; set stratify=False."
+        )
+    place = place.ravel()
+    weights = np.bincount(place, np.concatenate([p[1] for p in parts])).astype(np.float64)
+    sizes = np.bincount(place, np.concatenate([p[2] for p in parts])).astype(np.intp)
+    return classes, weights, sizes
+
+
+def _classes_in_block(
+    block: Block,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+    if block.y is None:
+        raise ValueError("RandomBasis(stratify=True) needs targets, but the rows have none.")
+    y, weight = _targets(block), row_weights(block)
+    y, weight = y[weight > 0], weight[weight > 0]
+    if y.shape[1] == 1:
+        values, place = np.unique(y, return_inverse=True)
+        classes = values[:, None]
+    else:
+        classes, place = np.unique(y, axis=0, return_inverse=True)
+    place = place.ravel()
+    return classes, np.bincount(place, weight).astype(np.float64), np.bincount(place)
+
+
+def _targets(block: Block) -> NDArray[np.float64]:
+    y = np.asarray(block.y, dtype=np.float64)
+    return y.reshape(len(y), -1)
+
+
+def _labels_of(
+    blocks: RowBlocks, rows: NDArray[np.intp], classes: NDArray[np.float64]
+) -> NDArray[np.intp]:
+    labels = np.empty(len(rows), np.intp)
+    for mine, values in blocks.map(_labels_in_block, rows, classes):
+        labels[mine] = values
+    return labels
+
+
+def _labels_in_block(
+    block: Block, indices: NDArray[np.intp], classes: NDArray[np.float64]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    mine, rows = block.positions(indices)
+    same = (_targets(block)[rows][:, None, :] == classes[None, :, :]).all(axis=2)
+    return mine, np.argmax(same, axis=1)

@@ -1,0 +1,151 @@
+"""Basis points by randomly pivoted Cholesky (Chen, Epperly, Tropp, Webber), also accelerated.
+
+A row is drawn with probability D_t / sum D, D = k(x, x) - |P_x|^2. Accelerated: many rows are
+drawn at once from a stale D; one is accepted with probability (its D by now) / (its stale D).
+This is rejection sampling, so the pivots have the same law as one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval
+
+from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._draw import draw_rows
+from leansvm.basis._growing import GrowingBasis, PartialCholesky
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+
+_FEWEST_DRAWS, _MOST_DRAWS = 32, 1000
+
+
+class RandomPivotedCholesky(BasisSelector):
+    """Draw rows with probability proportional to what the basis so far misses of them.
+
+    Between `RandomBasis`, which may choose what the basis has already, and `PivotedCholesky`,
+    which runs after outliers: close to the best low-rank approximation of the kernel matrix in
+    expectation. A row of weight w is drawn like w copies of it.
+
+    Parameters
+    ----------
+    accelerated : bool, default=True
+        Draw many rows a round and reject some: the same law as one row a round, several times
+        faster.
+    tol : float, default=0.0
+        Stop when the (weighted) trace of the residual is at most this part of the trace of the
+        kernel matrix. With 0 only the number of rows or the numerical rank ends the choice.
+    random_state : int, RandomState instance or None, default=None
+        Seed; None takes that of the estimator.
+
+    Attributes
+    ----------
+    nested : bool
+        True: with the same seed, k rows are the first k of a larger choice.
+
+    References
+    ----------
+    Y. Chen, E. N. Epperly, J. A. Tropp, R. J. Webber, "Randomly pivoted Cholesky: Practical
+    approximation of a kernel matrix with few entry evaluations", Communications on Pure and
+    Applied Mathematics 78(5), 2025.
+
+    E. N. Epperly, J. A. Tropp, R. J. Webber, "Embrace rejection: Kernel matrix approximation by
+    accelerated randomly pivoted Cholesky", 2024.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.basis.random_pivoted import RandomPivotedCholesky
+    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.kernels import Kernel
+    >>> blocks = MemoryBlocks(np.linspace(0, 1, 101)[:, None])
+    >>> selector = RandomPivotedCholesky(random_state=0)
+    >>> selector.select(blocks, Kernel("rbf", gamma=4.0), 5).indices
+    array([55, 60,  7, 95, 17])
+    """
+
+    nested = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "accelerated": ["boolean"],
+        "tol": [Interval(Real, 0, 1, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self, accelerated: bool = True, tol: float = 0.0, random_state: Any = None
+    ) -> None:
+        self.accelerated = accelerated
+        self.tol = tol
+        self.random_state = random_state
+
+    def state_columns(self, n_basis: int) -> int:
+        """P and the residual diagonal."""
+        return n_basis + 1
+
+    def select(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        *,
+        random_state: Any = None,
+        fit: Fit | None = None,
+        on_step: Callable[[int], bool] | None = None,
+    ) -> Selection:
+        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
+        self._validate_params()
+        rng = self._rng(random_state)
+        basis = GrowingBasis(blocks, kernel, min(n_basis, blocks.n_rows))
+        trace_tol = self.tol * basis.residual_trace
+        draws, drawn, rounds = _FEWEST_DRAWS if self.accelerated else 1, 0, 0
+        while basis.size < basis.capacity and basis.residual_trace > trace_tol:
+            rows = draw_rows(blocks, rng, draws, _missed, basis.floor)
+            if len(rows) == 0:
+                break  # numerical rank exhausted
+            candidates, order = np.unique(rows, return_inverse=True)
+            H = PartialCholesky(basis.try_out(candidates), basis.capacity - basis.size)
+            local = _accept(H, order, rng.random_sample(draws), basis.floor)
+            if not local.picked:
+                break  # what was left was rounding
+            basis.accept(local)
+            drawn, rounds = drawn + draws, rounds + 1
+            if self.accelerated:
+                draws = _next_draws(basis.size, len(local.picked) / draws)
+            if on_step is not None and on_step(basis.size):
+                break
+        indices, L, trace = basis.cut(trace_tol)
+        return Selection(indices, L, {"rounds": rounds, "draws": drawn, "trace": trace})
+
+
+def _missed(block: Block, floor: float) -> NDArray[np.float64]:
+    """Return the mass of every row: its weight times its residual, if that is not rounding."""
+    D = block.state["D"]
+    mass = np.where(floor < D, D, 0.0)
+    if block.weight is not None:
+        mass *= np.asarray(block.weight, dtype=np.float64)
+    return mass
+
+
+def _accept(
+    local: PartialCholesky,
+    order: NDArray[np.intp],
+    uniform: NDArray[np.float64],
+    floor: float,
+) -> PartialCholesky:
+    """Go through the draws: accept t with probability (its residual by now) / (stale residual)."""
+    stale = local.D.copy()
+    for t, u in zip(order.tolist(), uniform.tolist(), strict=True):
+        if len(local.picked) == local.most:
+            break
+        if local.D[t] > floor and u * stale[t] < local.D[t]:
+            local.take(t)
+    return local
+
+
+def _next_draws(size: int, acceptance: float) -> int:
+    """Aim at doubling the basis. Past rounds alone count: a smaller choice is then a prefix."""
+    return int(np.clip(size / acceptance, _FEWEST_DRAWS, _MOST_DRAWS))

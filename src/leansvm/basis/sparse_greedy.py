@@ -1,0 +1,135 @@
+"""Sparse greedy approximation of the kernel matrix (Smola and Schölkopf, ICML 2000).
+
+Minimises the trace of K - P P'. Row j lowers it by |rho_j|^2 / D_j, rho_j = K_Mj - P P_j' being
+its residual column. Residual columns stay in the pool: a pick p changes them by rho_j -= p p_j,
+so that only new candidates pay for a product with P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._best_of import Candidates, Found, add_column, bring_in, rows_of_basis
+from leansvm.basis._pool import Array, Refill, Rows, waiting_room
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+
+# Candidates whose residual is below this part of the largest one are passed over.
+_LEAST = 1e-4
+
+
+class SparseGreedy(BasisSelector):
+    """Basis rows that approximate the kernel matrix best, one at a time, of random candidates.
+
+    Each step looks at ``n_candidates`` random rows and takes the one that lowers the (weighted)
+    trace of what the basis misses of the kernel matrix most. Targets play no part.
+
+    Parameters
+    ----------
+    n_candidates : int, default=59
+        Rows looked at in a step. The best of 59 is among the best 5 % with probability 0.95.
+    keep_pool : bool, default=True
+        Keep the better two thirds of the candidates for the next step. False draws all of them
+        anew, as published; that is slower.
+    random_state : int, RandomState instance or None, default=None
+        Order in which rows become candidates; None: the estimator's.
+
+    Notes
+    -----
+    Rows of zero weight and rows that the basis already contains, to rounding, are never chosen.
+    The ``report`` of the selection has the trace after each step (``"trace"``), what each step
+    lowered it by (``"gain"``) and why it ended (``"stop"``: "n_basis", "rank" or "callback").
+
+    References
+    ----------
+    A. J. Smola and B. Schölkopf, "Sparse greedy matrix approximation for machine learning",
+    Proceedings of the 17th International Conference on Machine Learning, 2000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.basis.sparse_greedy import SparseGreedy
+    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.kernels import Kernel
+    >>> blocks = MemoryBlocks(np.linspace(-3, 3, 200)[:, None])
+    >>> selector = SparseGreedy(n_candidates=20, random_state=0)
+    >>> found = selector.select(blocks, Kernel("rbf", gamma=0.5), 8)
+    >>> len(found.indices), bool(found.report["trace"][-1] < 1)
+    (8, True)
+    """
+
+    nested = True
+
+    def __init__(
+        self, n_candidates: int = 59, keep_pool: bool = True, random_state: Any = None
+    ) -> None:
+        self.n_candidates = n_candidates
+        self.keep_pool = keep_pool
+        self.random_state = random_state
+
+    def state_columns(self, n_basis: int) -> int:
+        """Columns kept for every row: P, the candidates, D and weights."""
+        waiting = waiting_room(self.n_candidates) if self.keep_pool else 0
+        return n_basis + self.n_candidates + waiting + 2
+
+    def select(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        *,
+        random_state: Any = None,
+        fit: Fit | None = None,
+        on_step: Callable[[int], bool] | None = None,
+    ) -> Selection:
+        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
+        candidates = _Residual(
+            blocks, kernel, n_basis, self.n_candidates, self.keep_pool, self._rng(random_state)
+        )
+        found = candidates.choose(on_step=on_step)
+        trace = candidates.total - np.cumsum(found.report["gain"])
+        found.report["trace"] = np.maximum(trace, 0.0)
+        return found
+
+
+class _Residual(Candidates):
+    """Candidates that gain what they lower the trace of K - P P' by."""
+
+    _k = 0  # columns of P, the last of which the pool's columns do not know yet
+
+    def gains(self) -> Array:
+        """|rho_j|^2 / D_j of every slot."""
+        pool, refill = self.pool, self.refill
+        norms = self.blocks.sum(_norms, self.kernel, refill, pool.P[:, : self._k])
+        self.refill = Refill()
+        # a residual that lost all its digits would promise any gain
+        sound = pool.usable & (_LEAST * pool.D.max(where=pool.usable, initial=0.0) < pool.D)
+        return np.asarray(np.divide(norms, pool.D, out=np.zeros_like(norms), where=sound))
+
+    def append(self, slot: int, t: int, row: Array) -> list[Found]:
+        """Add row t to the basis."""
+        self._k = len(row)
+        return self.blocks.map(_append, slot, t, row, self.pool.rows)
+
+
+def _norms(block: Block, kernel: Kernel, refill: Refill, P_pool: Array) -> Array:
+    """Bring the residual columns up to date; return their squared norms."""
+    state, k = block.state, P_pool.shape[1]
+    pool, P = state["pool"], state["P"][:, :k]
+    if k:
+        pool -= np.multiply.outer(P_pool[:, -1], P[:, -1])
+    new = bring_in(block, kernel, refill)
+    fresh = refill.slots if refill.into == "waiting" or new is None else slice(0, len(new))
+    pool[fresh] -= P_pool[fresh] @ P.T
+    return np.asarray(np.square(pool) @ state["s"])
+
+
+def _append(block: Block, slot: int, t: int, row: Array, rows: Rows) -> Found:
+    """Append p = rho_t / sqrt(D_t); return the candidates' rows of P."""
+    k = len(row) - 1
+    add_column(block, block.state["pool"][slot] / row[k], k, t)
+    return rows_of_basis(block, rows, k + 1)

@@ -1,0 +1,364 @@
+"""SparseLSSVC and SparseLSSVR: the least-squares SVM on a small basis (P-LSSVM)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import StrOptions
+
+from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
+from leansvm.estimators._sparse_machine import SparseMachine
+
+
+class SparseLSSVC(KernelClassifier, SparseMachine):
+    """Least-squares support vector classifier on a small basis.
+
+    The decision function is a combination of ``n_basis`` kernel functions, chosen among the
+    training rows by ``basis``; all rows count in the loss. Training runs once over the rows
+    (n_samples * n_basis^2 flops), never holds the kernel matrix, and finds ``C`` for free.
+
+    Parameters
+    ----------
+    C : float, array-like, "gcv" or "loo", default="gcv"
+        Regularisation: weight of the squared errors. Several candidates are scored by one
+        eigen-decomposition: a list and "gcv" by generalised cross-validation, which needs no
+        further look at the rows, "loo" by the exact leave-one-out squared error, in a second
+        pass. The strings try ``numpy.logspace(-6, 7, 50)``.
+    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
+default="rbf"
+        Kernel, or a vectorised function ``f(X, Z)``.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
+        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=0.0
+        Independent term of "poly" and "sigmoid".
+    fit_intercept : bool, default=True
+        Whether to have a bias b.
+    bias_penalty : float, default=0.0
+        A of the term A b^2 / 2; 0 leaves the bias free.
+    basis : str, selector, 1-D integer array or 2-D array, default="random"
+        How to choose the basis points: "random", "pivoted-cholesky", "random-pivoted-cholesky",
+        "backfitting", "csi", "sparse-greedy", "entropy", "medoids" or "all", an instance of a
+        class in `leansvm.basis`, the numbers of rows, or the points themselves.
+    n_basis : int, float in (0, 1) or "auto", default="auto"
+        Number of basis points, or their share of the rows. "auto" doubles it until the estimated
+        error hardly falls.
+    select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
+        Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
+        every row would take more than half of ``cache_size``; then a stratified sample.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, multiplied into ``sample_weight``.
+    calibrate : bool, default=False
+        Fit probabilities to leave-one-out decision values, for `predict_proba`.
+    cache_size : float or "auto", default="auto"
+        Megabytes that a selector may keep; "auto" is 80 % of the memory that is available.
+    random_state : int, RandomState instance or None, default=None
+        Seed of random selectors.
+
+    Attributes
+    ----------
+    support_ : ndarray of shape (n_support,)
+        Rows chosen as basis, -1 where points were given.
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Basis points; empty for ``kernel="precomputed"``.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Coefficients of the kernel functions.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Bias b.
+    n_support_ : int
+        Number of basis points (dependent ones are dropped).
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    C_, gamma_ : float
+        Values used.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Criterion at every candidate of ``C``; only when there are several.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Target +-1 less the decision value of the model fitted without the row (and its exact
+        copies) on the same basis; only with ``C="loo"``.
+    objective_ : float
+        Value of the objective, summed over the classes.
+    n_iter_ : int
+        1.
+    fit_report_ : dict
+        Objective, residual, rows, basis size, points dropped, bytes, seconds by phase.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators.
+
+    See Also
+    --------
+    LSSVC : The model with all rows as basis.
+    leansvm.basis : The selectors.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from leansvm import SparseLSSVC
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = SparseLSSVC(n_basis=100, random_state=0).fit(X, y)
+    >>> model.support_vectors_.shape
+    (100, 64)
+    >>> bool(model.score(X, y) > 0.95)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseMachine._parameter_constraints,
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "calibrate": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        C: Any = "gcv",
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        bias_penalty: float = 0.0,
+        basis: Any = "random",
+        n_basis: Any = "auto",
+        select_on: Any = "auto",
+        class_weight: Any = None,
+        calibrate: bool = False,
+        cache_size: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.bias_penalty = bias_penalty
+        self.basis = basis
+        self.n_basis = n_basis
+        self.select_on = select_on
+        self.class_weight = class_weight
+        self.calibrate = calibrate
+        self.cache_size = cache_size
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVC:
+        """Choose a basis and fit the classifier.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; a weight of k counts like k copies of the row.
+
+        Returns
+        -------
+        SparseLSSVC
+            The fitted estimator.
+        """
+        X, y = self._validate_rows(X, y, reset=True)
+        Y, labels = self._encode(y)
+        weight, count = self._weights(sample_weight, X, y, labels)
+
+        def finish(merged: Any, loo: Any) -> None:
+            if self.calibrate:
+                first = merged.first
+                self._calibrate(Y[first] - loo[first], labels[first], merged.weight)
+            if isinstance(self.C, str) and self.C == "loo":
+                residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
+                self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals
+
+        self._fit_sparse(X, y, Y, weight, finish, count=count, calibrate=self.calibrate)
+        return self
+
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        X, y = self._validate_rows(X, y, reset=False)
+        Y, labels = self._encode(y)
+        return X, Y, self._weights(sample_weight, X, y, labels)[0]
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> SparseLSSVC:
+        """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
+
+        The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of this batch.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels there will be; needed in the first call unless the batch holds them all.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        SparseLSSVC
+            The estimator.
+        """
+        first = not hasattr(self, "_fitted_sums")
+        X, y = self._validate_rows(X, y, reset=first)
+        Y, labels = self._encode(y, classes=classes if first else self.classes_)
+        if self.calibrate or self.class_weight == "balanced":
+            raise ValueError(
+                "partial_fit cannot look at all rows again: calibrate=True and "
+                "class_weight='balanced' need fit."
+            )
+        weight, count = self._weights(sample_weight, X, y, labels, batch=True)
+        self._partial_fit_sparse(X, y, Y, weight, count)
+        return self
+
+
+class SparseLSSVR(KernelRegressor, SparseMachine):
+    """Least-squares support vector regressor on a small basis.
+
+    Parameters
+    ----------
+    C : float, array-like, "gcv" or "loo", default="gcv"
+        Regularisation: weight of the squared errors. Several candidates are scored by one
+        eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
+        leave-one-out squared error. The strings try ``numpy.logspace(-6, 7, 50)``.
+    kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
+cache_size, random_state
+        As in `SparseLSSVC`.
+
+    Attributes
+    ----------
+    support_ : ndarray of shape (n_support,)
+        Rows chosen as basis, -1 where points were given.
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Basis points; empty for ``kernel="precomputed"``.
+    dual_coef_ : ndarray of shape (n_outputs, n_support)
+        Coefficients of the kernel functions.
+    intercept_ : ndarray of shape (n_outputs,)
+        Bias b.
+    n_support_ : int
+        Number of basis points (dependent ones are dropped).
+    C_, gamma_ : float
+        Values used.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Criterion at every candidate of ``C``; only when there are several.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        Target less the prediction of the model fitted without the row (and its exact copies) on
+        the same basis; only with ``C="loo"``.
+    objective_ : float
+        Value of the objective, summed over the outputs.
+    n_iter_ : int
+        1.
+    fit_report_ : dict
+        Objective, residual, rows, basis size, points dropped, bytes, seconds by phase.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators.
+
+    See Also
+    --------
+    SparseLSSVC : The same for classification.
+    LSSVR : The model with all rows as basis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import SparseLSSVR
+    >>> X = np.linspace(0, 6, 400)[:, None]
+    >>> model = SparseLSSVR(n_basis=20, random_state=0).fit(X, np.sin(X[:, 0]))
+    >>> bool(abs(model.predict([[1.5]])[0] - np.sin(1.5)) < 1e-3)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = SparseMachine._parameter_constraints
+
+    def __init__(
+        self,
+        C: Any = "gcv",
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        bias_penalty: float = 0.0,
+        basis: Any = "random",
+        n_basis: Any = "auto",
+        select_on: Any = "auto",
+        cache_size: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.bias_penalty = bias_penalty
+        self.basis = basis
+        self.n_basis = n_basis
+        self.select_on = select_on
+        self.cache_size = cache_size
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVR:
+        """Choose a basis and fit the regressor.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; a weight of k counts like k copies of the row.
+
+        Returns
+        -------
+        SparseLSSVR
+            The fitted estimator.
+        """
+        X, y, Y = self._numeric_targets(X, y, reset=True)
+        weight = _sample_weights(sample_weight, X)
+
+        def finish(merged: Any, loo: Any) -> None:
+            if isinstance(self.C, str) and self.C == "loo":
+                residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
+                self.loo_residuals_ = residuals[:, 0] if self._single_output else residuals
+
+        self._fit_sparse(X, y, Y, weight, finish)
+        return self
+
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        X, y, Y = self._numeric_targets(X, y, reset=False)
+        return X, Y, _sample_weights(sample_weight, X)
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVR:
+        """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
+
+        The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of this batch.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        SparseLSSVR
+            The estimator.
+        """
+        X, y, Y = self._numeric_targets(X, y, reset=not hasattr(self, "_fitted_sums"))
+        self._partial_fit_sparse(X, y, Y, _sample_weights(sample_weight, X))
+        return self

@@ -1,0 +1,206 @@
+"""The steps that SparseLSSVC, SparseLSSVR and KernelBasis share: choose a basis, solve on it.
+
+minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i (y_i - f(x_i))^2  over w in the span of k(x_j, .),
+j in B (P-LSSVM; zhou2016, eqs. (9), (11)), in the whitened basis and from sums over row blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from leansvm.basis import BasisSelector, Fit
+from leansvm.blocks import MemoryBlocks, RowBlocks
+from leansvm.kernels import Kernel
+from leansvm.solvers import primal
+
+Array = NDArray[np.float64]
+
+
+# ---------------------------------------------------------------------------- choosing B
+
+
+@dataclass
+class Basis:
+    """Basis points: row numbers (None when points were given), their rows, a known factor."""
+
+    indices: NDArray[np.intp] | None
+    rows: Any
+    L: Array | None
+    report: dict[str, Any]
+
+    def support(self, basis: primal.WhitenedBasis) -> NDArray[np.intp]:
+        """Return the row numbers of the points that were kept, -1 for given points."""
+        if self.indices is None:
+            return np.full(basis.size, -1)
+        return self.indices[basis.kept]
+
+    def whitened(self, kernel: Kernel, bias_penalty: float) -> primal.WhitenedBasis:
+        """Factor K_BB."""
+        points = self.rows if self.indices is None else kernel.points(self.rows, self.indices)
+        result = primal.whiten(kernel, self.rows, points, bias_penalty, self.L)
+        result.in_state = self.L is not None
+        return result
+
+
+@dataclass
+class Chooser:
+    """Runs a selector, on a sample of the rows where its state would not fit the budget."""
+
+    kernel: Kernel
+    select_on: Any
+    budget: int
+    random_state: Any
+    fit: Fit | None = None
+    on_step: Callable[[int], bool] | None = None
+
+    def __call__(self, blocks: RowBlocks, basis: Any, n_basis: int) -> Basis:
+        """Choose ``n_basis`` rows by a selector, or take given row numbers or points."""
+        if not isinstance(basis, BasisSelector):
+            if basis.ndim == 2:
+                return Basis(None, basis.astype(blocks.dtype), None, {})
+            return Basis(basis, blocks.take(basis), None, {})
+        rng = check_random_state(self.random_state)
+        sample = self._sample(blocks, basis, n_basis, rng)
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        options: dict[str, Any] = {"random_state": seed, "fit": self.fit, "on_step": self.on_step}
+        if sample is None:
+            chosen = basis.select(blocks, self.kernel, n_basis, **options)
+            indices, L = chosen.indices, chosen.L
+        else:
+            y, weight = blocks.targets_of(sample)
+            part = MemoryBlocks(
+                blocks.take(sample), y, weight, columns=basis.state_columns(n_basis)
+            )
+            chosen = basis.select(part, self.kernel, n_basis, **options)
+            indices, L = sample[chosen.indices], None
+            chosen.report["selected_on"] = len(sample)
+        return Basis(indices, blocks.take(indices), L, chosen.report)
+
+    def _sample(
+        self, blocks: RowBlocks, basis: BasisSelector, n_basis: int, rng: Any
+    ) -> NDArray[np.intp] | None:
+        """Return the rows to select on, None for all of them."""
+        row_bytes = 8 * basis.state_columns(n_basis)
+        if row_bytes == 0 or self.kernel.precomputed or self.select_on == "all":
+            return None
+        if self.select_on == "auto":
+            count = max(self.budget // (2 * row_bytes), 4 * n_basis)
+        elif isinstance(self.select_on, float):
+            count = int(np.ceil(self.select_on * blocks.n_rows))
+        else:
+            count = int(self.select_on)
+        if count >= blocks.n_rows:
+            return None
+        return _stratified_rows(blocks, max(count, n_basis), rng)
+
+
+def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:
+    """Draw rows of positive weight, classes (sign patterns of y) in proportion."""
+    keys = blocks.concatenate(_stratum)
+    usable = np.flatnonzero(keys >= 0)
+    if len(usable) <= count:
+        return usable
+    usable = usable[rng.permutation(len(usable))]
+    # equal spacing along the rows sorted by class takes every class in proportion
+    ordered = usable[np.argsort(keys[usable], kind="stable")]
+    return np.sort(ordered[np.linspace(0, len(ordered) - 1, count).astype(np.intp)])
+
+
+def _stratum(block: Any) -> NDArray[np.intp]:
+    n = block.stop - block.start
+    strata = np.zeros(n, dtype=np.intp)
+    if block.y is not None:
+        y = np.asarray(block.y)
+        strata = (y > 0).astype(np.intp)[:, 0] if y.shape[1] == 1 else np.argmax(y, axis=1)
+    if block.weight is not None:
+        strata = np.where(np.asarray(block.weight) > 0, strata, -1)
+    return strata
+
+
+# ---------------------------------------------------------------------------- solving on B
+
+
+@dataclass
+class PrimalSolution:
+    """Coefficients of the points kept, bias, and what led to them."""
+
+    alpha: Array  # points x outputs
+    b: Array
+    C: float
+    curve: Array | None
+    error: float  # GCV, or the leave-one-out error where that is the criterion
+    objective: float
+    residual: float
+    loo: Array | None  # left-out residuals, rows x outputs
+
+
+def solve_on_basis(
+    blocks: RowBlocks,
+    basis: primal.WhitenedBasis,
+    sums: primal.Sums,
+    *,
+    free_bias: bool,
+    C: float | Array,
+    criterion: str,
+    loo: bool,
+) -> PrimalSolution:
+    """Solve at one C, or at the best of several by GCV (from the sums) or leave-one-out."""
+    equations = primal.normal_equations(sums, basis, free_bias)
+    candidates = np.atleast_1d(np.asarray(C, dtype=np.float64))
+    several = np.ndim(C) == 1
+    curve = left_out = None
+    if not several and not loo:
+        best, error = float(candidates[0]), np.nan
+        theta = primal.solve_single(equations, best)
+    else:
+        spectrum = primal.decompose(equations)
+        by_loo = criterion == "loo" and several
+        if by_loo:
+            small = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
+            curve = primal.left_out_residuals(blocks, basis, spectrum, candidates, small)
+            curve = curve / equations.n
+        elif several:
+            curve = spectrum.gcv(candidates)
+            _check_gcv(curve, equations.n)
+        position = 0 if curve is None else int(np.argmin(curve))
+        best = float(candidates[position])
+        error = np.nan if curve is None else float(curve[position])
+        theta = spectrum.theta(best)
+        if loo:
+            if not (by_loo and small):
+                primal.left_out_residuals(blocks, basis, spectrum, np.array([best]), True)
+                position = 0
+            left_out = blocks.concatenate(_pop_left_out, position)
+    gradient = theta / best + equations.M @ theta - equations.c
+    scale = max(float(np.linalg.norm(equations.c)), np.finfo(np.float64).tiny)
+    return PrimalSolution(
+        basis.coefficients(theta),
+        equations.bias(theta),
+        best,
+        curve,
+        error,
+        equations.objective(theta, best),
+        float(np.linalg.norm(gradient)) / scale,
+        left_out,
+    )
+
+
+_KEEP_LOO_BYTES = 2**28
+
+
+def _pop_left_out(block: Any, position: int) -> Array:
+    return np.asarray(block.state.pop("loo")[:, position])
+
+
+def _check_gcv(curve: Array, n: float) -> None:
+    if not np.isfinite(curve).any():
+        raise ValueError(
+            f"C='gcv' needs sample weights that sum to more than the degrees of freedom, but they "
+            f"sum to {n:.3g}: scale sample_weight up, use fewer basis points, or give a number."
+        )

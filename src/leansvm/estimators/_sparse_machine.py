@@ -1,0 +1,280 @@
+"""The fit and partial_fit that SparseLSSVC and SparseLSSVR share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from leansvm.basis import BasisSelector, Fit, RandomBasis
+from leansvm.basis._resolve import resolve_basis, resolve_n_basis
+from leansvm.blocks import (
+    MemoryBlocks,
+    RowBlocks,
+    merge_equal_rows,
+    resolve_cache_size,
+)
+from leansvm.estimators._base import Array, KernelMachine, Phases, iteration_hook
+from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
+from leansvm.solvers import primal
+
+_SHIFT_ROWS = 1024  # rows whose means shift the sums
+_PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
+_FIRST_SIZE, _LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
+_FLAT = 0.01  # and stops where doubling improves the criterion by less
+
+
+@dataclass
+class _Task:
+    """Everything that stays the same while basis sizes are tried."""
+
+    blocks: RowBlocks
+    chooser: Chooser
+    phases: Phases
+    bias_penalty: float
+    C: float | Array
+    criterion: str
+    loo: bool
+    count: float | None
+
+    def solve(self, selector: Any, size: int) -> _Fitted:
+        """Choose ``size`` points, add up the rows and solve."""
+        with self.phases("select"):
+            chosen = self.chooser(self.blocks, selector, size)
+        with self.phases("factor"):
+            basis = chosen.whitened(self.chooser.kernel, self.bias_penalty)
+        with self.phases("sums"):
+            sums = add_up_blocks(self.blocks, basis, self.bias_penalty == 0, self.count)
+        with self.phases("solve"):
+            solution = solve_on_basis(
+                self.blocks,
+                basis,
+                sums,
+                free_bias=self.bias_penalty == 0,
+                C=self.C,
+                criterion=self.criterion,
+                loo=self.loo,
+            )
+        return _Fitted(chosen, basis, sums, solution)
+
+
+@dataclass
+class _Fitted:
+    chosen: Basis
+    basis: primal.WhitenedBasis
+    sums: primal.Sums
+    solution: PrimalSolution
+
+
+def add_up_blocks(
+    blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool, count: float | None = None
+) -> primal.Sums:
+    """Add up all rows, shifted by the means of the first ones when the bias is free."""
+    first = np.arange(min(blocks.n_rows, _SHIFT_ROWS))
+    Y, _ = blocks.targets_of(first)
+    shift = primal.choose_shift(basis, blocks.take(first), Y, free_bias)
+    return primal.add_up(blocks, basis, shift, Y.shape[1], count)
+
+
+class SparseMachine(KernelMachine):
+    """Choose a basis, add up the rows once, solve the small system."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **KernelMachine._parameter_constraints,
+        "basis": [str, BasisSelector, "array-like"],
+        "n_basis": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+            StrOptions({"auto"}),
+        ],
+        "select_on": [
+            StrOptions({"auto", "all"}),
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+        ],
+        "random_state": ["random_state"],
+    }
+    for _name in ("tol", "max_iter"):
+        _parameter_constraints.pop(_name)
+
+    _fitted_basis: primal.WhitenedBasis
+    _fitted_sums: primal.Sums
+    _selected: Any  # rows in the order in which they were chosen
+    n_rows_seen_: int
+    fit_report_: dict[str, Any]
+
+    # ------------------------------------------------------------------ fit
+
+    def _fit_sparse(
+        self,
+        X: Any,
+        y: Any,
+        Y: Array,
+        weight: Array,
+        finish: Callable[[Any, Any], None],
+        *,
+        count: float | None = None,
+        calibrate: bool = False,
+    ) -> None:
+        """Fit on all rows; ``finish`` gets the merged rows and left-out residuals (or None)."""
+        self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
+        candidates, criterion = self._candidates_of_C()
+        loo = calibrate or (candidates is not None and criterion == "loo")
+        merged = None
+        if loo:  # copies of a row are left out together: the first one stands for all
+            merged = merge_equal_rows(X, Y, weight)
+            weight = np.zeros_like(weight)
+            weight[merged.first] = merged.weight
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        n_rows = int(np.count_nonzero(weight))
+        selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
+        size = self._size(selector, n_rows)
+        blocks = MemoryBlocks(
+            X, Y, None if np.all(weight == 1.0) else weight, columns=3 * (size + Y.shape[1] + 1)
+        )
+        hook = iteration_hook(self, context, "basis-point")
+        chooser = Chooser(
+            self._resolve_kernel(blocks),
+            self.select_on,
+            resolve_cache_size(self.cache_size),
+            self.random_state,
+            on_step=None if hook is None else lambda k: hook(k, 0.0),
+        )
+        C = self.C if candidates is None else candidates
+        if len(np.atleast_1d(C)) > 1 and n_rows < 2:
+            raise ValueError(
+                f"C={self.C!r} needs two distinct rows of positive weight, got n_samples={n_rows}; "
+                f"give C as a number."
+            )
+        if self._is_auto(selector):  # sizes are compared by the criterion
+            C = np.atleast_1d(C)
+        task = _Task(blocks, chooser, Phases(), self._bias_penalty(), C, criterion, loo, count)
+        self._choose_C_for_selector(task, selector, n_rows)
+        fitted = self._grow(task, selector, size) if self._is_auto(selector) else None
+        fitted = fitted or task.solve(selector, size)
+        self._set_fitted(X, fitted)
+        self._report(task, fitted, X)
+        finish(merged, fitted.solution.loo)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+
+    def _is_auto(self, selector: Any) -> bool:
+        return isinstance(selector, BasisSelector) and isinstance(self.n_basis, str)
+
+    def _size(self, selector: Any, n_rows: int) -> int:
+        """Return the number of basis points; the largest that "auto" may try."""
+        if not isinstance(selector, BasisSelector):
+            return len(selector)
+        if self._is_auto(selector):
+            return min(_LAST_SIZE, n_rows)
+        return resolve_n_basis(self.n_basis, n_rows)
+
+    def _choose_C_for_selector(self, task: _Task, selector: Any, n_rows: int) -> None:
+        """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
+        if not (isinstance(selector, BasisSelector) and selector.uses_targets):
+            return
+        C = task.C
+        if np.ndim(C) == 1:
+            pilot = _Task(
+                task.blocks,
+                task.chooser,
+                task.phases,
+                task.bias_penalty,
+                C,
+                "gcv",
+                False,
+                task.count,
+            )
+            C = pilot.solve(RandomBasis(), min(_PILOT_SIZE, n_rows)).solution.C
+        task.chooser.fit = Fit(float(C), task.bias_penalty)
+
+    def _grow(self, task: _Task, selector: BasisSelector, largest: int) -> _Fitted:
+        """Double the basis until the estimated error hardly falls."""
+        size = min(_FIRST_SIZE, largest)
+        fitted = task.solve(selector, size)
+        while size < largest and fitted.basis.size == size:
+            size = min(2 * size, largest)
+            larger = task.solve(selector, size)
+            if larger.solution.error > (1.0 - _FLAT) * fitted.solution.error:
+                break
+            fitted = larger
+        return fitted
+
+    # ------------------------------------------------------------------ partial_fit
+
+    def _partial_fit_sparse(
+        self, X: Any, y: Any, Y: Array, weight: Array, count: float | None = None
+    ) -> None:
+        candidates, criterion = self._candidates_of_C()
+        if candidates is not None and criterion == "loo":
+            raise ValueError(
+                "partial_fit: C='loo' needs a second pass over all rows; use C='gcv' or a number."
+            )
+        if not hasattr(self, "_fitted_sums"):
+            self._fit_sparse(X, y, Y, weight, lambda merged, loo: None, count=count)
+            return
+        basis, sums = self._fitted_basis, self._fitted_sums
+        blocks = MemoryBlocks(X, Y, weight, columns=3 * (basis.width + Y.shape[1] + 1))
+        sums = sums + primal.add_up(blocks, basis, sums.shift, sums.n_outputs, count)
+        solution = solve_on_basis(
+            blocks,
+            basis,
+            sums,
+            free_bias=self._bias_penalty() == 0,
+            C=self.C if candidates is None else candidates,
+            criterion=criterion,
+            loo=False,
+        )
+        self._fitted_sums = sums
+        self._set_solution(solution)
+        self.n_rows_seen_ += X.shape[0]
+        self.fit_report_ = {
+            **self.fit_report_,
+            "objective": solution.objective,
+            "residual": solution.residual,
+            "rows": self.n_rows_seen_,
+        }
+
+    # ------------------------------------------------------------------ fitted attributes
+
+    def _set_fitted(self, X: Any, fitted: _Fitted) -> None:
+        self.support_ = fitted.chosen.support(fitted.basis)
+        pairwise = self.kernel == "precomputed"
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else fitted.basis.points
+        fitted.basis.in_state = False
+        self._fitted_basis, self._fitted_sums = fitted.basis, fitted.sums
+        self._selected = fitted.chosen.indices
+        self.n_rows_seen_ = X.shape[0]
+        self.n_iter_ = 1
+        self._set_solution(fitted.solution)
+
+    def _set_solution(self, solution: PrimalSolution) -> None:
+        self.dual_coef_ = np.ascontiguousarray(solution.alpha.T)
+        self.intercept_ = solution.b
+        self.C_ = solution.C
+        self.objective_ = solution.objective
+        self.n_support_ = len(self.dual_coef_[0])
+        if solution.curve is not None and not isinstance(self.C, Real):
+            self.cv_curve_ = solution.curve
+
+    def _report(self, task: _Task, fitted: _Fitted, X: Any) -> None:
+        size, outputs = fitted.basis.width, fitted.sums.n_outputs
+        state = 8 * X.shape[0] * size * (fitted.chosen.L is not None)
+        self.fit_report_ = {
+            "solver": "primal",
+            "objective": fitted.solution.objective,
+            "residual": fitted.solution.residual,
+            "iterations": 1,
+            "converged": True,
+            "rows": X.shape[0],
+            "basis": fitted.basis.size,
+            "dropped": fitted.chosen.rows.shape[0] - fitted.basis.size,
+            "outputs": outputs,
+            "bytes": state + 8 * 4 * (size + outputs + 1) ** 2,
+            "selection": fitted.chosen.report,
+            "seconds": task.phases.seconds,
+        }

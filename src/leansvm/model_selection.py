@@ -1,0 +1,127 @@
+"""Paths: what a smaller basis or another gamma would give, for little more than one fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier
+from sklearn.metrics import accuracy_score, r2_score
+
+from leansvm.blocks import MemoryBlocks
+from leansvm.estimators._base import Array
+from leansvm.estimators._sparse_machine import SparseMachine, add_up_blocks
+from leansvm.solvers import path, primal
+
+_SCORE_ROWS = 2048
+
+
+@dataclass
+class BasisPath:
+    """Models on the first 1, 2, ... points of a nested basis.
+
+    Attributes
+    ----------
+    sizes : ndarray of shape (n_sizes,)
+        Numbers of basis points.
+    C : float
+        Regularisation of all of them.
+    objective, gcv, loo : ndarray of shape (n_sizes,)
+        Objective; generalised cross-validation; leave-one-out squared error.
+    score : ndarray of shape (n_sizes,) or None
+        Accuracy (classification) or R^2 (regression) on the rows given for it.
+    support : ndarray of shape (n_sizes,)
+        Rows in the order in which they join.
+    n_rows : int
+        Training rows, for the sparsity level 100 * sizes / n_rows.
+    """
+
+    sizes: NDArray[np.intp]
+    C: float
+    objective: Array
+    gcv: Array
+    loo: Array
+    score: Array | None
+    support: NDArray[np.intp]
+    n_rows: int
+
+
+def basis_path(
+    estimator: SparseMachine,
+    X: Any,
+    y: Any,
+    *,
+    sample_weight: Any = None,
+    X_score: Any = None,
+    y_score: Any = None,
+) -> BasisPath:
+    """Fit once and return the errors of every prefix of the basis.
+
+    Parameters
+    ----------
+    estimator : SparseLSSVC or SparseLSSVR
+        With a nested selector and a number as ``n_basis``. It is cloned, not fitted.
+    X, y, sample_weight
+        Training data.
+    X_score, y_score : array-like, optional
+        Rows on which every size is scored.
+
+    Returns
+    -------
+    BasisPath
+        One entry a size.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from leansvm import SparseLSSVC
+    >>> from leansvm.model_selection import basis_path
+    >>> X, y = load_digits(return_X_y=True)
+    >>> path = basis_path(SparseLSSVC(n_basis=50, basis="pivoted-cholesky"), X, y)
+    >>> len(path.sizes), bool(path.loo[-1] < path.loo[0])
+    (50, True)
+    """
+    model = clone(estimator).fit(X, y, sample_weight=sample_weight)
+    X, Y, weight = model._rows_and_targets(X, y, sample_weight)
+    penalty = model._bias_penalty()
+    kernel = model._kernel()
+    order = model._selected
+    blocks = MemoryBlocks(X, Y, weight, columns=3 * (len(order) + Y.shape[1] + 1))
+    rows = blocks.take(order)
+    basis = primal.whiten(kernel, rows, kernel.points(rows, order), penalty, keep_order=True)
+    sums = add_up_blocks(blocks, basis, penalty == 0)
+    equations = primal.normal_equations(sums, basis, penalty == 0)
+    factor = path.factor_prefixes(equations, model.C_)
+    score = None
+    if X_score is not None:
+        score = _scores(model, X_score, y_score, basis, factor)
+    return BasisPath(
+        np.arange(1, basis.size + 1),
+        model.C_,
+        factor.objective(),
+        factor.gcv(),
+        path.left_out_errors(blocks, basis, factor),
+        score,
+        order[basis.kept],
+        X.shape[0],
+    )
+
+
+def _scores(
+    model: Any, X: Any, y: Any, basis: primal.WhitenedBasis, factor: path.PrefixFactor
+) -> Array:
+    X = model._validate_rows(X, reset=False)
+    parts = []
+    for start in range(0, X.shape[0], _SCORE_ROWS):
+        values = path.decisions(X[start : start + _SCORE_ROWS], basis, factor)
+        if not is_classifier(model):
+            parts.append(values)
+        elif values.shape[2] == 1:
+            parts.append(model.classes_[(values[:, :, 0] > 0).astype(np.intp)])
+        else:
+            parts.append(model.classes_[values.argmax(axis=2)])
+    predicted = np.concatenate(parts)
+    score = accuracy_score if is_classifier(model) else r2_score
+    return np.array([score(y, predicted[:, k]) for k in range(predicted.shape[1])])
