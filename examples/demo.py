@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from leansvm import LSSVC
+from leansvm import LSSVC, SparseLSSVC
 
 # Each model: its name and how to make it from the data set's C and gamma. The first is the
 # reference of the ratios. To show a new estimator, add a line.
@@ -30,6 +30,14 @@ MODELS: list[tuple[str, Callable[[float, float], ClassifierMixin]]] = [
     ("SVC (scikit-learn)", lambda C, gamma: SVC(C=C, gamma=gamma)),
     ("LSSVC", lambda C, gamma: LSSVC(C=C, gamma=gamma)),
     ('LSSVC C="loo" (tries 50)', lambda C, gamma: LSSVC(C="loo", gamma=gamma)),
+    (
+        "SparseLSSVC, 200 points",
+        lambda C, gamma: SparseLSSVC(C, gamma=gamma, n_basis=200, random_state=0),
+    ),
+    (
+        'SparseLSSVC C="gcv" (tries 50)',
+        lambda C, gamma: SparseLSSVC("gcv", gamma=gamma, n_basis=200, random_state=0),
+    ),
 ]
 
 

@@ -24,7 +24,11 @@ Array = NDArray[np.float64]
 # Scores are compared by 36 significant bits, so that rounding does not decide between equal ones.
 _DROPPED_BITS = 17
 _NOTHING = 1e-10  # a squared direction this small, relative to what it may be, is rounding
+_TINY = float(np.finfo(np.float64).tiny)
 _VISIBLE = 1e-6  # part of a row's residual that the window must show to say where it points
+# The score of a row that the window contains is its gain; others are estimates and have to
+# promise 10 % more (Bach and Jordan's margin), or the choice chases estimates.
+_MARGIN = 1.1
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,15 @@ class Candidate:
     D: float
     E: float
     factor: Array
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best rows of a block."""
+
+    gain: Candidate | None  # largest expected gain of rows whose column is known, or can be
+    dependent: Candidate | None  # and of all rows, where the columns miss none
+    missed: Candidate | None  # largest residual
 
 
 @dataclass(frozen=True)
@@ -133,7 +146,7 @@ def grow(
     row: int,
     watched: int,
 ) -> Array:
-    """Append g = (K_Mc - P P_c') / sqrt(E_c) to P; ``factor`` is [P_c, sqrt(E_c)].
+    """Append g = (K_Mc - P P_c') / nu to P; ``factor`` is the row [P_c, nu] of P.
 
     Return [Q'Sg, W'Sg, s'g, g'Sg, g of the watched row].
     """
@@ -142,9 +155,13 @@ def grow(
     P, Q, E, s = state["P"], state["Q"], state["E"], state["s"]
     g = np.asarray(kernel.block(block.X, point, dtype=np.float64), dtype=np.float64)[:, 0]
     g = (g - P[:, :n] @ factor[:n]) / factor[n]
+    if block.start <= row < block.stop:
+        g[row - block.start] = factor[n]
     P[:, n] = g
+    known = E == 0.0  # 0 marks the rows of the window
     E -= g * g
-    np.maximum(E, 0.0, out=E)
+    np.maximum(E, _TINY, out=E)
+    E[known] = 0.0
     if block.start <= row < block.stop:
         E[row - block.start] = 0.0
     seen = g[watched - block.start] if block.start <= watched < block.stop else 0.0
@@ -195,7 +212,7 @@ def recompute(
     targets: Array,
     bounds: Bounds,
     criterion: Criterion,
-) -> tuple[Candidate | None, Candidate | None]:
+) -> Best:
     """Compute D, A1, A3 and Z from the window; return the best rows."""
     state = block.state
     W = state["P"][:, k : k + len(gram)]
@@ -208,9 +225,7 @@ def recompute(
     return _best(block, k + len(gram), bounds, criterion)
 
 
-def extract(
-    block: Block, k: int, step: Extraction, criterion: Criterion
-) -> tuple[Candidate | None, Candidate | None]:
+def extract(block: Block, k: int, step: Extraction, criterion: Criterion) -> Best:
     """Move the column of row ``step.row`` from the window to the selected ones, update scores."""
     state = block.state
     v, b = step.right
@@ -246,10 +261,12 @@ def extract(
     return _best(block, n, step.bounds, criterion)
 
 
-def _best(
-    block: Block, n: int, bounds: Bounds, criterion: Criterion
-) -> tuple[Candidate | None, Candidate | None]:
-    """Return the row with the largest expected gain and the one that the n columns miss most."""
+def _best(block: Block, n: int, bounds: Bounds, criterion: Criterion) -> Best:
+    """Return the rows with the largest expected gain and the one that the n columns miss most.
+
+    A row with 0 < E <= floor (a copy of a window row, or nearly) is left to its twin: the window
+    has its column only up to sqrt(E E_i), unless no E_i is above the floor.
+    """
     state = block.state
     D, E, A3 = state["D"], state["E"], state["A3"]
     usable = criterion.floor < D
@@ -262,9 +279,13 @@ def _best(
         shown = (_NOTHING * bounds.directions * D < A3) & (_VISIBLE * D < D - E)
         explained[~shown] = 0.0
         scores = criterion.a * norms + criterion.c * np.minimum(explained, bounds.targets)
-        keys = _significant(np.rint(scores / criterion.unit))
+        known = np.where(criterion.floor < E, 1.0, _MARGIN)
+        keys = _significant(np.rint(known * scores / criterion.unit))
     keys[~usable] = -1.0
-    return _candidate(block, keys, scores, n), _most_missed(block, n, criterion)
+    missed = _most_missed(block, n, criterion)
+    dependent = _candidate(block, keys, scores, n) if missed is None else None
+    keys[(E > 0.0) & (criterion.floor >= E)] = -1.0
+    return Best(_candidate(block, keys, scores, n), dependent, missed)
 
 
 def _most_missed(block: Block, n: int, criterion: Criterion) -> Candidate | None:

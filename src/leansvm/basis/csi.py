@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from leansvm.basis import _csi_blocks as in_block
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._csi_blocks import Added, Bounds, Candidate, Criterion, Extraction
+from leansvm.basis._csi_blocks import Added, Best, Bounds, Candidate, Criterion, Extraction
 from leansvm.basis._growing import _rounding_of
 from leansvm.basis._whitened import factor_rows, rank_floor
 from leansvm.blocks import RowBlocks
@@ -28,6 +28,7 @@ Reflector = tuple[Array, float]  # I - b v v'
 _QUANTA = 2.0**36  # residuals are compared in these parts of the largest diagonal entry
 _ORTHOGONAL = 1e-13  # loss of orthogonality that is left alone
 _DEPENDENT = 1e-12  # a column whose new part is smaller, relative to it, adds no direction
+_LAST = 20  # rows whose mean gain is compared with tol
 _REFRESH = 32  # steps after which the scores are computed afresh,
 _FADED = 0.1  # or when this part of the window's size is left: they carry errors of the old size
 
@@ -47,8 +48,8 @@ class CSI(BasisSelector):
         Columns computed ahead to estimate what the others would gain. 0 gives the rows of
         pivoted Cholesky when all weights are equal.
     tol : float, default=1e-4
-        Stop after a row that lowered the criterion, which starts at 1, by less than this. 0
-        always chooses as many rows as asked for.
+        Stop when the last 20 rows lowered the criterion, which starts at 1, by less than this
+        each on average (single gains are erratic). 0 chooses as many rows as asked for.
 
     References
     ----------
@@ -105,7 +106,7 @@ class CSI(BasisSelector):
             expected.append(search.best.value)
             gains.append(search.take_best())
             stop = on_step is not None and on_step(len(gains))
-            if stop or gains[-1] < self.tol:
+            if stop or _hardly_falls(gains, self.tol):
                 break
         indices = np.array(search.indices, dtype=np.intp)
         blocks.map(in_block.finish, len(indices))
@@ -186,9 +187,13 @@ class _Search:
         """Append the column of a row to the window; also return its value at ``watched``."""
         k, n, w = len(self.indices), self._size, self._width
         index = np.array([row.row], dtype=np.intp)
-        point = self._kernel.points(self._blocks.take(index), index)
+        x = self._blocks.take(index)
+        point = self._kernel.points(x, index)
         self._raise_floor(row.E)
-        factor = np.append(row.factor, np.sqrt(row.E))
+        # its residual afresh: E has gathered rounding errors, and they would enter P P_t' = K_Mt
+        K_tt = float(np.asarray(self._kernel.block(x, point, dtype=np.float64))[0, 0])
+        residual = max(K_tt - float(row.factor @ row.factor), 0.5 * row.E)
+        factor = np.append(row.factor, np.sqrt(residual))
         sums = self._blocks.sum(in_block.grow, self._kernel, point, factor, k, row.row, watched)
         gram, (total, square, seen) = sums[n : n + w], sums[n + w :]
         h, rho, targets, tail = self._orthogonalise(sums[:n], total / self._n, square)
@@ -307,10 +312,16 @@ class _Search:
         gram, R, z = self._gram, self._R, self._z
         return Bounds(float(np.trace(gram)), float(np.sum(R * R)), float(np.sum(z * z)))
 
-    def _take_over(self, found: Iterable[tuple[Candidate | None, Candidate | None]]) -> None:
-        found = list(found)
-        self.best = _first_of(pair[0] for pair in found)
-        self._missed = _first_of(pair[1] for pair in found)
+    def _take_over(self, found: list[Best]) -> None:
+        self._missed = _first_of(best.missed for best in found)
+        if self._missed is None:
+            self.best = _first_of(best.dependent for best in found)
+        else:
+            self.best = _first_of(best.gain for best in found)
+
+
+def _hardly_falls(gains: list[float], tol: float) -> bool:
+    return len(gains) >= _LAST and float(np.mean(gains[-_LAST:])) < tol
 
 
 def _first_of(candidates: Iterable[Candidate | None]) -> Candidate | None:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from leansvm.basis import BasisSelector, Fit
-from leansvm.blocks import MemoryBlocks, RowBlocks
+from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.solvers import primal
+from leansvm.solvers._spectral import solve_for_every_C
 
 Array = NDArray[np.float64]
 
@@ -112,7 +113,7 @@ def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp
     return np.sort(ordered[np.linspace(0, len(ordered) - 1, count).astype(np.intp)])
 
 
-def _stratum(block: Any) -> NDArray[np.intp]:
+def _stratum(block: Block) -> NDArray[np.intp]:
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)
     if block.y is not None:
@@ -154,6 +155,8 @@ def solve_on_basis(
     equations = primal.normal_equations(sums, basis, free_bias)
     candidates = np.atleast_1d(np.asarray(C, dtype=np.float64))
     several = np.ndim(C) == 1
+    if (loo or (several and criterion == "loo")) and 2 * basis.width > blocks.n_rows:
+        return _solve_in_dual(blocks, basis, equations, candidates, criterion, several)
     curve = left_out = None
     if not several and not loo:
         best, error = float(candidates[0]), np.nan
@@ -177,24 +180,72 @@ def solve_on_basis(
                 primal.left_out_residuals(blocks, basis, spectrum, np.array([best]), True)
                 position = 0
             left_out = blocks.concatenate(_pop_left_out, position)
-    gradient = theta / best + equations.M @ theta - equations.c
+    b = equations.bias(theta)
+    return _described(basis, equations, theta, b, best, curve, error, left_out)
+
+
+def _described(
+    basis: primal.WhitenedBasis,
+    equations: primal.NormalEquations,
+    theta: Array,
+    b: Array,
+    C: float,
+    curve: Array | None,
+    error: float,
+    loo: Array | None,
+) -> PrimalSolution:
+    """Add objective and optimality residual to a solution theta, b."""
+    gradient = theta / C + equations.M @ theta - equations.c
     scale = max(float(np.linalg.norm(equations.c)), np.finfo(np.float64).tiny)
-    return PrimalSolution(
-        basis.coefficients(theta),
-        equations.bias(theta),
-        best,
-        curve,
-        error,
-        equations.objective(theta, best),
-        float(np.linalg.norm(gradient)) / scale,
-        left_out,
+    residual = float(np.linalg.norm(gradient)) / scale
+    alpha, objective = basis.coefficients(theta), equations.objective(theta, C)
+    return PrimalSolution(alpha, b, C, curve, error, objective, residual, loo)
+
+
+def _solve_in_dual(
+    blocks: RowBlocks,
+    basis: primal.WhitenedBasis,
+    equations: primal.NormalEquations,
+    candidates: Array,
+    criterion: str,
+    several: bool,
+) -> PrimalSolution:
+    """Leave-one-out where the basis is nearly all rows: 1 - leverage cancels in the primal.
+
+    The same model is the dual LS-SVM with the kernel Phi Phi', whose leave-one-out does not.
+    """
+    Phi = blocks.concatenate(_all_features, basis)
+    Y, weight = blocks.targets_of(np.arange(blocks.n_rows))
+    weight = np.ones(len(Y)) if weight is None else weight
+    used = np.flatnonzero(weight > 0)
+    penalty = 0.0 if equations.free_bias else np.inf  # a penalised bias is a column of Phi
+    every = solve_for_every_C(
+        Phi[used] @ Phi[used].T,
+        Y[used],
+        weight[used],
+        candidates,
+        penalty,
+        criterion,
+        count=equations.count,
     )
+    best = float(candidates[every.best])
+    theta = Phi[used].T @ every.solution.beta
+    b = every.solution.b if equations.free_bias else equations.bias(theta)
+    left_out = np.full(Y.shape, np.nan)
+    left_out[used] = every.solution.loo
+    curve = every.curve if several else None
+    error = float(every.curve[every.best])
+    return _described(basis, equations, theta, b, best, curve, error, left_out)
+
+
+def _all_features(block: Block, basis: primal.WhitenedBasis) -> Array:
+    return basis.features(block)
 
 
 _KEEP_LOO_BYTES = 2**28
 
 
-def _pop_left_out(block: Any, position: int) -> Array:
+def _pop_left_out(block: Block, position: int) -> Array:
     return np.asarray(block.state.pop("loo")[:, position])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -84,7 +84,11 @@ class SparseMachine(KernelMachine):
     """Choose a basis, add up the rows once, solve the small system."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **KernelMachine._parameter_constraints,
+        **{
+            name: rule
+            for name, rule in KernelMachine._parameter_constraints.items()
+            if name not in ("tol", "max_iter")
+        },
         "basis": [str, BasisSelector, "array-like"],
         "n_basis": [
             Interval(Integral, 1, None, closed="left"),
@@ -98,8 +102,6 @@ class SparseMachine(KernelMachine):
         ],
         "random_state": ["random_state"],
     }
-    for _name in ("tol", "max_iter"):
-        _parameter_constraints.pop(_name)
 
     _fitted_basis: primal.WhitenedBasis
     _fitted_sums: primal.Sums
@@ -155,8 +157,8 @@ class SparseMachine(KernelMachine):
             C = np.atleast_1d(C)
         task = _Task(blocks, chooser, Phases(), self._bias_penalty(), C, criterion, loo, count)
         self._choose_C_for_selector(task, selector, n_rows)
-        fitted = self._grow(task, selector, size) if self._is_auto(selector) else None
-        fitted = fitted or task.solve(selector, size)
+        grow = self._is_auto(selector)
+        fitted = self._grow(task, selector, size) if grow else task.solve(selector, size)
         self._set_fitted(X, fitted)
         self._report(task, fitted, X)
         finish(merged, fitted.solution.loo)
@@ -179,16 +181,7 @@ class SparseMachine(KernelMachine):
             return
         C = task.C
         if np.ndim(C) == 1:
-            pilot = _Task(
-                task.blocks,
-                task.chooser,
-                task.phases,
-                task.bias_penalty,
-                C,
-                "gcv",
-                False,
-                task.count,
-            )
+            pilot = replace(task, criterion="gcv", loo=False)
             C = pilot.solve(RandomBasis(), min(_PILOT_SIZE, n_rows)).solution.C
         task.chooser.fit = Fit(float(C), task.bias_penalty)
 
