@@ -15,6 +15,7 @@ NAMES = (
     "lssvc_cholesky",
     "lssvc_cg",
     "backfitting",
+    "sparse_accuracy",
     "peers",
     "large",
 )

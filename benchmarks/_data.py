@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from ._harness import SkipBenchmark
 
@@ -29,6 +30,38 @@ def ijcnn1(n_train: int, n_test: int = 0) -> tuple[np.ndarray, ...]:
     with np.load(path, allow_pickle=False) as file:
         parts = (("X_train", n_train), ("y_train", n_train), ("X_test", n_test), ("y_test", n_test))
         return tuple(np.ascontiguousarray(file[key][:rows]) for key, rows in parts)
+
+
+def zhou2016(name: str) -> tuple[np.ndarray, ...]:
+    """Return a set of zhou2016's Table I as the paper uses it: X, y, X_test, y_test, labels ±1."""
+    if name == "IJCNN":
+        return ijcnn1(49_990, 91_701)
+    folder = {"USPS8": "usps", "SHUTTLE": "shuttle", "MNIST8": "mnist", "ADULT": "a9a"}[name]
+    path = _folder() / folder / f"{folder}.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no {folder}/{folder}.npz")
+    with np.load(path, allow_pickle=False) as file:
+        if name == "ADULT":
+            X, X_test = (_dense(file, part) for part in ("train", "test"))
+        else:
+            X, X_test = (file[f"X_{part}"].astype(np.float64) for part in ("train", "test"))
+        y, y_test = file["y_train"], file["y_test"]
+    if name == "SHUTTLE":  # to [-1, 1] by the training part
+        low, high = X.min(axis=0), X.max(axis=0)
+        X, X_test = (2 * (part - low) / (high - low) - 1 for part in (X, X_test))
+    elif name == "MNIST8":
+        X, X_test = X / 255, X_test / 255
+    # USPS8 is LIBSVM's label 8, the digit 7
+    positive = {"USPS8": 8, "SHUTTLE": 1, "MNIST8": 8, "ADULT": 1}[name]
+    if name == "USPS8" and y.min() == 0:
+        positive = 7
+    return X, np.where(y == positive, 1, -1), X_test, np.where(y_test == positive, 1, -1)
+
+
+def _dense(file: np.lib.npyio.NpzFile, part: str) -> np.ndarray:
+    keys = (f"X_{part}_{key}" for key in ("data", "indices", "indptr", "shape"))
+    data, indices, indptr, shape = (file[key] for key in keys)
+    return csr_array((data, indices, indptr), shape=tuple(shape)).toarray().astype(np.float64)
 
 
 def isotropic(n_rows: int, n_features: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -26,9 +26,6 @@ _DROPPED_BITS = 17
 _NOTHING = 1e-10  # a squared direction this small, relative to what it may be, is rounding
 _TINY = float(np.finfo(np.float64).tiny)
 _VISIBLE = 1e-6  # part of a row's residual that the window must show to say where it points
-# The score of a row that the window contains is its gain; others are estimates and have to
-# promise 10 % more (Bach and Jordan's margin), or the choice chases estimates.
-_MARGIN = 1.1
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def begin(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float, fl
     total, largest = start(block, kernel, capacity)
     state = block.state
     rows = len(state["D"])
-    state["E"] = state["D"].copy()
+    state["E"] = np.maximum(state["D"], _TINY)  # 0 marks rows whose columns are in G or W
     state["Q"] = np.empty((rows, capacity), order="F")
     y = np.asarray(block.y, dtype=np.float64).reshape(rows, -1)
     s = np.ones(rows) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
@@ -155,15 +152,14 @@ def grow(
     P, Q, E, s = state["P"], state["Q"], state["E"], state["s"]
     g = np.asarray(kernel.block(block.X, point, dtype=np.float64), dtype=np.float64)[:, 0]
     g = (g - P[:, :n] @ factor[:n]) / factor[n]
-    if block.start <= row < block.stop:
-        g[row - block.start] = factor[n]
-    P[:, n] = g
-    known = E == 0.0  # 0 marks the rows of the window
+    inside = E == 0.0
+    g[inside] = 0.0  # nothing but rounding is left of these
     E -= g * g
     np.maximum(E, _TINY, out=E)
-    E[known] = 0.0
+    E[inside] = 0.0
     if block.start <= row < block.stop:
-        E[row - block.start] = 0.0
+        g[row - block.start], E[row - block.start] = factor[n], 0.0
+    P[:, n] = g
     seen = g[watched - block.start] if block.start <= watched < block.stop else 0.0
     weighted = s * g
     return np.concatenate(
@@ -279,8 +275,7 @@ def _best(block: Block, n: int, bounds: Bounds, criterion: Criterion) -> Best:
         shown = (_NOTHING * bounds.directions * D < A3) & (_VISIBLE * D < D - E)
         explained[~shown] = 0.0
         scores = criterion.a * norms + criterion.c * np.minimum(explained, bounds.targets)
-        known = np.where(criterion.floor < E, 1.0, _MARGIN)
-        keys = _significant(np.rint(known * scores / criterion.unit))
+        keys = _significant(np.rint(scores / criterion.unit))
     keys[~usable] = -1.0
     missed = _most_missed(block, n, criterion)
     dependent = _candidate(block, keys, scores, n) if missed is None else None

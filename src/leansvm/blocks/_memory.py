@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class MemoryBlocks(RowBlocks):
         self.n_rows, self.n_features = X.shape
         self.dtype = X.dtype
         self._threaded = foreign_namespace(X) is None
+        self._pool: ThreadPoolExecutor | None = None
         if tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features))
             if self._threaded:  # a sum of r x r results wants tiles taller than r
@@ -95,15 +96,21 @@ class MemoryBlocks(RowBlocks):
                 for block in self._blocks:
                     yield function(block, *args)
                 return
-            with ThreadPoolExecutor(threads) as pool:
-                ahead: deque[Future[Any]] = deque()
-                bound = in_this_context(function)
+            if self._pool is None:  # its threads end with this object
+                self._pool = ThreadPoolExecutor(threads)
+            ahead: deque[Future[Any]] = deque()
+            bound = in_this_context(function)
+            try:
                 for block in self._blocks:
-                    ahead.append(pool.submit(bound, block, *args))
+                    ahead.append(self._pool.submit(bound, block, *args))
                     if len(ahead) > 2 * threads:  # finished results wait for their turn
                         yield ahead.popleft().result()
                 while ahead:
                     yield ahead.popleft().result()
+            finally:  # after an error or an early end, nothing goes on in the background
+                for future in ahead:
+                    future.cancel()
+                wait(ahead)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
