@@ -80,7 +80,7 @@ def _fit(data: tuple, method: str, C: float, gamma: float, n_basis: int, seed: i
         "PCP": PivotedCholesky(),
         "ICP": Backfitting(59),
         "ICP22": Backfitting(22),
-        "CSI": CSI(),
+        "CSI": CSI(tol=0),  # the paper stops at n_basis
     }[method]
     X, y, X_test, y_test = data
     model = SparseLSSVC(C, gamma=gamma, basis=basis, n_basis=n_basis, random_state=seed)

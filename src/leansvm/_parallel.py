@@ -31,22 +31,29 @@ def blas_threads() -> int:
 _lock = threading.Lock()
 _inside = 0
 _limiter: Any = None
+_outside_threads = 1  # what BLAS had before the limit
+_here = threading.local()  # .working: this thread works on a tile
 
 
 @contextmanager
 def serial_blas() -> Iterator[int]:
-    """Hold BLAS to one thread and yield the number of threads it had before.
+    """Hold BLAS to one thread and yield the number of threads to use instead.
+
+    That is what BLAS had before, or 1 inside a tile. A step that alternates between small
+    products and tiles holds it throughout: BLAS threads that wake for a small product would
+    spin into the tiles.
 
     Entries are counted: the first one lowers the limit, the last one restores it, so that
     overlapping calls from several threads cannot restore each other's limit.
     """
-    global _inside, _limiter
+    global _inside, _limiter, _outside_threads
     with _lock:
-        threads = blas_threads()
         if _inside == 0:
+            _outside_threads = blas_threads()
             _release()
             _limiter = _controller().limit(limits=1)
         _inside += 1
+        threads = 1 if getattr(_here, "working", False) else _outside_threads
     try:
         yield threads
     finally:
@@ -66,12 +73,22 @@ def _release() -> None:
         release(force=True)
 
 
+@contextmanager
+def _at_work() -> Iterator[None]:
+    before = getattr(_here, "working", False)
+    _here.working = True
+    try:
+        yield
+    finally:
+        _here.working = before
+
+
 def in_this_context(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` bound to the caller's configuration, to be run by another thread."""
     context, config = copy_context(), get_config()
 
     def bound(*args: Any) -> Any:
-        with config_context(**config):
+        with config_context(**config), _at_work():
             return function(*args)
 
     return lambda *args: context.copy().run(bound, *args)
@@ -95,12 +112,12 @@ def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) ->
                 function(start, min(start + tile, n_rows))
 
         helpers = min(threads, len(starts)) - 1
+        bound = in_this_context(work)
         if helpers == 0:
-            work()
+            bound()
             return
         with ThreadPoolExecutor(helpers) as pool:
-            bound = in_this_context(work)
             futures = [pool.submit(bound) for _ in range(helpers)]
-            work()
+            bound()
             for future in futures:
                 future.result()

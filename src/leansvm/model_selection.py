@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 
-from leansvm.blocks import MemoryBlocks
+from leansvm.basis import BasisSelector
+from leansvm.basis._resolve import resolve_basis
+from leansvm.blocks import MemoryBlocks, merge_equal_rows
 from leansvm.estimators._base import Array
 from leansvm.estimators._sparse_machine import SparseMachine, add_up_blocks
 from leansvm.solvers import path, primal
@@ -84,14 +86,18 @@ def basis_path(
     (50, True)
     """
     model = clone(estimator).fit(X, y, sample_weight=sample_weight)
-    X, Y, weight = model._rows_and_targets(X, y, sample_weight)
+    _check_nested(model)
+    X, Y, weight, count = model._rows_and_targets(X, y, sample_weight)
+    merged = merge_equal_rows(X, Y, weight)  # copies of a row are left out together
+    weight = np.zeros_like(weight)
+    weight[merged.first] = merged.weight
     penalty = model._bias_penalty()
     kernel = model._kernel()
     order = model._selected
     blocks = MemoryBlocks(X, Y, weight, columns=3 * (len(order) + Y.shape[1] + 1))
     rows = blocks.take(order)
-    basis = primal.whiten(kernel, rows, kernel.points(rows, order), penalty, keep_order=True)
-    sums = add_up_blocks(blocks, basis, penalty == 0)
+    basis = primal.nested(primal.whiten(kernel, rows, kernel.points(rows, order), penalty), rows)
+    sums = add_up_blocks(blocks, basis, penalty == 0, count)
     equations = primal.normal_equations(sums, basis, penalty == 0)
     factor = path.factor_prefixes(equations, model.C_)
     score = None
@@ -107,6 +113,18 @@ def basis_path(
         order[basis.kept],
         X.shape[0],
     )
+
+
+def _check_nested(model: Any) -> None:
+    selector = resolve_basis(model.basis, model.n_features_in_, model.n_rows_seen_, False)
+    if isinstance(selector, BasisSelector):
+        if not selector.nested:
+            raise ValueError(
+                f"basis={model.basis!r} is not nested: its first k points are not its choice of k. "
+                f"Use another selector, for example 'pivoted-cholesky'."
+            )
+    elif selector.ndim == 2:
+        raise ValueError("basis: a path needs rows of X as basis; give their numbers.")
 
 
 def _scores(

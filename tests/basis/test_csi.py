@@ -1,11 +1,8 @@
 """CSI against brute force: pivots, gains, the updated scores and the factors it leaves behind."""
 
-import pickle
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 
 from leansvm.basis import Fit, pivoted_cholesky
 from leansvm.basis.csi import CSI, _Search
@@ -276,29 +273,6 @@ def test_stops_at_the_rank(kernel, rank, look_ahead):
     assert_allclose(chosen.report["criterion"], J, atol=1e-10)
 
 
-def test_stops_when_the_last_rows_gained_little():
-    X, Y = data(200, 2)
-    gains = select(X, Y, n_basis=80, tol=0.0)[0].report["gains"]
-    stopped = select(X, Y, n_basis=80, tol=4e-3)[0].report["gains"]
-    means = np.convolve(gains, np.full(20, 1 / 20), "valid")
-    assert 20 < len(stopped) == 20 + np.argmax(means < 4e-3) < 80
-
-
-def test_stops_when_asked():
-    X, Y = data()
-    seen = []
-    blocks = MemoryBlocks(X, Y)
-    chosen = CSI(tol=0.0).select(
-        blocks,
-        KERNELS["rbf"],
-        20,
-        fit=Fit(1.0),
-        on_step=lambda k: seen.append(k) or k == 4,
-    )
-    assert seen == [1, 2, 3, 4]
-    assert len(chosen.indices) == len(chosen.L) == 4
-
-
 @pytest.mark.parametrize("trade_off", [0.0, 1.0])
 def test_extreme_trade_offs(trade_off):
     X, Y = data()
@@ -306,89 +280,3 @@ def test_extreme_trade_offs(trade_off):
     pivots, gains = greedy(KERNELS["rbf"].block(X, X), Y, np.ones(len(X)), 20, trade_off)
     assert_array_equal(chosen.indices, pivots)
     assert_allclose(chosen.report["gains"], gains, rtol=1e-8)
-
-
-def test_constant_targets_leave_the_kernel_matrix_to_decide():
-    X, _ = data()
-    chosen, _ = select(X, np.ones((len(X), 1)))
-    assert len(chosen.indices) == 20
-    assert np.isfinite(chosen.report["gains"]).all()
-
-
-def test_more_basis_rows_than_rows_chooses_all():
-    X, Y = data(30)
-    chosen, _ = select(X, Y, n_basis=99)
-    assert_array_equal(np.sort(chosen.indices), np.arange(30))
-
-
-@pytest.mark.parametrize("gamma", [1e-3, 1e-5])
-def test_smooth_kernels_stay_finite(gamma):
-    X, Y = data(200, 2)
-    kernel = Kernel("rbf", gamma=gamma)
-    blocks = MemoryBlocks(X, Y, tile_rows=64)
-    chosen = CSI(tol=0.0).select(blocks, kernel, 100, fit=Fit(1.0))
-    K = kernel.block(X, X)
-    P = blocks.concatenate(lambda block: block.state["P"])
-    assert np.isfinite(chosen.report["gains"]).all()
-    assert len(np.unique(chosen.indices)) == len(chosen.indices) < 100
-    assert_allclose(P @ chosen.L.T, K[:, chosen.indices], atol=1e-12)
-
-
-@pytest.mark.parametrize("distance", [0.0, 1e-9, 1e-7, 1e-5])
-def test_near_copies_leave_the_factor_accurate(distance):
-    X, Y = data(60, 2)
-    shifts = distance * np.random.default_rng(1).normal(size=X.shape)
-    X, Y = np.vstack([X, X + shifts]), np.vstack([Y, -Y])
-    chosen, blocks = select(X, Y, n_basis=100, look_ahead=30, tile_rows=50)
-    P = blocks.concatenate(lambda block: block.state["P"])
-    K = KERNELS["rbf"].block(X, X)
-    assert_allclose(P @ chosen.L.T, K[:, chosen.indices], atol=1e-13)
-    assert len(np.unique(chosen.indices)) == len(chosen.indices)
-
-
-# ---------------------------------------------------------------------------- interface
-
-
-def test_precomputed_sparse_and_float32_rows_give_the_same_choice():
-    from scipy import sparse
-
-    X, Y = data(80, 4)
-    X = X.astype(np.float32).astype(np.float64)
-    expected = select(X, Y)[0].indices
-    K = KERNELS["rbf"].block(X, X)
-    options = {"fit": Fit(1.0)}
-    for rows, kernel in (
-        (K, Kernel("precomputed")),
-        (sparse.csr_matrix(X), KERNELS["rbf"]),
-        (X.astype(np.float32), KERNELS["rbf"]),
-    ):
-        blocks = MemoryBlocks(rows, Y, tile_rows=30)
-        assert_array_equal(CSI(tol=0.0).select(blocks, kernel, 20, **options).indices, expected)
-
-
-def test_block_functions_travel():
-    from leansvm.basis import _csi_blocks as functions
-
-    for name in ("begin", "centre_targets", "grow", "orthogonalise", "normalise", "extract"):
-        assert pickle.loads(pickle.dumps(getattr(functions, name))) is getattr(functions, name)
-
-
-def test_parameters_are_checked():
-    X, Y = data()
-    blocks = MemoryBlocks(X, Y)
-    with pytest.raises(ValueError, match="fit=Fit"):
-        CSI().select(blocks, KERNELS["rbf"], 5)
-    with pytest.raises(ValueError, match="no y"):
-        CSI().select(MemoryBlocks(X), KERNELS["rbf"], 5, fit=Fit(1.0))
-    for wrong in ({"trade_off": 1.5}, {"look_ahead": -1}, {"look_ahead": 1.5}, {"tol": -1.0}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            CSI(**wrong).select(blocks, KERNELS["rbf"], 5, fit=Fit(1.0))
-
-
-def test_is_a_scikit_learn_object_that_keeps_no_data():
-    selector = CSI(trade_off=0.5, look_ahead=7, tol=0.1)
-    X, Y = data()
-    before = dict(vars(selector))
-    selector.select(MemoryBlocks(X, Y), KERNELS["rbf"], 5, fit=Fit(1.0))
-    assert vars(selector) == before == clone(selector).get_params()
-    assert selector.uses_targets

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm.basis._resolve import resolve_n_basis
 from leansvm.estimators._base import Array, KernelClassifier, KernelMachine, Phases
-from leansvm.estimators._dual import _check_kernel_matrix
+from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.solvers import NotPositiveDefinite
 
 Rows = NDArray[np.intp]
@@ -48,7 +48,7 @@ class DualBaseline(KernelClassifier):
         Y, labels = self._encode(y)
         weight, _ = self._weights(sample_weight, X, y, labels)
         if self.kernel == "precomputed":
-            _check_kernel_matrix(X)
+            check_kernel_matrix(X)
         self.C_ = float(self.C)
         return X, y, Y, labels, weight
 

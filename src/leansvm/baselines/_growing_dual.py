@@ -7,7 +7,7 @@ the next row is argmax g_j^2 / (2 (K_jj + 1 / (C s_j))) over all rows (FSA) or a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -145,8 +145,7 @@ class AllRows:
             return None
         keys = [np.rint(c.score * self._scale) for c in candidates]
         best = candidates[int(np.argmax(keys))]
-        largest = max(c.largest for c in candidates)
-        return Candidate(**{**vars(best), "largest": largest})
+        return replace(best, largest=max(c.largest for c in candidates))
 
 
 def _start(block: Block, kernel: Kernel, C: float, capacity: int) -> Candidate | None:

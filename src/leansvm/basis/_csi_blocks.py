@@ -2,8 +2,8 @@
 
 State of a block: ``P`` = [G W] (selected columns, then the window of look-ahead columns), ``Q``
 (an orthonormal basis of their centred parts), the residual diagonals ``D`` after G and ``E``
-after G and W, the targets ``T`` and, with w a row of W, ``A1`` = |W w'|^2, ``A3`` = |R w'|^2 and
-``Z`` = (Q_W'T)'R w', where R holds what is left of the window's columns after those of G.
+after G and W (exactly 0 in the rows whose columns these are), the targets ``T`` and, with w a row
+of W, ``A1`` = |W w'|^2, ``A3`` = |R w'|^2 and ``Z`` = (Q_W'T)'R w', R = Q_W'W_c.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
         warnings.warn(
             f"n_basis={n_basis} is more than the {n_rows} rows there are; using all rows.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=4,
         )
         count = n_rows
     return count

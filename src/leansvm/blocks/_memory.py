@@ -22,7 +22,7 @@ from leansvm._array_api import foreign_namespace, from_host
 from leansvm._parallel import blas_threads, in_this_context, serial_blas
 from leansvm.blocks._base import Block, RowBlocks
 
-_THREADED_TILE = 1024  # rows: enough for BLAS-3, small enough for the cache and an even share
+_THREADED_TILE = 2048  # rows: enough for BLAS-3, small enough for the cache and an even share
 
 
 class MemoryBlocks(RowBlocks):
@@ -67,7 +67,7 @@ class MemoryBlocks(RowBlocks):
         if tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features))
             if self._threaded:  # a sum of r x r results wants tiles taller than r
-                tile_rows = min(tile_rows, max(_THREADED_TILE, 4 * columns))
+                tile_rows = min(tile_rows, max(_THREADED_TILE, 2 * columns))
         self._blocks = []
         for start in range(0, max(self.n_rows, 1), tile_rows):
             stop = min(start + tile_rows, self.n_rows)

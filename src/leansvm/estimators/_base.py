@@ -296,6 +296,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 class KernelRegressor(RegressorMixin, KernelMachine):
     """Adds numeric targets, one or many."""
 
+    _single_output: bool
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -323,6 +325,8 @@ class KernelRegressor(RegressorMixin, KernelMachine):
             raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
         X, y = self._validate_rows(X, y, reset=reset, multi_output=True, y_numeric=True)
         Y = np.asarray(y, dtype=np.float64)
+        if not reset and self._single_output != (Y.ndim == 1):
+            raise ValueError("y must have as many target columns as in earlier calls.")
         self._single_output = Y.ndim == 1
         return X, y, Y.reshape(len(Y), -1)
 

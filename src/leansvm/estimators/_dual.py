@@ -64,7 +64,7 @@ class DualMachine(KernelMachine):
         loo = loo or (candidates is not None and criterion == "loo")
         self._check_options(candidates, loo)
         if self.kernel == "precomputed":
-            _check_kernel_matrix(X)
+            check_kernel_matrix(X)
         rows = merge_equal_rows(X, Y, weight) if loo else _positive_rows(weight)
         if len(rows.first) < 2 and (loo or candidates is not None):
             raise ValueError(
@@ -175,7 +175,8 @@ def _positive_rows(weight: Array) -> MergedRows:
     return MergedRows(first, group, weight[first])
 
 
-def _check_kernel_matrix(K: NDArray[Any]) -> None:
+def check_kernel_matrix(K: NDArray[Any]) -> None:
+    """Refuse a precomputed kernel matrix that is not square or not symmetric."""
     if K.shape[0] != K.shape[1]:
         raise ValueError(
             f"kernel='precomputed': fit needs a square kernel matrix between the training rows, "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_array, check_consistent_length
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,6 +17,7 @@ from leansvm.basis import BasisSelector, Fit
 from leansvm.basis._resolve import resolve_basis, resolve_n_basis
 from leansvm.blocks import Block, MemoryBlocks, resolve_cache_size
 from leansvm.estimators._base import Array, KernelMachine
+from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Chooser
 from leansvm.estimators._sparse_machine import SparseMachine
 from leansvm.solvers import primal
@@ -66,9 +69,13 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        name: rule
-        for name, rule in SparseMachine._parameter_constraints.items()
-        if name not in ("fit_intercept", "bias_penalty")
+        **{
+            name: rule
+            for name, rule in SparseMachine._parameter_constraints.items()
+            if name not in ("fit_intercept", "bias_penalty")
+        },
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "n_basis": SparseMachine._parameter_constraints["n_basis"][:2],
     }
 
     def __init__(
@@ -118,12 +125,14 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             The fitted transformer.
         """
         X = self._validate_rows(X, reset=True)
+        if self.kernel == "precomputed":
+            check_kernel_matrix(X)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         Y, fit, size = None, None, len(selector) if not isinstance(selector, BasisSelector) else 0
         if isinstance(selector, BasisSelector):
             size = resolve_n_basis(self.n_basis, X.shape[0])
             if selector.uses_targets:
-                Y, fit = _targets(y, type(selector).__name__), Fit(float(self.C))
+                Y, fit = _targets(X, y, type(selector).__name__), Fit(float(self.C))
         blocks = MemoryBlocks(X, Y, columns=3 * size)
         kernel = self._resolve_kernel(blocks)
         budget = resolve_cache_size(self.cache_size)
@@ -165,11 +174,12 @@ def _features(block: Block, basis: primal.WhitenedBasis) -> Array:
     return basis.transform(block.X)
 
 
-def _targets(y: Any, selector: str) -> Array:
+def _targets(X: Any, y: Any, selector: str) -> Array:
     """Return classes as +-1 columns, numbers as they are."""
     if y is None:
         raise ValueError(f"basis: {selector} looks at the targets; pass y to fit.")
-    y = np.asarray(y)
+    y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    check_consistent_length(X, y)
     if type_of_target(y) in ("binary", "multiclass"):
         classes, labels = np.unique(y, return_inverse=True)
         Y = np.where(labels[:, None] == np.arange(len(classes)), 1.0, -1.0)

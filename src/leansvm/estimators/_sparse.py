@@ -177,10 +177,10 @@ default="rbf"
         self._fit_sparse(X, y, Y, weight, finish, count=count, calibrate=self.calibrate)
         return self
 
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
         X, y = self._validate_rows(X, y, reset=False)
         Y, labels = self._encode(y)
-        return X, Y, self._weights(sample_weight, X, y, labels)[0]
+        return X, Y, *self._weights(sample_weight, X, y, labels)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -335,9 +335,9 @@ cache_size, random_state
         self._fit_sparse(X, y, Y, weight, finish)
         return self
 
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
         X, y, Y = self._numeric_targets(X, y, reset=False)
-        return X, Y, _sample_weights(sample_weight, X)
+        return X, Y, _sample_weights(sample_weight, X), None
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVR:

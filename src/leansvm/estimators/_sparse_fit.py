@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -92,10 +93,10 @@ class Chooser:
             return None
         if self.select_on == "auto":
             count = max(self.budget // (2 * row_bytes), 4 * n_basis)
-        elif isinstance(self.select_on, float):
-            count = int(np.ceil(self.select_on * blocks.n_rows))
-        else:
+        elif isinstance(self.select_on, Integral):
             count = int(self.select_on)
+        else:
+            count = int(np.ceil(float(self.select_on) * blocks.n_rows))
         if count >= blocks.n_rows:
             return None
         return _stratified_rows(blocks, max(count, n_basis), rng)
@@ -170,7 +171,7 @@ def solve_on_basis(
             curve = curve / equations.n
         elif several:
             curve = spectrum.gcv(candidates)
-            _check_gcv(curve, equations.n)
+            _check_gcv(curve, equations.count)
         position = 0 if curve is None else int(np.argmin(curve))
         best = float(candidates[position])
         error = np.nan if curve is None else float(curve[position])
@@ -250,7 +251,7 @@ def _pop_left_out(block: Block, position: int) -> Array:
 
 
 def _check_gcv(curve: Array, n: float) -> None:
-    if not np.isfinite(curve).any():
+    if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C='gcv' needs sample weights that sum to more than the degrees of freedom, but they "
             f"sum to {n:.3g}: scale sample_weight up, use fewer basis points, or give a number."

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis._resolve import resolve_basis, resolve_n_basis
 from leansvm.blocks import (
@@ -19,6 +20,7 @@ from leansvm.blocks import (
     resolve_cache_size,
 )
 from leansvm.estimators._base import Array, KernelMachine, Phases, iteration_hook
+from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
 
@@ -43,12 +45,13 @@ class _Task:
 
     def solve(self, selector: Any, size: int) -> _Fitted:
         """Choose ``size`` points, add up the rows and solve."""
-        with self.phases("select"):
-            chosen = self.chooser(self.blocks, selector, size)
-        with self.phases("factor"):
-            basis = chosen.whitened(self.chooser.kernel, self.bias_penalty)
-        with self.phases("sums"):
-            sums = add_up_blocks(self.blocks, basis, self.bias_penalty == 0, self.count)
+        with serial_blas():  # small products between passes over tiles
+            with self.phases("select"):
+                chosen = self.chooser(self.blocks, selector, size)
+            with self.phases("factor"):
+                basis = chosen.whitened(self.chooser.kernel, self.bias_penalty)
+            with self.phases("sums"):
+                sums = add_up_blocks(self.blocks, basis, self.bias_penalty == 0, self.count)
         with self.phases("solve"):
             solution = solve_on_basis(
                 self.blocks,
@@ -75,7 +78,9 @@ def add_up_blocks(
 ) -> primal.Sums:
     """Add up all rows, shifted by the means of the first ones when the bias is free."""
     first = np.arange(min(blocks.n_rows, _SHIFT_ROWS))
-    Y, _ = blocks.targets_of(first)
+    Y, weight = blocks.targets_of(first)
+    if weight is not None and weight.any():
+        first, Y = first[weight > 0], Y[weight > 0]
     shift = primal.choose_shift(basis, blocks.take(first), Y, free_bias)
     return primal.add_up(blocks, basis, shift, Y.shape[1], count)
 
@@ -124,6 +129,8 @@ class SparseMachine(KernelMachine):
     ) -> None:
         """Fit on all rows; ``finish`` gets the merged rows and left-out residuals (or None)."""
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
+        if self.kernel == "precomputed":
+            check_kernel_matrix(X)
         candidates, criterion = self._candidates_of_C()
         loo = calibrate or (candidates is not None and criterion == "loo")
         merged = None
@@ -211,6 +218,11 @@ class SparseMachine(KernelMachine):
             self._fit_sparse(X, y, Y, weight, lambda merged, loo: None, count=count)
             return
         basis, sums = self._fitted_basis, self._fitted_sums
+        if Y.shape[1] != sums.n_outputs:
+            raise ValueError(
+                f"partial_fit: y has {Y.shape[1]} target columns, earlier batches {sums.n_outputs}."
+            )
+        self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
         blocks = MemoryBlocks(X, Y, weight, columns=3 * (basis.width + Y.shape[1] + 1))
         sums = sums + primal.add_up(blocks, basis, sums.shift, sums.n_outputs, count)
         solution = solve_on_basis(

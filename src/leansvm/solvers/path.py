@@ -26,8 +26,14 @@ class PrefixFactor:
 
     equations: NormalEquations
     C: float
-    inverse: Array  # R^-1, upper
+    order: NDArray[np.intp]  # columns of Phi; that of a penalised bias comes first
+    inverse: Array  # R^-1, upper, in that order
     tau: Array  # columns of the basis x outputs
+
+    @property
+    def first(self) -> int:
+        """Position of the first model: a penalised bias belongs to every size."""
+        return int(self.equations.bias_column is not None)
 
     def thetas(self, output: int) -> Array:
         """Return theta of every size, one column a size, for one output."""
@@ -36,7 +42,7 @@ class PrefixFactor:
     def objective(self) -> Array:
         """Objective of every size, summed over outputs."""
         fitted = np.cumsum(np.sum(self.tau**2, axis=1))
-        return np.asarray(0.5 * self.C * (self.equations.yy.sum() - fitted))
+        return np.asarray(0.5 * self.C * (self.equations.yy.sum() - fitted))[self.first :]
 
     def gcv(self) -> Array:
         """Generalised cross-validation of every size, without a further look at the rows."""
@@ -45,26 +51,31 @@ class PrefixFactor:
         rss = eq.yy.sum() - np.cumsum(np.sum(self.tau**2, axis=1)) - lam * norms
         trace = float(eq.free_bias) + np.cumsum(1 - lam * np.sum(self.inverse**2, axis=0))
         room = np.maximum(eq.count - trace, 1e-10 * eq.count)
-        return np.asarray(eq.count * np.maximum(rss, 0.0) / room**2)
+        return np.asarray(eq.count * np.maximum(rss, 0.0) / room**2)[self.first :]
 
 
 def factor_prefixes(equations: NormalEquations, C: float) -> PrefixFactor:
     """Factor I/C + M in the order of the basis."""
-    A = equations.M.copy()
+    order = np.arange(len(equations.M))
+    if equations.bias_column is not None:
+        order = np.roll(order, 1)
+    A = equations.M[np.ix_(order, order)]
     A.flat[:: len(A) + 1] += 1.0 / C
     R = cholesky(A, lower=False, overwrite_a=True)
     inverse = solve_triangular(R, np.eye(len(R)))
-    return PrefixFactor(equations, C, inverse, inverse.T @ equations.c)
+    return PrefixFactor(equations, C, order, inverse, inverse.T @ equations.c[order])
 
 
 def left_out_errors(blocks: RowBlocks, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
     """Mean squared leave-one-out error of every size, summed over outputs; one pass."""
-    return np.asarray(blocks.sum(_left_out, basis, factor)) / factor.equations.n
+    total = np.asarray(blocks.sum(_left_out, basis, factor))
+    return total[factor.first :] / factor.equations.n
 
 
 def _columns(Phi: Array, factor: PrefixFactor) -> Array:
     eq = factor.equations
-    return np.asarray((Phi - eq.mean_phi if eq.free_bias else Phi) @ factor.inverse)
+    centred = Phi - eq.mean_phi if eq.free_bias else Phi
+    return np.asarray(centred[:, factor.order] @ factor.inverse)
 
 
 def _left_out(block: Block, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
@@ -89,4 +100,5 @@ def decisions(X: Any, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
     eq = factor.equations
     W = _columns(basis.transform(X), factor)
     values = np.stack([np.cumsum(W * t, axis=1) for t in factor.tau.T], axis=2)
+    values = values[:, factor.first :]
     return np.asarray(values + eq.mean_y if eq.free_bias else values)

@@ -10,7 +10,7 @@ Z = S^1/2 [Phi, Y, 1]; everything else is small. A penalised bias is a column 1/
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,11 +36,12 @@ class WhitenedBasis:
     kept: NDArray[np.intp]  # positions of the points among those asked for
     bias_column: float | None = None  # 1 / sqrt(A) for a penalised bias
     in_state: bool = False  # blocks keep Phi in state["P"]
+    rotation: Array | None = None  # of the features, for nested ones
 
     @property
     def size(self) -> int:
         """Number of points kept."""
-        return self.L.shape[0]
+        return self.L.shape[0] if self.rotation is None else self.rotation.shape[1]
 
     @property
     def width(self) -> int:
@@ -64,6 +65,8 @@ class WhitenedBasis:
             K = self.kernel.block(X, self.points)
             inverse = from_host(inverse_transpose(self.L), K, dtype=K.dtype)
             Phi = np.asarray(to_host(K @ inverse), dtype=np.float64)
+        if self.rotation is not None:
+            Phi = Phi @ self.rotation
         return Phi if self.bias_column is None else self._with_bias(Phi)
 
     def _with_bias(self, Phi: Array) -> Array:
@@ -85,8 +88,6 @@ def whiten(
     points: Any,
     bias_penalty: float = np.inf,
     L: Array | None = None,
-    *,
-    keep_order: bool = False,
 ) -> WhitenedBasis:
     """Factor K_BB, with pivoting; points whose pivot is at rounding level are dropped.
 
@@ -100,36 +101,38 @@ def whiten(
         0 for a free bias, inf for none.
     L : ndarray, optional
         A factor that is already known, in the order of the points.
-    keep_order : bool
-        Do not pivot: the first k points are the basis of size k.
     """
     kept = np.arange(rows.shape[0])
     if L is None:
         K = np.array(to_host(kernel.block(rows, points, dtype=np.float64)), np.float64, order="F")
         floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
-        kept, L = _in_order(K, floor) if keep_order else _by_pivots(K, floor)
+        factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
+        kept = np.asarray(pivots[:rank], dtype=np.intp) - 1
+        L = np.tril(factor[:rank, :rank])
     column = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     kept_points = points[kept] if foreign_namespace(points) is None else _take(points, kept)
     return WhitenedBasis(kernel, kept_points, np.asfortranarray(L), kept, column)
 
 
-def _by_pivots(K: Array, floor: float) -> tuple[NDArray[np.intp], Array]:
-    factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
-    return np.asarray(pivots[:rank], dtype=np.intp) - 1, np.tril(factor[:rank, :rank])
+def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
+    """Turn the whitened features so that the first k of them span the first k rows of B.
 
-
-def _in_order(K: Array, floor: float) -> tuple[NDArray[np.intp], Array]:
-    """Cholesky without pivoting that skips points which depend on earlier ones."""
+    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
+    the pivoted factor are orthogonalised in order, skipping those that depend on earlier ones.
+    """
+    features = basis.transform(rows)[:, : basis.size]
+    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(features).sum(axis=1).max())
+    Q = np.empty((basis.size, basis.size))
     kept: list[int] = []
-    L = np.zeros(K.shape)
-    for t in range(len(K)):
-        k = len(kept)
-        row = solve_triangular(L[:k, :k], K[kept, t], lower=True) if k else np.empty(0)
-        rest = K[t, t] - row @ row
-        if rest > floor:
-            L[k, :k], L[k, k] = row, np.sqrt(rest)
+    for t, row in enumerate(features):
+        known = Q[:, : len(kept)]
+        rest = row - known @ (known.T @ row)
+        rest -= known @ (known.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length**2 > floor and len(kept) < basis.size:
+            Q[:, len(kept)] = rest / length
             kept.append(t)
-    return np.asarray(kept, dtype=np.intp), L[: len(kept), : len(kept)]
+    return replace(basis, rotation=Q[:, : len(kept)], kept=np.asarray(kept, dtype=np.intp))
 
 
 def _take(points: Any, kept: NDArray[np.intp]) -> Any:
@@ -264,8 +267,8 @@ class Spectrum:
         trace = float(self.equations.free_bias) + np.sum(self.values[:, None] / shrunk, axis=0)
         n = self.equations.count
         room = n - trace
-        scores = n * np.maximum(rss, 0.0) / np.maximum(room, 1e-300) ** 2
-        return np.where(room > 1e-10 * n, scores, np.inf)
+        enough = room > 1e-10 * n
+        return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, room, 1.0) ** 2, np.inf)
 
 
 def decompose(equations: NormalEquations) -> Spectrum:
