@@ -151,12 +151,17 @@ def solve_on_basis(
     C: float | Array,
     criterion: str,
     loo: bool,
+    all_rows: bool = True,
 ) -> PrimalSolution:
-    """Solve at one C, or at the best of several by GCV (from the sums) or leave-one-out."""
+    """Solve at one C, or at the best of several by GCV (from the sums) or leave-one-out.
+
+    ``all_rows`` says that the blocks hold all rows of the sums, not the last batch alone.
+    """
     equations = primal.normal_equations(sums, basis, free_bias)
     candidates = np.atleast_1d(np.asarray(C, dtype=np.float64))
     several = np.ndim(C) == 1
-    if (loo or (several and criterion == "loo")) and 2 * basis.width > blocks.n_rows:
+    wants_loo = loo or (several and criterion == "loo")
+    if wants_loo and all_rows and 2 * basis.width > blocks.n_rows:
         return _solve_in_dual(blocks, basis, equations, candidates, criterion, several)
     curve = left_out = None
     if not several and not loo:

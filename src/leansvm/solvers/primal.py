@@ -272,9 +272,17 @@ class Spectrum:
 
 
 def decompose(equations: NormalEquations) -> Spectrum:
-    """Decompose M once for all C."""
+    """Decompose M once for all C.
+
+    A direction in which both M and c are rounding (a constant function in the span of a centred
+    basis) has no part in the solution; C would multiply its noise.
+    """
     values, vectors = eigh(equations.M, check_finite=False, driver="evd")
-    return Spectrum(equations, vectors, np.maximum(values, 0.0), vectors.T @ equations.c)
+    z = vectors.T @ equations.c
+    noise = 16 * float(np.finfo(np.float64).eps)
+    flat = values <= noise * np.abs(values).max(initial=0.0)
+    z[flat[:, None] & (np.abs(z) <= noise * np.linalg.norm(equations.c, axis=0))] = 0.0
+    return Spectrum(equations, vectors, np.maximum(values, 0.0), z)
 
 
 def left_out_residuals(
