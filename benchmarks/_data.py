@@ -32,6 +32,14 @@ def ijcnn1(n_train: int, n_test: int = 0) -> tuple[np.ndarray, ...]:
         return tuple(np.ascontiguousarray(file[key][:rows]) for key, rows in parts)
 
 
+def random_ijcnn1(n_train: int, n_test: int, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Return random rows of IJCNN1: its first thousands are not like the rest."""
+    X, y, X_test, y_test = ijcnn1(49_990, 91_701)
+    rng = np.random.default_rng(seed)
+    train, test = rng.permutation(len(y))[:n_train], rng.permutation(len(y_test))[:n_test]
+    return X[train], y[train], X_test[test], y_test[test]
+
+
 def zhou2016(name: str) -> tuple[np.ndarray, ...]:
     """Return a set of zhou2016's Table I as the paper uses it: X, y, X_test, y_test, labels ±1."""
     if name == "IJCNN":

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ._data import ijcnn1
+from ._data import random_ijcnn1
 from ._harness import Options, Report, Summary, ratio
 from ._isolated import Outcome, run_isolated
 
@@ -78,7 +78,7 @@ OPTIONAL = tuple(PEERS)[4:]
 def run(options: Options) -> Report:
     """Fit every peer in turns; judges nothing."""
     rows, test_rows = options.pick((5_000, 20_000), (400, 500))
-    ijcnn1(1)  # skip here, not once per peer
+    random_ijcnn1(1, 1)  # skip here, not once per peer
     report = Report(
         "peers", f"ijcnn1, {rows} training and {test_rows} test rows, C = 100, gamma = 0.1", options
     )
@@ -134,7 +134,7 @@ def _row(
 
 def fit_peer(name: str, rows: int, test_rows: int) -> dict[str, Any]:
     """Fit and apply one peer; called in a fresh interpreter."""
-    X, y, X_test, y_test = ijcnn1(rows, test_rows)
+    X, y, X_test, y_test = random_ijcnn1(rows, test_rows)
     y, y_test = y.astype(np.int64), y_test.astype(np.int64)
     PEERS[name]().fit(X[-300:], y[-300:]).predict(X_test[:300])  # compilation is not the fit's
     model = PEERS[name]()
