@@ -20,6 +20,7 @@ from leansvm._array_api import device_of, foreign_namespace, from_host
 from leansvm._parallel import for_tiles
 from leansvm.linalg import (
     cancellation_is_small,
+    canonical_csr,
     dot_factor,
     dot_into,
     gaussian_block,
@@ -226,8 +227,7 @@ def _take(X: Any, columns: Any, out: NDArray[Any]) -> None:
 
 def _canonical64(X: Any) -> Any:
     """Return CSR as scikit-learn's compiled code takes it: float64, int32, no duplicates."""
-    result = sparse.csr_matrix(X, dtype=np.float64, copy=True)
-    result.sum_duplicates()
+    result = canonical_csr(sparse.csr_matrix(X, dtype=np.float64, copy=True))
     if result.nnz < np.iinfo(np.int32).max:
         result.indices = result.indices.astype(np.int32)
         result.indptr = result.indptr.astype(np.int32)

@@ -163,12 +163,19 @@ def _dense64(X: Any) -> NDArray[np.float64]:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
+def canonical_csr(X: Any) -> Any:
+    """Return CSR rows with every entry stored once, on a copy where that changes them."""
+    if X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    return X
+
+
 def row_norms_squared(X: Any) -> NDArray[np.float64]:
     """Return |x_i|^2 of every row, in float64."""
     if sparse.issparse(X):
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        X = canonical_csr(X)
         squares = X.data.astype(np.float64)
         squares *= squares
         rows = sparse.csr_array((squares, X.indices, X.indptr), shape=X.shape)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, to_host
-from leansvm.linalg import row_norms_squared
+from leansvm.linalg import canonical_csr, row_norms_squared
 
 
 @dataclass(slots=True)
@@ -120,9 +120,7 @@ def _deviations(block: Block, shift: float, power: int) -> tuple[float, float]:
     X = block.X
     xp = foreign_namespace(X)
     if sparse.issparse(X):
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        X = canonical_csr(X)
         stored = sparse.csr_array(
             ((X.data.astype(np.float64) - shift) ** power, X.indices, X.indptr), shape=X.shape
         )

@@ -1,7 +1,7 @@
 """Rows in memory: dense, CSR, memory-mapped or array-API arrays, cut into tiles of views.
 
 The tile size follows scikit-learn's ``working_memory``: the tiles at work and what is computed
-from them (``row_bytes`` a row) stay below it. Tiles of NumPy and CSR rows are worked on by as
+from them (``columns`` numbers a row) stay below it. Tiles of NumPy and CSR rows are worked on by as
 many threads as BLAS has, each with BLAS to itself; results are added in row order, so that they
 do not depend on the number of threads.
 """

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm.linalg import canonical_csr
+
 
 @dataclass(frozen=True)
 class MergedRows:
@@ -25,9 +27,8 @@ class MergedRows:
 
 def merge_equal_rows(X: Any, Y: NDArray[Any], weight: NDArray[Any]) -> MergedRows:
     """Group rows that are equal in X and Y; rows of zero weight belong to no group."""
-    if sparse.issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
+    if sparse.issparse(X):
+        X = canonical_csr(X)
     kept = np.flatnonzero(weight > 0)
     keys = _row_hashes(X, seed=1) + _row_hashes(np.asarray(Y, dtype=np.float64), seed=2)
     _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)

@@ -22,6 +22,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from leansvm.blocks import Block, MemoryBlocks, MergedRows, RowBlocks
 from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
+from leansvm.linalg import canonical_csr
 
 Array = NDArray[np.float64]
 
@@ -142,11 +143,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
 
 
 def _canonical(X: Any) -> Any:
-    """Add up entries of a CSR matrix that are stored in parts, on a copy."""
-    if sparse.issparse(X) and not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
+    return canonical_csr(X) if sparse.issparse(X) else X
 
 
 def _tile_decision(block: Block, kernel: Kernel, points: Any, coef: Any, dtype: Any) -> Any:

@@ -151,17 +151,16 @@ def solve_on_basis(
     C: float | Array,
     criterion: str,
     loo: bool,
-    all_rows: bool = True,
 ) -> PrimalSolution:
     """Solve at one C, or at the best of several by GCV (from the sums) or leave-one-out.
 
-    ``all_rows`` says that the blocks hold all rows of the sums, not the last batch alone.
+    Leave-one-out runs over the blocks again: they must hold all rows of the sums.
     """
     equations = primal.normal_equations(sums, basis, free_bias)
     candidates = np.atleast_1d(np.asarray(C, dtype=np.float64))
     several = np.ndim(C) == 1
-    wants_loo = loo or (several and criterion == "loo")
-    if wants_loo and all_rows and 2 * basis.width > blocks.n_rows:
+    by_loo = criterion == "loo" and several
+    if (loo or by_loo) and 2 * basis.width > blocks.n_rows:
         return _solve_in_dual(blocks, basis, equations, candidates, criterion, several)
     curve = left_out = None
     if not several and not loo:
@@ -169,7 +168,6 @@ def solve_on_basis(
         theta = primal.solve_single(equations, best)
     else:
         spectrum = primal.decompose(equations)
-        by_loo = criterion == "loo" and several
         if by_loo:
             small = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
             curve = primal.left_out_residuals(blocks, basis, spectrum, candidates, small)

@@ -233,7 +233,6 @@ class SparseMachine(KernelMachine):
             C=self.C if candidates is None else candidates,
             criterion=criterion,
             loo=False,
-            all_rows=False,
         )
         self._fitted_sums = sums
         self._set_solution(solution)
