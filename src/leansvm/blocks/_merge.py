@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._parallel import for_tiles
 from leansvm.linalg import canonical_csr
 
 
@@ -57,10 +58,14 @@ def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
             totals = np.concatenate([[np.uint64(0)], np.cumsum(terms, dtype=np.uint64)])
             return np.asarray(totals[X.indptr[1:]] - totals[X.indptr[:-1]])
         result = np.empty(X.shape[0], np.uint64)
-        tile = max(1, 2**20 // max(X.shape[1], 1))
-        for start in range(0, X.shape[0], tile):
-            rows = _mix(X[start : start + tile])
-            result[start : start + tile] = (rows * odd).sum(axis=1, dtype=np.uint64)
+        tile = max(1, 2**18 // max(X.shape[1], 1))
+
+        def fill(start: int, stop: int) -> None:
+            with np.errstate(over="ignore"):
+                rows = _mix(X[start:stop])
+                result[start:stop] = np.einsum("ij,j->i", rows, odd)
+
+        for_tiles(X.shape[0], tile, fill)
     return result
 
 

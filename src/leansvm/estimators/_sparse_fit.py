@@ -170,7 +170,9 @@ def solve_on_basis(
         spectrum = primal.decompose(equations)
         if by_loo:
             small = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
-            curve = primal.left_out_residuals(blocks, basis, spectrum, candidates, small)
+            curve = primal.left_out_residuals(
+                blocks, basis, sums.shift, spectrum, candidates, small
+            )
             curve = curve / equations.n
         elif several:
             curve = spectrum.gcv(candidates)
@@ -181,7 +183,9 @@ def solve_on_basis(
         theta = spectrum.theta(best)
         if loo:
             if not (by_loo and small):
-                primal.left_out_residuals(blocks, basis, spectrum, np.array([best]), True)
+                primal.left_out_residuals(
+                    blocks, basis, sums.shift, spectrum, np.array([best]), True
+                )
                 position = 0
             left_out = blocks.concatenate(_pop_left_out, position)
     b = equations.bias(theta)
@@ -250,7 +254,7 @@ _KEEP_LOO_BYTES = 2**28
 
 
 def _pop_left_out(block: Block, position: int) -> Array:
-    return np.asarray(block.state.pop("loo")[:, position])
+    return np.ascontiguousarray(block.state.pop("loo")[:, :, position].T)
 
 
 def _check_gcv(curve: Array, n: float) -> None:

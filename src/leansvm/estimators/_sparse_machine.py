@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -24,9 +25,10 @@ from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
 
-_SHIFT_ROWS = 1024  # rows whose means shift the sums
+_SHIFT_ROWS = 256  # rows whose means shift the sums
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 _FIRST_SIZE, _LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
+_SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
 _FLAT = 0.01  # and stops where doubling improves the criterion by less
 
 
@@ -51,8 +53,11 @@ class _Task:
             with self.phases("factor"):
                 basis = chosen.whitened(self.chooser.kernel, self.bias_penalty)
             with self.phases("sums"):
-                sums = add_up_blocks(self.blocks, basis, self.bias_penalty == 0, self.count)
-        with self.phases("solve"):
+                keep = self._keeps_features(basis)
+                sums = add_up_blocks(self.blocks, basis, self.bias_penalty == 0, self.count, keep)
+        # BLAS threads that wake for a small system would still spin in the next fit
+        small = sums.gram.shape[0] <= _SMALL_SYSTEM
+        with self.phases("solve"), serial_blas() if small else nullcontext():
             solution = solve_on_basis(
                 self.blocks,
                 basis,
@@ -62,7 +67,14 @@ class _Task:
                 criterion=self.criterion,
                 loo=self.loo,
             )
+        if keep:
+            self.blocks.map(primal.drop_rows_of_Z)
         return _Fitted(chosen, basis, sums, solution)
+
+    def _keeps_features(self, basis: primal.WhitenedBasis) -> bool:
+        """Whether rows of Z are kept: leave-one-out reads them again, and they fit the budget."""
+        needed = 8 * self.blocks.n_rows * (basis.width * (1 + basis.in_state) + 2)
+        return self.loo and 2 * needed <= self.chooser.budget
 
 
 @dataclass
@@ -74,7 +86,11 @@ class _Fitted:
 
 
 def add_up_blocks(
-    blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool, count: float | None = None
+    blocks: RowBlocks,
+    basis: primal.WhitenedBasis,
+    free_bias: bool,
+    count: float | None = None,
+    keep: bool = False,
 ) -> primal.Sums:
     """Add up all rows, shifted by the means of the first ones when the bias is free."""
     first = np.arange(min(blocks.n_rows, _SHIFT_ROWS))
@@ -82,7 +98,7 @@ def add_up_blocks(
     if weight is not None and weight.any():
         first, Y = first[weight > 0], Y[weight > 0]
     shift = primal.choose_shift(basis, blocks.take(first), Y, free_bias)
-    return primal.add_up(blocks, basis, shift, Y.shape[1], count)
+    return primal.add_up(blocks, basis, shift, Y.shape[1], count, keep)
 
 
 class SparseMachine(KernelMachine):

@@ -48,29 +48,41 @@ class WhitenedBasis:
         """Columns of Phi: the points and, when the bias is penalised, one for it."""
         return self.size + (self.bias_column is not None)
 
-    def features(self, block: Block) -> Array:
-        """Return Phi of a block's rows, on the host."""
-        if self.in_state and "P" in block.state:
-            Phi = block.state["P"][:, : self.size]
-            return Phi if self.bias_column is None else self._with_bias(Phi)
-        return self.transform(block.X)
+    def features(self, block: Block, out: Array | None = None) -> Array:
+        """Return Phi of a block's rows, on the host; in ``out`` where that is given."""
+        if not (self.in_state and "P" in block.state):
+            return self.transform(block.X, out)
+        Phi = block.state["P"][:, : self.size]
+        if out is None:
+            if self.bias_column is None:
+                return np.asarray(Phi)
+            out = np.empty((len(Phi), self.width))
+        out[:, : self.size] = Phi
+        return self._with_bias(out)
 
-    def transform(self, X: Any) -> Array:
-        """Return Phi = k(X, B) L^-T, on the host."""
-        xp = foreign_namespace(X)
-        if xp is None:
-            Phi = self.kernel.block(X, self.points, dtype=np.float64)
-            right_solve_in_place(Phi, self.L)
-        else:
+    def transform(self, X: Any, out: Array | None = None) -> Array:
+        """Return Phi = k(X, B) L^-T, on the host; in ``out`` where that is given."""
+        if out is None:
+            out = np.empty((X.shape[0], self.width))
+        Phi = out[:, : self.size]
+        if foreign_namespace(X) is not None:
             K = self.kernel.block(X, self.points)
             inverse = from_host(inverse_transpose(self.L), K, dtype=K.dtype)
-            Phi = np.asarray(to_host(K @ inverse), dtype=np.float64)
+            whitened = np.asarray(to_host(K @ inverse), dtype=np.float64)
+        else:
+            whitened = Phi if self.rotation is None else np.empty((X.shape[0], len(self.L)))
+            self.kernel.block(X, self.points, out=whitened)
+            right_solve_in_place(whitened, self.L)
         if self.rotation is not None:
-            Phi = Phi @ self.rotation
-        return Phi if self.bias_column is None else self._with_bias(Phi)
+            np.matmul(whitened, self.rotation, out=Phi)
+        elif whitened is not Phi:
+            Phi[...] = whitened
+        return self._with_bias(out)
 
-    def _with_bias(self, Phi: Array) -> Array:
-        return np.hstack([Phi, np.full((len(Phi), 1), self.bias_column)])
+    def _with_bias(self, out: Array) -> Array:
+        if self.bias_column is not None:
+            out[:, self.size] = self.bias_column
+        return out
 
     def coefficients(self, theta: Array) -> Array:
         """Return alpha = L^-T theta for the points kept."""
@@ -164,9 +176,10 @@ def add_up(
     shift: Array,
     n_outputs: int,
     count: float | None = None,
+    keep: bool = False,
 ) -> Sums:
-    """Run over all rows once."""
-    gram = blocks.sum(_gram_of_block, basis, shift)
+    """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
+    gram = blocks.sum(_gram_of_block, basis, shift, keep)
     return Sums(shift, gram, n_outputs, float(gram[-1, -1]) if count is None else count)
 
 
@@ -177,16 +190,28 @@ def choose_shift(basis: WhitenedBasis, X: Any, Y: Array, free_bias: bool) -> Arr
     return np.concatenate([basis.transform(X).mean(axis=0), Y.mean(axis=0)])
 
 
-def _gram_of_block(block: Block, basis: WhitenedBasis, shift: Array) -> Array:
-    Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
-    width = Phi.shape[1]
+def _gram_of_block(block: Block, basis: WhitenedBasis, shift: Array, keep: bool) -> Array:
+    Z = _rows_of_Z(block, basis, shift)
+    if keep:
+        block.state["Z"] = Z
+    return np.asarray(Z.T @ Z)  # numpy calls SYRK here
+
+
+def _rows_of_Z(block: Block, basis: WhitenedBasis, shift: Array) -> Array:
+    Y = np.asarray(to_host(block.y), dtype=np.float64)
     Z = np.empty((len(Y), len(shift) + 1))
-    np.subtract(Phi, shift[:width], out=Z[:, :width])
-    np.subtract(Y, shift[width:], out=Z[:, width:-1])
+    basis.features(block, out=Z[:, : basis.width])
+    Z[:, basis.width : -1] = Y
     Z[:, -1] = 1.0
+    Z[:, :-1] -= shift
     if block.weight is not None:
         Z *= np.sqrt(np.asarray(to_host(block.weight), dtype=np.float64))[:, None]
-    return np.asarray(Z.T @ Z)  # numpy calls SYRK here
+    return Z
+
+
+def drop_rows_of_Z(block: Block) -> None:
+    """Let go of what `add_up` kept."""
+    block.state.pop("Z", None)
 
 
 @dataclass
@@ -286,38 +311,57 @@ def decompose(equations: NormalEquations) -> Spectrum:
 
 
 def left_out_residuals(
-    blocks: RowBlocks, basis: WhitenedBasis, spectrum: Spectrum, candidates: Array, keep: bool
+    blocks: RowBlocks,
+    basis: WhitenedBasis,
+    shift: Array,
+    spectrum: Spectrum,
+    candidates: Array,
+    keep: bool,
 ) -> Array:
     """Sum of s (left-out residual)^2 for every C; one pass.
 
     A row's residual without it is e / (1 - h) with leverage h. With ``keep`` blocks also keep
-    the residuals of all candidates, rows x candidates x outputs, in ``state["loo"]``.
+    the residuals of all candidates, outputs x rows x candidates, in ``state["loo"]``.
     """
+    eq, width = spectrum.equations, basis.width
+    # Z @ turn = S^1/2 [Phi_c V, Y_c]; without a free bias the shift is zero
+    turn = np.zeros((len(shift) + 1, len(shift)))
+    turn[:width, :width] = spectrum.vectors
+    turn[width:-1, width:] = np.eye(len(shift) - width)
+    if eq.free_bias:
+        turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
     inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
-    return np.asarray(blocks.sum(_left_out_of_block, basis, spectrum, inverse, keep))
+    return np.asarray(blocks.sum(_left_out_of_block, basis, shift, spectrum, turn, inverse, keep))
 
 
 def _left_out_of_block(
-    block: Block, basis: WhitenedBasis, spectrum: Spectrum, inverse: Array, keep: bool
+    block: Block,
+    basis: WhitenedBasis,
+    shift: Array,
+    spectrum: Spectrum,
+    turn: Array,
+    inverse: Array,
+    keep: bool,
 ) -> Array:
-    eq = spectrum.equations
-    Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
-    weight = (
-        np.ones(len(Y)) if block.weight is None else np.asarray(to_host(block.weight), np.float64)
-    )
-    if eq.free_bias:
-        Phi, Y = Phi - eq.mean_phi, Y - eq.mean_y
-    E = Phi @ spectrum.vectors
-    # 1 - h = 1 - s (1/n + sum_j E_j^2 / (lam + sigma_j)), kept away from zero by rounding
-    leverage = np.square(E) @ inverse
-    if eq.free_bias:
-        leverage += 1.0 / eq.n
-    leverage *= -weight[:, None]
-    leverage += 1.0
-    np.maximum(leverage, 1e-12, out=leverage)
-    left_out = np.empty((*leverage.shape, Y.shape[1]))
+    eq, width = spectrum.equations, basis.width
+    Z = block.state["Z"] if "Z" in block.state else _rows_of_Z(block, basis, shift)
+    root = Z[:, -1:]  # sqrt(s): what follows are rows times it
+    turned = Z @ turn
+    E, Y = turned[:, :width], turned[:, width:]
+    left_out = np.empty((Y.shape[1], len(Y), inverse.shape[1]))
     for o in range(Y.shape[1]):
-        left_out[:, :, o] = (Y[:, o, None] - E @ (spectrum.z[:, o, None] * inverse)) / leverage
+        np.matmul(E, spectrum.z[:, o, None] * inverse, out=left_out[o])
+        np.subtract(Y[:, o, None], left_out[o], out=left_out[o])
+    # 1 - h = 1 - s (1/n + sum_j E_j^2 / (lam + sigma_j)), kept away from zero by rounding
+    leverage = np.square(E, out=E) @ inverse
+    if eq.free_bias:
+        leverage += np.square(root) / eq.n
+    np.subtract(1.0, leverage, out=leverage)
+    np.maximum(leverage, 1e-12, out=leverage)
+    left_out /= leverage
+    total = np.square(left_out).sum(axis=(0, 1))
     if keep:
+        with np.errstate(invalid="ignore"):  # rows of zero weight have none
+            left_out /= root
         block.state["loo"] = left_out
-    return np.asarray(np.einsum("i,ijo->j", weight, np.square(left_out)))
+    return np.asarray(total)
