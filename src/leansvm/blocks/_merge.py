@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._array_api import to_host
 from leansvm._parallel import for_tiles
 from leansvm.linalg import canonical_csr
 
@@ -28,8 +29,7 @@ class MergedRows:
 
 def merge_equal_rows(X: Any, Y: NDArray[Any], weight: NDArray[Any]) -> MergedRows:
     """Group rows that are equal in X and Y; rows of zero weight belong to no group."""
-    if sparse.issparse(X):
-        X = canonical_csr(X)
+    X = canonical_csr(X) if sparse.issparse(X) else to_host(X)
     kept = np.flatnonzero(weight > 0)
     keys = _row_hashes(X, seed=1) + _row_hashes(np.asarray(Y, dtype=np.float64), seed=2)
     _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)

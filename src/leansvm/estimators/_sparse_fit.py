@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from leansvm._array_api import foreign_namespace, from_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
@@ -65,7 +66,13 @@ class Chooser:
         """Choose ``n_basis`` rows by a selector, or take given row numbers or points."""
         if not isinstance(basis, BasisSelector):
             if basis.ndim == 2:
-                return Basis(None, basis.astype(blocks.dtype), None, {})
+                first = blocks.take(np.array([0]))
+                points = (
+                    basis.astype(blocks.dtype)
+                    if foreign_namespace(first) is None
+                    else (from_host(basis, first, dtype=first.dtype))
+                )
+                return Basis(None, points, None, {})
             return Basis(basis, blocks.take(basis), None, {})
         rng = check_random_state(self.random_state)
         sample = self._sample(blocks, basis, n_basis, rng)

@@ -104,6 +104,8 @@ def add_up_blocks(
 class SparseMachine(KernelMachine):
     """Choose a basis, add up the rows once, solve the small system."""
 
+    _fits_where_rows_are = True
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
             name: rule
@@ -263,9 +265,13 @@ class SparseMachine(KernelMachine):
     # ------------------------------------------------------------------ fitted attributes
 
     def _set_fitted(self, X: Any, fitted: _Fitted) -> None:
-        self.support_ = fitted.chosen.support(fitted.basis)
-        pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else fitted.basis.points
+        # in the order in which the points were chosen, not that of the factor's pivots
+        self._order = np.argsort(fitted.basis.kept)
+        self.support_ = fitted.chosen.support(fitted.basis)[self._order]
+        if self.kernel == "precomputed":
+            self.support_vectors_ = np.empty((0, 0), X.dtype)
+        else:
+            self.support_vectors_ = primal.take_points(fitted.basis.points, self._order)
         fitted.basis.in_state = False
         self._fitted_basis, self._fitted_sums = fitted.basis, fitted.sums
         self._selected = fitted.chosen.indices
@@ -274,7 +280,7 @@ class SparseMachine(KernelMachine):
         self._set_solution(fitted.solution)
 
     def _set_solution(self, solution: PrimalSolution) -> None:
-        self.dual_coef_ = np.ascontiguousarray(solution.alpha.T)
+        self.dual_coef_ = np.ascontiguousarray(solution.alpha[self._order].T)
         self.intercept_ = solution.b
         self.C_ = solution.C
         self.objective_ = solution.objective

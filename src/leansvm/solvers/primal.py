@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._array_api import foreign_namespace, from_host, to_host
+from leansvm._array_api import foreign_namespace, from_host, in_float64, to_host
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
@@ -66,7 +66,7 @@ class WhitenedBasis:
             out = np.empty((X.shape[0], self.width))
         Phi = out[:, : self.size]
         if foreign_namespace(X) is not None:
-            K = self.kernel.block(X, self.points)
+            K = self.kernel.block(in_float64(X), in_float64(self.points))
             inverse = from_host(inverse_transpose(self.L), K, dtype=K.dtype)
             whitened = np.asarray(to_host(K @ inverse), dtype=np.float64)
         else:
@@ -116,14 +116,14 @@ def whiten(
     """
     kept = np.arange(rows.shape[0])
     if L is None:
-        K = np.array(to_host(kernel.block(rows, points, dtype=np.float64)), np.float64, order="F")
+        values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
+        K = np.array(to_host(values), np.float64, order="F")
         floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
         factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
         kept = np.asarray(pivots[:rank], dtype=np.intp) - 1
         L = np.tril(factor[:rank, :rank])
     column = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
-    kept_points = points[kept] if foreign_namespace(points) is None else _take(points, kept)
-    return WhitenedBasis(kernel, kept_points, np.asfortranarray(L), kept, column)
+    return WhitenedBasis(kernel, take_points(points, kept), np.asfortranarray(L), kept, column)
 
 
 def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
@@ -147,9 +147,11 @@ def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
     return replace(basis, rotation=Q[:, : len(kept)], kept=np.asarray(kept, dtype=np.intp))
 
 
-def _take(points: Any, kept: NDArray[np.intp]) -> Any:
+def take_points(points: Any, kept: NDArray[np.intp]) -> Any:
+    """Return some points, in this order."""
     xp = foreign_namespace(points)
-    assert xp is not None
+    if xp is None:
+        return points[kept]
     return xp.take(points, from_host(kept, points, dtype=xp.int64), axis=0)
 
 
