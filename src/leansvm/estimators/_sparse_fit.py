@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_random_state
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._array_api import foreign_namespace, from_host, moved
 from leansvm.basis import BasisSelector, Fit
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
@@ -61,9 +62,33 @@ class Chooser:
     random_state: Any
     fit: Fit | None = None
     on_step: Callable[[int], bool] | None = None
+    earlier: Basis | None = None  # of the fit before, to go on from
 
     def __call__(self, blocks: RowBlocks, basis: Any, n_basis: int) -> Basis:
         """Choose ``n_basis`` rows by a selector, or take given row numbers or points."""
+        if isinstance(basis, BasisSelector) and self.earlier is not None:
+            return self._go_on(blocks, basis, n_basis, self.earlier)
+        return self._anew(blocks, basis, n_basis)
+
+    def _go_on(
+        self, blocks: RowBlocks, basis: BasisSelector, n_basis: int, earlier: Basis
+    ) -> Basis:
+        """Keep the earlier points, add the first others of a new choice."""
+        assert earlier.indices is not None
+        missing = n_basis - len(earlier.indices)
+        if missing <= 0:
+            first = np.arange(n_basis)
+            return Basis(
+                earlier.indices[:n_basis], primal.take_points(earlier.rows, first), None, {}
+            )
+        new = self._anew(blocks, basis, min(n_basis, blocks.n_rows))
+        assert new.indices is not None
+        others = np.flatnonzero(~np.isin(new.indices, earlier.indices))[:missing]
+        indices = np.concatenate([earlier.indices, new.indices[others]])
+        rows = _stacked(earlier.rows, primal.take_points(new.rows, others))
+        return Basis(indices, rows, None, new.report)
+
+    def _anew(self, blocks: RowBlocks, basis: Any, n_basis: int) -> Basis:
         if not isinstance(basis, BasisSelector):
             if basis.ndim == 2:
                 first = blocks.take(np.array([0]))
@@ -107,6 +132,15 @@ class Chooser:
         if count >= blocks.n_rows:
             return None
         return _stratified_rows(blocks, max(count, n_basis), rng)
+
+
+def _stacked(first: Any, second: Any) -> Any:
+    xp = foreign_namespace(second)
+    if xp is not None:
+        return xp.concat([moved(first, second), second])
+    if sparse.issparse(first) or sparse.issparse(second):
+        return sparse.vstack([first, second], format="csr", dtype=second.dtype)
+    return np.concatenate([first, second]).astype(second.dtype, copy=False)
 
 
 def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:

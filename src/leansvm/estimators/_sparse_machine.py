@@ -93,12 +93,17 @@ def add_up_blocks(
     keep: bool = False,
 ) -> primal.Sums:
     """Add up all rows, shifted by the means of the first ones when the bias is free."""
+    shift = first_shift(blocks, basis, free_bias)
+    return primal.add_up(blocks, basis, shift, len(shift) - basis.width, count, keep)
+
+
+def first_shift(blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool) -> Array:
+    """Return the means of the first rows that count."""
     first = np.arange(min(blocks.n_rows, _SHIFT_ROWS))
     Y, weight = blocks.targets_of(first)
     if weight is not None and weight.any():
         first, Y = first[weight > 0], Y[weight > 0]
-    shift = primal.choose_shift(basis, blocks.take(first), Y, free_bias)
-    return primal.add_up(blocks, basis, shift, Y.shape[1], count, keep)
+    return primal.choose_shift(basis, blocks.take(first), Y, free_bias)
 
 
 class SparseMachine(KernelMachine):
@@ -124,6 +129,7 @@ class SparseMachine(KernelMachine):
             Interval(Real, 0, 1, closed="neither"),
         ],
         "random_state": ["random_state"],
+        "warm_start": ["boolean"],
     }
 
     _fitted_basis: primal.WhitenedBasis
@@ -172,6 +178,7 @@ class SparseMachine(KernelMachine):
             self.random_state,
             on_step=None if hook is None else lambda k: hook(k, 0.0),
         )
+        chooser.earlier = self._earlier_basis(blocks)
         C = self.C if candidates is None else candidates
         if len(np.atleast_1d(C)) > 1 and n_rows < 2:
             raise ValueError(
@@ -188,6 +195,23 @@ class SparseMachine(KernelMachine):
         self._report(task, fitted, X)
         finish(merged, fitted.solution.loo)
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+
+    def _earlier_basis(self, blocks: RowBlocks) -> Basis | None:
+        """Return the basis of the fit before, in the order of choice; None to start anew."""
+        if not self.warm_start or not hasattr(self, "_fitted_basis"):
+            return None
+        if self.kernel != "precomputed":
+            if self.support_vectors_.shape[1] != blocks.n_features:
+                raise ValueError(
+                    f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
+                    f"before {self.support_vectors_.shape[1]}."
+                )
+            return Basis(self.support_, self.support_vectors_, None, {})
+        if self.support_.max() >= blocks.n_rows:
+            raise ValueError(
+                "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
+            )
+        return Basis(self.support_, blocks.take(self.support_), None, {})
 
     def _is_auto(self, selector: Any) -> bool:
         return isinstance(selector, BasisSelector) and isinstance(self.n_basis, str)
@@ -212,7 +236,8 @@ class SparseMachine(KernelMachine):
 
     def _grow(self, task: _Task, selector: BasisSelector, largest: int) -> _Fitted:
         """Double the basis until the estimated error hardly falls."""
-        size = min(_FIRST_SIZE, largest)
+        earlier = task.chooser.earlier
+        size = min(max(_FIRST_SIZE, 0 if earlier is None else earlier.rows.shape[0]), largest)
         fitted = task.solve(selector, size)
         while size < largest and fitted.basis.size == size:
             size = min(2 * size, largest)

@@ -58,7 +58,7 @@ class WhitenedBasis:
                 return np.asarray(Phi)
             out = np.empty((len(Phi), self.width))
         out[:, : self.size] = Phi
-        return self._with_bias(out)
+        return self.with_bias(out)
 
     def transform(self, X: Any, out: Array | None = None) -> Array:
         """Return Phi = k(X, B) L^-T, on the host; in ``out`` where that is given."""
@@ -77,9 +77,10 @@ class WhitenedBasis:
             np.matmul(whitened, self.rotation, out=Phi)
         elif whitened is not Phi:
             Phi[...] = whitened
-        return self._with_bias(out)
+        return self.with_bias(out)
 
-    def _with_bias(self, out: Array) -> Array:
+    def with_bias(self, out: Array) -> Array:
+        """Fill in the column of a penalised bias, if there is one."""
         if self.bias_column is not None:
             out[:, self.size] = self.bias_column
         return out
@@ -200,15 +201,19 @@ def _gram_of_block(block: Block, basis: WhitenedBasis, shift: Array, keep: bool)
 
 
 def _rows_of_Z(block: Block, basis: WhitenedBasis, shift: Array) -> Array:
-    Y = np.asarray(to_host(block.y), dtype=np.float64)
-    Z = np.empty((len(Y), len(shift) + 1))
+    Z = np.empty((block.stop - block.start, len(shift) + 1))
     basis.features(block, out=Z[:, : basis.width])
-    Z[:, basis.width : -1] = Y
+    complete(Z, block, basis.width, shift)
+    return Z
+
+
+def complete(Z: Array, block: Block, width: int, shift: Array) -> None:
+    """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
+    Z[:, width:-1] = np.asarray(to_host(block.y), dtype=np.float64)
     Z[:, -1] = 1.0
     Z[:, :-1] -= shift
     if block.weight is not None:
         Z *= np.sqrt(np.asarray(to_host(block.weight), dtype=np.float64))[:, None]
-    return Z
 
 
 def drop_rows_of_Z(block: Block) -> None:
