@@ -14,8 +14,12 @@ NAMES = (
     "gaussian_block",
     "lssvc_cholesky",
     "lssvc_cg",
+    "pivoting",
     "backfitting",
+    "sparse_speed",
     "sparse_accuracy",
+    "selectors",
+    "covtype",
     "peers",
     "large",
 )

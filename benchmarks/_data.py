@@ -66,6 +66,21 @@ def zhou2016(name: str) -> tuple[np.ndarray, ...]:
     return X, np.where(y == positive, 1, -1), X_test, np.where(y_test == positive, 1, -1)
 
 
+def covtype(n_train: int = 464_810, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Return COVTYPE as zhou2016's Table III uses it: class 2 against the rest, in [0, 1]."""
+    path = _folder() / "covtype" / "covtype.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no covtype/covtype.npz")
+    with np.load(path, allow_pickle=False) as file:
+        X, y = file["X"].astype(np.float64), np.where(file["y"] == 2, 1, -1)
+    low = X.min(axis=0)
+    X -= low
+    X /= np.maximum(X.max(axis=0), 1.0)
+    order = np.random.default_rng(seed).permutation(len(X))
+    train, test = order[:n_train], order[464_810:]
+    return X[train], y[train], X[test], y[test]
+
+
 def _dense(file: np.lib.npyio.NpzFile, part: str) -> np.ndarray:
     keys = (f"X_{part}_{key}" for key in ("data", "indices", "indptr", "shape"))
     data, indices, indptr, shape = (file[key] for key in keys)

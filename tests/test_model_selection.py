@@ -188,7 +188,9 @@ def test_gamma_path_is_the_fit_at_every_gamma(case, bias, rows):
     for k, gamma in enumerate(GAMMAS):
         single = estimator(gamma=gamma, basis=points, **BIASES[bias])
         single.fit(data, y, sample_weight=WEIGHT)
-        assert_allclose(path.gcv[k], single.cv_curve_.min(), rtol=1e-5)
+        assert_allclose(
+            path.gcv[k], single.cv_curve_.min(), rtol=1e-4 if rows == "float32" else 1e-6
+        )
         assert_allclose(path.C[k], single.C_)
     best = int(np.argmin(path.gcv))
     assert (path.best_gamma, path.best_C) == (GAMMAS[best], path.C[best])

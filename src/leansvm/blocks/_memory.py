@@ -22,7 +22,8 @@ from leansvm._array_api import foreign_namespace, from_host
 from leansvm._parallel import blas_threads, in_this_context, serial_blas, thread_pool
 from leansvm.blocks._base import Block, RowBlocks
 
-_THREADED_TILE = 2048  # rows: enough for BLAS-3, small enough for the cache and an even share
+# Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
+_SMALL_TILE, _LARGE_TILE = 1024, 2048
 
 
 class MemoryBlocks(RowBlocks):
@@ -66,7 +67,8 @@ class MemoryBlocks(RowBlocks):
         if tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features))
             if self._threaded:  # a sum of r x r results wants tiles taller than r
-                tile_rows = min(tile_rows, max(_THREADED_TILE, 2 * columns))
+                share = min(max(_SMALL_TILE, -(-self.n_rows // 8)), _LARGE_TILE)
+                tile_rows = min(tile_rows, max(share, 2 * columns))
         self._blocks = []
         for start in range(0, max(self.n_rows, 1), tile_rows):
             stop = min(start + tile_rows, self.n_rows)

@@ -29,6 +29,7 @@ _SHIFT_ROWS = 256  # rows whose means shift the sums
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 _FIRST_SIZE, _LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
 _SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
+_FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 _FLAT = 0.01  # and stops where doubling improves the criterion by less
 
 
@@ -52,9 +53,26 @@ class _Task:
                 chosen = self.chooser(self.blocks, selector, size)
             with self.phases("factor"):
                 basis = chosen.whitened(self.chooser.kernel, self.bias_penalty)
-            with self.phases("sums"):
-                keep = self._keeps_features(basis)
-                sums = add_up_blocks(self.blocks, basis, self.bias_penalty == 0, self.count, keep)
+        basis.single = self._may_use_float32(basis)
+        fitted = self._add_up_and_solve(chosen, basis)
+        lost = basis.rounding_of(fitted.solution.alpha) if basis.single else 0.0
+        basis.single = False
+        if lost > _FLOAT32_LOSS * fitted.sums.spread_of_targets():
+            return self._add_up_and_solve(chosen, basis)
+        return fitted
+
+    def _may_use_float32(self, basis: primal.WhitenedBasis) -> bool:
+        """Whether float32 rows can be whitened as they are: no pivot that magnifies rounding."""
+        dtype = self.blocks.dtype
+        if basis.in_state or not isinstance(dtype, np.dtype) or dtype != np.float32:
+            return False
+        pivots = basis.L.diagonal()
+        return bool(pivots.min() > 0.01 * pivots.max())
+
+    def _add_up_and_solve(self, chosen: Basis, basis: primal.WhitenedBasis) -> _Fitted:
+        keep, free_bias = self._keeps_features(basis), self.bias_penalty == 0
+        with self.phases("sums"), serial_blas():
+            sums = add_up_blocks(self.blocks, basis, free_bias, self.count, keep)
         # BLAS threads that wake for a small system would still spin in the next fit
         small = sums.gram.shape[0] <= _SMALL_SYSTEM
         with self.phases("solve"), serial_blas() if small else nullcontext():
@@ -62,7 +80,7 @@ class _Task:
                 self.blocks,
                 basis,
                 sums,
-                free_bias=self.bias_penalty == 0,
+                free_bias=free_bias,
                 C=self.C,
                 criterion=self.criterion,
                 loo=self.loo,

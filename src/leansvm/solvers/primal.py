@@ -11,6 +11,7 @@ Z = S^1/2 [Phi, Y, 1]; everything else is small. A penalised bias is a column 1/
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class WhitenedBasis:
     bias_column: float | None = None  # 1 / sqrt(A) for a penalised bias
     in_state: bool = False  # blocks keep Phi in state["P"]
     rotation: Array | None = None  # of the features, for nested ones
+    single: bool = False  # float32 rows: kernel values and whitening in float32, sums in float64
 
     @property
     def size(self) -> int:
@@ -69,6 +71,9 @@ class WhitenedBasis:
             K = self.kernel.block(in_float64(X), in_float64(self.points))
             inverse = from_host(inverse_transpose(self.L), K, dtype=K.dtype)
             whitened = np.asarray(to_host(K @ inverse), dtype=np.float64)
+        elif self.single:
+            whitened = self.kernel.block(X, self.points, dtype=np.float32)
+            right_solve_in_place(whitened, self._L32)
         else:
             whitened = Phi if self.rotation is None else np.empty((X.shape[0], len(self.L)))
             self.kernel.block(X, self.points, out=whitened)
@@ -78,6 +83,15 @@ class WhitenedBasis:
         elif whitened is not Phi:
             Phi[...] = whitened
         return self.with_bias(out)
+
+    @cached_property
+    def _L32(self) -> NDArray[np.float32]:
+        return np.asfortranarray(self.L, dtype=np.float32)
+
+    def rounding_of(self, alpha: Array) -> float:
+        """Return about how much decision values lose where `single` kernel values are rounded."""
+        largest = float(np.abs(self.kernel.diag(self.points)).max(initial=0.0))
+        return 8 * float(np.finfo(np.float32).eps) * float(np.linalg.norm(alpha)) * largest
 
     def with_bias(self, out: Array) -> Array:
         """Fill in the column of a penalised bias, if there is one."""
@@ -171,6 +185,11 @@ class Sums:
     def __add__(self, other: Sums) -> Sums:
         gram, count = self.gram + other.gram, self.count + other.count
         return Sums(self.shift, gram, self.n_outputs, count)
+
+    def spread_of_targets(self) -> float:
+        """Root mean square of the (shifted) targets."""
+        squares = self.gram.diagonal()[-1 - self.n_outputs : -1]
+        return float(np.sqrt(squares.mean() / self.gram[-1, -1]))
 
 
 def add_up(
