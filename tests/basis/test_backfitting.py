@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from leansvm.basis import Fit, _best_of
 from leansvm.basis._pool import CandidateStream
+from leansvm.basis._rounds import Rounds
 from leansvm.basis.backfitting import Backfitting, _Fitted
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
@@ -71,14 +72,17 @@ def record(monkeypatch):
     """Candidates of every step with their gradients and curvatures."""
     steps = []
 
-    def derivatives(self):
-        G, mu = original(self)
-        usable = self.pool.usable
-        steps.append((self.pool.rows[usable], G[usable], mu[usable]))
-        return G, mu
+    def recorded(original):
+        def derivatives(self):
+            G, mu = original(self)
+            usable = self.pool.usable
+            steps.append((self.pool.rows[usable], G[usable], mu[usable]))
+            return G, mu
 
-    original = _Fitted.derivatives
-    monkeypatch.setattr(_Fitted, "derivatives", derivatives)
+        return derivatives
+
+    for loop in (_Fitted, Rounds):
+        monkeypatch.setattr(loop, "derivatives", recorded(loop.derivatives))
     return steps
 
 

@@ -1,0 +1,218 @@
+"""Backfitting in rounds: several points for one look at the rows.
+
+A step of `leansvm.basis.backfitting` reads all of P for one point. What a point changes can be
+told from products of the candidates' columns alone: with Q = K'S cen(K), U = K'S cen(P) of the
+pool and M = P'S cen(P), point t with row l of L (l = P_t, d = sqrt(D_t)) adds the column
+
+    p = (K_t - P l') / d,  K'S cen(p) = (Q_t - U l') / d,  P'S cen(p) = (U_t' - M l') / d
+
+to U and M. So a round gets these products from the rows once, as matrix products, picks a few
+points, each exactly as one step would, appends their columns to P together and fits again with
+products of the columns themselves: neither theta nor the objective sees the rounding of the
+above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from leansvm._parallel import serial_blas
+from leansvm.basis._base import Fit, Selection
+from leansvm.basis._best_of import Candidates, bring_in
+from leansvm.basis._growing import PartialCholesky
+from leansvm.basis._pool import Array, Refill, Rows
+from leansvm.basis._ridge import GrowingRidge, move_gradient
+from leansvm.basis._whitened import extend, residual_among
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+
+# A round ends when rounding may have changed a gain's root by this part: two orders below what
+# decides between gains (`leansvm.basis._pool`).
+_NOISE = 1e-10
+_EPS = float(np.finfo(np.float64).eps)
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def pool_size(n_candidates: int) -> int:
+    """Candidates in the pool."""
+    return 2 * n_candidates
+
+
+def round_length(n_candidates: int) -> int:
+    """Most points that a round picks: about a tenth of the pool."""
+    return max(1, n_candidates // 5)
+
+
+class Rounds(Candidates):
+    """A pool of candidates, the fit, and the products that tell what a candidate gains.
+
+    Parameters are those of `Candidates`, and the model's ``fit``.
+    """
+
+    def __init__(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        n_candidates: int,
+        rng: np.random.RandomState,
+        fit: Fit,
+    ) -> None:
+        super().__init__(blocks, kernel, n_basis, n_candidates, pool_size(n_candidates), rng)
+        self._length = round_length(n_candidates)
+        self.ridge = GrowingRidge(blocks, fit, self.capacity)
+        self._move = np.zeros((0, self.ridge.theta.shape[1]))  # of theta, since r was up to date
+        size = len(self.pool.rows)
+        self._sums = np.zeros(size)  # s'K
+        self._Q = np.zeros((size, size))
+        self._U = np.zeros((size, self.capacity))
+        self._M = np.zeros((self.capacity, self.capacity))
+        self._indices = np.empty(self.capacity, np.intp)
+        self._gain = np.empty(self.capacity)
+        self._L = np.zeros((self.capacity, self.capacity))
+
+    def choose(self, tol: float, on_step: Callable[[int], bool] | None) -> Selection:
+        """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
+        stop, ridge = None, self.ridge
+        self.draw(0)
+        while stop is None:
+            self._look()
+            if not self.pool.usable.any():
+                stop = None if self.draw_missed(ridge.k) else "rank"
+                continue
+            start = ridge.mark()
+            with serial_blas():
+                slots, stop = self._pick(tol, on_step)
+            if len(slots):
+                self._append(slots, start)
+        self.end()
+        k = ridge.k
+        report = {"gain": self._gain[:k], "stop": stop, "objective": ridge.objective[:k]}
+        return Selection(self._indices[:k], self._L[:k, :k], report)
+
+    # ------------------------------------------------------------------ what the rows tell
+
+    def _look(self) -> None:
+        """Bring r, the pool's columns and the products with them up to date."""
+        pool, ridge, slots, k = self.pool, self.ridge, self.refill.slots, self.ridge.k
+        offset = -ridge.mean(ridge.sums[: len(self._move)] @ self._move)
+        self._slope, sums, Q, U = self.blocks.sum(
+            _look, self.kernel, self._move, offset, self.refill, k
+        )
+        self.refill, self._move = Refill(), self._move[:0]
+        self._sums[slots] = sums
+        Q -= np.multiply.outer(ridge.mean(sums), self._sums)
+        self._Q[slots] = Q
+        self._Q[:, slots] = Q.T
+        self._U[slots, :k] = U - np.multiply.outer(ridge.mean(sums), ridge.sums[:k])
+        rows = np.maximum(pool.rows, 0)  # empty slots: any row
+        H, pool.P[:, :k], self._points = residual_among(self.blocks, self.kernel, rows, k)
+        self._among = PartialCholesky(H, self._length)
+        k_jj = self._among.D + np.einsum("ij,ij->i", pool.P[:, :k], pool.P[:, :k])
+        self._mu = ridge.lam * k_jj + np.maximum(self._Q.diagonal(), 0.0)
+        pool.look_at(self._among.D, k)
+
+    def _append(self, slots: list[int], start: Any) -> None:
+        """Append the columns of the picked rows to P and fit again, by products of these."""
+        ridge, k, end = self.ridge, start.k, self.ridge.k
+        shift = ridge.mean(ridge.sums[k:end])  # to rounding: centring first loses no digits
+        rows = np.asfortranarray(self._L[k:end, :end])
+        A = self._indices[k:end]
+        points = self.kernel.points(self.blocks.take(A), A)
+        M, rest, U, slope = self.blocks.sum(_append, self.kernel, points, rows, k, A, shift)
+        ridge.rewind(start)
+        sums = rest + shift * ridge.n
+        beyond = shift - ridge.mean(sums)
+        M += np.multiply.outer(np.append(ridge.sums[:k], sums), beyond)
+        U += np.multiply.outer(self._sums, beyond)
+        self._U[:, k:end] = U
+        self._M[:end, k:end], self._M[k:end, :k] = M, M[:k].T
+        for i in range(end - k):
+            c, tau = ridge.append(M[: k + i + 1, i], sums[i], slope[i])
+            slope[i + 1 :] += np.multiply.outer(c @ M[: k + i + 1, i + 1 :], tau)
+        self._move = ridge.theta[:end] - start.theta[:end]
+
+    # ------------------------------------------------------------------ among the candidates
+
+    def _pick(
+        self, tol: float, on_step: Callable[[int], bool] | None
+    ) -> tuple[list[int], str | None]:
+        """Pick the points of a round; return their slots, and why there will be no other round."""
+        pool, ridge, slots = self.pool, self.ridge, self._among.picked
+        noise, scores, stop = 0.0, np.zeros(len(pool.rows)), None
+        while len(slots) < self._among.most and stop is None:
+            G, mu = self.derivatives()
+            gains = np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY))
+            slot = pool.best(gains)
+            if slot is None or noise > _NOISE * np.sqrt(gains[slot]):
+                break
+            if ridge.k and gains[slot] <= tol:
+                return slots, "tol"
+            scores = gains
+            noise += self._take(slot, G[slot]) * np.sqrt(gains[slot])
+            self._gain[ridge.k - 1] = gains[slot]
+            if on_step is not None and on_step(ridge.k):
+                stop = "callback"
+            elif ridge.k == self.capacity:
+                stop = "n_basis"
+        if stop is None:
+            self.refill = pool.replace_worst(slots, scores)
+        return slots, stop
+
+    def derivatives(self) -> tuple[Array, Array]:
+        """Gradient G_j (one column an output) and curvature mu_j, eq. (22), of every slot."""
+        k = self.ridge.k
+        F = self.pool.P[:, :k] @ self.ridge.theta[:k]
+        return self.ridge.lam * F + self._slope, self._mu
+
+    def _take(self, slot: int, G: Array) -> float:
+        """Add a candidate to the fit; return how well rounding lets us know the change."""
+        pool, ridge, k = self.pool, self.ridge, self.ridge.k
+        U, M, D = self._U, self._M, self._among.D[slot]
+        self._among.take(slot)
+        pool.P[:, k] = self._among.columns[:, len(self._among.picked) - 1]
+        self._indices[k], self._L[k, : k + 1] = pool.rows[slot], pool.P[slot, : k + 1]
+        row, d = self._L[k, :k], self._L[k, k]
+        U[:, k] = (self._Q[slot] - U[:, :k] @ row) / d
+        M[:k, k] = M[k, :k] = (U[slot, :k] - M[:k, :k] @ row) / d
+        M[k, k] = (U[slot, k] - M[k, :k] @ row) / d
+        total = (self._sums[slot] - ridge.sums[:k] @ row) / d
+        c, tau = ridge.append(M[: k + 1, k], total, G / d)  # P'r = -lam theta: p'r = G / d
+        self._slope += np.multiply.outer(U[:, : k + 1] @ c, tau)
+        pool.rounding.add(self._L[k, : k + 1])
+        pool.look_at(self._among.D, k + 1)
+        square = self._Q[slot, slot] + self._sums[slot] * ridge.mean(self._sums[slot])
+        return float(_EPS * square / D * c[k] ** 2)
+
+
+def _look(
+    block: Block, kernel: Kernel, along: Array, offset: Array, refill: Refill, k: int
+) -> tuple[Array, Array, Array, Array]:
+    """Bring r and the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
+    state = block.state
+    if len(along):
+        move_gradient(block, along, offset)
+    weighted = bring_in(block, kernel, refill) * state["s"]
+    pool = state["pool"]
+    return (
+        pool @ state["r"],
+        weighted.sum(axis=1),
+        weighted @ pool.T,
+        weighted @ state["P"][:, :k],
+    )
+
+
+def _append(
+    block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: Rows, shift: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Append columns N to P; return, with q = S (N - shift), P'q, the sum of q, K'q and N'r."""
+    state = block.state
+    extend(block, kernel, points, rows, k, indices)
+    P = state["P"][:, : k + len(rows)]
+    new = P[:, k:]
+    q = new - shift
+    q *= state["s"][:, None]
+    return P.T @ q, q.sum(axis=0), state["pool"] @ q, new.T @ state["r"]
