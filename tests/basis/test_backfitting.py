@@ -179,9 +179,9 @@ class Scripted(CandidateStream):
 
 @pytest.mark.parametrize("keep_pool", [True, False])
 def test_weights_equal_repetition(monkeypatch, keep_pool):
-    X, y, _ = make_data(80, outputs=2)
+    X, y, _ = make_data(200, outputs=2)
     rng = np.random.default_rng(3)
-    counts = rng.integers(0, 4, 80)
+    counts = rng.integers(0, 4, 200)
     first = np.cumsum(counts) - counts  # first copy of each row
     order = rng.permutation(np.flatnonzero(counts))
     monkeypatch.setattr(_best_of, "CandidateStream", Scripted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +33,8 @@ class Candidates:
         The rows and the model's kernel.
     n_basis : int
         Most rows to choose.
-    n_candidates, size : int
-        What the user asked for, and how many candidates the pool has.
+    n_candidates : int
+        Rows in the pool.
     rng : RandomState
         Decides which rows become candidates.
     """
@@ -44,14 +45,13 @@ class Candidates:
         kernel: Kernel,
         n_basis: int,
         n_candidates: int,
-        size: int,
         rng: np.random.RandomState,
     ) -> None:
         if n_candidates < 1:
             raise ValueError(f"n_candidates must be at least 1, got {n_candidates!r}.")
         self.blocks, self.kernel = blocks, kernel
         self.capacity = min(n_basis, blocks.n_rows)
-        size = min(size, blocks.n_rows)
+        size = min(n_candidates, blocks.n_rows)
         begun = blocks.map(_start, kernel, self.capacity, size)
         self.total = float(sum(total for total, _ in begun))
         rounding = Rounding(max(largest for _, largest in begun), self.capacity)
@@ -94,7 +94,7 @@ class OneByOne(Candidates, ABC):
         keep: bool,
         rng: np.random.RandomState,
     ) -> None:
-        super().__init__(blocks, kernel, n_basis, n_candidates, n_candidates, rng)
+        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
         self._keep = keep
 
     @abstractmethod
@@ -152,18 +152,22 @@ class OneByOne(Candidates, ABC):
 
 def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Array:
     """Compute the columns that new candidates need and put them into their slots."""
-    pool, X = block.state["pool"], refill.X
-    if X is None:
+    pool = block.state["pool"]
+    if refill.X is None:
         return np.empty((0, pool.shape[1]))
     in_place = isinstance(refill.slots, slice)
-    new = pool[refill.slots] if in_place else np.empty((X.shape[0], pool.shape[1]))
-    points = kernel.points(block.X, np.arange(block.start, block.stop))
-    values = kernel.block(X, points, out=new)
-    if values is not new:  # another array library
-        new[...] = np.asarray(values)
+    new = pool[refill.slots] if in_place else np.empty((len(refill.rows), pool.shape[1]))
+    kernel_columns(block, kernel, refill.X, refill.rows, new.T)
     if not in_place:
         pool[refill.slots] = new
     return new
+
+
+def kernel_columns(block: Block, kernel: Kernel, X: Any, rows: Rows, out: Array) -> None:
+    """Compute the kernel columns of points X, which are rows of the data with these numbers."""
+    values = kernel.block(block.X, kernel.points(X, rows), out=out)
+    if values is not out:  # another array library
+        out[...] = np.asarray(values)
 
 
 def add_column(block: Block, p: Array, k: int, chosen: int) -> None:

@@ -7,7 +7,7 @@ the seed alone, not on where the rows are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,6 +44,12 @@ class Rounding:
     def add(self, row: Array) -> None:
         """Take note of a pivot by its row of L."""
         self._inverse[len(row) - 1] = 1.0 / row[-1]
+
+
+def by_score(scores: Array, rows: Rows) -> Rows:
+    """Return the order by score, then by row."""
+    mantissa, exponent = np.frexp(scores)
+    return np.lexsort((rows, np.ldexp(np.rint(mantissa * _QUANTA), exponent)))
 
 
 class CandidateStream:
@@ -90,8 +96,9 @@ class CandidateStream:
 class Refill(NamedTuple):
     """Which columns the blocks have to compute."""
 
-    X: Any = None  # rows whose kernel columns are computed, if any
-    slots: Rows | slice = slice(0, 0)  # where these go
+    X: Any = None  # points whose columns are computed, if any
+    rows: Rows | None = None  # their numbers
+    slots: Rows | slice = slice(0, 0)  # where the columns go
 
 
 class Pool:
@@ -117,7 +124,7 @@ class Pool:
         stream: CandidateStream,
         rounding: Rounding,
     ) -> None:
-        self._blocks, self._stream = blocks, stream
+        self._blocks, self.stream = blocks, stream
         self.rounding = rounding
         self.rows = np.full(size, -1, dtype=np.intp)
         self.P = np.zeros((size, capacity))
@@ -127,49 +134,48 @@ class Pool:
     def best(self, scores: Array) -> int | None:
         """Return the usable slot with the largest score (ties: the lowest row), if there is one."""
         slots = np.flatnonzero(self.usable)
-        return int(slots[self._order(slots, -scores)[0]]) if len(slots) else None
-
-    def _order(self, slots: Rows, scores: Array) -> Rows:
-        """Sort slots by score, then by row."""
-        mantissa, exponent = np.frexp(scores[slots])
-        rounded = np.ldexp(np.rint(mantissa * _QUANTA), exponent)
-        return np.lexsort((self.rows[slots], rounded))
+        if not len(slots):
+            return None
+        return int(slots[by_score(-scores[slots], self.rows[slots])[0]])
 
     def replace_all(self, chosen: Sequence[int] = ()) -> Refill:
         """Draw the whole pool anew, without the rows in the chosen slots."""
         self._retire(chosen)
-        self._stream.give_back(self.rows[self.rows >= 0])
-        drawn = self._stream.draw(len(self.rows))
+        self.stream.give_back(self.rows[self.rows >= 0])
+        drawn = self.stream.draw(len(self.rows))
         self.rows[: len(drawn)] = drawn
         self.rows[len(drawn) :] = -1
         self.usable[:] = False
         return self._refill(drawn, slice(0, len(drawn)))
 
-    def replace_worst(self, chosen: Sequence[int], scores: Array) -> Refill:
+    def replace_worst(
+        self, chosen: Sequence[int], scores: Array, draw: Callable[[int], Rows] | None = None
+    ) -> Refill:
         """Draw rows in place of those chosen, of useless ones and of the worst third.
 
-        When there are too few, the least bad candidates stay.
+        When there are too few, the least bad candidates stay. ``draw`` (default: the stream's)
+        returns up to so many rows that the stream lent.
         """
         useless = self._retire(chosen)
         rest = np.flatnonzero(~useless)
-        worst = rest[self._order(rest, scores)][: len(self.rows) // 3]
+        worst = rest[by_score(scores[rest], self.rows[rest])][: len(self.rows) // 3]
         slots = np.concatenate([np.flatnonzero(useless), worst])
-        drawn = self._stream.draw(len(slots))
+        drawn = (draw or self.stream.draw)(len(slots))
         slots = slots[: len(drawn)]
         self.rows[useless] = -1
         left = self.rows[slots]
-        self._stream.give_back(left[left >= 0])
+        self.stream.give_back(left[left >= 0])
         self.rows[slots] = drawn
         return self._refill(drawn, slots)
 
     def _refill(self, drawn: Rows, slots: Rows | slice) -> Refill:
-        return Refill(self._blocks.take(drawn), slots) if len(drawn) else Refill()
+        return Refill(self._blocks.take(drawn), drawn, slots) if len(drawn) else Refill()
 
     def _retire(self, chosen: Sequence[int]) -> NDArray[np.bool_]:
         """Give up chosen rows and those the basis contains; return the slots without use."""
         useless = ~self.usable
         useless[list(chosen)] = True
-        self._stream.retire(self.rows[useless & (self.rows >= 0)])
+        self.stream.retire(self.rows[useless & (self.rows >= 0)])
         return useless
 
     def refresh(self, found: list[tuple[Rows, Array, Array]], k: int) -> None:
@@ -186,4 +192,4 @@ class Pool:
 
     def restrict(self, allowed: NDArray[np.bool_]) -> bool:
         """Draw only from these rows from now on; return whether there are any."""
-        return self._stream.restrict(allowed)
+        return self.stream.restrict(allowed)

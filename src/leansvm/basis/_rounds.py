@@ -21,29 +21,28 @@ import numpy as np
 
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import Fit, Selection
-from leansvm.basis._best_of import Candidates, bring_in
+from leansvm.basis._best_of import Candidates, bring_in, kernel_columns, rows_of_basis
 from leansvm.basis._growing import PartialCholesky
-from leansvm.basis._pool import Array, Refill, Rows
+from leansvm.basis._pool import Array, Refill, Rows, by_score
 from leansvm.basis._ridge import GrowingRidge, move_gradient
-from leansvm.basis._whitened import extend, residual_among
+from leansvm.basis._whitened import append, residual_among
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 
 # A round ends when rounding may have changed a gain's root by this part: two orders below what
 # decides between gains (`leansvm.basis._pool`).
 _NOISE = 1e-10
+_SCREENED = 4  # rows looked at for one that joins the pool
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def pool_size(n_candidates: int) -> int:
-    """Candidates in the pool."""
-    return 2 * n_candidates
+_Move = tuple[Array, Array]  # of theta, and of the bias that centring stands for
 
 
 def round_length(n_candidates: int) -> int:
-    """Most points that a round picks: about a tenth of the pool."""
-    return max(1, n_candidates // 5)
+    """Most points that a round picks: a quarter of the pool."""
+    return max(1, n_candidates // 4)
 
 
 class Rounds(Candidates):
@@ -61,10 +60,10 @@ class Rounds(Candidates):
         rng: np.random.RandomState,
         fit: Fit,
     ) -> None:
-        super().__init__(blocks, kernel, n_basis, n_candidates, pool_size(n_candidates), rng)
+        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
         self._length = round_length(n_candidates)
         self.ridge = GrowingRidge(blocks, fit, self.capacity)
-        self._move = np.zeros((0, self.ridge.theta.shape[1]))  # of theta, since r was up to date
+        self._move: _Move | None = None  # of the fit, since r was up to date
         size = len(self.pool.rows)
         self._sums = np.zeros(size)  # s'K
         self._Q = np.zeros((size, size))
@@ -85,9 +84,11 @@ class Rounds(Candidates):
                 continue
             start = ridge.mark()
             with serial_blas():
-                slots, stop = self._pick(tol, on_step)
-            if len(slots):
+                slots, scores, stop = self._pick(tol, on_step)
+            if slots:
                 self._append(slots, start)
+            if stop is None:
+                self.refill = self.pool.replace_worst(slots, scores, self._best_of_new)
         self.end()
         k = ridge.k
         report = {"gain": self._gain[:k], "stop": stop, "objective": ridge.objective[:k]}
@@ -98,11 +99,8 @@ class Rounds(Candidates):
     def _look(self) -> None:
         """Bring r, the pool's columns and the products with them up to date."""
         pool, ridge, slots, k = self.pool, self.ridge, self.refill.slots, self.ridge.k
-        offset = -ridge.mean(ridge.sums[: len(self._move)] @ self._move)
-        self._slope, sums, Q, U = self.blocks.sum(
-            _look, self.kernel, self._move, offset, self.refill, k
-        )
-        self.refill, self._move = Refill(), self._move[:0]
+        self._slope, sums, Q, U = self.blocks.sum(_look, self.kernel, self.refill, k)
+        self.refill = Refill()
         self._sums[slots] = sums
         Q -= np.multiply.outer(ridge.mean(sums), self._sums)
         self._Q[slots] = Q
@@ -120,9 +118,7 @@ class Rounds(Candidates):
         ridge, k, end = self.ridge, start.k, self.ridge.k
         shift = ridge.mean(ridge.sums[k:end])  # to rounding: centring first loses no digits
         rows = np.asfortranarray(self._L[k:end, :end])
-        A = self._indices[k:end]
-        points = self.kernel.points(self.blocks.take(A), A)
-        M, rest, U, slope = self.blocks.sum(_append, self.kernel, points, rows, k, A, shift)
+        M, rest, U, slope = self.blocks.sum(_append, slots, rows, k, self._indices[k:end], shift)
         ridge.rewind(start)
         sums = rest + shift * ridge.n
         beyond = shift - ridge.mean(sums)
@@ -133,24 +129,46 @@ class Rounds(Candidates):
         for i in range(end - k):
             c, tau = ridge.append(M[: k + i + 1, i], sums[i], slope[i])
             slope[i + 1 :] += np.multiply.outer(c @ M[: k + i + 1, i + 1 :], tau)
-        self._move = ridge.theta[:end] - start.theta[:end]
+        move = ridge.theta[:end] - start.theta[:end]
+        self._move = move, -ridge.mean(ridge.sums[:end] @ move)
+
+    def _best_of_new(self, count: int) -> Rows:
+        """Draw rows; return those that gain most at the fit as it is."""
+        pool, ridge, k = self.pool, self.ridge, self.ridge.k
+        rows = pool.stream.draw(_SCREENED * count)
+        if not len(rows):
+            if self._move is not None:
+                self.blocks.map(move_gradient, *self._move)
+                self._move = None
+            return rows
+        X = self.blocks.take(rows)
+        found = self.blocks.map(_screen, self.kernel, self._move, X, rows, ridge.theta[:k])
+        slope, sums, squares = (np.sum([f[i] for f in found], axis=0) for i in range(3))
+        self._move = None
+        G, mu = slope, np.maximum(squares - sums * ridge.mean(sums), 0.0)
+        for *_, mine, F, k_jj in found:
+            G[mine] += ridge.lam * F
+            mu[mine] += ridge.lam * k_jj
+        best = by_score(-_gains(G, mu), rows)
+        pool.stream.give_back(rows[best[count:]])
+        return rows[best[:count]]
 
     # ------------------------------------------------------------------ among the candidates
 
     def _pick(
         self, tol: float, on_step: Callable[[int], bool] | None
-    ) -> tuple[list[int], str | None]:
-        """Pick the points of a round; return their slots, and why there will be no other round."""
+    ) -> tuple[list[int], Array, str | None]:
+        """Pick the points of a round; return their slots, the scores and why to stop, if at all."""
         pool, ridge, slots = self.pool, self.ridge, self._among.picked
         noise, scores, stop = 0.0, np.zeros(len(pool.rows)), None
         while len(slots) < self._among.most and stop is None:
             G, mu = self.derivatives()
-            gains = np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY))
+            gains = _gains(G, mu)
             slot = pool.best(gains)
             if slot is None or noise > _NOISE * np.sqrt(gains[slot]):
                 break
             if ridge.k and gains[slot] <= tol:
-                return slots, "tol"
+                return slots, scores, "tol"
             scores = gains
             noise += self._take(slot, G[slot]) * np.sqrt(gains[slot])
             self._gain[ridge.k - 1] = gains[slot]
@@ -158,9 +176,7 @@ class Rounds(Candidates):
                 stop = "callback"
             elif ridge.k == self.capacity:
                 stop = "n_basis"
-        if stop is None:
-            self.refill = pool.replace_worst(slots, scores)
-        return slots, stop
+        return slots, scores, stop
 
     def derivatives(self) -> tuple[Array, Array]:
         """Gradient G_j (one column an output) and curvature mu_j, eq. (22), of every slot."""
@@ -188,13 +204,31 @@ class Rounds(Candidates):
         return float(_EPS * square / D * c[k] ** 2)
 
 
-def _look(
-    block: Block, kernel: Kernel, along: Array, offset: Array, refill: Refill, k: int
-) -> tuple[Array, Array, Array, Array]:
-    """Bring r and the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
+def _gains(G: Array, mu: Array) -> Array:
+    """delta_j = |G_j|^2 / (2 mu_j), eq. (27)."""
+    return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
+
+
+def _screen(
+    block: Block, kernel: Kernel, move: _Move | None, X: Any, rows: Rows, theta: Array
+) -> tuple[Array, Array, Array, Rows, Array, Array]:
+    """Bring r up to date; return K'r, s'K and K'SK of rows, and of those here F and k(x, x)."""
     state = block.state
-    if len(along):
-        move_gradient(block, along, offset)
+    if move is not None:
+        move_gradient(block, *move)
+    K = np.empty((block.stop - block.start, len(rows)))
+    kernel_columns(block, kernel, X, rows, K)
+    slope, sums = K.T @ state["r"], state["s"] @ K
+    squares = state["s"] @ np.square(K, out=K)
+    mine, P, D = rows_of_basis(block, rows, len(theta))
+    return slope, sums, squares, mine, P @ theta, D + np.einsum("ij,ij->i", P, P)
+
+
+def _look(
+    block: Block, kernel: Kernel, refill: Refill, k: int
+) -> tuple[Array, Array, Array, Array]:
+    """Bring the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
+    state = block.state
     weighted = bring_in(block, kernel, refill) * state["s"]
     pool = state["pool"]
     return (
@@ -206,11 +240,11 @@ def _look(
 
 
 def _append(
-    block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: Rows, shift: Array
+    block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Append columns N to P; return, with q = S (N - shift), P'q, the sum of q, K'q and N'r."""
     state = block.state
-    extend(block, kernel, points, rows, k, indices)
+    append(block, state["pool"][slots], rows, k, indices)
     P = state["P"][:, : k + len(rows)]
     new = P[:, k:]
     q = new - shift

@@ -16,12 +16,14 @@ from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
 from leansvm.basis._pool import Array, Refill, Rows
 from leansvm.basis._ridge import GrowingRidge
-from leansvm.basis._rounds import Rounds, pool_size
+from leansvm.basis._rounds import Rounds
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 
 # A change of the fit: rho moves by outer(P c + offset, tau).
 _Update = tuple[Array, float, Array]
+import os
+_TILE = int(os.environ.get("TILE", 512))
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -88,8 +90,7 @@ class Backfitting(BasisSelector):
 
     def state_columns(self, n_basis: int) -> int:
         """Columns kept for every row: P, the candidates, D, weights and one output's residual."""
-        pool = pool_size(self.n_candidates) if self.keep_pool else self.n_candidates
-        return n_basis + pool + 3
+        return n_basis + self.n_candidates + 3
 
     def select(
         self,
@@ -182,8 +183,16 @@ def _append(
     """
     state, k = block.state, len(row) - 1
     P = state["P"]
-    p = state["pool"][slot] - P[:, :k] @ row[:k]
-    p /= row[k]
+    p = np.empty(len(P))
+    q = np.empty(len(P))
+    u = np.zeros(k + 1)
+    for first in range(0, len(P), _TILE):  # p and u read a tile of P while it is in the cache
+        tile = slice(first, first + _TILE)
+        np.subtract(state["pool"][slot, tile], P[tile, :k] @ row[:k], out=p[tile])
+        p[tile] /= row[k]
+        np.subtract(p[tile], shift, out=q[tile])
+        q[tile] *= state["s"][tile]
+        u[:k] += q[tile] @ P[tile, :k]
+    u[k] = p @ q
     add_column(block, p, k, t)
-    q = (p - shift) * state["s"]
-    return q @ P[:, : k + 1], q.sum(), p @ state["r"], rows_of_basis(block, rows, k + 1)
+    return u, q.sum(), p @ state["r"], rows_of_basis(block, rows, k + 1)
