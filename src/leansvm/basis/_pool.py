@@ -21,7 +21,7 @@ Rows = NDArray[np.intp]
 
 # Scores are compared after rounding to this many values in [1/2, 1): ties, as equal rows give,
 # go to the lowest row, whatever the order of summation.
-_QUANTA = 2.0**24
+_QUANTA = 2.0**16
 
 
 class Rounding:
@@ -149,16 +149,20 @@ class Pool:
         return self._refill(drawn, slice(0, len(drawn)))
 
     def replace_worst(
-        self, chosen: Sequence[int], scores: Array, draw: Callable[[int], Rows] | None = None
+        self,
+        chosen: Sequence[int],
+        scores: Array,
+        draw: Callable[[int], Rows] | None = None,
+        part: float = 1.0,
     ) -> Refill:
-        """Draw rows in place of those chosen, of useless ones and of the worst third.
+        """Draw rows in place of those chosen, of useless ones and of a ``part`` of the worst third.
 
         When there are too few, the least bad candidates stay. ``draw`` (default: the stream's)
         returns up to so many rows that the stream lent.
         """
         useless = self._retire(chosen)
         rest = np.flatnonzero(~useless)
-        worst = rest[by_score(scores[rest], self.rows[rest])][: len(self.rows) // 3]
+        worst = rest[by_score(scores[rest], self.rows[rest])][: int(part * len(self.rows) / 3)]
         slots = np.concatenate([np.flatnonzero(useless), worst])
         drawn = (draw or self.stream.draw)(len(slots))
         slots = slots[: len(drawn)]

@@ -6,10 +6,10 @@ pool and M = P'S cen(P), point t with row l of L (l = P_t, d = sqrt(D_t)) adds t
 
     p = (K_t - P l') / d,  K'S cen(p) = (Q_t - U l') / d,  P'S cen(p) = (U_t' - M l') / d
 
-to U and M. So a round gets these products from the rows once, as matrix products, picks a few
-points, each exactly as one step would, appends their columns to P together and fits again with
-products of the columns themselves: neither theta nor the objective sees the rounding of the
-above.
+to U and M. A round gets these products from the rows once, as matrix products, picks points, each
+as one step would, appends their columns to P together and fits again with products of the columns
+themselves: neither theta nor the objective sees the rounding of the above. Between rounds, new
+candidates are the best of several by their gain, which costs little without products with P.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from leansvm.basis._base import Fit, Selection
 from leansvm.basis._best_of import Candidates, bring_in, kernel_columns, rows_of_basis
 from leansvm.basis._growing import PartialCholesky
 from leansvm.basis._pool import Array, Refill, Rows, by_score
-from leansvm.basis._ridge import GrowingRidge, move_gradient
+from leansvm.basis._ridge import GrowingRidge, Mark, move_gradient
 from leansvm.basis._whitened import append, residual_among
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 
-# A round ends when rounding may have changed a gain's root by this part: two orders below what
+# A round ends when rounding may have changed a gain's root by this part: three orders below what
 # decides between gains (`leansvm.basis._pool`).
-_NOISE = 1e-10
+_NOISE = 1e-8
 _SCREENED = 4  # rows looked at for one that joins the pool
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
@@ -75,7 +75,7 @@ class Rounds(Candidates):
 
     def choose(self, tol: float, on_step: Callable[[int], bool] | None) -> Selection:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
-        stop, ridge = None, self.ridge
+        ridge, stop = self.ridge, None if self.capacity else "n_basis"
         self.draw(0)
         while stop is None:
             self._look()
@@ -88,7 +88,8 @@ class Rounds(Candidates):
             if slots:
                 self._append(slots, start)
             if stop is None:
-                self.refill = self.pool.replace_worst(slots, scores, self._best_of_new)
+                part = len(slots) / self._length  # a short round has used up little
+                self.refill = self.pool.replace_worst(slots, scores, self._best_of_new, part)
         self.end()
         k = ridge.k
         report = {"gain": self._gain[:k], "stop": stop, "objective": ridge.objective[:k]}
@@ -97,7 +98,7 @@ class Rounds(Candidates):
     # ------------------------------------------------------------------ what the rows tell
 
     def _look(self) -> None:
-        """Bring r, the pool's columns and the products with them up to date."""
+        """Bring the pool's columns and the products with them up to date."""
         pool, ridge, slots, k = self.pool, self.ridge, self.refill.slots, self.ridge.k
         self._slope, sums, Q, U = self.blocks.sum(_look, self.kernel, self.refill, k)
         self.refill = Refill()
@@ -107,13 +108,13 @@ class Rounds(Candidates):
         self._Q[:, slots] = Q.T
         self._U[slots, :k] = U - np.multiply.outer(ridge.mean(sums), ridge.sums[:k])
         rows = np.maximum(pool.rows, 0)  # empty slots: any row
-        H, pool.P[:, :k], self._points = residual_among(self.blocks, self.kernel, rows, k)
+        H, pool.P[:, :k], _ = residual_among(self.blocks, self.kernel, rows, k)
         self._among = PartialCholesky(H, self._length)
         k_jj = self._among.D + np.einsum("ij,ij->i", pool.P[:, :k], pool.P[:, :k])
         self._mu = ridge.lam * k_jj + np.maximum(self._Q.diagonal(), 0.0)
         pool.look_at(self._among.D, k)
 
-    def _append(self, slots: list[int], start: Any) -> None:
+    def _append(self, slots: list[int], start: Mark) -> None:
         """Append the columns of the picked rows to P and fit again, by products of these."""
         ridge, k, end = self.ridge, start.k, self.ridge.k
         shift = ridge.mean(ridge.sums[k:end])  # to rounding: centring first loses no digits

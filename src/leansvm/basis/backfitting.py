@@ -3,6 +3,7 @@
 A candidate j is worth delta_j = |G_j|^2 / (2 mu_j), eqs. (22) and (27), with the gradient
 G_j = lam F_j + K_Mj' S rho of (20) at the current fit F = P theta, rho = cen(F - y). So a
 candidate costs O(m) once its kernel column is there; only the chosen one needs u_t of (21).
+`leansvm.basis._rounds` is the form that keeps candidates.
 """
 
 from __future__ import annotations
@@ -22,27 +23,27 @@ from leansvm.kernels import Kernel
 
 # A change of the fit: rho moves by outer(P c + offset, tau).
 _Update = tuple[Array, float, Array]
-import os
-_TILE = int(os.environ.get("TILE", 512))
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 class Backfitting(BasisSelector):
     """Basis rows that lower the model's squared-loss objective most, one at a time (ICP).
 
-    Each step looks at ``n_candidates`` random rows and takes the one whose coefficient, added to
-    the fit, lowers the objective most; then all coefficients are fitted again.
+    Of ``n_candidates`` random rows the one is taken whose coefficient, added to the fit, lowers
+    the objective most; then all coefficients are fitted again.
 
     Parameters
     ----------
     n_candidates : int, default=59
-        Rows looked at in a step. The best of 59 is among the best 5 % with probability 0.95, the
-        best of 22 among the best 10 % with probability 0.9.
+        Rows that compete for a place. The best of 59 is among the best 5 % with probability 0.95,
+        the best of 22 among the best 10 % with probability 0.9.
     tol : float, default=0.0
         Stop when the best candidate lowers the objective, divided by C, by no more than this.
     keep_pool : bool, default=True
-        Keep the better two thirds of the candidates, with their kernel columns, for the next
-        step. False draws all of them anew, as the paper does; that is slower.
+        Keep good candidates, and take up to ``n_candidates`` / 4 of them, one after the other,
+        before rows are drawn in place of those taken and of the worst third: the best of four
+        times as many. False draws all of them anew for every point, as the paper does; that is
+        several times slower.
     random_state : int, RandomState instance or None, default=None
         Order in which rows become candidates; None: the estimator's.
 
@@ -162,6 +163,8 @@ def _scores(
     block: Block, kernel: Kernel, update: _Update | None, refill: Refill
 ) -> tuple[Array, Array, Array]:
     """Bring r and the pool up to date; return K_Mj'r, s'K_Mj and K_Mj'S K_Mj of every slot."""
+    from leansvm.basis._fused import sums_and_squares
+
     state = block.state
     if update is not None:
         c, offset, tau = update
@@ -170,8 +173,7 @@ def _scores(
         w *= state["s"]
         state["r"] += np.multiply.outer(w, tau)
     bring_in(block, kernel, refill)
-    pool, s = state["pool"], state["s"]
-    return pool @ state["r"], pool @ s, np.square(pool) @ s
+    return state["pool"] @ state["r"], *sums_and_squares(state["pool"], state["s"])
 
 
 def _append(
@@ -181,18 +183,9 @@ def _append(
 
     Returns, with q = S (p - shift), [P, p]'q, the sum of q, p'r and the candidates' rows of P.
     """
+    from leansvm.basis._fused import new_column
+
     state, k = block.state, len(row) - 1
-    P = state["P"]
-    p = np.empty(len(P))
-    q = np.empty(len(P))
-    u = np.zeros(k + 1)
-    for first in range(0, len(P), _TILE):  # p and u read a tile of P while it is in the cache
-        tile = slice(first, first + _TILE)
-        np.subtract(state["pool"][slot, tile], P[tile, :k] @ row[:k], out=p[tile])
-        p[tile] /= row[k]
-        np.subtract(p[tile], shift, out=q[tile])
-        q[tile] *= state["s"][tile]
-        u[:k] += q[tile] @ P[tile, :k]
-    u[k] = p @ q
+    p, q, u = new_column(state["P"].T, state["pool"][slot], row, shift, state["s"])
     add_column(block, p, k, t)
     return u, q.sum(), p @ state["r"], rows_of_basis(block, rows, k + 1)
