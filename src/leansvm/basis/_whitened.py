@@ -89,15 +89,21 @@ def extend(
 
     ``rows`` are the rows A of L, [P_A, L_A], with k columns in P_A.
     """
-    P, D = block.state["P"], block.state["D"]
-    new = P[:, k : k + rows.shape[0]]
+    new = block.state["P"][:, k : k + rows.shape[0]]
     if foreign_namespace(block.X) is None:
         kernel.block(block.X, points, out=new)
     else:
         new[...] = np.asarray(kernel.block(block.X, points))
+    return append(block, new.T, rows, k, indices)
+
+
+def append(block: Block, K_A: Array, rows: Array, k: int, indices: NDArray[np.intp]) -> Array:
+    """As `extend`, with the kernel columns of A at hand, as rows of ``K_A``."""
+    P, D = block.state["P"], block.state["D"]
+    new = P[:, k : k + rows.shape[0]]
     # products, transposed as BLAS sees them: SciPy's triangular solve keeps other threads waiting
     residual = rows[:, :k] @ P[:, :k].T
-    np.subtract(new.T, residual, out=residual)
+    np.subtract(K_A, residual, out=residual)
     np.matmul(np.tril(dtrtri(rows[:, k:], lower=1)[0]), residual, out=new.T)
     squares = np.square(new)
     D -= squares.sum(axis=1)
