@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._parallel import serial_blas
 from leansvm.basis._base import Selection
 from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis._whitened import start
@@ -115,6 +116,10 @@ class OneByOne(Candidates, ABC):
         self, tol: float = -np.inf, on_step: Callable[[int], bool] | None = None
     ) -> Selection:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
+        with serial_blas():  # threads that woke for a small product would spin into the blocks
+            return self._choose(tol, on_step)
+
+    def _choose(self, tol: float, on_step: Callable[[int], bool] | None) -> Selection:
         pool, k, stop = self.pool, 0, "n_basis"
         indices, taken = np.empty(self.capacity, np.intp), np.empty(self.capacity)
         L = np.zeros((self.capacity, self.capacity))
@@ -153,7 +158,7 @@ class OneByOne(Candidates, ABC):
 def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Array:
     """Compute the columns that new candidates need and put them into their slots."""
     pool = block.state["pool"]
-    if refill.X is None:
+    if refill.rows is None:
         return np.empty((0, pool.shape[1]))
     in_place = isinstance(refill.slots, slice)
     new = pool[refill.slots] if in_place else np.empty((len(refill.rows), pool.shape[1]))

@@ -16,16 +16,19 @@ _compiled: Any = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "
 
 
 @_compiled
-def new_column(columns, K_t, row, shift, s):  # type: ignore[no-untyped-def]
-    """Return p = (K_t - P row[:k]) / row[k], q = s (p - shift) and [P, p]'q in one pass over P.
+def append_column(columns, residual, K_t, row, shift, s):  # type: ignore[no-untyped-def]
+    """Append p = (K_t - P row[:k]) / row[k] to P and lower D by p^2, in one pass over P.
 
-    ``columns`` is P', so that columns of P are contiguous rows.
+    ``columns`` is P', so that columns of P are contiguous rows, ``residual`` is D. Returns
+    [P, p]'q and the sum of q = s (p - shift).
     """
     n, k = len(K_t), len(row) - 1
-    p, q, u = K_t.copy(), np.empty(n), np.zeros(k + 1)
+    q, u, total = np.empty(_TILE), np.zeros(k + 1), 0.0
+    columns[k] = K_t
     for first in range(0, n, _TILE):
         tile = slice(first, min(first + _TILE, n))
-        p_t, q_t, s_t = p[tile], q[tile], s[tile]
+        p_t, s_t, D_t = columns[k, tile], s[tile], residual[tile]
+        q_t = q[: len(p_t)]
         for j in range(0, k - 3, 4):  # by fours: p is read and written less often
             A, B = columns[j, tile], columns[j + 1, tile]
             C, D = columns[j + 2, tile], columns[j + 3, tile]
@@ -39,10 +42,12 @@ def new_column(columns, K_t, row, shift, s):  # type: ignore[no-untyped-def]
         for i in range(len(p_t)):
             p_t[i] /= row[k]
             q_t[i] = s_t[i] * (p_t[i] - shift)
-        for j in range(k):
+            total += q_t[i]
+            left = D_t[i] - p_t[i] * p_t[i]
+            D_t[i] = left if left > 0.0 else 0.0
+        for j in range(k + 1):
             u[j] += _dot(columns[j, tile], q_t)
-        u[k] += _dot(p_t, q_t)
-    return p, q, u
+    return u, total
 
 
 @_compiled

@@ -18,6 +18,8 @@ from leansvm.basis._base import Fit
 from leansvm.blocks import Block, RowBlocks
 
 Array = NDArray[np.float64]
+# What the fit moved by: the change of theta, and of the bias that centring stands for.
+Move = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class GrowingRidge:
         self.theta[...] = mark.theta
 
 
-def move_gradient(block: Block, along: Array, offset: Any) -> None:
+def move_gradient(block: Block, along: Array, offset: Array) -> None:
     """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
     move = block.state["P"][:, : len(along)] @ along
     move += offset

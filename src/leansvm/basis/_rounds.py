@@ -24,7 +24,7 @@ from leansvm.basis._base import Fit, Selection
 from leansvm.basis._best_of import Candidates, bring_in, kernel_columns, rows_of_basis
 from leansvm.basis._growing import PartialCholesky
 from leansvm.basis._pool import Array, Refill, Rows, by_score
-from leansvm.basis._ridge import GrowingRidge, Mark, move_gradient
+from leansvm.basis._ridge import GrowingRidge, Mark, Move, move_gradient
 from leansvm.basis._whitened import append, residual_among
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
@@ -37,12 +37,9 @@ _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-_Move = tuple[Array, Array]  # of theta, and of the bias that centring stands for
-
-
 def round_length(n_candidates: int) -> int:
-    """Most points that a round picks: a quarter of the pool."""
-    return max(1, n_candidates // 4)
+    """Most points that a round picks: a fifth of the pool."""
+    return max(1, n_candidates // 5)
 
 
 class Rounds(Candidates):
@@ -63,7 +60,7 @@ class Rounds(Candidates):
         super().__init__(blocks, kernel, n_basis, n_candidates, rng)
         self._length = round_length(n_candidates)
         self.ridge = GrowingRidge(blocks, fit, self.capacity)
-        self._move: _Move | None = None  # of the fit, since r was up to date
+        self._move: Move | None = None  # of the fit, since r was up to date
         size = len(self.pool.rows)
         self._sums = np.zeros(size)  # s'K
         self._Q = np.zeros((size, size))
@@ -211,7 +208,7 @@ def _gains(G: Array, mu: Array) -> Array:
 
 
 def _screen(
-    block: Block, kernel: Kernel, move: _Move | None, X: Any, rows: Rows, theta: Array
+    block: Block, kernel: Kernel, move: Move | None, X: Any, rows: Rows, theta: Array
 ) -> tuple[Array, Array, Array, Rows, Array, Array]:
     """Bring r up to date; return K'r, s'K and K'SK of rows, and of those here F and k(x, x)."""
     state = block.state

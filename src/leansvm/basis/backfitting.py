@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis._best_of import Found, OneByOne, bring_in, rows_of_basis
 from leansvm.basis._pool import Array, Refill, Rows
-from leansvm.basis._ridge import GrowingRidge
+from leansvm.basis._ridge import GrowingRidge, Move, move_gradient
 from leansvm.basis._rounds import Rounds
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 
-# A change of the fit: rho moves by outer(P c + offset, tau).
-_Update = tuple[Array, float, Array]
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -40,7 +38,7 @@ class Backfitting(BasisSelector):
     tol : float, default=0.0
         Stop when the best candidate lowers the objective, divided by C, by no more than this.
     keep_pool : bool, default=True
-        Keep good candidates, and take up to ``n_candidates`` / 4 of them, one after the other,
+        Keep good candidates, and take up to ``n_candidates`` / 5 of them, one after the other,
         before rows are drawn in place of those taken and of the worst third: the best of four
         times as many. False draws all of them anew for every point, as the paper does; that is
         several times slower.
@@ -123,7 +121,7 @@ class _Fitted(OneByOne):
     def start(self, fit: Fit) -> None:
         """Begin with the fit on no basis."""
         self.ridge = GrowingRidge(self.blocks, fit, self.capacity)
-        self._update: _Update | None = None  # change of the fit that the blocks do not know yet
+        self._update: Move | None = None  # change of the fit that the blocks do not know yet
         self._sums = np.zeros(len(self.pool.rows))  # s'K_Mj
 
     def gains(self) -> Array:
@@ -155,23 +153,20 @@ class _Fitted(OneByOne):
         total = float(rest) + shift * ridge.n
         u += (shift - ridge.mean(total)) * np.append(ridge.sums[:k], total)
         c, tau = ridge.append(u, total, slope)
-        self._update = c, -float(ridge.mean(ridge.sums[: k + 1] @ c)), tau
+        offset = -ridge.mean(ridge.sums[: k + 1] @ c)
+        self._update = np.multiply.outer(c, tau), offset * tau
         return [f[3] for f in found]
 
 
 def _scores(
-    block: Block, kernel: Kernel, update: _Update | None, refill: Refill
+    block: Block, kernel: Kernel, update: Move | None, refill: Refill
 ) -> tuple[Array, Array, Array]:
     """Bring r and the pool up to date; return K_Mj'r, s'K_Mj and K_Mj'S K_Mj of every slot."""
     from leansvm.basis._fused import sums_and_squares
 
     state = block.state
     if update is not None:
-        c, offset, tau = update
-        w = state["P"][:, : len(c)] @ c
-        w += offset
-        w *= state["s"]
-        state["r"] += np.multiply.outer(w, tau)
+        move_gradient(block, *update)
     bring_in(block, kernel, refill)
     return state["pool"] @ state["r"], *sums_and_squares(state["pool"], state["s"])
 
@@ -183,9 +178,11 @@ def _append(
 
     Returns, with q = S (p - shift), [P, p]'q, the sum of q, p'r and the candidates' rows of P.
     """
-    from leansvm.basis._fused import new_column
+    from leansvm.basis._fused import append_column
 
     state, k = block.state, len(row) - 1
-    p, q, u = new_column(state["P"].T, state["pool"][slot], row, shift, state["s"])
-    add_column(block, p, k, t)
-    return u, q.sum(), p @ state["r"], rows_of_basis(block, rows, k + 1)
+    P, D, K_t = state["P"], state["D"], state["pool"][slot]
+    u, rest = append_column(P.T, D, K_t, row, shift, state["s"])
+    if block.start <= t < block.stop:
+        D[t - block.start] = 0.0
+    return u, rest, P[:, k] @ state["r"], rows_of_basis(block, rows, k + 1)
