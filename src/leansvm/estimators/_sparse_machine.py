@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis._resolve import resolve_basis, resolve_n_basis
+from leansvm.basis._resolve import resolve_basis
 from leansvm.blocks import (
     MemoryBlocks,
     RowBlocks,
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators._base import Array, KernelMachine, Phases, iteration_hook
+from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators._basis_machine import BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
 
 _SHIFT_ROWS = 1024  # rows whose means shift the sums
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
-_FIRST_SIZE, _LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
-_FLAT = 0.01  # and stops where doubling improves the criterion by less
 
 
 @dataclass
@@ -85,27 +83,13 @@ def add_up_blocks(
     return primal.add_up(blocks, basis, shift, Y.shape[1], count)
 
 
-class SparseMachine(KernelMachine):
+class SparseMachine(BasisMachine):
     """Choose a basis, add up the rows once, solve the small system."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **{
-            name: rule
-            for name, rule in KernelMachine._parameter_constraints.items()
-            if name not in ("tol", "max_iter")
-        },
-        "basis": [str, BasisSelector, "array-like"],
-        "n_basis": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-            StrOptions({"auto"}),
-        ],
-        "select_on": [
-            StrOptions({"auto", "all"}),
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-        ],
-        "random_state": ["random_state"],
+        name: rule
+        for name, rule in BasisMachine._parameter_constraints.items()
+        if name not in ("tol", "max_iter")
     }
 
     _fitted_basis: primal.WhitenedBasis
@@ -164,23 +148,19 @@ class SparseMachine(KernelMachine):
             C = np.atleast_1d(C)
         task = _Task(blocks, chooser, Phases(), self._bias_penalty(), C, criterion, loo, count)
         self._choose_C_for_selector(task, selector, n_rows)
-        grow = self._is_auto(selector)
-        fitted = self._grow(task, selector, size) if grow else task.solve(selector, size)
+        if self._is_auto(selector):
+            fitted = grow(
+                lambda k: task.solve(selector, k),
+                size,
+                lambda found: found.basis.size,
+                lambda found: found.solution.error,
+            )
+        else:
+            fitted = task.solve(selector, size)
         self._set_fitted(X, fitted)
         self._report(task, fitted, X)
         finish(merged, fitted.solution.loo)
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
-
-    def _is_auto(self, selector: Any) -> bool:
-        return isinstance(selector, BasisSelector) and isinstance(self.n_basis, str)
-
-    def _size(self, selector: Any, n_rows: int) -> int:
-        """Return the number of basis points; the largest that "auto" may try."""
-        if not isinstance(selector, BasisSelector):
-            return len(selector)
-        if self._is_auto(selector):
-            return min(_LAST_SIZE, n_rows)
-        return resolve_n_basis(self.n_basis, n_rows)
 
     def _choose_C_for_selector(self, task: _Task, selector: Any, n_rows: int) -> None:
         """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
@@ -191,18 +171,6 @@ class SparseMachine(KernelMachine):
             pilot = replace(task, criterion="gcv", loo=False)
             C = pilot.solve(RandomBasis(), min(_PILOT_SIZE, n_rows)).solution.C
         task.chooser.fit = Fit(float(C), task.bias_penalty)
-
-    def _grow(self, task: _Task, selector: BasisSelector, largest: int) -> _Fitted:
-        """Double the basis until the estimated error hardly falls."""
-        size = min(_FIRST_SIZE, largest)
-        fitted = task.solve(selector, size)
-        while size < largest and fitted.basis.size == size:
-            size = min(2 * size, largest)
-            larger = task.solve(selector, size)
-            if larger.solution.error > (1.0 - _FLAT) * fitted.solution.error:
-                break
-            fitted = larger
-        return fitted
 
     # ------------------------------------------------------------------ partial_fit
 
