@@ -20,7 +20,7 @@ from leansvm.losses import Loss
 from leansvm.solvers._features import Features
 
 Array = NDArray[np.float64]
-_SUBTILE_BYTES = 1 << 19  # of Phi: read once for Phi @ direction and Phi' @ slopes
+_SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
 _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
 
 

@@ -11,6 +11,7 @@ fewer curved rows than features are handled by Woodbury's identity (28).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from leansvm._parallel import serial_blas
 from leansvm.blocks import RowBlocks
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.losses import Loss, Squared
@@ -31,6 +33,7 @@ _REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
 _FLAT_ENOUGH = 0.5  # a full step that leaves less than this of the slope is taken
 _EXACT = 1e-3  # a line search ends when this is left of the slope
 _NEXT_STAGE = 1e-3  # relative gradient at which a smoothing stage hands over to the next
+_SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -148,6 +151,11 @@ class NewtonSolver:
 
     def solve(self, loss: Loss, C: float, theta: Array | None = None) -> NewtonSolution:
         """Minimise from ``theta`` (width x outputs), from the last solution, or from zero."""
+        # small products between passes over tiles: BLAS threads would spin on into the tiles
+        with serial_blas() if self.features.width <= _SERIAL_WIDTH else nullcontext():
+            return self._solve(loss, C, theta)
+
+    def _solve(self, loss: Loss, C: float, theta: Array | None) -> NewtonSolution:
         self._setup(loss, C, theta)
         for iteration in range(1, self.max_iter + 1):
             running = [o for o in self.outputs if o.state == "running"]
@@ -171,8 +179,12 @@ class NewtonSolver:
         for o in self.outputs:
             o.stages, o.stage, o.state, o.n_iter = stages, 0, "running", 0
             o.history = {key: [] for key in ("objective", "gradient", "curved", "step", "hessian")}
-        self._scale(loss)
-        self._evaluate(self.outputs)
+        at_zero = self._scale(loss)
+        if warm or theta is not None or stages[0] is not loss:
+            self._evaluate(self.outputs)
+        else:
+            for position, o in enumerate(self.outputs):
+                o.take(at_zero, position)
         self._check_convergence(self.outputs)
 
     def _stages(self, loss: Loss) -> tuple[Loss, ...]:
@@ -193,12 +205,13 @@ class NewtonSolver:
             o.gram = None
         return start
 
-    def _scale(self, loss: Loss) -> None:
-        """Norm of the gradient of the final objective at zero."""
+    def _scale(self, loss: Loss) -> Slopes:
+        """Take the norm of the final objective's gradient at zero; return what is known there."""
         task = self._task(self.outputs, loss)
         found = self.blocks.sum(rows_of.slopes, task, None, True)
         for position, o in enumerate(self.outputs):
             o.scale = max(float(np.linalg.norm(found.gradient[:, position])), _TINY)
+        return found
 
     def _evaluate(self, outputs: list[_Output]) -> None:
         if not outputs:
