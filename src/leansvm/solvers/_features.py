@@ -70,6 +70,7 @@ class Features:
     has_bias: bool
     keep: bool = True
     in_state: bool = False  # the selector has left Phi in state["P"]
+    copies: bool = False  # and goes on with it
 
     @property
     def width(self) -> int:
@@ -92,6 +93,8 @@ class Features:
         return self._with_bias(self.basis.transform(block.X[rows]))
 
     def _phi(self, block: Block) -> Array:
+        if self.copies:
+            return np.ascontiguousarray(block.state["P"][:, : self.basis.size])
         P = block.state.pop("P", None)
         if P is None or not self.in_state:
             return self.basis.transform(block.X)
