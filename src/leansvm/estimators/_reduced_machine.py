@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -118,6 +119,11 @@ class ReducedMachine(BasisMachine):
     _margin: ClassVar[bool]  # classification
     _losses: ClassVar[tuple[str, ...]]
 
+    def _rows_and_targets(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, Any, Array, Array]:
+        raise NotImplementedError
+
     def _loss(self, **parameters: float | None) -> Loss:
         """Return the loss object, or say why Newton's method cannot use it."""
         if not isinstance(self.loss, str):
@@ -154,7 +160,7 @@ class ReducedMachine(BasisMachine):
         path = np.array([float(self.C)])
         fitted = self._solve(task, selector, size, path)
         self._set_fitted(X, fitted, fitted.solution)
-        self._report(task, fitted, X)
+        self._report(task, fitted, X, fitted.solution)
         if not fitted.solution.converged:
             self._warn(fitted.solution)
         if calibrate is not None:
@@ -162,12 +168,33 @@ class ReducedMachine(BasisMachine):
             calibrate(merged, fitted.path.left_out)
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 
+    def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
+        """Return copies of this estimator, fitted at every C of the path on one basis."""
+        self._validate_params()
+        if getattr(self, "calibrate", False):
+            raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
+        X, y, Y, weight = self._rows_and_targets(X, y, sample_weight)
+        task, selector, size, _, context = self._begin(X, y, Y, weight, False)
+        if self._is_auto(selector):
+            raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
+        fitted = task.solve(selector, size, path)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+        models = []
+        for C, solution in zip(path, fitted.path.solutions, strict=True):
+            model = copy(self).set_params(C=float(C))
+            model._set_fitted(X, fitted, solution)
+            model._report(task, fitted, X, solution)
+            if not solution.converged:
+                model._warn(solution)
+            models.append(model)
+        return models
+
     def _begin(
         self, X: Any, y: Any, Y: Array, weight: Array, calibrated: bool
     ) -> tuple[_Task, Any, int, MergedRows | None, Any]:
         """Resolve parameters into a task."""
-        if not 1e-300 < float(self.C) < np.inf:
-            raise ValueError(f"C={self.C!r} must be finite, and so must 1 / C.")
+        if float(self.C) < 1e-300:
+            raise ValueError(f"C={self.C!r} is too small: it must be finite, and so must 1 / C.")
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
         loss = self._loss(**self._loss_parameters(X.shape[0]))
@@ -236,8 +263,7 @@ class ReducedMachine(BasisMachine):
         self.objective_ = solution.objective
         self.C_ = float(self.C)
 
-    def _report(self, task: _Task, fitted: _Fitted, X: Any) -> None:
-        solution = fitted.solution
+    def _report(self, task: _Task, fitted: _Fitted, X: Any, solution: NewtonSolution) -> None:
         self.fit_report_ = {
             "solver": "newton",
             "objective": solution.objective,

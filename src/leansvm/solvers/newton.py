@@ -438,7 +438,8 @@ class NewtonSolver:
             if done.all():
                 break
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
-            newton = t - slopes / np.maximum(curves, _TINY)
+            with np.errstate(all="ignore"):  # no curvature: not inside, then
+                newton = t - slopes / curves
             inside = (newton > low) & (newton < np.minimum(high, 10 * np.maximum(low, 1.0)))
             other = np.where(np.isfinite(high), 0.5 * (low + high), 4 * t)
             t = np.where(done, t, np.where(inside, newton, other))
