@@ -30,7 +30,8 @@ from leansvm.solvers._newton_blocks import Plan, Slopes, Task
 Array = NDArray[np.float64]
 
 _REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
-_FLAT_ENOUGH = 0.5  # a full step that leaves less than this of the slope is taken
+_FLAT_ENOUGH = 0.5  # a full step is taken that leaves less than this of the slope
+_ARMIJO = 1e-4  # and that lowers the objective by this share of the slope at least
 _EXACT = 1e-3  # a line search ends when this is left of the slope
 _NEXT_STAGE = 1e-3  # relative gradient at which a smoothing stage hands over to the next
 _SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
@@ -391,11 +392,13 @@ class NewtonSolver:
             [self._gradient(o) @ d for o, d in zip(outputs, directions.T, strict=True)]
         )
         trial = self.blocks.sum(rows_of.slopes, task, directions)
-        after = np.empty(len(outputs))
+        after, full = np.empty(len(outputs)), np.empty(len(outputs), dtype=bool)
         for c, o in enumerate(outputs):
-            ahead = self.lam * self.rho * (o.theta + directions[:, c]) - trial.gradient[:, c]
-            after[c] = ahead @ directions[:, c]
-        full = np.abs(after) <= _FLAT_ENOUGH * np.abs(before)
+            theta = o.theta + directions[:, c]
+            after[c] = (self.lam * self.rho * theta - trial.gradient[:, c]) @ directions[:, c]
+            value = 0.5 * self.lam * float(self.rho @ theta**2) + float(trial.value[c])
+            limit = self._objective(o) * (1 + 8 * _EPS) + _ARMIJO * before[c]
+            full[c] = value <= limit and abs(after[c]) <= _FLAT_ENOUGH * abs(before[c])
         lengths = np.ones(len(outputs))
         search = np.flatnonzero(~full)
         if len(search):
@@ -434,7 +437,7 @@ class NewtonSolver:
             slopes, curves = self.blocks.sum(rows_of.along, task, t).T
             slopes, curves = slopes + start + t * grow, curves + grow
             done |= np.abs(slopes) <= _EXACT * np.abs(before)
-            done |= high - low <= 4 * _EPS * high
+            done |= np.isfinite(high) & (high - low <= 4 * _EPS * np.minimum(high, 1e300))
             if done.all():
                 break
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
