@@ -16,6 +16,9 @@ NAMES = (
     "lssvc_cg",
     "backfitting",
     "sparse_accuracy",
+    "reduced_accuracy",
+    "reduced_speed",
+    "checkerboard",
     "peers",
     "large",
 )
