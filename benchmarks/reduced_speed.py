@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from ._data import zhou2016
 from ._harness import Options, Report, Summary, ratio, time_interleaved
@@ -68,8 +69,9 @@ MODELS: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
         ),
     ],
     "ADULT": [
-        ("SVC", "SVC", {"C": 1.0, "gamma": 2.0**-4}),
-        ("intelex SVC", "intelex SVC", {"C": 1.0, "gamma": 2.0**-4}),
+        # both are faster on sparse rows
+        ("SVC", "SVC", {"C": 1.0, "gamma": 2.0**-4, "sparse": True}),
+        ("intelex SVC", "intelex SVC", {"C": 1.0, "gamma": 2.0**-4, "sparse": True}),
         ("ReducedSVC, 300", "ReducedSVC", {"C": 1.0, "gamma": 2.0**-4, "n_basis": 300}),
     ],
     "IJCNN": [
@@ -149,6 +151,8 @@ def fit_model(data: str, maker: str, parameters: dict[str, Any], rows: int | Non
         X, y = X[order[:25_000]], y[order[:25_000]]
     else:
         X, y, X_test, y_test = zhou2016(data)
+    if parameters.pop("sparse", False):
+        X, X_test = csr_matrix(X), csr_matrix(X_test)
     if rows is not None:
         X, y, X_test, y_test = X[:rows], y[:rows], X_test[:rows], y_test[:rows]
     warm = parameters | ({"n_basis": 50} if "n_basis" in parameters else {})
@@ -241,7 +245,9 @@ def _first_step(X: np.ndarray, y: np.ndarray, r: int, repeats: int) -> tuple[flo
     Phi = np.concatenate([block.state["Phi"] for block in solver.blocks._blocks])
 
     def step() -> None:
-        solver._line_search(solver.outputs, solver._directions(solver.outputs))
+        gradients = [solver._gradient(o) for o in solver.outputs]
+        directions = solver.matrices.directions(solver.outputs, gradients, solver.lam)
+        solver._line_search(solver.outputs, directions)
 
     def products() -> None:
         gram = Phi.T @ Phi

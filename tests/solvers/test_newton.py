@@ -180,11 +180,12 @@ def test_the_gram_matrix_is_that_of_the_curved_rows():
     blocks = MemoryBlocks(X, y[:, None], s, tile_rows=33)
     features = features_of(X, np.arange(10), "coef", 0.0)
     solver = NewtonSolver(blocks, features)
-    solver._plan = lambda o, woodbury=True: NewtonSolver._plan(solver, o, woodbury=False)
+    plan = solver.matrices.plan
+    solver.matrices.plan = lambda o: plan(o, woodbury=False)
     for as_gram in (True, False):
         found = solver.solve(SquaredHinge(), 50.0 if as_gram else 5.0)
         (output,) = solver.outputs
-        solver._curved_rows([output], [Plan("update", as_gram=as_gram)])
+        solver.matrices.bring_up_to_date([output], [Plan("update", as_gram=as_gram)])
         Phi = np.hstack([KERNEL.block(X, X[:10]), np.ones((len(X), 1))])
         curved = y * (Phi @ found.theta[:, 0]) < 1
         expected = (Phi[curved] * s[curved, None]).T @ Phi[curved]

@@ -3,16 +3,15 @@
 minimise  lam/2 theta' diag(rho) theta + sum_i s_i L(u_i),  f = Phi theta,  lam = 1/C,
 
 with rho = 1 for the basis and A (`bias_penalty`) for a bias, the last column of Phi. Named steps,
-the same for all losses: evaluate (19), direction (20), line search, convergence. Piecewise
-quadratic losses update their Gram matrix by the rows that entered and left, (23) and (25);
-fewer curved rows than features are handled by Woodbury's identity (28).
+the same for all losses: evaluate (19), direction (20) (`leansvm.solvers._newton_matrix`), line
+search, convergence; smooth forms of the hinge loss are approached in stages (4.2.3, 4.2.4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,15 +20,14 @@ from scipy.linalg import solve_triangular
 
 from leansvm._parallel import serial_blas
 from leansvm.blocks import RowBlocks
-from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.losses import Loss, Squared
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers._features import Features
-from leansvm.solvers._newton_blocks import Plan, Slopes, Task
+from leansvm.solvers._newton_blocks import Slopes
+from leansvm.solvers._newton_matrix import NewtonMatrices, Output
 
 Array = NDArray[np.float64]
 
-_REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
 _FLAT_ENOUGH = 0.5  # a full step is taken that leaves less than this of the slope
 _ARMIJO = 1e-4  # and that lowers the objective by this share of the slope at least
 _EXACT = 1e-3  # a line search ends when this is left of the slope
@@ -66,35 +64,6 @@ class NewtonSolution:
     n_iter: int
     converged: bool
     history: list[dict[str, list[float]]]  # one an output: objective, gradient, curved rows, ...
-
-
-@dataclass
-class _Output:
-    """One binary problem or regression target."""
-
-    number: int
-    theta: Array
-    stages: tuple[Loss, ...] = ()
-    stage: int = 0
-    gram: Array | None = None  # of the rows marked in_gram, weighted by s
-    updates: int = 0
-    value: float = 0.0  # sum of losses
-    slope: Array = field(default_factory=lambda: np.empty(0))  # sum of s side L'(u) phi
-    counts: tuple[int, int, int] = (0, 0, 0)  # rows curved, entering and leaving the Gram matrix
-    scale: float = 1.0  # gradient norm at zero
-    n_iter: int = 0
-    state: str = "running"  # "converged", "stalled", "stopped"
-    history: dict[str, list[Any]] = field(default_factory=dict)
-
-    @property
-    def loss(self) -> Loss:
-        return self.stages[self.stage]
-
-    def take(self, slopes: Slopes, position: int) -> None:
-        """Take over what `slopes` found for this output."""
-        self.value, self.slope = float(slopes.value[position]), slopes.gradient[:, position]
-        now, entering, leaving = (int(n) for n in slopes.counts[position])
-        self.counts = (now, entering, leaving)
 
 
 class NewtonSolver:
@@ -137,14 +106,13 @@ class NewtonSolver:
         on_iteration: Callable[[int, float], bool] | None = None,
         rebuild: bool = False,
     ) -> None:
-        self.blocks, self.features, self.margin = blocks, features, margin
+        self.blocks, self.features = blocks, features
         self.tol, self.max_iter, self.on_iteration = tol, max_iter, on_iteration
-        self.rebuild = rebuild
         self.rho = np.ones(features.width)
         if features.has_bias:
             self.rho[-1] = bias_penalty
-        self.free_bias = features.has_bias and bias_penalty == 0
-        self.outputs = [_Output(o, np.zeros(features.width)) for o in outputs]
+        self.matrices = NewtonMatrices(blocks, features, margin, self.rho, rebuild)
+        self.outputs = [Output(o, np.zeros(features.width)) for o in outputs]
         self.lam = 1.0
         self._begun = False
 
@@ -162,7 +130,8 @@ class NewtonSolver:
             running = [o for o in self.outputs if o.state == "running"]
             if not running:
                 break
-            directions = self._directions(running)
+            gradients = [self._gradient(o) for o in running]
+            directions = self.matrices.directions(running, gradients, self.lam)
             self._line_search(running, directions)
             self._check_convergence(running)
             if self._told_to_stop(iteration, running):
@@ -193,7 +162,7 @@ class NewtonSolver:
         path = loss.smoothing_path()
         first = path[0]
         curved_at_zero = float(first.second_derivative(np.ones(1))[0]) > 0.1 * first.max_curvature
-        far = not curved_at_zero if self.margin else not isinstance(first, Squared)
+        far = not curved_at_zero if self.matrices.margin else not isinstance(first, Squared)
         return (Squared(), *path) if far else path
 
     def _start(self, theta: Array | None) -> Array:
@@ -208,33 +177,29 @@ class NewtonSolver:
 
     def _scale(self, loss: Loss) -> Slopes:
         """Take the norm of the final objective's gradient at zero; return what is known there."""
-        task = self._task(self.outputs, loss)
+        task = self.matrices.task(self.outputs, loss)
         found = self.blocks.sum(rows_of.slopes, task, None, True)
         for position, o in enumerate(self.outputs):
             o.scale = max(float(np.linalg.norm(found.gradient[:, position])), _TINY)
         return found
 
-    def _evaluate(self, outputs: list[_Output]) -> None:
+    def _evaluate(self, outputs: list[Output]) -> None:
         if not outputs:
             return
-        found = self.blocks.sum(rows_of.slopes, self._task(outputs), None)
+        found = self.blocks.sum(rows_of.slopes, self.matrices.task(outputs), None)
         for position, o in enumerate(outputs):
             o.take(found, position)
 
-    def _task(self, outputs: list[_Output], loss: Loss | None = None) -> Task:
-        losses = tuple(o.loss if loss is None else loss for o in outputs)
-        return Task(self.features, self.margin, tuple(o.number for o in outputs), losses)
-
     # ------------------------------------------------------------------ where we are
 
-    def _gradient(self, o: _Output) -> Array:
+    def _gradient(self, o: Output) -> Array:
         return self.lam * self.rho * o.theta - o.slope
 
-    def _objective(self, o: _Output) -> float:
+    def _objective(self, o: Output) -> float:
         """Evaluate what is minimised, divided by C."""
         return 0.5 * self.lam * float(self.rho @ o.theta**2) + o.value
 
-    def _distances(self, o: _Output) -> tuple[float, float]:
+    def _distances(self, o: Output) -> tuple[float, float]:
         """Relative gradient norm and relative duality gap.
 
         With slopes g as dual variables, P - D = C/2 sum_j (gradient_j)^2 / rho_j, plus
@@ -247,7 +212,7 @@ class NewtonSolver:
         residual = float(np.linalg.norm(g)) / o.scale
         return residual, gap / max(self._objective(o), _TINY)
 
-    def _check_convergence(self, outputs: list[_Output]) -> None:
+    def _check_convergence(self, outputs: list[Output]) -> None:
         """Finish outputs, or hand them over to their next smoothing stage."""
         moved = outputs
         while moved:
@@ -256,7 +221,7 @@ class NewtonSolver:
                 o.stage += 1
             self._evaluate(moved)
 
-    def _stage_is_done(self, o: _Output) -> bool:
+    def _stage_is_done(self, o: Output) -> bool:
         """Whether there is a next stage to go to; at the last one, finish when converged."""
         residual, gap = self._distances(o)
         if o.stage < len(o.stages) - 1:
@@ -265,7 +230,7 @@ class NewtonSolver:
             o.state = "converged"
         return False
 
-    def _told_to_stop(self, iteration: int, running: list[_Output]) -> bool:
+    def _told_to_stop(self, iteration: int, running: list[Output]) -> bool:
         residuals = []
         for o in running:
             residual, _ = self._distances(o)
@@ -280,114 +245,11 @@ class NewtonSolver:
             o.state = "stopped" if o.state == "running" else o.state
         return True
 
-    # ------------------------------------------------------------------ direction, (20)
-
-    def _directions(self, outputs: list[_Output]) -> Array:
-        plans = [self._plan(o) for o in outputs]
-        curved = self._curved_rows(outputs, plans)
-        columns = []
-        for o, plan, Z in zip(outputs, plans, curved, strict=True):
-            o.history["hessian"].append(plan.kind)
-            if o.counts[0] == 0:
-                columns.append(self._without_curvature(o))
-            elif plan.kind == "woodbury":
-                columns.append(self._by_woodbury(o, Z))
-            else:
-                columns.append(-cholesky_solve(self._factor(o), self._gradient(o)))
-        return np.stack(columns, axis=1)
-
-    def _plan(self, o: _Output, woodbury: bool = True) -> Plan:
-        """Choose the cheapest way to the Newton matrix by counting multiplications."""
-        width, (now, entering, leaving) = self.features.width, o.counts
-        if now == 0:
-            return Plan("none")
-        constant = o.loss.curvature_is_piecewise_constant
-        rebuild = self.rebuild or o.gram is None or not constant
-        rebuild = rebuild or entering + leaving >= now or o.updates >= _REBUILD_AFTER
-        rows = now if rebuild else entering + leaving
-        if woodbury and now < width and not self.rebuild:
-            by_gram = rows * width**2 + width**3 / 3
-            if width * now**2 + now**3 / 3 < by_gram:
-                return Plan("woodbury")
-        if rows == 0:
-            return Plan("none")
-        return Plan("rebuild" if rebuild else "update", as_gram=rows > width)
-
-    def _curved_rows(self, outputs: list[_Output], plans: list[Plan]) -> list[Array]:
-        """Bring the Gram matrices up to date; return the curved rows where Woodbury wants them."""
-        if all(plan.kind == "none" for plan in plans):
-            return [np.empty(0)] * len(plans)
-        parts: list[list[tuple[Array, Array]]] = [[] for _ in plans]
-        for o, plan in zip(outputs, plans, strict=True):
-            if plan.kind == "rebuild":
-                o.gram, o.updates = np.zeros((self.features.width,) * 2), 0
-            o.updates += plan.kind == "update"
-        for found in self.blocks.each(rows_of.curvature, self._task(outputs), plans):
-            for o, plan, part, collected in zip(outputs, plans, found, parts, strict=True):
-                if plan.as_gram:
-                    assert o.gram is not None
-                    o.gram += part
-                elif part is not None:
-                    collected.append(part)
-        results = []
-        for o, plan, collected in zip(outputs, plans, parts, strict=True):
-            plus, minus = (
-                np.concatenate([part[i] for part in collected] or [np.empty((0, 0))])
-                for i in range(2)
-            )
-            if plan.kind in ("update", "rebuild") and not plan.as_gram:
-                assert o.gram is not None
-                o.gram += plus.T @ plus
-                o.gram -= minus.T @ minus
-            results.append(plus)
-        return results
-
-    def _factor(self, o: _Output) -> Array:
-        """Factor lam diag(rho) + Phi' diag(s L'') Phi."""
-        assert o.gram is not None
-        ridge = self.lam * self.rho
-        noise = _EPS * max(o.loss.max_curvature * float(o.gram.diagonal().max()), self.lam)
-        while True:
-            H = o.loss.max_curvature * o.gram
-            H.flat[:: len(H) + 1] += ridge
-            try:
-                return cholesky_in_place(H)
-            except np.linalg.LinAlgError:  # what is missing is rounding of the Gram matrix
-                ridge = ridge + noise
-                noise *= 10
-
-    def _by_woodbury(self, o: _Output, Z: Array) -> Array:
-        """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""
-        Z = np.sqrt(o.loss.max_curvature) * Z
-        v = -self._gradient(o)
-        if self.free_bias:  # eliminate b: its row of the system is W b + (Phi'w)'theta
-            root = Z[:, -1]
-            W = float(root @ root)
-            mean = (root @ Z[:, :-1]) / W
-            theta = self._shrunk(Z[:, :-1] - np.outer(root, mean), v[:-1] - mean * v[-1])
-            return np.append(theta, v[-1] / W - mean @ theta)
-        half = 1.0 / np.sqrt(self.rho)
-        return np.asarray(half * self._shrunk(Z * half, half * v))
-
-    def _shrunk(self, Z: Array, v: Array) -> Array:
-        """Return (lam I + Z'Z)^-1 v by a system of the size of Z's rows."""
-        small = Z @ Z.T
-        small.flat[:: len(small) + 1] += self.lam
-        inner = cholesky_solve(cholesky_in_place(small), Z @ v)
-        return np.asarray((v - Z.T @ inner) / self.lam)
-
-    def _without_curvature(self, o: _Output) -> Array:
-        """No row is curved: the free bias alone if it can gain, else the penalised part."""
-        g = self._gradient(o)
-        if self.free_bias and abs(g[-1]) > self.tol * o.scale:
-            return np.append(np.zeros(len(g) - 1), -g[-1])
-        return np.where(self.rho > 0, -g / np.maximum(self.lam * self.rho, _TINY), 0.0)
-
     # ------------------------------------------------------------------ line search
 
-    def _line_search(self, outputs: list[_Output], directions: Array) -> None:
+    def _line_search(self, outputs: list[Output], directions: Array) -> None:
         """Take the full step, or go to the minimum along the direction where that is not good."""
-        task = self._task(outputs)
+        task = self.matrices.task(outputs)
         before = np.array(
             [self._gradient(o) @ d for o, d in zip(outputs, directions.T, strict=True)]
         )
@@ -414,15 +276,13 @@ class NewtonSolver:
                 o.state = "stalled"
         self._evaluate([outputs[c] for c in search])
 
-    def _minimum_along(
-        self, outputs: list[_Output], D: Array, before: Array, after: Array
-    ) -> Array:
+    def _minimum_along(self, outputs: list[Output], D: Array, before: Array, after: Array) -> Array:
         """Find where the increasing derivative along D vanishes: Newton within brackets.
 
         A pass needs f and df alone, no features.
         """
         n = len(outputs)
-        task = self._task(outputs)
+        task = self.matrices.task(outputs)
         start = np.array(
             [self.lam * (self.rho * o.theta) @ d for o, d in zip(outputs, D.T, strict=True)]
         )
@@ -453,15 +313,17 @@ class NewtonSolver:
     def left_out(self) -> Array:
         """Decision values without the row itself, rows x outputs: one Newton step from here."""
         self._evaluate(self.outputs)
-        plans = [self._plan(o, woodbury=False) for o in self.outputs]
-        self._curved_rows(self.outputs, plans)
+        plans = [self.matrices.plan(o, woodbury=False) for o in self.outputs]
+        self.matrices.bring_up_to_date(self.outputs, plans)
         inverses = []
         for o in self.outputs:
-            if o.gram is None:  # no row is curved
-                o.gram = np.zeros((self.features.width,) * 2)
-            A = np.tril(self._factor(o))
+            if o.counts[0] == 0:  # no row is curved: a free bias does not move
+                ridge = np.sqrt(self.lam * self.rho)
+                inverses.append(np.diag(np.divide(1, ridge, out=ridge * 0, where=ridge > 0)))
+                continue
+            A = np.tril(self.matrices.factor(o, self.lam))
             inverses.append(solve_triangular(A, np.eye(len(A)), lower=True, check_finite=False))
-        return self.blocks.concatenate(rows_of.left_out, self._task(self.outputs), inverses)
+        return self.blocks.concatenate(rows_of.left_out, self.matrices.task(self.outputs), inverses)
 
     def _certified(self) -> NewtonSolution:
         gaps = self._gaps()
@@ -481,9 +343,9 @@ class NewtonSolver:
 
         A free bias asks for slopes that add up to 0: the heavier side is scaled down.
         """
-        task = self._task(self.outputs)
+        task = self.matrices.task(self.outputs)
         scale = np.ones((len(self.outputs), 2))
-        if self.free_bias:
+        if self.matrices.free_bias:
             sums = self.blocks.sum(rows_of.balance, task)
             lighter = sums.min(axis=1, keepdims=True)
             scale = lighter / np.maximum(sums, _TINY)
