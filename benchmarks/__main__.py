@@ -20,6 +20,9 @@ NAMES = (
     "sparse_accuracy",
     "selectors",
     "covtype",
+    "reduced_accuracy",
+    "reduced_speed",
+    "checkerboard",
     "peers",
     "large",
 )

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import leansvm
-from leansvm import LSSVC, LSSVR
+from leansvm import LSSVC, LSSVR, ReducedSVC, ReducedSVR
 
 PUBLIC = [
     thing
@@ -30,6 +30,12 @@ CONFIGURED = [
     LSSVR(C=[0.1, 1, 10]),
     LSSVR(kernel="laplacian"),
     LSSVR(kernel="poly", coef0=1.0),
+    ReducedSVC(loss="huber", regularizer="coef"),
+    ReducedSVC(loss="logistic", p=10.0, basis="forward", bias_penalty=1.0, tol=1e-12),
+    ReducedSVC(calibrate=True, class_weight="balanced", basis="all"),
+    ReducedSVC(kernel="precomputed", regularizer="coef"),
+    ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
+    ReducedSVR(C=100, delta=0.1, basis="forward"),
 ]
 
 

@@ -14,6 +14,7 @@ from leansvm.basis import BasisSelector
 from leansvm.basis._resolve import resolve_basis
 from leansvm.blocks import MemoryBlocks, merge_equal_rows
 from leansvm.estimators._base import Array
+from leansvm.estimators._reduced_machine import ReducedMachine
 from leansvm.estimators._sparse_machine import SparseMachine, add_up_blocks, first_shift
 from leansvm.kernels import Kernel
 from leansvm.solvers import gammas as gammas_solver
@@ -240,3 +241,84 @@ def _scores(
     predicted = np.concatenate(parts)
     score = accuracy_score if is_classifier(model) else r2_score
     return np.array([score(y, predicted[:, k]) for k in range(predicted.shape[1])])
+
+
+@dataclass
+class ReducedPath:
+    """Reduced machines on one basis along a path of C.
+
+    Attributes
+    ----------
+    C : ndarray of shape (n_C,)
+        Regularisation, increasing.
+    models : list of ReducedSVC or ReducedSVR
+        The fitted estimator at every C.
+    objective, gap : ndarray of shape (n_C,)
+        Objective and relative duality gap.
+    n_iter : ndarray of shape (n_C,)
+        Newton steps from the solution before.
+    score : ndarray of shape (n_C,) or None
+        Accuracy (classification) or R^2 (regression) on the rows given for it.
+    """
+
+    C: Array
+    models: list[Any]
+    objective: Array
+    gap: Array
+    n_iter: NDArray[np.intp]
+    score: Array | None
+
+
+def reduced_path(
+    estimator: ReducedMachine,
+    X: Any,
+    y: Any,
+    C: Any,
+    *,
+    sample_weight: Any = None,
+    X_score: Any = None,
+    y_score: Any = None,
+) -> ReducedPath:
+    """Choose a basis once and solve for every C, each from the solution at the one before.
+
+    Kernel values, and Hessians where the loss is piecewise quadratic, are shared by all of them.
+
+    Parameters
+    ----------
+    estimator : ReducedSVC or ReducedSVR
+        With a number (or a given basis) as ``n_basis``. It is cloned, not fitted. Selectors that
+        need a ``C`` take the estimator's.
+    X, y, sample_weight
+        Training data.
+    C : array-like of shape (n_C,)
+        Values of C; solved in increasing order.
+    X_score, y_score : array-like, optional
+        Rows on which every model is scored.
+
+    Returns
+    -------
+    ReducedPath
+        One entry a value of C.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from leansvm import ReducedSVC
+    >>> from leansvm.model_selection import reduced_path
+    >>> X, y = load_digits(return_X_y=True)
+    >>> path = reduced_path(ReducedSVC(n_basis=50, random_state=0), X, y, [0.1, 1, 10])
+    >>> len(path.models), bool(path.objective[0] < path.objective[-1])
+    (3, True)
+    """
+    values = np.sort(np.asarray(C, dtype=np.float64).ravel())
+    if not values.size or not np.all((values > 0) & np.isfinite(values)):
+        raise ValueError(f"C must hold finite numbers > 0, got {C!r}.")
+    models = clone(estimator)._fit_path(X, y, values, sample_weight)
+    return ReducedPath(
+        values,
+        models,
+        np.array([model.objective_ for model in models]),
+        np.array([model.fit_report_["gap"] for model in models]),
+        np.array([model.n_iter_ for model in models]),
+        None if X_score is None else np.array([m.score(X_score, y_score) for m in models]),
+    )

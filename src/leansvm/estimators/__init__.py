@@ -2,6 +2,15 @@
 
 from leansvm.estimators._kernel_basis import KernelBasis
 from leansvm.estimators._lssvm import LSSVC, LSSVR
+from leansvm.estimators._reduced import ReducedSVC, ReducedSVR
 from leansvm.estimators._sparse import SparseLSSVC, SparseLSSVR
 
-__all__ = ["LSSVC", "LSSVR", "KernelBasis", "SparseLSSVC", "SparseLSSVR"]
+__all__ = [
+    "LSSVC",
+    "LSSVR",
+    "KernelBasis",
+    "ReducedSVC",
+    "ReducedSVR",
+    "SparseLSSVC",
+    "SparseLSSVR",
+]

@@ -21,6 +21,7 @@ from leansvm.basis import BasisSelector, Fit
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.solvers import primal
+from leansvm.solvers._features import BasisFeatures
 from leansvm.solvers._spectral import solve_for_every_C
 
 Array = NDArray[np.float64]
@@ -38,16 +39,19 @@ class Basis:
     L: Array | None
     report: dict[str, Any]
 
-    def support(self, basis: primal.WhitenedBasis) -> NDArray[np.intp]:
+    def support(self, basis: BasisFeatures) -> NDArray[np.intp]:
         """Return the row numbers of the points that were kept, -1 for given points."""
         if self.indices is None:
             return np.full(basis.size, -1)
         return self.indices[basis.kept]
 
+    def points(self, kernel: Kernel) -> Any:
+        """Return the basis as `Kernel.block` takes it."""
+        return self.rows if self.indices is None else kernel.points(self.rows, self.indices)
+
     def whitened(self, kernel: Kernel, bias_penalty: float) -> primal.WhitenedBasis:
         """Factor K_BB."""
-        points = self.rows if self.indices is None else kernel.points(self.rows, self.indices)
-        result = primal.whiten(kernel, self.rows, points, bias_penalty, self.L)
+        result = primal.whiten(kernel, self.rows, self.points(kernel), bias_penalty, self.L)
         result.in_state = self.L is not None
         return result
 

@@ -5,32 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis._resolve import resolve_basis, resolve_n_basis
+from leansvm.basis._resolve import resolve_basis
 from leansvm.blocks import (
     MemoryBlocks,
     RowBlocks,
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators._base import Array, KernelMachine, Phases, iteration_hook
+from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
 
 _SHIFT_ROWS = 256  # rows whose means shift the sums
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
-_FIRST_SIZE, _LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
 _SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
-_FLAT = 0.01  # and stops where doubling improves the criterion by less
 
 
 @dataclass
@@ -124,7 +122,7 @@ def first_shift(blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool)
     return primal.choose_shift(basis, blocks.take(first), Y, free_bias)
 
 
-class SparseMachine(KernelMachine):
+class SparseMachine(BasisMachine):
     """Choose a basis, add up the rows once, solve the small system."""
 
     _fits_where_rows_are = True
@@ -132,21 +130,9 @@ class SparseMachine(KernelMachine):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
             name: rule
-            for name, rule in KernelMachine._parameter_constraints.items()
+            for name, rule in BasisMachine._parameter_constraints.items()
             if name not in ("tol", "max_iter")
         },
-        "basis": [str, BasisSelector, "array-like"],
-        "n_basis": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-            StrOptions({"auto"}),
-        ],
-        "select_on": [
-            StrOptions({"auto", "all"}),
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-        ],
-        "random_state": ["random_state"],
         "warm_start": ["boolean"],
     }
 
@@ -207,8 +193,17 @@ class SparseMachine(KernelMachine):
             C = np.atleast_1d(C)
         task = _Task(blocks, chooser, Phases(), self._bias_penalty(), C, criterion, loo, count)
         self._choose_C_for_selector(task, selector, n_rows)
-        grow = self._is_auto(selector)
-        fitted = self._grow(task, selector, size) if grow else task.solve(selector, size)
+        if self._is_auto(selector):
+            there = 0 if chooser.earlier is None else chooser.earlier.rows.shape[0]
+            fitted = grow(
+                lambda k: task.solve(selector, k),
+                size,
+                lambda found: found.basis.size,
+                lambda found: found.solution.error,
+                first=max(FIRST_SIZE, there),
+            )
+        else:
+            fitted = task.solve(selector, size)
         self._set_fitted(X, fitted)
         self._report(task, fitted, X)
         finish(merged, fitted.solution.loo)
@@ -231,17 +226,6 @@ class SparseMachine(KernelMachine):
             )
         return Basis(self.support_, blocks.take(self.support_), None, {})
 
-    def _is_auto(self, selector: Any) -> bool:
-        return isinstance(selector, BasisSelector) and isinstance(self.n_basis, str)
-
-    def _size(self, selector: Any, n_rows: int) -> int:
-        """Return the number of basis points; the largest that "auto" may try."""
-        if not isinstance(selector, BasisSelector):
-            return len(selector)
-        if self._is_auto(selector):
-            return min(_LAST_SIZE, n_rows)
-        return resolve_n_basis(self.n_basis, n_rows)
-
     def _choose_C_for_selector(self, task: _Task, selector: Any, n_rows: int) -> None:
         """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
         if not (isinstance(selector, BasisSelector) and selector.uses_targets):
@@ -251,19 +235,6 @@ class SparseMachine(KernelMachine):
             pilot = replace(task, criterion="gcv", loo=False)
             C = pilot.solve(RandomBasis(), min(_PILOT_SIZE, n_rows)).solution.C
         task.chooser.fit = Fit(float(C), task.bias_penalty)
-
-    def _grow(self, task: _Task, selector: BasisSelector, largest: int) -> _Fitted:
-        """Double the basis until the estimated error hardly falls."""
-        earlier = task.chooser.earlier
-        size = min(max(_FIRST_SIZE, 0 if earlier is None else earlier.rows.shape[0]), largest)
-        fitted = task.solve(selector, size)
-        while size < largest and fitted.basis.size == size:
-            size = min(2 * size, largest)
-            larger = task.solve(selector, size)
-            if larger.solution.error > (1.0 - _FLAT) * fitted.solution.error:
-                break
-            fitted = larger
-        return fitted
 
     # ------------------------------------------------------------------ partial_fit
 
