@@ -1,6 +1,23 @@
 """Least-squares and reduced-basis kernel machines behind scikit-learn's API."""
 
 from leansvm._version import __version__
-from leansvm.estimators import LSSVC, LSSVR, KernelBasis, SparseLSSVC, SparseLSSVR
+from leansvm.estimators import (
+    LSSVC,
+    LSSVR,
+    KernelBasis,
+    LowRankLSSVC,
+    LowRankLSSVR,
+    SparseLSSVC,
+    SparseLSSVR,
+)
 
-__all__ = ["LSSVC", "LSSVR", "KernelBasis", "SparseLSSVC", "SparseLSSVR", "__version__"]
+__all__ = [
+    "LSSVC",
+    "LSSVR",
+    "KernelBasis",
+    "LowRankLSSVC",
+    "LowRankLSSVR",
+    "SparseLSSVC",
+    "SparseLSSVR",
+    "__version__",
+]

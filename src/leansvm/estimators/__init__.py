@@ -1,7 +1,16 @@
 """Thin scikit-learn classes that put kernel + basis + loss + solver together."""
 
 from leansvm.estimators._kernel_basis import KernelBasis
+from leansvm.estimators._low_rank import LowRankLSSVC, LowRankLSSVR
 from leansvm.estimators._lssvm import LSSVC, LSSVR
 from leansvm.estimators._sparse import SparseLSSVC, SparseLSSVR
 
-__all__ = ["LSSVC", "LSSVR", "KernelBasis", "SparseLSSVC", "SparseLSSVR"]
+__all__ = [
+    "LSSVC",
+    "LSSVR",
+    "KernelBasis",
+    "LowRankLSSVC",
+    "LowRankLSSVR",
+    "SparseLSSVC",
+    "SparseLSSVR",
+]

@@ -11,7 +11,7 @@ Z = S^1/2 [Phi, Y, 1]; everything else is small. A penalised bias is a column 1/
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,27 @@ from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 
 Array = NDArray[np.float64]
+
+
+class Features(Protocol):
+    """What the sums and solutions below ask of a basis: Phi, block by block."""
+
+    @property
+    def bias_column(self) -> float | None:
+        """Value of the column of a penalised bias."""
+
+    @property
+    def width(self) -> int:
+        """Columns of Phi."""
+
+    def features(self, block: Block) -> Array:
+        """Return Phi of a block's rows, on the host."""
+
+    def transform(self, X: Any) -> Array:
+        """Return Phi of any rows, on the host."""
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the basis functions."""
 
 
 @dataclass
@@ -160,7 +181,7 @@ class Sums:
 
 def add_up(
     blocks: RowBlocks,
-    basis: WhitenedBasis,
+    basis: Features,
     shift: Array,
     n_outputs: int,
     count: float | None = None,
@@ -170,17 +191,17 @@ def add_up(
     return Sums(shift, gram, n_outputs, float(gram[-1, -1]) if count is None else count)
 
 
-def choose_shift(basis: WhitenedBasis, X: Any, Y: Array, free_bias: bool) -> Array:
+def choose_shift(basis: Features, X: Any, Y: Array, free_bias: bool) -> Array:
     """Column means of a first block, which keep the later centring free of cancellation."""
     if not free_bias:
         return np.zeros(basis.width + Y.shape[1])
     return np.concatenate([basis.transform(X).mean(axis=0), Y.mean(axis=0)])
 
 
-def _gram_of_block(block: Block, basis: WhitenedBasis, shift: Array) -> Array:
+def _gram_of_block(block: Block, basis: Features, shift: Array) -> Array:
     Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
     width = Phi.shape[1]
-    Z = np.empty((len(Y), len(shift) + 1))
+    Z = np.empty((len(Y), len(shift) + 1), order="F" if Phi.flags.f_contiguous else "C")
     np.subtract(Phi, shift[:width], out=Z[:, :width])
     np.subtract(Y, shift[width:], out=Z[:, width:-1])
     Z[:, -1] = 1.0
@@ -219,7 +240,7 @@ class NormalEquations:
         return float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
 
 
-def normal_equations(sums: Sums, basis: WhitenedBasis, free_bias: bool) -> NormalEquations:
+def normal_equations(sums: Sums, basis: Features, free_bias: bool) -> NormalEquations:
     """Centre the sums when the bias is free."""
     G, r = sums.gram, basis.width
     n = float(G[-1, -1])
@@ -286,7 +307,7 @@ def decompose(equations: NormalEquations) -> Spectrum:
 
 
 def left_out_residuals(
-    blocks: RowBlocks, basis: WhitenedBasis, spectrum: Spectrum, candidates: Array, keep: bool
+    blocks: RowBlocks, basis: Features, spectrum: Spectrum, candidates: Array, keep: bool
 ) -> Array:
     """Sum of s (left-out residual)^2 for every C; one pass.
 
@@ -298,7 +319,7 @@ def left_out_residuals(
 
 
 def _left_out_of_block(
-    block: Block, basis: WhitenedBasis, spectrum: Spectrum, inverse: Array, keep: bool
+    block: Block, basis: Features, spectrum: Spectrum, inverse: Array, keep: bool
 ) -> Array:
     eq = spectrum.equations
     Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
