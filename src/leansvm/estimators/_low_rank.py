@@ -51,7 +51,7 @@ class LowRankLSSVC(KernelClassifier, LowRankMachine):
         go. Leave-one-out errors with the functions kept do not see that functions overfit; this
         prevents it.
     learning_rate : "auto" or float, default="auto"
-        Length of the paper's steps, in the units of X and mu; "auto" is 0.02 in units of the
+        Length of the paper's steps, in the units of X and mu; "auto" is 0.15 in units of the
         features' spread and of the shapes at the start. Not used by "loss".
     update : {"simultaneous", "sequential"}, default="simultaneous"
         Whether the paper's steps move all functions at once, or one after the other with the

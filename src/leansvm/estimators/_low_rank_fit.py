@@ -24,8 +24,8 @@ from leansvm.solvers.variable_projection import learn_by_projection
 Array = NDArray[np.float64]
 
 MEDOID_ROWS = 1000  # rows that are clustered: a sample of more
-SHAPE_SCALES = (0.1, 0.3, 1.0, 3.0)  # multiples of initial_shapes that shape_init="auto" tries
-AUTO_RATE = 0.02  # learning_rate="auto", in units of the features' spread and the first shapes
+SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
+AUTO_RATE = 0.15  # learning_rate="auto", in units of the features' spread and the first shapes
 
 
 def initial_centers(blocks: RowBlocks, init: str, n_basis: int, rng: Any) -> Array:

@@ -138,7 +138,7 @@ class LowRankMachine(KernelMachine):
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
         candidates, criterion = self._candidates_of_C()
         by_loo = candidates is not None and criterion == "loo"
-        rows = _Rows.of(X, Y, weight, leave_out=self.iterate == "best" or by_loo or calibrate)
+        rows = _Rows.of(X, Y, weight, leave_out=by_loo or calibrate)
         n_rows = int(np.count_nonzero(rows.weight))
         if candidates is not None and n_rows < 2:
             raise ValueError(
@@ -163,7 +163,7 @@ class LowRankMachine(KernelMachine):
             units,
             self._bias_penalty(),
             float(self.C) if candidates is None else candidates,
-            "loo" if keep_best and candidates is None else criterion,
+            criterion,
             count,
             keep_best,
             self.max_iter,

@@ -129,10 +129,10 @@ class LowRankProblem:
         return Fitted(basis, spectrum, theta, equations.bias(theta), self.C)
 
     def left_out_error(self, fitted: Fitted) -> float:
-        """Mean squared error of every row under the model fitted without it."""
+        """Mean squared error of every row under the weights fitted without (one copy of) it."""
         candidates = np.array([self.C])
         total = primal.left_out_residuals(
-            self.blocks, fitted.basis, fitted.spectrum, candidates, keep=False
+            self.blocks, fitted.basis, fitted.spectrum, candidates, keep=False, one_copy=True
         )
         return float(total[0]) / fitted.spectrum.equations.n
 

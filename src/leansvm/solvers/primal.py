@@ -307,19 +307,31 @@ def decompose(equations: NormalEquations) -> Spectrum:
 
 
 def left_out_residuals(
-    blocks: RowBlocks, basis: Features, spectrum: Spectrum, candidates: Array, keep: bool
+    blocks: RowBlocks,
+    basis: Features,
+    spectrum: Spectrum,
+    candidates: Array,
+    keep: bool,
+    *,
+    one_copy: bool = False,
 ) -> Array:
     """Sum of s (left-out residual)^2 for every C; one pass.
 
     A row's residual without it is e / (1 - h) with leverage h. With ``keep`` blocks also keep
-    the residuals of all candidates, rows x candidates x outputs, in ``state["loo"]``.
+    the residuals of all candidates, rows x candidates x outputs, in ``state["loo"]``. With
+    ``one_copy`` a row of weight s > 1 is taken for s equal rows, of which one is left out.
     """
     inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
-    return np.asarray(blocks.sum(_left_out_of_block, basis, spectrum, inverse, keep))
+    return np.asarray(blocks.sum(_left_out_of_block, basis, spectrum, inverse, keep, one_copy))
 
 
 def _left_out_of_block(
-    block: Block, basis: Features, spectrum: Spectrum, inverse: Array, keep: bool
+    block: Block,
+    basis: Features,
+    spectrum: Spectrum,
+    inverse: Array,
+    keep: bool,
+    one_copy: bool,
 ) -> Array:
     eq = spectrum.equations
     Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
@@ -333,7 +345,7 @@ def _left_out_of_block(
     leverage = np.square(E) @ inverse
     if eq.free_bias:
         leverage += 1.0 / eq.n
-    leverage *= -weight[:, None]
+    leverage *= -(np.minimum(weight, 1.0) if one_copy else weight)[:, None]
     leverage += 1.0
     np.maximum(leverage, 1e-12, out=leverage)
     left_out = np.empty((*leverage.shape, Y.shape[1]))
