@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import leansvm
-from leansvm import LSSVC, LSSVR
+from leansvm import LSSVC, LSSVR, LowRankLSSVC, LowRankLSSVR
 
 PUBLIC = [
     thing
@@ -30,6 +30,10 @@ CONFIGURED = [
     LSSVR(C=[0.1, 1, 10]),
     LSSVR(kernel="laplacian"),
     LSSVR(kernel="poly", coef0=1.0),
+    LowRankLSSVC(function="simplex", objective="abs", max_iter=20),
+    LowRankLSSVC("loo", objective="squared", update="sequential", backtracking=True, max_iter=20),
+    LowRankLSSVC(function="rbf", calibrate=True, iterate="last", n_init=2),
+    LowRankLSSVR("gcv", bias_penalty=1.0),
 ]
 
 

@@ -111,9 +111,9 @@ class LowRankProblem:
 
     def sums(self, basis: LearnedBasis, shift: Array | None = None) -> primal.Sums:
         """Add up all rows; without a ``shift`` that of the first ones is taken."""
-        first = np.arange(min(self.blocks.n_rows, _SHIFT_ROWS))
-        Y, weight = self.blocks.targets_of(first) if shift is None else (None, None)
         if shift is None:
+            first = np.arange(min(self.blocks.n_rows, _SHIFT_ROWS))
+            Y, weight = self.blocks.targets_of(first)
             if weight is not None and weight.any():
                 first, Y = first[weight > 0], Y[weight > 0]
             shift = primal.choose_shift(basis, self.blocks.take(first), Y, self.free_bias)

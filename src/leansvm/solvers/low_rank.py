@@ -89,23 +89,20 @@ def learn_by_steps(
             on_iteration is not None and iteration and on_iteration(iteration, path.objective[-1])
         ):
             break
-        path.criterion.append(problem.blocks.sum(_hold_dual, fitted, steps.objective))
-        basis = _sweep(problem, basis, steps, path.criterion[-1])
+        path.criterion.append(problem.blocks.sum(hold_dual, fitted, steps.objective))
+        basis = sweep(problem, basis, steps, path.criterion[-1])
     problem.blocks.map(_forget_dual)
     return path
 
 
-def _sweep(
+def sweep(
     problem: LowRankProblem, basis: LearnedBasis, steps: Steps, criterion: float
 ) -> LearnedBasis:
     """Move every unit once: all together, or one after the other with y brought up to date."""
     everything = np.arange(basis.size)
     groups = [everything[j : j + 1] for j in everything] if steps.sequential else [everything]
     for units in groups:
-        theta, sigma = problem.blocks.sum(_sums_of_block, basis, steps.objective, units)
-        gradients = problem.blocks.sum(
-            _gradients_of_block, basis, steps.objective, units, theta, sigma
-        )
+        theta, gradients = ascent(problem, basis, steps.objective, units)
         moves = [
             _normalised(gradient, unit) * steps.learning_rate
             for gradient, unit in zip(gradients, (steps.center_unit, steps.shape_unit), strict=True)
@@ -125,6 +122,18 @@ def _sweep(
                 break
             moves = [0.5 * move for move in moves]
     return basis
+
+
+def ascent(
+    problem: LowRankProblem, basis: LearnedBasis, objective: str, units: NDArray[np.intp]
+) -> tuple[Array, tuple[Array, Array]]:
+    """Return theta of the units, and the gradient by their centres and shapes.
+
+    The blocks hold v and y.
+    """
+    theta, sigma = problem.blocks.sum(_sums_of_block, basis, objective, units)
+    gradient = problem.blocks.sum(_gradients_of_block, basis, objective, units, theta, sigma)
+    return theta, gradient
 
 
 def _normalised(gradient: Array, unit: Array) -> Array:
@@ -147,7 +156,7 @@ def _moved(
 # ---------------------------------------------------------------------------- passes over rows
 
 
-def _hold_dual(block: Block, fitted: Fitted, objective: str) -> float:
+def hold_dual(block: Block, fitted: Fitted, objective: str) -> float:
     """Keep v = C S e and y of the block's rows; return its part of the objective."""
     T, weight = targets_and_weights(block)
     y = fitted.outputs(block)
