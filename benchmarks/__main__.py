@@ -16,6 +16,8 @@ NAMES = (
     "lssvc_cg",
     "backfitting",
     "sparse_accuracy",
+    "low_rank_accuracy",
+    "low_rank_scaling",
     "peers",
     "large",
 )

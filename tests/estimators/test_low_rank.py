@@ -163,7 +163,7 @@ def test_given_functions_and_no_learning_is_ridge_on_them():
 def test_C_is_chosen(C):
     model = LowRankLSSVC(C).fit(X, LABELS)
     candidates = np.logspace(-6, 7, 50) if isinstance(C, str) else C
-    assert model.C_ == candidates[int(np.argmin(model.cv_curve_))]
+    assert candidates[int(np.argmin(model.cv_curve_))] == model.C_
     assert hasattr(model, "loo_residuals_") == (C == "loo")
 
 
