@@ -10,7 +10,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
 from leansvm.estimators._low_rank_fit import Learned, Learner, Start
-from leansvm.estimators._low_rank_machine import LowRankMachine, low_rank_steps
+from leansvm.estimators._low_rank_machine import LowRankMachine
 
 
 class LowRankLSSVC(KernelClassifier, LowRankMachine):
@@ -227,7 +227,13 @@ class LowRankLSSVC(KernelClassifier, LowRankMachine):
     def _run(self, learner: Learner, start: Start) -> Learned:
         if self.objective == "loss":
             return learner.by_projection(start)
-        return learner.by_steps(start, low_rank_steps(self), self.learning_rate)
+        return learner.by_steps(
+            start,
+            self.objective,
+            self.learning_rate,
+            sequential=self.update == "sequential",
+            backtracking=self.backtracking,
+        )
 
 
 class LowRankLSSVR(KernelRegressor, LowRankMachine):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,13 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from leansvm.basis._draw import WeightedSample
 from leansvm.basis._pam import pam
-from leansvm.blocks import RowBlocks
+from leansvm.blocks import (
+    MemoryBlocks,
+    MergedRows,
+    RowBlocks,
+    canonical_order,
+    merge_equal_rows,
+)
 from leansvm.estimators._sparse_fit import PrimalSolution, solve_on_basis
 from leansvm.functions import BasisFunction
 from leansvm.linalg import dense64
@@ -23,21 +29,72 @@ from leansvm.solvers.variable_projection import learn_by_projection
 
 Array = NDArray[np.float64]
 
-MEDOID_ROWS = 1000  # rows that are clustered: a sample of more
+ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
+_MEDOID_ROWS, _ROWS_A_MEDOID = 1000, 4  # rows that are clustered: a sample of more
 SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
 AUTO_RATE = 0.15  # learning_rate="auto", in units of the features' spread and the first shapes
 
 
+@dataclass
+class TrainingRows:
+    """The rows to learn from: equal ones merged where a row is to be left out."""
+
+    X: Any
+    Y: Array
+    weight: Array
+    merged: MergedRows | None
+    taken: NDArray[np.intp] | None  # which of the original rows these are; None: all
+    n_rows: int
+
+    @classmethod
+    def of(cls, X: Any, Y: Array, weight: Array, *, leave_out: bool) -> TrainingRows:
+        """Merge equal rows; few rows are also put in an order that their values alone decide.
+
+        Iterations over kinks amplify rounding, which depends on the order: so weights and
+        repetitions, or rows in another order, give the same model to rounding.
+        """
+        n_rows = X.shape[0]
+        if n_rows > ORDERED_ROWS and not leave_out:
+            return cls(X, Y, weight, None, None, n_rows)
+        merged = merge_equal_rows(X, Y, weight)
+        if n_rows > ORDERED_ROWS:  # in place: the first of equal rows stands for all
+            weight = np.zeros_like(weight)
+            weight[merged.first] = merged.weight
+            return cls(X, Y, weight, merged, None, n_rows)
+        order = canonical_order(X[merged.first], Y[merged.first])
+        taken = merged.first[order]
+        return cls(X[taken], Y[taken], merged.weight[order], merged, taken, n_rows)
+
+    def blocks(self, tile_rows: int) -> MemoryBlocks:
+        """Return the rows in blocks."""
+        weight = None if np.all(self.weight == 1.0) else self.weight
+        return MemoryBlocks(self.X, self.Y, weight, tile_rows=tile_rows)
+
+    def in_place(self, values: Array | None) -> Array | None:
+        """Return numbers of the rows, at the places of the original rows."""
+        if values is None or self.taken is None:
+            return values
+        result = np.full((self.n_rows, values.shape[1]), np.nan)
+        result[self.taken] = values
+        return result
+
+
+def medoid_rows(n_basis: int) -> int:
+    """Return how many rows are clustered at most."""
+    return max(_MEDOID_ROWS, _ROWS_A_MEDOID * n_basis)
+
+
 def initial_centers(blocks: RowBlocks, init: str, n_basis: int, rng: Any) -> Array:
     """Return rows to start from: the medoids of (a sample of) the rows, or random ones."""
-    rows = WeightedSample(blocks, rng).first(n_basis if init == "random" else MEDOID_ROWS + 1)
+    limit = medoid_rows(n_basis)
+    rows = WeightedSample(blocks, rng).first(n_basis if init == "random" else limit + 1)
     if init == "random":
         return np.ascontiguousarray(dense64(blocks.take(rows)))
     weight = None
-    if len(rows) <= MEDOID_ROWS:  # all of them: their weights count
+    if len(rows) <= limit:  # all of them: their weights count
         rows = np.sort(rows)
         _, weight = blocks.targets_of(rows)
-    X = dense64(blocks.take(rows[:MEDOID_ROWS]))
+    X = dense64(blocks.take(rows[:limit]))
     medoids = pam(np.asarray(euclidean_distances(X)), n_basis, weight)
     return np.ascontiguousarray(X[medoids])
 
@@ -128,7 +185,15 @@ class Learner:
         )
         return Learned(start, path)
 
-    def by_steps(self, start: Start, steps: Steps, learning_rate: float | str) -> Learned:
+    def by_steps(
+        self,
+        start: Start,
+        objective: str,
+        learning_rate: float | str,
+        *,
+        sequential: bool,
+        backtracking: bool,
+    ) -> Learned:
         """Run Algorithm 1 of fang2019."""
         ones = np.ones(self.blocks.n_features)
         if learning_rate == "auto":
@@ -138,7 +203,7 @@ class Learner:
         path = learn_by_steps(
             self._problem(start),
             start.basis,
-            replace(steps, learning_rate=rate, center_unit=units[0], shape_unit=units[1]),
+            Steps(objective, rate, *units, sequential, backtracking),
             max_iter=self.max_iter,
             keep_best=self.keep_best,
             on_iteration=self.on_iteration,

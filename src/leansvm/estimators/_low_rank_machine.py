@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -20,68 +20,27 @@ from leansvm.basis._resolve import resolve_n_basis
 from leansvm.blocks import (
     Block,
     MemoryBlocks,
-    MergedRows,
-    canonical_order,
     check_budget,
-    merge_equal_rows,
     resolve_cache_size,
 )
 from leansvm.blocks._memory import tile_rows_for
 from leansvm.estimators._base import Array, KernelMachine, Phases, iteration_hook
-from leansvm.estimators._low_rank_fit import Learned, Learner, Start, initial_centers
+from leansvm.estimators._low_rank_fit import (
+    ORDERED_ROWS,
+    Learned,
+    Learner,
+    Start,
+    TrainingRows,
+    initial_centers,
+    medoid_rows,
+)
 from leansvm.estimators._sparse_fit import PrimalSolution
 from leansvm.functions import FUNCTIONS, BasisFunction, Simplex, get_function
 from leansvm.linalg import dense64
 from leansvm.solvers._features import feature_units
 from leansvm.solvers._learned import LearnedBasis
-from leansvm.solvers.low_rank import Steps
 
 _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's cache
-_ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
-
-
-@dataclass
-class _Rows:
-    """The rows to learn from: equal ones merged where a row is to be left out."""
-
-    X: Any
-    Y: Array
-    weight: Array
-    merged: MergedRows | None
-    taken: NDArray[np.intp] | None  # which of the original rows these are; None: all
-    n_rows: int
-
-    @classmethod
-    def of(cls, X: Any, Y: Array, weight: Array, *, leave_out: bool) -> _Rows:
-        """Merge equal rows; few rows are also put in an order that their values alone decide.
-
-        Iterations over kinks amplify rounding, which depends on the order: so weights and
-        repetitions, or rows in another order, give the same model to rounding.
-        """
-        n_rows = X.shape[0]
-        if n_rows > _ORDERED_ROWS and not leave_out:
-            return cls(X, Y, weight, None, None, n_rows)
-        merged = merge_equal_rows(X, Y, weight)
-        if n_rows > _ORDERED_ROWS:  # in place: the first of equal rows stands for all
-            weight = np.zeros_like(weight)
-            weight[merged.first] = merged.weight
-            return cls(X, Y, weight, merged, None, n_rows)
-        order = canonical_order(X[merged.first], Y[merged.first])
-        taken = merged.first[order]
-        return cls(X[taken], Y[taken], merged.weight[order], merged, taken, n_rows)
-
-    def blocks(self, tile_rows: int) -> MemoryBlocks:
-        """Return the rows in blocks."""
-        weight = None if np.all(self.weight == 1.0) else self.weight
-        return MemoryBlocks(self.X, self.Y, weight, tile_rows=tile_rows)
-
-    def in_place(self, values: Array | None) -> Array | None:
-        """Return numbers of the rows, at the places of the original rows."""
-        if values is None or self.taken is None:
-            return values
-        result = np.full((self.n_rows, values.shape[1]), np.nan)
-        result[self.taken] = values
-        return result
 
 
 def _is_simplex(machine: Any) -> bool:
@@ -138,7 +97,7 @@ class LowRankMachine(KernelMachine):
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
         candidates, criterion = self._candidates_of_C()
         by_loo = candidates is not None and criterion == "loo"
-        rows = _Rows.of(X, Y, weight, leave_out=by_loo or calibrate)
+        rows = TrainingRows.of(X, Y, weight, leave_out=by_loo or calibrate)
         n_rows = int(np.count_nonzero(rows.weight))
         if candidates is not None and n_rows < 2:
             raise ValueError(
@@ -151,9 +110,7 @@ class LowRankMachine(KernelMachine):
         given = self._given_centers(X)
         n_basis = len(given) if given is not None else resolve_n_basis(self.n_basis, n_rows)
         n_bytes = self._reserve(X, Y, n_basis)
-        tile = max(1024, min(2**14, _TILE_VALUES // X.shape[1]))
-        tile = min(tile, tile_rows_for(8 * (3 * X.shape[1] + 4 * n_basis + 4 * Y.shape[1])))
-        blocks = rows.blocks(tile)
+        blocks = rows.blocks(_tile_rows(X.shape[1], 4 * (n_basis + Y.shape[1])))
         phases = Phases()
         with phases("scan"):
             units = feature_units(blocks)
@@ -196,9 +153,13 @@ class LowRankMachine(KernelMachine):
         return np.ascontiguousarray(points)
 
     def _reserve(self, X: Any, Y: Array, n_basis: int) -> int:
-        """Refuse a fit whose numbers a row do not fit in the budget; return their bytes."""
+        """Refuse a fit that does not fit in the budget; return its bytes."""
         per_row = n_basis + 3 * Y.shape[1] + n_basis * (self.objective != "loss")
         needed = 8 * X.shape[0] * per_row
+        if X.shape[0] <= ORDERED_ROWS:  # a copy of the rows
+            needed += X.data.nbytes * (2 if sparse.issparse(X) else 1)
+        if isinstance(self.init, str) and self.init == "medoids":  # distances and changes
+            needed += 4 * 8 * min(X.shape[0], medoid_rows(n_basis)) ** 2
         check_budget(
             needed,
             resolve_cache_size(self.cache_size),
@@ -273,8 +234,7 @@ class LowRankMachine(KernelMachine):
 
     def _values(self, X: Any) -> NDArray[Any]:
         basis = LearnedBasis(self.function_, self.centers_, self.shapes_)
-        tile = max(1024, min(2**14, _TILE_VALUES // X.shape[1]))
-        blocks = MemoryBlocks(X, tile_rows=tile)
+        blocks = MemoryBlocks(X, tile_rows=_tile_rows(X.shape[1], 2 * len(self.centers_)))
         values = blocks.concatenate(_tile_values, basis, self.coef_.T)
         return np.asarray(values + self.intercept_, dtype=X.dtype)
 
@@ -354,6 +314,12 @@ class LowRankMachine(KernelMachine):
         return slopes, intercepts
 
 
+def _tile_rows(n_features: int, columns: int) -> int:
+    """Rows of a tile: few enough for the cache, enough to be worth a call, within the budget."""
+    rows = max(1024, min(2**14, _TILE_VALUES // n_features))
+    return min(rows, tile_rows_for(8 * (3 * n_features + columns)))
+
+
 def _tile_values(block: Block, basis: LearnedBasis, coef: Array) -> Array:
     return np.asarray(basis.transform(block.X) @ coef)
 
@@ -361,16 +327,3 @@ def _tile_values(block: Block, basis: LearnedBasis, coef: Array) -> Array:
 def _numbers(values: Array, *, sign: bool = False) -> str:
     texts = [f"{value:+.4g}" if sign else f"{value:.4g}" for value in values]
     return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
-
-
-def low_rank_steps(machine: Any) -> Steps:
-    """Return what the parameters say about the steps of Algorithm 1."""
-    nothing = np.empty(0)
-    return Steps(
-        machine.objective,
-        0.0,
-        nothing,
-        nothing,
-        sequential=machine.update == "sequential",
-        backtracking=machine.backtracking,
-    )

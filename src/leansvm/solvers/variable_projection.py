@@ -52,15 +52,15 @@ def learn_by_projection(
     """
     shape = basis.centers.shape
     path = Path(basis)
-    seen: dict[str, Fitted] = {}
+    last: list[tuple[Array, Fitted]] = []  # where J was evaluated last: blocks know its values
 
     def unpack(x: Array) -> LearnedBasis:
         centers, logs = x.reshape(2, *shape)
         return basis.moved(centers * center_unit, shape_unit * np.exp(logs))
 
     def evaluate(x: Array) -> tuple[float, Array]:
-        fitted = problem.solve(unpack(x), seen.get("last"))
-        seen["last"], seen[_key(x)] = fitted, fitted
+        fitted = problem.solve(unpack(x), last[0][1] if last else None)
+        last[:] = [(x.copy(), fitted)]
         value, by_center, by_shape = objective_and_gradient(problem, fitted)
         gradient = np.concatenate(
             [(by_center * center_unit).ravel(), (by_shape * fitted.basis.shapes).ravel()]
@@ -70,9 +70,7 @@ def learn_by_projection(
 
     def record(x: Array, value: float) -> bool:
         """Note an accepted iterate; return whether to stop."""
-        fitted = seen["last"] if seen.get(_key(x)) is seen["last"] else problem.solve(unpack(x))
-        seen.clear()
-        seen["last"] = fitted
+        fitted = last[0][1] if np.array_equal(x, last[0][0]) else problem.solve(unpack(x))
         path.objective.append(value)
         if not keep_best:
             path.basis, path.best_iter = fitted.basis, path.n_iter
@@ -120,10 +118,6 @@ def learn_by_projection(
     path.message = path.message or str(found.message)
     path.converged = bool(path.n_iter < max_iter)
     return path
-
-
-def _key(x: Array) -> str:
-    return x.tobytes().hex()
 
 
 def objective_and_gradient(problem: LowRankProblem, fitted: Fitted) -> tuple[float, Array, Array]:
