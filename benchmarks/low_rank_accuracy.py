@@ -79,6 +79,11 @@ def _table_1(report: Report) -> None:
                 )
                 if update == "simultaneous":
                     report.at_most(f"ripley, {row}, {iterate} iterate", mean, limit)
+    report.notes.append(
+        "ripley, loss: C = 1 and anchor = 0 were picked by this very test error, which in a sweep "
+        "of 3,600 settings went from 8.1 to 13.7 % (mean 9.6); the rows below have the defaults. "
+        "An error of 8.5 % on 1000 rows has a standard error of 0.9."
+    )
     mean = _errors(report, "ripley", "loss", data, None, n_basis=3, shape_init=0.2, anchor=0.0)
     report.at_most("ripley, loss (M and mu of the paper, C = 1, anchor = 0)", mean, LOSS_GOAL)
     for name, given in OURS.items():

@@ -231,16 +231,18 @@ def test_constant_columns_duplicates_and_one_sample_a_class():
         LowRankLSSVR().fit(X[:3], TARGET[:3])
 
 
-def test_many_functions_from_a_sample_of_rows():
-    rows = rng.normal(size=(1600, 2))
-    model = LowRankLSSVC(n_basis=300, max_iter=1, tol=1.0, random_state=0)
-    assert model.fit(rows, rows[:, 0] > 0).centers_.shape == (300, 2)
-    assert LowRankLSSVC(n_basis=1100, init="random", max_iter=1, tol=1.0).fit(
-        rows, rows[:, 0] > 0
-    ).coef_.shape == (1, 1100)
-
-
 @UNCONVERGED
+def test_many_functions_from_a_sample_of_rows(monkeypatch):
+    monkeypatch.setattr(_low_rank_fit, "_MEDOID_ROWS", 20)
+    rows = rng.normal(size=(300, 2))
+    for init in ("medoids", "random"):
+        model = LowRankLSSVC(n_basis=50, init=init, max_iter=1, random_state=0)
+        model.fit(rows, rows[:, 0] > 0)
+        assert model.centers_.shape == (50, 2)
+        again = clone(model).fit(rows, rows[:, 0] > 0)
+        assert_array_equal(model.centers_, again.centers_)
+
+
 def test_every_bias():
     free, none = (
         LowRankLSSVR(fit_intercept=intercept).fit(X, TARGET + 100.0) for intercept in (True, False)
