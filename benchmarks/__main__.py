@@ -23,6 +23,8 @@ NAMES = (
     "reduced_accuracy",
     "reduced_speed",
     "checkerboard",
+    "low_rank_accuracy",
+    "low_rank_scaling",
     "peers",
     "large",
 )

@@ -1,6 +1,7 @@
 """Data of the benchmarks: real sets from the folder LEANSVM_DATA names, and generated ones."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,30 @@ def covtype(n_train: int = 464_810, seed: int = 0) -> tuple[np.ndarray, ...]:
     order = np.random.default_rng(seed).permutation(len(X))
     train, test = order[:n_train], order[464_810:]
     return X[train], y[train], X[test], y[test]
+
+
+def ripley() -> tuple[np.ndarray, ...]:
+    """Return Ripley's synthetic data, 250 training and 1000 test rows: X, y, X_test, y_test."""
+    with np.load(_file("synth"), allow_pickle=False) as file:
+        parts = [file[key].astype(np.float64) for key in ("X_train", "X_test")]
+        labels = [np.where(file[key] > 0, 1, -1) for key in ("y_train", "y_test")]
+    return parts[0], labels[0], parts[1], labels[1]
+
+
+def benchmark_splits(name: str, n_splits: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield the first splits of one of Raetsch's benchmark sets: X, y, X_test, y_test."""
+    with np.load(_file(f"ida-{name}"), allow_pickle=False) as file:
+        X, y = file["X"].astype(np.float64), np.where(file["y"] > 0, 1, -1)
+        train, test = file["train_index"], file["test_index"]
+    for k in range(n_splits):
+        yield X[train[k]], y[train[k]], X[test[k]], y[test[k]]
+
+
+def _file(name: str) -> Path:
+    path = _folder() / name / f"{name}.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no {name}/{name}.npz")
+    return path
 
 
 def _dense(file: np.lib.npyio.NpzFile, part: str) -> np.ndarray:

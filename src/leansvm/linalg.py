@@ -182,6 +182,11 @@ def _dense64(X: Any) -> NDArray[np.float64]:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
+def dense64(X: Any) -> NDArray[np.float64]:
+    """Return dense rows in float64 and Fortran order, one feature after the other."""
+    return np.asfortranarray(_dense64(X))
+
+
 def canonical_csr(X: Any) -> Any:
     """Return CSR rows with every entry stored once, on a copy where that changes them."""
     if X.has_canonical_format:

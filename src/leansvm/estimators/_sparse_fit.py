@@ -189,7 +189,7 @@ class PrimalSolution:
 
 def solve_on_basis(
     blocks: RowBlocks,
-    basis: primal.WhitenedBasis,
+    basis: primal.Features,
     sums: primal.Sums,
     *,
     free_bias: bool,
@@ -238,7 +238,7 @@ def solve_on_basis(
 
 
 def _described(
-    basis: primal.WhitenedBasis,
+    basis: primal.Features,
     equations: primal.NormalEquations,
     theta: Array,
     b: Array,
@@ -257,7 +257,7 @@ def _described(
 
 def _solve_in_dual(
     blocks: RowBlocks,
-    basis: primal.WhitenedBasis,
+    basis: primal.Features,
     equations: primal.NormalEquations,
     candidates: Array,
     criterion: str,
@@ -291,7 +291,7 @@ def _solve_in_dual(
     return _described(basis, equations, theta, b, best, curve, error, left_out)
 
 
-def _all_features(block: Block, basis: primal.WhitenedBasis) -> Array:
+def _all_features(block: Block, basis: primal.Features) -> Array:
     return basis.features(block)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,31 @@ from leansvm.linalg import right_solve_in_place
 Array = NDArray[np.float64]
 
 
+class Features(Protocol):
+    """What the sums and solutions below ask of a basis: Phi, block by block."""
+
+    @property
+    def bias_column(self) -> float | None:
+        """Value of the column of a penalised bias."""
+
+    @property
+    def width(self) -> int:
+        """Columns of Phi."""
+
+    @property
+    def order(self) -> Literal["C", "F"]:
+        """Order of memory in which Phi is computed."""
+
+    def features(self, block: Block, out: Array | None = None) -> Array:
+        """Return Phi of a block's rows, on the host; in ``out`` where that is given."""
+
+    def transform(self, X: Any) -> Array:
+        """Return Phi of any rows, on the host."""
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the basis functions."""
+
+
 @dataclass
 class WhitenedBasis:
     """Points B with K_BB = L L', those dropped that depend on the others to rounding."""
@@ -38,6 +63,7 @@ class WhitenedBasis:
     bias_column: float | None = None  # 1 / sqrt(A) for a penalised bias
     in_state: bool = False  # blocks keep Phi in state["P"]
     rotation: Array | None = None  # of the features, for nested ones
+    order: ClassVar[Literal["C", "F"]] = "C"
     single: bool = False  # float32 rows: kernel values and whitening in float32, sums in float64
 
     @property
@@ -194,7 +220,7 @@ class Sums:
 
 def add_up(
     blocks: RowBlocks,
-    basis: WhitenedBasis,
+    basis: Features,
     shift: Array,
     n_outputs: int,
     count: float | None = None,
@@ -205,22 +231,22 @@ def add_up(
     return Sums(shift, gram, n_outputs, float(gram[-1, -1]) if count is None else count)
 
 
-def choose_shift(basis: WhitenedBasis, X: Any, Y: Array, free_bias: bool) -> Array:
+def choose_shift(basis: Features, X: Any, Y: Array, free_bias: bool) -> Array:
     """Column means of a first block, which keep the later centring free of cancellation."""
     if not free_bias:
         return np.zeros(basis.width + Y.shape[1])
     return np.concatenate([basis.transform(X).mean(axis=0), Y.mean(axis=0)])
 
 
-def _gram_of_block(block: Block, basis: WhitenedBasis, shift: Array, keep: bool) -> Array:
+def _gram_of_block(block: Block, basis: Features, shift: Array, keep: bool) -> Array:
     Z = _rows_of_Z(block, basis, shift)
     if keep:
         block.state["Z"] = Z
     return np.asarray(Z.T @ Z)  # numpy calls SYRK here
 
 
-def _rows_of_Z(block: Block, basis: WhitenedBasis, shift: Array) -> Array:
-    Z = np.empty((block.stop - block.start, len(shift) + 1))
+def _rows_of_Z(block: Block, basis: Features, shift: Array) -> Array:
+    Z = np.empty((block.stop - block.start, len(shift) + 1), order=basis.order)
     basis.features(block, out=Z[:, : basis.width])
     complete(Z, block, basis.width, shift)
     return Z
@@ -270,7 +296,7 @@ class NormalEquations:
         return float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
 
 
-def normal_equations(sums: Sums, basis: WhitenedBasis, free_bias: bool) -> NormalEquations:
+def normal_equations(sums: Sums, basis: Features, free_bias: bool) -> NormalEquations:
     """Centre the sums when the bias is free."""
     G, r = sums.gram, basis.width
     n = float(G[-1, -1])
@@ -338,16 +364,19 @@ def decompose(equations: NormalEquations) -> Spectrum:
 
 def left_out_residuals(
     blocks: RowBlocks,
-    basis: WhitenedBasis,
+    basis: Features,
     shift: Array,
     spectrum: Spectrum,
     candidates: Array,
     keep: bool,
+    *,
+    one_copy: bool = False,
 ) -> Array:
     """Sum of s (left-out residual)^2 for every C; one pass.
 
     A row's residual without it is e / (1 - h) with leverage h. With ``keep`` blocks also keep
-    the residuals of all candidates, outputs x rows x candidates, in ``state["loo"]``.
+    the residuals of all candidates, outputs x rows x candidates, in ``state["loo"]``. With
+    ``one_copy`` a row of weight s > 1 is taken for s equal rows, of which one is left out.
     """
     eq, width = spectrum.equations, basis.width
     # Z @ turn = S^1/2 [Phi_c V, Y_c]; without a free bias the shift is zero
@@ -357,17 +386,20 @@ def left_out_residuals(
     if eq.free_bias:
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
     inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
-    return np.asarray(blocks.sum(_left_out_of_block, basis, shift, spectrum, turn, inverse, keep))
+    return np.asarray(
+        blocks.sum(_left_out_of_block, basis, shift, spectrum, turn, inverse, keep, one_copy)
+    )
 
 
 def _left_out_of_block(
     block: Block,
-    basis: WhitenedBasis,
+    basis: Features,
     shift: Array,
     spectrum: Spectrum,
     turn: Array,
     inverse: Array,
     keep: bool,
+    one_copy: bool,
 ) -> Array:
     eq, width = spectrum.equations, basis.width
     Z = block.state["Z"] if "Z" in block.state else _rows_of_Z(block, basis, shift)
@@ -382,6 +414,8 @@ def _left_out_of_block(
     leverage = np.square(E, out=E) @ inverse
     if eq.free_bias:
         leverage += np.square(root) / eq.n
+    if one_copy:
+        leverage /= np.maximum(np.square(root), 1.0)
     np.subtract(1.0, leverage, out=leverage)
     np.maximum(leverage, 1e-12, out=leverage)
     left_out /= leverage
