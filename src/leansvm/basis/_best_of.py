@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import serial_blas
 from leansvm.basis._base import Selection
 from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis._whitened import start
@@ -116,10 +115,6 @@ class OneByOne(Candidates, ABC):
         self, tol: float = -np.inf, on_step: Callable[[int], bool] | None = None
     ) -> Selection:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
-        with serial_blas():  # threads that woke for a small product would spin into the blocks
-            return self._choose(tol, on_step)
-
-    def _choose(self, tol: float, on_step: Callable[[int], bool] | None) -> Selection:
         pool, k, stop = self.pool, 0, "n_basis"
         indices, taken = np.empty(self.capacity, np.intp), np.empty(self.capacity)
         L = np.zeros((self.capacity, self.capacity))
