@@ -22,8 +22,11 @@ Array = NDArray[np.float64]
 class BasisFeatures(Protocol):
     """What `WhitenedBasis` and `PlainBasis` share."""
 
-    kept: NDArray[np.intp]
     points: Any
+
+    @property
+    def kept(self) -> NDArray[np.intp]:
+        """Positions of the points among those asked for."""
 
     @property
     def size(self) -> int:

@@ -135,7 +135,8 @@ def curvature(block: Block, task: Task, plans: Sequence[Plan]) -> list[Any]:
     "rebuild": all curved rows; "woodbury": the same, but the Gram matrix stays as it is. Rows are
     scaled by sqrt(s L'' / max L''). With ``as_gram`` the difference of the Gram matrices of both.
     """
-    state, results = block.state, []
+    state = block.state
+    results: list[Any] = []
     side, y, s = _targets(block, task)
     for (o, loss), plan in zip(task, plans, strict=True):
         if plan.kind == "none":

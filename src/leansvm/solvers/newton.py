@@ -38,8 +38,10 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 # What Newton's method asks of a loss.
-NEEDS = ("value", "derivative", "second_derivative", "conjugate", "smoothing_path", "domain")
-NEEDS += ("max_curvature", "curvature_is_piecewise_constant")
+NEEDS = (
+    *("value", "derivative", "second_derivative", "conjugate", "smoothing_path"),
+    *("domain", "max_curvature", "curvature_is_piecewise_constant"),
+)
 
 
 def check_loss(loss: Any) -> None:
