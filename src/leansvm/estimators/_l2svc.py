@@ -1,0 +1,305 @@
+"""L2SVC: the maximal-margin SVM with the squared hinge loss, solved exactly."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import _fit_context
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from leansvm.blocks import MemoryBlocks, MergedRows, merge_equal_rows, resolve_cache_size
+from leansvm.estimators._base import Array, KernelClassifier, Phases, iteration_hook
+from leansvm.estimators._dual import _positive_rows, check_kernel_matrix
+from leansvm.solvers import DualProblem
+from leansvm.solvers._hinge import HingeSolution
+from leansvm.solvers.active_set import ActiveSet
+from leansvm.solvers.hinge_newton import solve_newton
+
+
+class L2SVC(KernelClassifier):
+    """Support vector classifier with the squared hinge loss, solved exactly.
+
+    Minimises 1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f(x_i))^2, one class against
+    the rest. The solution needs the rows with y f(x) < 1 alone; on them it is that of a linear
+    system, so a few linear solves with a factor kept between them end exactly, after a time that
+    hardly depends on ``C``.
+
+    Parameters
+    ----------
+    C : float or array-like, default=1.0
+        Regularisation: weight of the squared errors. Among several candidates the one with the
+        least leave-one-out loss (at fixed support sets) is taken, each solved from the last one's
+        solution.
+    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
+default="rbf"
+        Kernel, or a vectorised function ``f(X, Z)``.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
+        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=0.0
+        Independent term of "poly" and "sigmoid".
+    fit_intercept : bool, default=True
+        Whether to have a bias b.
+    bias_penalty : float, default=0.0
+        A of the term A b^2 / 2; 0 leaves the bias free.
+    solver : {"auto", "active-set", "newton"}, default="auto"
+        "active-set" follows the support set with a factor that is updated; the linear kernel
+        takes a system of n_features where that is smaller. "newton" is Newton's method in the
+        primal on the whole kernel matrix, a reference for small problems. "auto" takes
+        "active-set".
+    max_support : int or "auto", default="auto"
+        Most support vectors, which bounds memory and time. A fit that needs more warns and says
+        so in ``fit_report_``. "auto" takes as many as it needs.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, multiplied into ``sample_weight``.
+    calibrate : bool, default=False
+        Fit probabilities to leave-one-out decision values (at fixed support sets), for
+        `predict_proba`.
+    tol : float, default=1e-8
+        Largest violation of theta = C s max(0, 1 - y f), relative to the largest theta.
+    max_iter : int, default=1000
+        Most linear solves for one class.
+    cache_size : float or "auto", default="auto"
+        Megabytes that kernel rows and factors may take; "auto" is 80 % of the memory that is
+        available. Kernel rows that do not fit are recomputed; a factor that does not fit raises
+        MemoryError before it is made.
+
+    Attributes
+    ----------
+    support_ : ndarray of shape (n_support,)
+        Support vectors: rows with y f(x) < 1 for some class.
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Their values; empty for ``kernel="precomputed"``.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Coefficients y theta of the kernel functions, theta = C s (1 - y f(x)).
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights w; only for ``kernel="linear"``.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Bias b.
+    n_support_ : ndarray of shape (n_classes,)
+        Support vectors of each class.
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    C_, gamma_ : float
+        Values used.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Leave-one-out loss at every candidate of ``C``; only when there are several.
+    objective_ : float
+        Value of the objective, summed over the classes.
+    n_iter_ : int
+        Linear solves, the most of any class.
+    fit_report_ : dict
+        Solver used, objective, violation and gap, iterations, rows, support vectors, bytes,
+        seconds by phase.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators.
+
+    See Also
+    --------
+    LSSVC : Squared loss: one linear system, every row a support vector.
+    sklearn.svm.SVC : Hinge loss.
+    sklearn.svm.LinearSVC : The linear kernel with ``bias_penalty=1`` and half this ``C``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from leansvm import L2SVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = L2SVC(C=10.0, gamma=0.5).fit(X, y)
+    >>> bool(model.score(X, y) > 0.97)
+    True
+    >>> bool(len(model.support_) < len(X))
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **KernelClassifier._parameter_constraints,
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "solver": [StrOptions({"auto", "active-set", "newton"})],
+        "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "calibrate": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        C: Any = 1.0,
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        bias_penalty: float = 0.0,
+        solver: str = "auto",
+        max_support: Any = "auto",
+        class_weight: Any = None,
+        calibrate: bool = False,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        cache_size: Any = "auto",
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.bias_penalty = bias_penalty
+        self.solver = solver
+        self.max_support = max_support
+        self.class_weight = class_weight
+        self.calibrate = calibrate
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cache_size = cache_size
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> L2SVC:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; a weight of k counts like k copies of the row.
+
+        Returns
+        -------
+        L2SVC
+            The fitted estimator.
+        """
+        X, y = self._validate_rows(X, y, reset=True)
+        Y, labels = self._encode(y)
+        weight, _ = self._weights(sample_weight, X, y, labels)
+        self._forget("cv_curve_", "calibration_scale_", "coef_")
+        candidates, _ = self._candidates_of_C()
+        loo = self.calibrate or candidates is not None
+        self._check_options(loo)
+        if self.kernel == "precomputed":
+            check_kernel_matrix(X)
+        rows = merge_equal_rows(X, Y, weight) if loo else _positive_rows(weight)
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        problem = DualProblem(
+            X,
+            self._resolve_kernel(MemoryBlocks(X, weight=weight)),
+            Y[rows.first],
+            rows.weight,
+            self._bias_penalty(),
+            resolve_cache_size(self.cache_size),
+            Phases(),
+            iteration_hook(self, context, "iteration"),
+            rows=None if len(rows.first) == X.shape[0] else rows.first,
+        )
+        try:
+            solution = self._solve(problem, candidates, loo)
+        except np.linalg.LinAlgError as error:
+            raise ValueError(
+                f"kernel={self.kernel!r}: the kernel matrix plus 1/C on its diagonal is not "
+                f"positive definite ({error}). Use a positive semidefinite kernel or a smaller C."
+            ) from None
+        self._set_model(X, labels, rows, weight, solution)
+        self._report(problem, solution)
+        if self.calibrate and solution.loo is not None:
+            left_out = problem.Y - solution.loo
+            self._calibrate(left_out, labels[rows.first], rows.weight)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+        return self
+
+    def _check_options(self, loo: bool) -> None:
+        if self.solver == "newton" and (loo or self.max_support != "auto"):
+            raise ValueError(
+                "solver='newton' is for one C, without calibrate and max_support: use "
+                "solver='active-set'."
+            )
+
+    def _solve(self, problem: DualProblem, candidates: Array | None, loo: bool) -> HingeSolution:
+        """Solve with the solver asked for; choose among several C."""
+        options = {"tol": self.tol, "max_iter": self.max_iter}
+        self._solver_used = "active-set" if self.solver == "auto" else self.solver
+        if self.solver == "newton":
+            self.C_ = float(self.C)
+            return solve_newton(problem, self.C_, **options)
+        limit = None if self.max_support == "auto" else int(self.max_support)
+        active_set = ActiveSet(problem, max_support=limit)
+        if candidates is None:
+            self.C_ = float(self.C)
+            return active_set.solve(self.C_, loo=loo, **options)
+        self.C_, self.cv_curve_, solution = active_set.best_of(candidates, **options)
+        return solution
+
+    def _set_model(
+        self,
+        X: Any,
+        labels: NDArray[np.intp],
+        rows: MergedRows,
+        weight: Array,
+        solution: HingeSolution,
+    ) -> None:
+        used = np.flatnonzero((solution.beta != 0).any(axis=1))
+        place = np.full(len(rows.first), -1, np.intp)
+        place[used] = np.arange(len(used))
+        group = np.where(rows.group >= 0, place[rows.group], -1)
+        self.support_ = np.flatnonzero(group >= 0)
+        group = rows.group[self.support_]
+        # copies of a row share its coefficient in proportion to their weights
+        share = weight[self.support_] / rows.weight[group]
+        self.dual_coef_ = np.ascontiguousarray((solution.beta[group] * share[:, None]).T)
+        self.intercept_ = np.asarray(solution.b)
+        pairwise = self.kernel == "precomputed"
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[self.support_]
+        self.n_support_ = np.bincount(labels[self.support_], minlength=len(self.classes_))
+        self.n_iter_ = solution.n_iter
+        if solution.weights is not None:
+            self.coef_ = solution.weights
+
+    def _values(self, X: Any) -> NDArray[Any]:
+        if self.kernel != "linear":
+            return super()._values(X)
+        return np.asarray(X @ self.coef_.T + self.intercept_, dtype=X.dtype)
+
+    def _report(self, problem: DualProblem, solution: HingeSolution) -> None:
+        self.objective_ = solution.objective
+        self.fit_report_ = {
+            "solver": self._solver_used,
+            "objective": self.objective_,
+            "violation": solution.violation,
+            "gap": solution.gap,
+            "iterations": solution.n_iter,
+            "converged": solution.converged,
+            "rows": problem.m,
+            "basis": len(self.support_),
+            "outputs": problem.Y.shape[1],
+            "rows_kept_out": solution.missing,
+            "factor": solution.counts,
+            "bytes": problem.bytes,
+            "seconds": problem.phases.seconds,
+        }
+        if not solution.converged:
+            self._warn_of(solution)
+
+    def _warn_of(self, solution: HingeSolution) -> None:
+        if solution.missing:
+            text = (
+                f"max_support={self.max_support} is not enough: {solution.missing:,} more rows "
+                f"have y f(x) < 1, so this is the solution for a part of the rows only. Increase "
+                f"max_support or use max_support='auto'."
+            )
+        else:
+            text = (
+                f"stopped after {solution.n_iter} iterations at a relative violation of "
+                f"{solution.violation:.1e} (tol={self.tol:g}). Increase max_iter or tol, scale X, "
+                f"or lower C."
+            )
+        warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=4)

@@ -1,0 +1,105 @@
+"""Rows of the kernel matrix, each computed once and kept within a byte budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._parallel import for_tiles
+from leansvm.blocks import Block, MemoryBlocks
+from leansvm.kernels import Kernel
+from leansvm.linalg import tile_rows
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+
+class KernelRows:
+    """Kernel values between chosen rows and all rows.
+
+    Rows come in chunks, one for each call of `ensure`. What exceeds the budget is recomputed
+    whenever it is needed.
+
+    Parameters
+    ----------
+    X : array or CSR matrix of shape (m, d)
+        All rows; the kernel matrix itself for ``kernel="precomputed"``.
+    kernel : Kernel
+        Kernel.
+    budget : int
+        Bytes that kept rows may take.
+    """
+
+    def __init__(self, X: Any, kernel: Kernel, budget: int) -> None:
+        self.X, self.kernel, self.budget = X, kernel, budget
+        self.m = X.shape[0]
+        self.chunks: list[tuple[Rows, Array]] = []
+        self._chunk = np.full(self.m, -1, np.intp)  # chunk that holds a row, and its place there
+        self._place = np.zeros(self.m, np.intp)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the rows that are kept."""
+        return sum(values.nbytes for _, values in self.chunks)
+
+    def ensure(self, rows: Rows) -> None:
+        """Compute and keep the rows that are not here yet, as far as the budget goes."""
+        if self.kernel.precomputed:
+            return
+        room = (self.budget - self.bytes) // (8 * self.m)
+        missing = rows[self._chunk[rows] < 0][: max(room, 0)]
+        if len(missing):
+            self._chunk[missing] = len(self.chunks)
+            self._place[missing] = np.arange(len(missing))
+            values = self.kernel.block(self.X[missing], self.X, dtype=np.float64)
+            self.chunks.append((missing, values))
+
+    def block(self, a: Rows, b: Rows) -> Array:
+        """Return the kernel values between rows a and rows b, a fresh array."""
+        out = np.empty((len(a), len(b)))
+        if self.kernel.precomputed:
+            _gather(self.X, a, b, out)
+            return out
+        chunk = self._chunk[a]
+        if len(a) and chunk[0] >= 0 and np.all(chunk == chunk[0]):
+            _gather(self.chunks[chunk[0]][1], self._place[a], b, out)
+            return out
+        for number in np.unique(chunk):
+            mine = np.flatnonzero(chunk == number)
+            if number < 0:
+                out[mine] = self.kernel.block(self.X[a[mine]], self.X[b], dtype=np.float64)
+            else:
+                part = np.empty((len(mine), len(b)))
+                _gather(self.chunks[number][1], self._place[a[mine]], b, part)
+                out[mine] = part
+        return out
+
+    def product(self, beta: Array) -> Array:
+        """Return K beta for a vector of all rows that is zero where a row does not count."""
+        if self.kernel.precomputed:
+            return np.asarray(beta @ np.asarray(self.X, dtype=np.float64))
+        total = np.zeros(self.m)
+        for rows, values in self.chunks:
+            coef = beta[rows]
+            if coef.any():
+                total += coef @ values
+        lost = np.flatnonzero((beta != 0) & (self._chunk < 0))
+        if len(lost):
+            blocks = MemoryBlocks(self.X, columns=len(lost))
+            total += blocks.concatenate(_times, self.kernel, self.X[lost], beta[lost])
+        return total
+
+
+def _gather(values: Any, a: Rows, b: Rows, out: Array) -> None:
+    """Write values[a][:, b] into ``out``, by tiles in threads."""
+
+    def fill(start: int, stop: int) -> None:
+        out[start:stop] = values[a[start:stop, None], b]
+
+    for_tiles(len(a), tile_rows(len(b)), fill)
+
+
+def _times(block: Block, kernel: Kernel, points: Any, coef: Array) -> Array:
+    return np.asarray(kernel.block(block.X, points, dtype=np.float64) @ coef)
