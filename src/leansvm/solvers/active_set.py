@@ -89,7 +89,7 @@ class ActiveSet:
     def best_of(
         self, candidates: Array, *, tol: float, max_iter: int
     ) -> tuple[float, Array, HingeSolution]:
-        """Solve for every C, smallest first; return that of least left-out loss, losses, solution."""
+        """Solve for every C, smallest first; return the best by left-out loss, losses, solution."""
         problem = self.problem
         losses = np.empty(len(candidates))
         best: tuple[float, HingeSolution] | None = None
