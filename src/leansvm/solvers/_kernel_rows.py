@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import for_tiles
 from leansvm.blocks import Block, MemoryBlocks
 from leansvm.kernels import Kernel
-from leansvm.linalg import tile_rows
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
+
+
+_GATHER_ROWS = 32  # a few rows of the kernel matrix stay in cache
 
 
 class KernelRows:
@@ -60,20 +61,15 @@ class KernelRows:
         """Return the kernel values between rows a and rows b, a fresh array."""
         out = np.empty((len(a), len(b)))
         if self.kernel.precomputed:
-            _gather(self.X, a, b, out)
+            _gather(self.X, a, b, out, np.arange(len(a)))
             return out
         chunk = self._chunk[a]
-        if len(a) and chunk[0] >= 0 and np.all(chunk == chunk[0]):
-            _gather(self.chunks[chunk[0]][1], self._place[a], b, out)
-            return out
         for number in np.unique(chunk):
             mine = np.flatnonzero(chunk == number)
             if number < 0:
                 out[mine] = self.kernel.block(self.X[a[mine]], self.X[b], dtype=np.float64)
             else:
-                part = np.empty((len(mine), len(b)))
-                _gather(self.chunks[number][1], self._place[a[mine]], b, part)
-                out[mine] = part
+                _gather(self.chunks[number][1], self._place[a[mine]], b, out, mine)
         return out
 
     def product(self, beta: Array) -> Array:
@@ -92,13 +88,11 @@ class KernelRows:
         return total
 
 
-def _gather(values: Any, a: Rows, b: Rows, out: Array) -> None:
-    """Write values[a][:, b] into ``out``, by tiles in threads."""
-
-    def fill(start: int, stop: int) -> None:
-        out[start:stop] = values[a[start:stop, None], b]
-
-    for_tiles(len(a), tile_rows(len(b)), fill)
+def _gather(values: Any, a: Rows, b: Rows, out: Array, where: Rows) -> None:
+    """Write values[a][:, b] into out[where], a few rows at a time."""
+    for start in range(0, len(a), _GATHER_ROWS):
+        rows = slice(start, start + _GATHER_ROWS)
+        out[where[rows]] = values[a[rows]].take(b, axis=1, mode="clip")
 
 
 def _times(block: Block, kernel: Kernel, points: Any, coef: Array) -> Array:

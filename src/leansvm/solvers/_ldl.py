@@ -11,17 +11,15 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import get_lapack_funcs
-
-from leansvm.linalg import cholesky_in_place, right_solve_in_place
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 # A level-1 flop takes as long as this many flops of a matrix product.
-SWAP_WEIGHT = 30.0
-UPDATE_WEIGHT = 2.5  # products of narrow panels
+SWAP_WEIGHT = 35.0
+UPDATE_WEIGHT = 4.0  # products of narrow panels
 _PANEL = 64
+_APPEND_PANEL = 256
 
 
 class SupportFactor:
@@ -70,126 +68,191 @@ class SupportFactor:
 
     def solve(self, B: Array) -> Array:
         """Solve (K_SS + ridge) X = B, rows in the order of the factor."""
-        X = B.copy()
-        k, L = len(self.order), self.L
-        corners = {}
-        for start in range(0, k, _PANEL):  # L X = B
-            stop = min(start + _PANEL, k)
-            corners[start] = _unit_lower_inverse(L[start:stop, start:stop])
-            X[start:stop] -= L[start:stop, :start] @ X[:start]
-            X[start:stop] = corners[start] @ X[start:stop]
+        k = len(self.order)
+        L, X = self.L[:k, :k], B.copy()
+        corners = forward_in_place(L, X)
         X /= self.D[:k, None]
-        for start in reversed(corners):  # L' X = B
+        for number in reversed(range(len(corners))):  # L' X = B
+            start = number * _PANEL
             stop = min(start + _PANEL, k)
-            X[start:stop] = corners[start].T @ X[start:stop]
+            X[start:stop] = corners[number].T @ X[start:stop]
             X[:start] -= L[start:stop, :start].T @ X[start:stop]
         return X
 
     # ------------------------------------------------------------------ leaving
 
     def _drop(self, leaving: Rows) -> Rows:
-        """Remove these places; return rows that lost theirs and have to be appended again."""
-        k, first = len(self.order), int(leaving[0])
-        tail = k - first
-        by_swaps = SWAP_WEIGHT * 2.0 * float(np.sum((k - leaving) ** 2.0))
-        by_update = UPDATE_WEIGHT * self._update_flops(leaving)
-        anew = tail**3 / 3 + first * tail**2
-        survivors = np.delete(self.order, leaving)
-        if not self.reuse or anew <= min(by_swaps, by_update):
-            kept = first if self.reuse else 0
-            self.order = self.order[:kept]
+        """Remove these places; return rows that lost theirs and have to be appended again.
+
+        Those in front are taken out, from some place on the factor is made anew: rows that came
+        last also leave first.
+        """
+        how, taken = self._plan(leaving)
+        again = self.order[:0]
+        if taken < len(leaving):
+            cut = int(leaving[taken]) if self.reuse else 0
+            again = np.delete(self.order, leaving)[cut - taken :]
+            self.order = self.order[:cut]
             self.counts["refactored"] += 1
-            return survivors[kept:]
-        if by_swaps <= by_update:
+        leaving = leaving[:taken]
+        if not taken:
+            return again
+        if how == "swapped":
             from leansvm.solvers._ldl_swap import drop_by_swaps
 
-            for size, place in zip(range(k, 0, -1), leaving[::-1], strict=False):
+            for size, place in zip(range(len(self.order), 0, -1), leaving[::-1], strict=False):
                 drop_by_swaps(self.L, self.D, size, int(place))
-            self.counts["swapped"] += len(leaving)
         else:
             self._update(leaving)
-            self.counts["updated"] += len(leaving)
-        self.order = survivors
-        return self.order[:0]
+        self.counts[how] += taken
+        self.order = np.delete(self.order, leaving)
+        return again
 
-    def _update_flops(self, leaving: Rows) -> float:
-        k = len(self.order)
-        starts = np.arange(int(leaving[0]), k, _PANEL)
-        rank = np.searchsorted(leaving, np.minimum(starts + _PANEL, k))
-        return float(np.sum(2.0 * (k - starts) * (_PANEL + rank) ** 2))
+    def _plan(self, leaving: Rows) -> tuple[str, int]:
+        """Return how to take out the first rows that leave, and how many: least counted flops."""
+        if not self.reuse:
+            return "swapped", 0
+        k, r = len(self.order), len(leaving)
+        best, cheapest = ("swapped", 0), np.inf
+        for taken in sorted({0, r, *np.unique(np.linspace(0, r, 17).astype(int)).tolist()}):
+            first = leaving[:taken]
+            end = int(leaving[taken]) if taken < r else k
+            tail = k - end - (r - taken)  # survivors behind the cut
+            anew = tail**3 / 3 + (end - taken) * tail**2
+            ways = {
+                "swapped": SWAP_WEIGHT * 2.0 * float(np.sum((end - first) ** 2.0)),
+                "updated": UPDATE_WEIGHT * self._update_flops(first, end),
+            }
+            for how, flops in ways.items():
+                if flops + anew < cheapest:
+                    best, cheapest = (how, taken), flops + anew
+        return best
+
+    @staticmethod
+    def _update_flops(leaving: Rows, k: int) -> float:
+        if not len(leaving):
+            return 0.0
+        width = _update_panel(len(leaving))
+        starts = np.arange(int(leaving[0]), k, width)
+        rank = np.searchsorted(leaving, np.minimum(starts + width, k))
+        return float(np.sum(2.0 * (k - starts) * (width + rank) ** 2))
 
     def _update(self, leaving: Rows) -> None:
-        """Absorb the columns that leave: L_t D_t L_t' + V V' for the rows behind the first.
+        """Absorb the columns that leave: A A' + V V' for the rows behind the first of them.
 
-        With Q orthogonal and [L_J sqrt(D_J), V_J] Q = [R, 0] for a panel J, the rows below get
-        [L_IJ sqrt(D_J), V_I] Q = [their new columns, what is left of V_I].
+        For a panel J there is an orthogonal Q with [A_J, V_J] Q = [R, 0], so the rows below get
+        [A_IJ, V_I] Q = [their new columns, what is left of V_I]. With W = A_J^-1 V_J,
+        R R' = A_J A_J' + V_J V_J' and N N' = I + W'W it is
+
+            Q = [A_J' R^-T, -W N^-T; V_J' R^-T, N^-T].
         """
         k, first = len(self.order), int(leaving[0])
         kept = np.delete(np.arange(first, k), leaving - first)
-        L, n = self.L, len(kept)
-        T = L[np.ix_(kept, kept)]
-        V = L[np.ix_(kept, leaving)] * np.sqrt(self.D[leaving])
+        n, panel = len(kept), _update_panel(len(leaving))
+        V = self.L[np.ix_(kept, leaving)] * np.sqrt(self.D[leaving])
+        self._close_gaps(kept, first)
+        T = self.L[first : first + n, first : first + n]
         root = np.sqrt(self.D[kept])
-        for start in range(0, n, _PANEL):
-            stop = min(start + _PANEL, n)
+        for start in range(0, n, panel):
+            stop = min(start + panel, n)
             rank = int(np.searchsorted(leaving, kept[stop - 1]))
-            width = stop - start
-            joined = np.empty((n - start, width + rank))
-            np.multiply(T[start:, start:stop], root[start:stop], out=joined[:, :width])
-            joined[:, width:] = V[start:, :rank]
-            Q, R = np.linalg.qr(joined[:width].T, mode="complete")
-            sign = np.where(R.diagonal() < 0, -1.0, 1.0)
-            Q[:, :width] *= sign
-            joined[width:] = joined[width:] @ Q
-            joined[:width, :width] = np.tril(R[:width].T * sign)
-            pivot = joined[:width, :width].diagonal().copy()
-            np.divide(joined[:, :width], pivot, out=T[start:, start:stop])
+            A, VJ = T[start:stop, start:stop] * root[start:stop], V[start:stop, :rank]
+            R, Q = _rotation(A, VJ)
+            pivot = R.diagonal().copy()
+            below = np.hstack([T[stop:, start:stop] * root[start:stop], V[stop:, :rank]]) @ Q
+            np.divide(R, pivot, out=T[start:stop, start:stop])
+            np.divide(below[:, : stop - start], pivot, out=T[stop:, start:stop])
             root[start:stop] = pivot
-            V[stop:, :rank] = joined[width:, width:]
-        L[first : first + n, :first] = L[kept, :first]
-        L[first : first + n, first : first + n] = T
+            V[stop:, :rank] = below[:, stop - start :]
         self.D[first : first + n] = root**2
+
+    def _close_gaps(self, kept: Rows, first: int) -> None:
+        """Move the kept rows and columns together, behind place ``first``."""
+        n, L = len(kept), self.L
+        columns = np.concatenate([np.arange(first), kept])
+        for start in range(0, n, _PANEL):  # rows move up only
+            rows = kept[start : start + _PANEL]
+            top = first + start
+            L[top : top + len(rows), : first + n] = L[rows][:, columns]
 
     # ------------------------------------------------------------------ entering
 
     def _append(self, rows: Rows) -> None:
-        """Append rows: L21 = (A21 L11^-T) D1^-1, L22 D2 L22' = A22 - L21 D1 L21'."""
-        k, q = len(self.order), len(rows)
-        A22 = np.ascontiguousarray(self.block(rows, rows))
-        A22.flat[:: q + 1] += self.ridge[rows]
-        self._make_room(k + q)
+        """Append rows, eq. (61): L21 = (A21 L11^-T) D1^-1, then the new columns panel by panel.
+
+        A_JI - L_J D L_I' over the columns before J leaves L_JJ D_J L_IJ': one product a panel.
+        Panels are rows of the symmetric matrix, which lie together in memory.
+        """
+        k, end = len(self.order), len(self.order) + len(rows)
+        self._make_room(end)
         L, D = self.L, self.D
         if k:
-            Z = self.block(rows, self.order)
-            right_solve_in_place(Z, L[:k, :k])
-            L21 = L[k : k + q, :k]
-            np.divide(Z, D[:k], out=L21)
-            A22 -= Z @ L21.T
-        cholesky_in_place(A22)
-        pivot = A22.diagonal().copy()
-        if not np.all(pivot * pivot > 0):  # underflow
-            raise np.linalg.LinAlgError("not positive definite")
-        D[k : k + q] = pivot * pivot
-        for start in range(0, q, 256):  # lower triangle only: zeros stay above it
-            stop = min(start + 256, q)
-            tile = A22[start:stop, :stop] / pivot[:stop]
-            tile[:, start:] = np.tril(tile[:, start:])
-            L[k + start : k + stop, k : k + stop] = tile
-            L[k + start : k + stop, k + stop : k + q] = 0.0
+            L21t = np.ascontiguousarray(self.block(rows, self.order).T)
+            forward_in_place(L[:k, :k], L21t)
+            np.divide(L21t.T, D[:k], out=L[k:end, :k])
+        for top in range(k, end, _APPEND_PANEL):
+            bottom = min(top + _APPEND_PANEL, end)
+            width, new = bottom - top, rows[top - k : bottom - k]
+            panel = self.block(new, rows[top - k :])
+            panel[np.arange(width), np.arange(width)] += self.ridge[new]
+            if top:
+                panel -= (L[top:bottom, :top] * D[:top]) @ L[top:end, :top].T
+            corner = np.linalg.cholesky(panel[:, :width])
+            pivot = corner.diagonal().copy()
+            D[top:bottom] = pivot * pivot
+            if not np.all((D[top:bottom] > 0) & np.isfinite(pivot)):
+                raise np.linalg.LinAlgError("not positive definite")
+            np.divide(corner, pivot, out=L[top:bottom, top:bottom])
+            L[top:bottom, bottom:end] = 0.0
+            if bottom < end:
+                below = panel[:, width:]
+                forward_in_place(corner, below)
+                np.divide(below.T, pivot, out=L[bottom:end, top:bottom])
         self.order = np.concatenate([self.order, rows])
-        self.counts["appended"] += q
+        self.counts["appended"] += len(rows)
 
     def _make_room(self, size: int) -> None:
+        """Hold a factor of this size: pages that are not written to take no memory."""
         if size <= len(self.D):
             return
-        k = len(self.order)
-        room = size if not len(self.D) else max(size, int(1.1 * len(self.D)))
+        k, room = len(self.order), min(len(self.ridge), size + size // 2)
         L, D = np.zeros((room, room)), np.empty(room)
-        L[:k, :k], D[:k] = self.L[:k, :k], self.D[:k]
+        for start in range(0, k, _PANEL):
+            rows = slice(start, min(start + _PANEL, k))
+            L[rows, : rows.stop] = self.L[rows, : rows.stop]
+        D[:k] = self.D[:k]
         self.L, self.D = L, D
 
 
-def _unit_lower_inverse(L: Array) -> Array:
-    """Invert a small unit lower triangular matrix."""
-    (trtri,) = get_lapack_funcs(("trtri",), (L,))
-    return np.asarray(trtri(np.asfortranarray(L), lower=True)[0])
+def _update_panel(rank: int) -> int:
+    """Width of the panels of a rank-r update: about r makes 4 r flops an entry, the least."""
+    return int(np.clip(rank, _PANEL, 4 * _PANEL))
+
+
+def _rotation(A: Array, V: Array) -> tuple[Array, Array]:
+    """Return R and the orthogonal Q with [A, V] Q = [R, 0]; A and R lower triangular."""
+    width, rank = V.shape
+    W = V.copy()
+    forward_in_place(A, W)
+    R = np.linalg.cholesky(A @ A.T + V @ V.T)
+    N = np.linalg.cholesky(np.eye(rank) + W.T @ W)
+    R_inverse, N_inverse = np.linalg.inv(R), np.linalg.inv(N)
+    Q = np.empty((width + rank, width + rank))
+    Q[:width, :width], Q[width:, :width] = (R_inverse @ A).T, (R_inverse @ V).T
+    Q[:width, width:], Q[width:, width:] = -(N_inverse @ W.T).T, N_inverse.T
+    return R, Q
+
+
+def forward_in_place(L: Array, X: Array) -> list[Array]:
+    """Replace X by L^-1 X, L lower triangular, by panels; return the inverses of the corners.
+
+    NumPy's products alone: SciPy brings a BLAS of its own, whose threads would compete.
+    """
+    corners = []
+    for start in range(0, len(L), _PANEL):
+        stop = min(start + _PANEL, len(L))
+        corners.append(np.linalg.inv(L[start:stop, start:stop]))
+        if start:
+            X[start:stop] -= L[start:stop, :start] @ X[:start]
+        X[start:stop] = corners[-1] @ X[start:stop]
+    return corners

@@ -36,6 +36,12 @@ class KernelForm:
         self.rows, self.hinge = rows, hinge
         self.factor = SupportFactor(rows.block, 1.0 / hinge.cost, reuse=reuse)
 
+    def set_hinge(self, hinge: Hinge) -> None:
+        """Go on with other costs: the factor is of no use for them."""
+        self.hinge = hinge
+        self.factor.ridge = 1.0 / hinge.cost
+        self.factor.forget()
+
     def solve(self, support: Rows, priority: Array, b: float) -> Point:
         """Return the point that solves the equations of ``support``; ``b`` if it is empty."""
         hinge = self.hinge

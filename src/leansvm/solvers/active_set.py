@@ -39,6 +39,8 @@ Rows = NDArray[np.intp]
 
 SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
 _SAMPLE_SHARE = 8
+_PATIENCE = 16  # steps after which smaller values of C are solved first
+_CONTINUATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _FACTOR_COPIES = 2  # the factor and the block that is being appended to it
 _WAY_OUT = (
     "Use max_support (fewer support vectors, a warning if they do not suffice), fewer rows, a "
@@ -159,7 +161,7 @@ class _Output:
     """One output: the loop over support sets."""
 
     def __init__(self, solver: ActiveSet, hinge: Hinge, C: float) -> None:
-        self.solver, self.hinge = solver, hinge
+        self.solver, self.hinge, self.C = solver, hinge, C
         self.problem = solver.problem
         self.kernel_form = KernelForm(solver.kernel_rows, hinge, reuse=solver.reuse)
         self.linear_form: LinearForm | None = None
@@ -222,13 +224,38 @@ class _Output:
     def _solve_on(
         self, working: Rows | None, point: Point, tol: float, max_iter: int
     ) -> tuple[Point, bool, float]:
-        """Minimise the loss of the working rows; return the point, success and violation."""
+        """Minimise the loss of the working rows; return the point, success and violation.
+
+        A few steps suffice unless C is large and the classes nearly separable; then smaller
+        values of C, each solved from the one before, lead to the solution in fewer steps.
+        """
+        soon = min(max_iter, self.n_iter + _PATIENCE)
+        point, converged, worst = self._iterate(working, point, tol, soon)
+        if converged or self.n_iter >= max_iter or self.stopped:
+            return point, converged, worst
+        for share in _CONTINUATION:
+            self._set_cost(share)
+            point, converged, worst = self._iterate(working, point, tol, max_iter)
+        return point, converged, worst
+
+    def _set_cost(self, share: float) -> None:
+        """Go on with this share of C."""
+        cost = share * self.C * self.problem.weight
+        self.hinge = Hinge(self.hinge.y, cost, self.hinge.bias_penalty)
+        self.kernel_form.set_hinge(self.hinge)
+        if self.linear_form is not None:
+            self.linear_form.hinge, self.linear_form.C = self.hinge, share * self.C
+
+    def _iterate(
+        self, working: Rows | None, point: Point, tol: float, max_iter: int
+    ) -> tuple[Point, bool, float]:
+        """Steps 2-5: solve the equations of S, go to the minimum on the way, update S."""
         hinge, worst = self.hinge, np.inf
         mask = np.full(len(hinge.y), working is None)
         mask[working] = True
         e = errors(hinge, point)
-        support = np.flatnonzero((e > 0) & mask)
         while self.n_iter < max_iter and not self.stopped:
+            support = np.flatnonzero((e > 0) & mask)
             self.n_iter += 1
             self._choose_form(len(support))
             found = self.form.solve(support, e, point.b)
@@ -239,11 +266,10 @@ class _Output:
                 return found, True, worst
             step = found - point
             t = exact_step(hinge, point, step, working)
-            if t == 0.0:
+            if t == 0.0:  # only rounding is left
                 break
             point = found if t == 1.0 else point + step * t
             e = errors(hinge, point)
-            support = np.flatnonzero((e > 0) & mask)
         return point, False, worst
 
     def _choose_form(self, k: int) -> None:
