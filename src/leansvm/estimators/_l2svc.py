@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import _fit_context
+from sklearn.base import _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -19,6 +22,18 @@ from leansvm.solvers import DualProblem
 from leansvm.solvers._hinge import HingeSolution
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.hinge_newton import solve_newton
+
+
+@dataclass
+class _Data:
+    """What `fit` was given, validated."""
+
+    X: Any
+    y: Any
+    Y: Array  # targets +-1, one column an output
+    labels: NDArray[np.intp]
+    weight: Array
+    rows: MergedRows  # rows that are solved for
 
 
 class L2SVC(KernelClassifier):
@@ -179,22 +194,46 @@ default="rbf"
         L2SVC
             The fitted estimator.
         """
-        X, y = self._validate_rows(X, y, reset=True)
-        Y, labels = self._encode(y)
-        weight, _ = self._weights(sample_weight, X, y, labels)
-        self._forget("cv_curve_", "calibration_scale_", "coef_")
+        data = self._read(X, y, sample_weight)
+        self._forget("cv_curve_", "calibration_scale_", "coef_", "_sequence")
         candidates, _ = self._candidates_of_C()
         loo = self.calibrate or candidates is not None
         self._check_options(loo)
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
+        problem = self._problem(data, context, merge=loo)
+        with self._definite():
+            solution = self._solve(problem, candidates, loo)
+        self._set_model(problem, data, solution)
+        self._report(problem, solution)
+        if self.calibrate and solution.loo is not None:
+            left_out = problem.Y - solution.loo
+            self._calibrate(left_out, data.labels[data.rows.first], data.rows.weight)
+        context.call_on_fit_task_end(
+            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
+        )
+        return self
+
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> _Data:
+        """Validate the input of `fit`."""
+        X, y = self._validate_rows(X, y, reset=True)
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
-        rows = merge_equal_rows(X, Y, weight) if loo else _positive_rows(weight)
-        context = self._init_callback_context(max_subtasks=None)
-        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        problem = DualProblem(
+        Y, labels = self._encode(y)
+        weight, _ = self._weights(sample_weight, X, y, labels)
+        return _Data(X, y, Y, labels, weight, _positive_rows(weight))
+
+    def _problem(self, data: _Data, context: Any, *, merge: bool = False) -> DualProblem:
+        """Resolve the kernel and pose the problem; equal rows are merged for leave-one-out."""
+        X = data.X
+        kernel = self._resolve_kernel(MemoryBlocks(X, weight=data.weight))
+        if merge:
+            data.rows = merge_equal_rows(X, data.Y, data.weight)
+        rows = data.rows
+        return DualProblem(
             X,
-            self._resolve_kernel(MemoryBlocks(X, weight=weight)),
-            Y[rows.first],
+            kernel,
+            data.Y[rows.first],
             rows.weight,
             self._bias_penalty(),
             resolve_cache_size(self.cache_size),
@@ -202,20 +241,17 @@ default="rbf"
             iteration_hook(self, context, "iteration"),
             rows=None if len(rows.first) == X.shape[0] else rows.first,
         )
+
+    @contextmanager
+    def _definite(self) -> Iterator[None]:
+        """Explain a factorisation that failed."""
         try:
-            solution = self._solve(problem, candidates, loo)
+            yield
         except np.linalg.LinAlgError as error:
             raise ValueError(
                 f"kernel={self.kernel!r}: the kernel matrix plus 1/C on its diagonal is not "
                 f"positive definite ({error}). Use a positive semidefinite kernel or a smaller C."
             ) from None
-        self._set_model(X, labels, rows, weight, solution)
-        self._report(problem, solution)
-        if self.calibrate and solution.loo is not None:
-            left_out = problem.Y - solution.loo
-            self._calibrate(left_out, labels[rows.first], rows.weight)
-        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
-        return self
 
     def _check_options(self, loo: bool) -> None:
         if self.solver == "newton" and (loo or self.max_support != "auto"):
@@ -231,22 +267,15 @@ default="rbf"
         if self.solver == "newton":
             self.C_ = float(self.C)
             return solve_newton(problem, self.C_, **options)
-        limit = None if self.max_support == "auto" else int(self.max_support)
-        active_set = ActiveSet(problem, max_support=limit)
+        active_set = ActiveSet(problem, max_support=self._limit())
         if candidates is None:
             self.C_ = float(self.C)
             return active_set.solve(self.C_, loo=loo, **options)
         self.C_, self.cv_curve_, solution = active_set.best_of(candidates, **options)
         return solution
 
-    def _set_model(
-        self,
-        X: Any,
-        labels: NDArray[np.intp],
-        rows: MergedRows,
-        weight: Array,
-        solution: HingeSolution,
-    ) -> None:
+    def _set_model(self, problem: DualProblem, data: _Data, solution: HingeSolution) -> None:
+        rows, weight, labels = data.rows, data.weight, data.labels
         used = np.flatnonzero((solution.beta != 0).any(axis=1))
         place = np.full(len(rows.first), -1, np.intp)
         place[used] = np.arange(len(used))
@@ -257,12 +286,89 @@ default="rbf"
         share = weight[self.support_] / rows.weight[group]
         self.dual_coef_ = np.ascontiguousarray((solution.beta[group] * share[:, None]).T)
         self.intercept_ = np.asarray(solution.b)
-        pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[self.support_]
+        X, pairwise = problem.X, self.kernel == "precomputed"
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[group]
         self.n_support_ = np.bincount(labels[self.support_], minlength=len(self.classes_))
         self.n_iter_ = solution.n_iter
         if solution.weights is not None:
             self.coef_ = solution.weights
+
+    # ------------------------------------------------------------------ partial_fit
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
+        """Add rows and repair the support set; the result equals `fit` on all rows.
+
+        ``gamma`` comes from the first batch. Rows without error may become support vectors
+        later, so all rows are kept, with kernel rows and factors (within ``cache_size``); `fit`
+        lets go of them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of this batch.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels there will be; needed in the first call unless the batch holds them all.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        L2SVC
+            The estimator; ``support_`` counts rows over all batches.
+        """
+        first = not hasattr(self, "_sequence")
+        self._check_sequence(first)
+        X, y = self._validate_rows(X, y, reset=first)
+        Y, labels = self._encode(y, classes=classes if first else self.classes_)
+        weight, _ = self._weights(sample_weight, X, y, labels, batch=True)
+        batch = _Data(X, y, Y, labels, weight, _positive_rows(weight))
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        if first:
+            self._forget("cv_curve_", "calibration_scale_", "coef_")
+            active_set = ActiveSet(
+                self._problem(batch, context), max_support=self._limit(), keep=True
+            )
+            self._sequence = active_set, labels, weight
+        else:
+            active_set, old_labels, old_weight = self._sequence
+            used = batch.rows.first
+            active_set.extend(X[used], Y[used], weight[used])
+            labels, weight = np.append(old_labels, labels), np.append(old_weight, weight)
+            self._sequence = active_set, labels, weight
+        problem = active_set.problem
+        problem.on_iteration = iteration_hook(self, context, "iteration")
+        self.C_, self._solver_used = float(self.C), "active-set"
+        with self._definite():
+            solution = active_set.solve(self.C_, tol=self.tol, max_iter=self.max_iter)
+        problem.on_iteration = None  # belongs to this call
+        batch.labels, batch.weight, batch.rows = labels, weight, _positive_rows(weight)
+        self._set_model(problem, batch, solution)
+        self._report(problem, solution)
+        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+        return self
+
+    def _check_sequence(self, first: bool) -> None:
+        if first and hasattr(self, "support_"):
+            raise ValueError(
+                "partial_fit needs the rows of earlier calls, which fit does not keep: start "
+                "with partial_fit instead of fit."
+            )
+        if not isinstance(self.C, Real) or self.calibrate or self.class_weight == "balanced":
+            raise ValueError(
+                "partial_fit: several candidates of C, calibrate=True and "
+                "class_weight='balanced' need fit."
+            )
+        if self.kernel == "precomputed" or self.solver == "newton":
+            raise ValueError(
+                "partial_fit: kernel='precomputed' and solver='newton' need fit on all rows."
+            )
+
+    def _limit(self) -> int | None:
+        return None if self.max_support == "auto" else int(self.max_support)
 
     def _values(self, X: Any) -> NDArray[Any]:
         if self.kernel != "linear":
@@ -303,3 +409,32 @@ default="rbf"
                 f"or lower C."
             )
         warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=4)
+
+
+def fit_path(
+    estimator: L2SVC, X: Any, y: Any, candidates: Any, sample_weight: Any = None
+) -> list[L2SVC]:
+    """Fit clones for every C, smallest first, each from the solution of the one before."""
+    models = [clone(estimator).set_params(C=float(C), calibrate=False) for C in candidates]
+    order = np.argsort([model.C for model in models], kind="stable")
+    active_set = None
+    for i in order:
+        model = models[i]
+        model._validate_params()
+        model._check_options(loo=model.max_support != "auto")
+        data = model._read(X, y, sample_weight)
+        context = model._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=model, X=data.X, y=data.y)
+        if active_set is None:
+            active_set = ActiveSet(model._problem(data, context), max_support=model._limit())
+        problem = active_set.problem
+        problem.on_iteration = iteration_hook(model, context, "iteration")
+        model.gamma_, model.C_, model._solver_used = problem.kernel.gamma, model.C, "active-set"
+        with model._definite():
+            solution = active_set.solve(model.C_, tol=model.tol, max_iter=model.max_iter)
+        model._set_model(problem, data, solution)
+        model._report(problem, solution)
+        context.call_on_fit_task_end(
+            estimator=model, X=data.X, y=data.y, reconstruction_attributes={}
+        )
+    return models

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from leansvm.blocks import Block, MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.solvers._problem import check_kernel_values
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -35,10 +36,34 @@ class KernelRows:
 
     def __init__(self, X: Any, kernel: Kernel, budget: int) -> None:
         self.X, self.kernel, self.budget = X, kernel, budget
-        self.m = X.shape[0]
+        self._empty()
+
+    def _empty(self) -> None:
+        self.m = self.X.shape[0]
         self.chunks: list[tuple[Rows, Array]] = []
         self._chunk = np.full(self.m, -1, np.intp)  # chunk that holds a row, and its place there
         self._place = np.zeros(self.m, np.intp)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the values: they can be computed again."""
+        light = KernelRows(self.X, self.kernel, self.budget)
+        return light.__dict__
+
+    def extend(self, X: Any) -> None:
+        """Go on with more rows: ``X`` holds those there were and new ones behind them."""
+        old, chunks = self.m, self.chunks
+        self.X = X
+        self._empty()
+        for rows, values in chunks:
+            if (self.bytes + 8 * len(rows) * self.m) > self.budget:
+                break
+            new = self.kernel.block(X[rows], X[old:], dtype=np.float64)
+            self._keep(rows, np.hstack([values, new]))
+
+    def _keep(self, rows: Rows, values: Array) -> None:
+        self._chunk[rows] = len(self.chunks)
+        self._place[rows] = np.arange(len(rows))
+        self.chunks.append((rows, values))
 
     @property
     def bytes(self) -> int:
@@ -52,10 +77,9 @@ class KernelRows:
         room = (self.budget - self.bytes) // (8 * self.m)
         missing = rows[self._chunk[rows] < 0][: max(room, 0)]
         if len(missing):
-            self._chunk[missing] = len(self.chunks)
-            self._place[missing] = np.arange(len(missing))
             values = self.kernel.block(self.X[missing], self.X, dtype=np.float64)
-            self.chunks.append((missing, values))
+            check_kernel_values(values, self.kernel, missing)
+            self._keep(missing, values)
 
     def block(self, a: Rows, b: Rows) -> Array:
         """Return the kernel values between rows a and rows b, a fresh array."""

@@ -8,6 +8,7 @@ of them, whichever is cheapest by counted flops; entering rows are appended as o
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ Rows = NDArray[np.intp]
 SWAP_WEIGHT = 35.0
 UPDATE_WEIGHT = 4.0  # products of narrow panels
 _PANEL = 64
-_APPEND_PANEL = 256
+APPEND_PANEL = 256
 
 
 class SupportFactor:
@@ -62,9 +63,16 @@ class SupportFactor:
             entering = entering[np.argsort(-priority[entering], kind="stable")]
             self._append(entering)
 
-    def forget(self) -> None:
-        """Start from nothing at the next change."""
+    def forget(self, *, release: bool = False) -> None:
+        """Start from nothing at the next change; ``release`` the memory too."""
         self.order = self.order[:0]
+        if release:
+            self.L, self.D = np.zeros((0, 0)), np.empty(0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what the next change makes again."""
+        nothing = {"order": self.order[:0], "L": np.zeros((0, 0)), "D": np.empty(0)}
+        return {**self.__dict__, **nothing}
 
     def solve(self, B: Array) -> Array:
         """Solve (K_SS + ridge) X = B, rows in the order of the factor."""
@@ -190,8 +198,8 @@ class SupportFactor:
             L21t = np.ascontiguousarray(self.block(rows, self.order).T)
             forward_in_place(L[:k, :k], L21t)
             np.divide(L21t.T, D[:k], out=L[k:end, :k])
-        for top in range(k, end, _APPEND_PANEL):
-            bottom = min(top + _APPEND_PANEL, end)
+        for top in range(k, end, APPEND_PANEL):
+            bottom = min(top + APPEND_PANEL, end)
             width, new = bottom - top, rows[top - k : bottom - k]
             panel = self.block(new, rows[top - k :])
             panel[np.arange(width), np.arange(width)] += self.ridge[new]

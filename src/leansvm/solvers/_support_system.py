@@ -36,11 +36,12 @@ class KernelForm:
         self.rows, self.hinge = rows, hinge
         self.factor = SupportFactor(rows.block, 1.0 / hinge.cost, reuse=reuse)
 
-    def set_hinge(self, hinge: Hinge) -> None:
-        """Go on with other costs: the factor is of no use for them."""
+    def set_hinge(self, hinge: Hinge, *, same_costs: bool) -> None:
+        """Go on with other costs, or with the same ones and more rows: then the factor stays."""
         self.hinge = hinge
         self.factor.ridge = 1.0 / hinge.cost
-        self.factor.forget()
+        if not same_costs:
+            self.factor.forget()
 
     def solve(self, support: Rows, priority: Array, b: float) -> Point:
         """Return the point that solves the equations of ``support``; ``b`` if it is empty."""
@@ -100,6 +101,14 @@ class LinearRows:
             self.shift = weight @ X / weight.sum()
             X = X - self.shift
         self.X, self.weight = X, weight
+
+    def extend(self, X: Any, weight: Array) -> None:
+        """Add rows."""
+        if sparse.issparse(X):
+            self.X = sparse.vstack([self.X, X.astype(np.float64)]).tocsr()
+        else:
+            self.X = np.vstack([self.X, X - self.shift])
+        self.weight = np.concatenate([self.weight, weight])
 
     def gram(self, rows: Rows) -> Array:
         """Return X_r' S X_r, dense."""

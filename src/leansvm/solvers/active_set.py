@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from leansvm.blocks import check_budget
 from leansvm.solvers._hinge import (
@@ -31,6 +32,7 @@ from leansvm.solvers._hinge import (
     violation,
 )
 from leansvm.solvers._kernel_rows import KernelRows
+from leansvm.solvers._ldl import APPEND_PANEL
 from leansvm.solvers._problem import DualProblem
 from leansvm.solvers._support_system import KernelForm, LinearForm, LinearRows
 
@@ -41,7 +43,6 @@ SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
 _SAMPLE_SHARE = 8
 _PATIENCE = 16  # steps after which smaller values of C are solved first
 _CONTINUATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-_FACTOR_COPIES = 2  # the factor and the block that is being appended to it
 _WAY_OUT = (
     "Use max_support (fewer support vectors, a warning if they do not suffice), fewer rows, a "
     "larger cache_size, or SparseLSSVC."
@@ -49,10 +50,10 @@ _WAY_OUT = (
 
 
 class ActiveSet:
-    """Solver of one problem for any C, with what the solutions can share.
+    """Solver of one problem for any C and a growing number of rows.
 
-    Kernel rows are shared by outputs and by values of C; the last points are where the next
-    solve starts.
+    Kernel rows are shared by outputs and by values of C; every solve starts from the last
+    solution.
 
     Parameters
     ----------
@@ -60,33 +61,55 @@ class ActiveSet:
         Rows, kernel, targets +-1, weights, bias, budget.
     max_support : int or None
         Most support vectors; None: as many as it takes.
+    keep : bool
+        Keep the factors after a solve, for `extend`.
     reuse : bool
         False factors anew in every iteration (for comparison).
     """
 
     def __init__(
-        self, problem: DualProblem, *, max_support: int | None = None, reuse: bool = True
+        self,
+        problem: DualProblem,
+        *,
+        max_support: int | None = None,
+        keep: bool = False,
+        reuse: bool = True,
     ) -> None:
-        self.problem, self.reuse = problem, reuse
+        self.problem, self.reuse, self.keep = problem, reuse, keep
         self.max_support = max_support
         problem.reserve(self._bytes(0), "The support set")
-        factor = 8 * _FACTOR_COPIES * (max_support or 0) ** 2
-        self.kernel_rows = KernelRows(problem.X, problem.kernel, problem.budget - factor)
+        self.check_memory(max_support or 0)
+        self.kernel_rows = KernelRows(problem.X, problem.kernel, self._left(max_support or 0))
         self.linear_rows: LinearRows | None = None
         if problem.kernel.name == "linear":
             self.linear_rows = LinearRows(problem.X, problem.weight, problem.bias_penalty)
-        self.points: list[Point] | None = None
+        self.outputs = [_Output(self, j) for j in range(problem.Y.shape[1])]
 
     def solve(self, C: float, *, tol: float, max_iter: int, loo: bool = False) -> HingeSolution:
         """Solve for all outputs, from the last solution if there is one."""
+        results = []
+        with self.problem.phases("solve"):
+            for output in self.outputs:
+                results.append(output.run(C, tol=tol, max_iter=max_iter, loo=loo))
+                if not self.keep:
+                    output.kernel_form.factor.forget(release=True)
+        return self._joined(results)
+
+    def extend(self, X: Any, Y: Array, weight: Array) -> None:
+        """Add rows behind those there are; the next solve repairs the support sets."""
         problem = self.problem
-        outputs = []
-        for j in range(problem.Y.shape[1]):
-            hinge = Hinge(problem.Y[:, j], C * problem.weight, problem.bias_penalty)
-            start = None if self.points is None else self.points[j]
-            outputs.append(_Output(self, hinge, C).run(start, tol=tol, max_iter=max_iter, loo=loo))
-        self.points = [output.point for output in outputs]
-        return self._joined(outputs)
+        old = problem.m
+        stack = sparse.vstack if sparse.issparse(problem.X) else np.vstack
+        problem.X = stack([problem.X, X])
+        if sparse.issparse(problem.X):
+            problem.X = problem.X.tocsr()
+        problem.Y = np.vstack([problem.Y, Y])
+        problem.weight = np.concatenate([problem.weight, weight])
+        self.kernel_rows.extend(problem.X)
+        if self.linear_rows is not None:
+            self.linear_rows.extend(X, weight)
+        for output in self.outputs:
+            output.extend(problem.X[old:])
 
     def best_of(
         self, candidates: Array, *, tol: float, max_iter: int
@@ -136,11 +159,19 @@ class ActiveSet:
         needed = self._bytes(k)
         self.problem.bytes = max(self.problem.bytes, needed)
         check_budget(needed, self.problem.budget, f"The factor of {k:,} support vectors", _WAY_OUT)
-        self.kernel_rows.budget = self.problem.budget - needed
+
+    def make_room(self, k: int) -> None:
+        """Check the memory for k support vectors; kernel rows may take what is left."""
+        self.check_memory(k)
+        self.kernel_rows.budget = self._left(k)
+
+    def _left(self, k: int) -> int:
+        return self.problem.budget - self._bytes(k)
 
     def _bytes(self, k: int) -> int:
         m, n_outputs = self.problem.Y.shape
-        return 8 * (_FACTOR_COPIES * k * k + (12 + 4 * n_outputs) * m)
+        factors = n_outputs if self.keep else 1
+        return 8 * (factors * k * k + 2 * APPEND_PANEL * k + (12 + 4 * n_outputs) * m)
 
 
 @dataclass
@@ -160,23 +191,50 @@ class _Result:
 class _Output:
     """One output: the loop over support sets."""
 
-    def __init__(self, solver: ActiveSet, hinge: Hinge, C: float) -> None:
-        self.solver, self.hinge, self.C = solver, hinge, C
+    def __init__(self, solver: ActiveSet, number: int) -> None:
+        self.solver, self.number = solver, number
         self.problem = solver.problem
-        self.kernel_form = KernelForm(solver.kernel_rows, hinge, reuse=solver.reuse)
+        self.hinge = self._hinge(1.0)
+        self.C = 1.0
+        self.kernel_form = KernelForm(solver.kernel_rows, self.hinge, reuse=solver.reuse)
         self.linear_form: LinearForm | None = None
         if solver.linear_rows is not None:
-            self.linear_form = LinearForm(solver.linear_rows, hinge, C)
+            self.linear_form = LinearForm(solver.linear_rows, self.hinge, 1.0)
         self.form: Any = self.kernel_form
+        self.point: Point | None = None  # the last solution
         self.n_iter = 0
         self.stopped = False  # by a callback
 
-    def run(self, start: Point | None, *, tol: float, max_iter: int, loo: bool) -> _Result:
+    def _hinge(self, C: float) -> Hinge:
+        problem = self.problem
+        return Hinge(problem.Y[:, self.number], C * problem.weight, problem.bias_penalty)
+
+    def _set_C(self, C: float) -> None:
+        """Go on with this C; the factor stays if it is the same."""
+        self.hinge = self._hinge(C)
+        self.kernel_form.set_hinge(self.hinge, same_costs=C == self.C)
+        if self.linear_form is not None:
+            self.linear_form.hinge, self.linear_form.C = self.hinge, C
+        self.C = C
+
+    def extend(self, X: Any) -> None:
+        """Continue the last solution to rows that came."""
+        if self.point is None:
+            return
+        beta, b = self.point.beta, self.point.b
+        support = np.flatnonzero(beta)
+        values = self.problem.kernel.block(X, self.problem.X[support], dtype=np.float64)
+        f = np.concatenate([self.point.f, values @ beta[support] + b])
+        self.point = Point(np.concatenate([beta, np.zeros(X.shape[0])]), b, f)
+
+    def run(self, C: float, *, tol: float, max_iter: int, loo: bool) -> _Result:
         """Solve on working sets of rows until no row outside has an error."""
-        m = len(self.hinge.y)
-        limit = self.solver.max_support or m
-        point = start if start is not None else origin(m)
-        working = self._first_rows(limit, point, start is not None)
+        self._set_C(C)
+        self.n_iter, self.stopped = 0, False
+        m = self.problem.m
+        limit = min(self.solver.max_support or m, m)
+        point, warm = self.point or origin(m), self.point is not None
+        working = self._first_rows(limit, point, warm)
         while True:
             point, converged, worst = self._solve_on(working, point, tol, max_iter)
             missing = np.empty(0, np.intp)
@@ -233,18 +291,11 @@ class _Output:
         point, converged, worst = self._iterate(working, point, tol, soon)
         if converged or self.n_iter >= max_iter or self.stopped:
             return point, converged, worst
+        target = self.C
         for share in _CONTINUATION:
-            self._set_cost(share)
+            self._set_C(share * target)
             point, converged, worst = self._iterate(working, point, tol, max_iter)
         return point, converged, worst
-
-    def _set_cost(self, share: float) -> None:
-        """Go on with this share of C."""
-        cost = share * self.C * self.problem.weight
-        self.hinge = Hinge(self.hinge.y, cost, self.hinge.bias_penalty)
-        self.kernel_form.set_hinge(self.hinge)
-        if self.linear_form is not None:
-            self.linear_form.hinge, self.linear_form.C = self.hinge, share * self.C
 
     def _iterate(
         self, working: Rows | None, point: Point, tol: float, max_iter: int
@@ -277,7 +328,7 @@ class _Output:
         if self.linear_form is not None and len(self.linear_form.w) < k:
             self.form = self.linear_form
             return
-        self.solver.check_memory(k)
+        self.solver.make_room(k)
         self.form = self.kernel_form
 
     def _finish(
@@ -299,8 +350,9 @@ class _Output:
         else:
             product = self.solver.kernel_rows.product(feasible)
         gap = value - dual_objective(hinge, feasible, np.asarray(product))
+        self.point = Point(beta, point.b, point.f)
         return _Result(
-            Point(beta, point.b, point.f),
+            self.point,
             w,
             value,
             max(gap, 0.0),
@@ -309,5 +361,5 @@ class _Output:
             converged,
             missing,
             left_out,
-            self.kernel_form.factor.counts,
+            dict(self.kernel_form.factor.counts),
         )
