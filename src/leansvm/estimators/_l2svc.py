@@ -300,8 +300,8 @@ default="rbf"
         """Add rows and repair the support set; the result equals `fit` on all rows.
 
         ``gamma`` comes from the first batch. Rows without error may become support vectors
-        later, so all rows are kept, with kernel rows and factors (within ``cache_size``); `fit`
-        lets go of them.
+        later, so all rows are kept, with kernel rows and factors (within ``cache_size``). `fit`
+        keeps none: after it, partial_fit starts anew, with a warning.
 
         Parameters
         ----------
@@ -353,9 +353,11 @@ default="rbf"
 
     def _check_sequence(self, first: bool) -> None:
         if first and hasattr(self, "support_"):
-            raise ValueError(
-                "partial_fit needs the rows of earlier calls, which fit does not keep: start "
-                "with partial_fit instead of fit."
+            warnings.warn(
+                "partial_fit starts anew: it needs the rows of earlier calls, which fit does not "
+                "keep. Begin with partial_fit instead of fit.",
+                UserWarning,
+                stacklevel=5,
             )
         if not isinstance(self.C, Real) or self.calibrate or self.class_weight == "balanced":
             raise ValueError(

@@ -40,7 +40,8 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
-_SAMPLE_SHARE = 8
+_SAMPLE_SHARE = 4
+_SAMPLE_TOL = 1e-2  # violation at which a sample has served
 _PATIENCE = 16  # steps after which smaller values of C are solved first
 _CONTINUATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _WAY_OUT = (
@@ -236,41 +237,50 @@ class _Output:
         point, warm = self.point or origin(m), self.point is not None
         working = self._first_rows(limit, point, warm)
         while True:
-            point, converged, worst = self._solve_on(working, point, tol, max_iter)
+            sample = working is not None and limit >= m
+            loose = max(tol, _SAMPLE_TOL) if sample else tol
+            point, converged, worst = self._solve_on(working, point, loose, max_iter)
             missing = np.empty(0, np.intp)
             if working is not None:
                 missing = self._outside(working, point, tol)
-            if not len(missing) or not converged:
+            if not sample and (not len(missing) or not converged):
                 break
-            support = np.flatnonzero(point.beta)
-            if limit >= m:
-                working = None  # all rows
-                continue
-            room = limit - len(support)
-            if room <= 0:
+            if limit < m and np.count_nonzero(point.beta) >= limit:
                 converged = False
                 break
-            order = np.argsort(-errors(self.hinge, point)[missing], kind="stable")
-            working = np.union1d(support, missing[order[:room]])
+            if self.n_iter >= max_iter or self.stopped:
+                break
+            working = self._next_rows(limit, point, missing)
         return self._finish(point, worst, converged, len(missing), loo)
 
     def _first_rows(self, limit: int, point: Point, warm: bool) -> Rows | None:
         """Return the first working set: all rows (None), or a stratified sample of many."""
-        m = len(self.hinge.y)
+        m = self.problem.m
         small_primal = self.linear_form is not None and len(self.linear_form.w) < m
         if limit >= m and (warm or small_primal or m <= SAMPLE_ROWS):
             return None
         if warm:
             order = np.argsort(-errors(self.hinge, point), kind="stable")
             return np.sort(order[:limit])
-        size = limit if limit < m else max(SAMPLE_ROWS // 2, m // _SAMPLE_SHARE)
+        return self._sample(limit if limit < m else max(SAMPLE_ROWS // 2, m // _SAMPLE_SHARE))
+
+    def _sample(self, size: int) -> Rows:
+        """Draw rows of both classes in proportion."""
         rng = np.random.default_rng(0)
         chosen = []
         for label in (-1.0, 1.0):
             rows = np.flatnonzero(self.hinge.y == label)
-            share = min(len(rows), max(1, round(size * len(rows) / m)))
+            share = min(len(rows), max(1, round(size * len(rows) / self.problem.m)))
             chosen.append(rng.choice(rows, share, replace=False))
         return np.sort(np.concatenate(chosen))[: max(size, 2)]
+
+    def _next_rows(self, limit: int, point: Point, missing: Rows) -> Rows | None:
+        """Return the working set after one that left out rows with errors."""
+        if limit >= self.problem.m:
+            return None
+        support = np.flatnonzero(point.beta)
+        order = np.argsort(-errors(self.hinge, point)[missing], kind="stable")
+        return np.union1d(support, missing[order[: limit - len(support)]])
 
     def _outside(self, working: Rows, point: Point, tol: float) -> Rows:
         """Return the rows outside the working set that want to be support vectors."""
