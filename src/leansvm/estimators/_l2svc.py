@@ -262,7 +262,7 @@ default="rbf"
 
     def _solve(self, problem: DualProblem, candidates: Array | None, loo: bool) -> HingeSolution:
         """Solve with the solver asked for; choose among several C."""
-        options = {"tol": self.tol, "max_iter": self.max_iter}
+        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
         self._solver_used = "active-set" if self.solver == "auto" else self.solver
         if self.solver == "newton":
             self.C_ = float(self.C)
@@ -392,7 +392,7 @@ default="rbf"
             "rows_kept_out": solution.missing,
             "factor": solution.counts,
             "bytes": problem.bytes,
-            "seconds": problem.phases.seconds,
+            "seconds": getattr(problem.phases, "seconds", {}),
         }
         if not solution.converged:
             self._warn_of(solution)

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.linalg import cholesky_in_place
+
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 # A level-1 flop takes as long as this many flops of a matrix product.
-SWAP_WEIGHT = 35.0
-UPDATE_WEIGHT = 4.0  # products of narrow panels
+SWAP_WEIGHT = 25.0
+UPDATE_WEIGHT = 2.5  # products of narrow panels
 _PANEL = 64
 APPEND_PANEL = 256
 
@@ -53,15 +55,15 @@ class SupportFactor:
         numpy.linalg.LinAlgError
             When the matrix is not positive definite.
         """
-        stays = np.isin(self.order, rows, assume_unique=True)
-        leaving = np.flatnonzero(~stays)
+        leaving = np.flatnonzero(~np.isin(self.order, rows, assume_unique=True))
+        if len(leaving) and not self.reuse:
+            self.forget()
+            self.counts["refactored"] += 1
+        elif len(leaving):
+            self._drop(leaving)
         entering = rows[~np.isin(rows, self.order, assume_unique=True)]
-        if len(leaving):
-            again = self._drop(leaving)
-            entering = np.concatenate([again, entering])
         if len(entering):
-            entering = entering[np.argsort(-priority[entering], kind="stable")]
-            self._append(entering)
+            self._append(entering[np.argsort(-priority[entering], kind="stable")])
 
     def forget(self, *, release: bool = False) -> None:
         """Start from nothing at the next change; ``release`` the memory too."""
@@ -89,52 +91,55 @@ class SupportFactor:
 
     # ------------------------------------------------------------------ leaving
 
-    def _drop(self, leaving: Rows) -> Rows:
-        """Remove these places; return rows that lost theirs and have to be appended again.
+    def _drop(self, leaving: Rows) -> None:
+        """Remove these places: the first ones are taken out, behind them the factor is made anew.
 
-        Those in front are taken out, from some place on the factor is made anew: rows that came
-        last also leave first.
+        Rows that came last also leave first.
         """
         how, taken = self._plan(leaving)
-        again = self.order[:0]
-        if taken < len(leaving):
-            cut = int(leaving[taken]) if self.reuse else 0
-            again = np.delete(self.order, leaving)[cut - taken :]
-            self.order = self.order[:cut]
-            self.counts["refactored"] += 1
-        leaving = leaving[:taken]
-        if not taken:
-            return again
-        if how == "swapped":
-            from leansvm.solvers._ldl_swap import drop_by_swaps
+        if taken:
+            first = leaving[:taken]
+            if how == "swapped":
+                from leansvm.solvers._ldl_swap import drop_by_swaps
 
-            for size, place in zip(range(len(self.order), 0, -1), leaving[::-1], strict=False):
-                drop_by_swaps(self.L, self.D, size, int(place))
-        else:
-            self._update(leaving)
-        self.counts[how] += taken
-        self.order = np.delete(self.order, leaving)
-        return again
+                for size, place in zip(range(len(self.order), 0, -1), first[::-1], strict=False):
+                    drop_by_swaps(self.L, self.D, size, int(place))
+            else:
+                self._update(first)
+            self.counts[how] += taken
+            self.order = np.delete(self.order, first)
+        if taken < len(leaving):
+            self._refactor(leaving[taken:] - taken)
+            self.counts["refactored"] += 1
 
     def _plan(self, leaving: Rows) -> tuple[str, int]:
         """Return how to take out the first rows that leave, and how many: least counted flops."""
-        if not self.reuse:
-            return "swapped", 0
         k, r = len(self.order), len(leaving)
         best, cheapest = ("swapped", 0), np.inf
-        for taken in sorted({0, r, *np.unique(np.linspace(0, r, 17).astype(int)).tolist()}):
+        for taken in np.unique(np.linspace(0, r, 17).astype(int)).tolist():
             first = leaving[:taken]
-            end = int(leaving[taken]) if taken < r else k
-            tail = k - end - (r - taken)  # survivors behind the cut
-            anew = tail**3 / 3 + (end - taken) * tail**2
+            cut = int(leaving[taken]) if taken < r else k
+            tail = k - cut - (r - taken)  # survivors behind the cut
+            anew = tail**3 / 3 + (cut - taken) * tail**2
             ways = {
-                "swapped": SWAP_WEIGHT * 2.0 * float(np.sum((end - first) ** 2.0)),
-                "updated": UPDATE_WEIGHT * self._update_flops(first, end),
+                "swapped": SWAP_WEIGHT * 2.0 * float(np.sum((k - first) ** 2.0)),
+                "updated": UPDATE_WEIGHT * self._update_flops(first, k),
             }
             for how, flops in ways.items():
                 if flops + anew < cheapest:
                     best, cheapest = (how, taken), flops + anew
         return best
+
+    def _refactor(self, leaving: Rows) -> None:
+        """Factor anew from the first place that leaves; columns before it stay as they are."""
+        cut = int(leaving[0])
+        kept = np.delete(np.arange(cut, len(self.order)), leaving - cut)
+        for start in range(0, len(kept), _PANEL):  # rows move up only
+            rows = kept[start : start + _PANEL]
+            self.L[cut + start : cut + start + len(rows), :cut] = self.L[rows, :cut]
+        rows = self.order[kept]
+        self.order = self.order[:cut]
+        self._factor(rows)
 
     @staticmethod
     def _update_flops(leaving: Rows, k: int) -> float:
@@ -186,18 +191,41 @@ class SupportFactor:
     # ------------------------------------------------------------------ entering
 
     def _append(self, rows: Rows) -> None:
-        """Append rows, eq. (61): L21 = (A21 L11^-T) D1^-1, then the new columns panel by panel.
+        """Append rows, eq. (61): L21 = (A21 L11^-T) D1^-1, then the new columns."""
+        k, end = len(self.order), len(self.order) + len(rows)
+        self.counts["appended"] += len(rows)
+        if len(rows) >= k:  # little would be saved
+            self._factor_all(np.concatenate([self.order, rows]))
+            return
+        self._make_room(end)
+        L21t = np.ascontiguousarray(self.block(rows, self.order).T)
+        forward_in_place(self.L[:k, :k], L21t)
+        np.divide(L21t.T, self.D[:k], out=self.L[k:end, :k])
+        self._factor(rows)
+
+    def _factor_all(self, rows: Rows) -> None:
+        """Factor the whole matrix where it lies."""
+        self.forget(release=True)
+        A = self.block(rows, rows)
+        A.flat[:: len(A) + 1] += self.ridge[rows]
+        cholesky_in_place(A)
+        pivot = A.diagonal().copy()
+        for start in range(0, len(A), APPEND_PANEL):
+            tile = A[start : start + APPEND_PANEL]
+            tile[:, start:] = np.tril(tile[:, start:])
+            tile /= pivot
+        self.L, self.D, self.order = A, pivot * pivot, rows
+        if not np.all((self.D > 0) & np.isfinite(self.D)):
+            raise np.linalg.LinAlgError("not positive definite")
+
+    def _factor(self, rows: Rows) -> None:
+        """Compute the columns of these rows, whose earlier columns are there, panel by panel.
 
         A_JI - L_J D L_I' over the columns before J leaves L_JJ D_J L_IJ': one product a panel.
         Panels are rows of the symmetric matrix, which lie together in memory.
         """
         k, end = len(self.order), len(self.order) + len(rows)
-        self._make_room(end)
         L, D = self.L, self.D
-        if k:
-            L21t = np.ascontiguousarray(self.block(rows, self.order).T)
-            forward_in_place(L[:k, :k], L21t)
-            np.divide(L21t.T, D[:k], out=L[k:end, :k])
         for top in range(k, end, APPEND_PANEL):
             bottom = min(top + APPEND_PANEL, end)
             width, new = bottom - top, rows[top - k : bottom - k]
@@ -205,7 +233,7 @@ class SupportFactor:
             panel[np.arange(width), np.arange(width)] += self.ridge[new]
             if top:
                 panel -= (L[top:bottom, :top] * D[:top]) @ L[top:end, :top].T
-            corner = np.linalg.cholesky(panel[:, :width])
+            corner: Array = np.linalg.cholesky(panel[:, :width]).astype(np.float64, copy=False)
             pivot = corner.diagonal().copy()
             D[top:bottom] = pivot * pivot
             if not np.all((D[top:bottom] > 0) & np.isfinite(pivot)):
@@ -217,11 +245,10 @@ class SupportFactor:
                 forward_in_place(corner, below)
                 np.divide(below.T, pivot, out=L[bottom:end, top:bottom])
         self.order = np.concatenate([self.order, rows])
-        self.counts["appended"] += len(rows)
 
     def _make_room(self, size: int) -> None:
         """Hold a factor of this size: pages that are not written to take no memory."""
-        if size <= len(self.D):
+        if size <= len(self.L):
             return
         k, room = len(self.order), min(len(self.ridge), size + size // 2)
         L, D = np.zeros((room, room)), np.empty(room)
@@ -242,7 +269,7 @@ def _rotation(A: Array, V: Array) -> tuple[Array, Array]:
     width, rank = V.shape
     W = V.copy()
     forward_in_place(A, W)
-    R = np.linalg.cholesky(A @ A.T + V @ V.T)
+    R: Array = np.linalg.cholesky(A @ A.T + V @ V.T).astype(np.float64, copy=False)
     N = np.linalg.cholesky(np.eye(rank) + W.T @ W)
     R_inverse, N_inverse = np.linalg.inv(R), np.linalg.inv(N)
     Q = np.empty((width + rank, width + rank))
@@ -256,7 +283,7 @@ def forward_in_place(L: Array, X: Array) -> list[Array]:
 
     NumPy's products alone: SciPy brings a BLAS of its own, whose threads would compete.
     """
-    corners = []
+    corners: list[Any] = []
     for start in range(0, len(L), _PANEL):
         stop = min(start + _PANEL, len(L))
         corners.append(np.linalg.inv(L[start:stop, start:stop]))

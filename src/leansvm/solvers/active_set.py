@@ -249,6 +249,7 @@ class _Output:
                 converged = False
                 break
             if self.n_iter >= max_iter or self.stopped:
+                converged = False
                 break
             working = self._next_rows(limit, point, missing)
         return self._finish(point, worst, converged, len(missing), loo)
