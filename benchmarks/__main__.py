@@ -16,6 +16,8 @@ NAMES = (
     "lssvc_cg",
     "backfitting",
     "sparse_accuracy",
+    "l2svc_accuracy",
+    "l2svc_speed",
     "peers",
     "large",
 )
