@@ -25,6 +25,8 @@ NAMES = (
     "checkerboard",
     "low_rank_accuracy",
     "low_rank_scaling",
+    "l2svc_accuracy",
+    "l2svc_speed",
     "peers",
     "large",
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, csr_matrix, vstack
 
 from ._harness import SkipBenchmark
 
@@ -131,3 +131,26 @@ def _folder() -> Path:
     if not name:
         raise SkipBenchmark(f"set {VARIABLE} to the folder that holds ijcnn1/ijcnn1.npz")
     return Path(name)
+
+
+def peng2016(name: str) -> tuple[object, np.ndarray, int]:
+    """Return a set of peng2016's Table 2: all rows (CSR where stored so), labels ±1, n_train."""
+    path = _folder() / name / f"{name}.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no {name}/{name}.npz")
+    with np.load(path, allow_pickle=False) as file:
+        if "X" in file:
+            X, y, n_train = file["X"].astype(np.float64), file["y"], 30
+        elif "X_train" in file:
+            X = np.vstack([file["X_train"], file["X_test"]]).astype(np.float64)
+        else:
+            X = csr_matrix(vstack([_csr(file, "train"), _csr(file, "test")]), dtype=np.float64)
+        if "y_train" in file:
+            y, n_train = np.concatenate([file["y_train"], file["y_test"]]), len(file["y_train"])
+    return X, np.where(y > 0, 1, -1), n_train
+
+
+def _csr(file: np.lib.npyio.NpzFile, part: str) -> csr_array:
+    keys = (f"X_{part}_{key}" for key in ("data", "indices", "indptr", "shape"))
+    data, indices, indptr, shape = (file[key] for key in keys)
+    return csr_array((data, indices, indptr), shape=tuple(shape))

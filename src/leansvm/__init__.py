@@ -2,6 +2,7 @@
 
 from leansvm._version import __version__
 from leansvm.estimators import (
+    L2SVC,
     LSSVC,
     LSSVR,
     KernelBasis,
@@ -14,6 +15,7 @@ from leansvm.estimators import (
 )
 
 __all__ = [
+    "L2SVC",
     "LSSVC",
     "LSSVR",
     "KernelBasis",

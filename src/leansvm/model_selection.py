@@ -14,6 +14,7 @@ from leansvm.basis import BasisSelector
 from leansvm.basis._resolve import resolve_basis
 from leansvm.blocks import MemoryBlocks, merge_equal_rows
 from leansvm.estimators._base import Array
+from leansvm.estimators._l2svc import L2SVC, fit_path
 from leansvm.estimators._reduced_machine import ReducedMachine
 from leansvm.estimators._sparse_machine import SparseMachine, add_up_blocks, first_shift
 from leansvm.kernels import Kernel
@@ -116,6 +117,89 @@ def basis_path(
         score,
         order[basis.kept],
         X.shape[0],
+    )
+
+
+@dataclass
+class CPath:
+    """Solutions of the squared-hinge SVM for many values of C.
+
+    Attributes
+    ----------
+    C : ndarray of shape (n_C,)
+        Values of C, as given.
+    models : list of L2SVC
+        Fitted estimators, one for each.
+    objective, n_support, n_iter : ndarray of shape (n_C,)
+        Objective, number of support vectors and linear solves of each.
+    score : ndarray of shape (n_C,) or None
+        Accuracy on the rows given for it.
+    """
+
+    C: Array
+    models: list[L2SVC]
+    objective: Array
+    n_support: NDArray[np.intp]
+    n_iter: NDArray[np.intp]
+    score: Array | None
+
+
+def c_path(
+    estimator: L2SVC,
+    X: Any,
+    y: Any,
+    C: Any,
+    *,
+    sample_weight: Any = None,
+    X_score: Any = None,
+    y_score: Any = None,
+) -> CPath:
+    """Fit an `L2SVC` for every C, smallest first, each from the support set of the one before.
+
+    Kernel rows are computed once for all of them. The models are those that `fit` would give.
+
+    Parameters
+    ----------
+    estimator : L2SVC
+        Parameters of the models, but C; it is not changed.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Training rows.
+    y : array-like of shape (n_samples,)
+        Labels.
+    C : array-like of shape (n_C,)
+        Values of C.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows.
+    X_score, y_score : default=None
+        Rows to score every model on.
+
+    Returns
+    -------
+    CPath
+        Models and figures, in the order of ``C``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from leansvm import L2SVC
+    >>> from leansvm.model_selection import c_path
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> found = c_path(L2SVC(), scale(X), y, [0.1, 1, 10, 100])
+    >>> bool((found.n_support[:-1] > found.n_support[1:]).all())
+    True
+    """
+    models = fit_path(estimator, X, y, C, sample_weight)
+    score = None
+    if X_score is not None:
+        score = np.array([model.score(X_score, y_score) for model in models])
+    return CPath(
+        np.asarray(C, dtype=np.float64),
+        models,
+        np.array([model.objective_ for model in models]),
+        np.array([len(model.support_) for model in models]),
+        np.array([model.n_iter_ for model in models]),
+        score,
     )
 
 
