@@ -9,8 +9,10 @@ from leansvm.solvers._problem import (
     solve_every,
     solve_exact,
 )
+from leansvm.solvers._sequential import FREE_BIAS_ONLY, solve_sequential
 
 __all__ = [
+    "FREE_BIAS_ONLY",
     "DualProblem",
     "DualSolution",
     "NotPositiveDefinite",
@@ -19,4 +21,5 @@ __all__ = [
     "solve_cg",
     "solve_every",
     "solve_exact",
+    "solve_sequential",
 ]

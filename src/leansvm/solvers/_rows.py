@@ -1,0 +1,111 @@
+"""Rows of the kernel matrix for sequential solvers: from a stored matrix or an LRU cache.
+
+A step needs the kernel values among a small pool of rows (`square`) and adds the few rows it has
+picked to f = K beta (`add`). Where the matrix does not fit, missing rows are computed in
+batches, so that a matrix product does the work, and the least recently used ones make room.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.kernels import Kernel
+
+Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+class KernelRows(Protocol):
+    """What a sequential solver asks of the kernel matrix."""
+
+    diag: Array
+
+    def square(self, rows: Indices) -> NDArray[Any]:
+        """Return the kernel values among these rows."""
+        ...
+
+    def add(self, rows: Indices, delta: Array, f: Array) -> None:
+        """Add sum_a delta_a K[rows_a] to f."""
+        ...
+
+
+class MatrixRows:
+    """Rows of a matrix in memory, float64 or float32; solvers also read it directly."""
+
+    def __init__(self, K: NDArray[Any]) -> None:
+        self.matrix = np.ascontiguousarray(K)
+        self.diag = self.matrix.diagonal().astype(np.float64)
+
+    def square(self, rows: Indices) -> NDArray[Any]:
+        """Return the kernel values among these rows."""
+        return np.asarray(self.matrix[np.ix_(rows, rows)])
+
+    def add(self, rows: Indices, delta: Array, f: Array) -> None:
+        """Add sum_a delta_a K[rows_a] to f."""
+        from leansvm.solvers._smo_kernels import add_rows
+
+        add_rows(self.matrix, rows, delta, f)
+
+
+class CachedRows:
+    """Kernel rows computed when asked for, the most recent ones kept within a byte budget.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (m, d)
+        Rows.
+    kernel : Kernel
+        Not "precomputed", which needs no cache.
+    max_bytes : int
+        Bytes of kernel values to keep; at least one row is kept.
+    dtype : dtype
+        Type of the kept values; float32 keeps twice as many, rounded to seven digits.
+    """
+
+    def __init__(self, X: Any, kernel: Kernel, max_bytes: int, dtype: Any = np.float64) -> None:
+        m = X.shape[0]
+        self.X, self.kernel = X, kernel
+        self.diag = np.asarray(kernel.diag(X), dtype=np.float64)
+        self.n_slots = int(np.clip(max_bytes // (m * np.dtype(dtype).itemsize), 1, m))
+        self._values = np.empty((self.n_slots, m), dtype)
+        self._slot_of = np.full(m, -1, dtype=np.int64)
+        self._row_in = np.full(self.n_slots, -1, dtype=np.int64)
+        self._last_use = np.zeros(self.n_slots, dtype=np.int64)
+        self._clock = 0
+        self.hits = self.misses = 0
+
+    def square(self, rows: Indices) -> NDArray[Any]:
+        """Return the kernel values among these rows."""
+        points = self.X[rows]
+        return np.asarray(self.kernel.block(points, points, dtype=np.float64))
+
+    def add(self, rows: Indices, delta: Array, f: Array) -> None:
+        """Add sum_a delta_a K[rows_a] to f, as many rows at a time as there are slots."""
+        from leansvm.solvers._smo_kernels import add_rows
+
+        for start in range(0, len(rows), self.n_slots):
+            part = slice(start, start + self.n_slots)
+            slots = self._fetch(rows[part])
+            add_rows(self._values, slots, delta[part], f)
+
+    def _fetch(self, rows: Indices) -> Indices:
+        """Return the slots of distinct rows, after computing in one block those not kept."""
+        self._clock += 1
+        slots = self._slot_of[rows]
+        self._last_use[slots[slots >= 0]] = self._clock
+        missing = rows[slots < 0]
+        self.hits += len(rows) - len(missing)
+        self.misses += len(missing)
+        if len(missing):
+            oldest = np.argsort(self._last_use, kind="stable")[: len(missing)]
+            evicted = self._row_in[oldest]
+            self._slot_of[evicted[evicted >= 0]] = -1
+            block = self.kernel.block(self.X[missing], self.X, dtype=np.float64)
+            self._values[oldest] = block
+            self._slot_of[missing], self._row_in[oldest] = oldest, missing
+            self._last_use[oldest] = self._clock
+            slots = self._slot_of[rows]
+        return slots
