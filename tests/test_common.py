@@ -30,6 +30,12 @@ CONFIGURED = [
     LSSVR(C=[0.1, 1, 10]),
     LSSVR(kernel="laplacian"),
     LSSVR(kernel="poly", coef0=1.0),
+    LSSVC(solver="smo"),
+    LSSVC(solver="smo", bias_penalty=1.0),
+    LSSVR(solver="smo", fit_intercept=False),
+    LSSVC(solver="sumt"),
+    LSSVR(solver="substitution"),
+    LSSVC(solver="penalty-flow", tol=1e-10),
 ]
 
 

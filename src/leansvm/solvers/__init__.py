@@ -10,6 +10,7 @@ from leansvm.solvers._problem import (
     solve_exact,
 )
 from leansvm.solvers._sequential import FREE_BIAS_ONLY, solve_sequential
+from leansvm.solvers._sequential_hinge import solve_sesqui
 
 __all__ = [
     "FREE_BIAS_ONLY",
@@ -22,4 +23,5 @@ __all__ = [
     "solve_every",
     "solve_exact",
     "solve_sequential",
+    "solve_sesqui",
 ]

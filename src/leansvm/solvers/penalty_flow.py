@@ -1,7 +1,7 @@
 """The classical LS-SVM by the gradient system of an exact penalty (joshi, Appendix, (44)-(46)).
 
-beta' = y - G beta - rho 1 sgn(1'beta) descends 1/2 beta'G beta - y'beta + rho |1'beta|, whose minimum
-is the constrained one for rho >= |b|. An explicit step of it chatters about 1'beta = 0. The
+beta' = y - G beta - rho 1 sgn(1'beta) descends 1/2 beta'G beta - y'beta + rho |1'beta|, whose
+minimum is the constrained one for rho >= |b|. An explicit step chatters about 1'beta = 0. The
 penalty is taken implicitly instead: with z an explicit step of the smooth part in the metric M,
 
     beta = z - M^-1 1 b,   b = clip(1'z / 1'M^-1 1, -rho, rho),

@@ -230,7 +230,10 @@ def minimise_free_bias(
     minimum and to a tolerance that follows the error of b, find where it is zero. The term
     c (sum beta)^2 / 2, zero at the solution, weakens the direction that all rows share.
     """
-    m, scale = len(quadratic.y), quadratic.squared_norm()
+    m = len(quadratic.y)
+    typical = np.sqrt(quadratic.squared_norm() / float(quadratic.weight.sum()))  # target
+    # removing what is left of the sum changes f by at most that times the largest k
+    most = tol * typical / max(float(rows.diag.max()), 1.0)
     c = float(np.mean(rows.diag + quadratic.ridge)) / np.sqrt(m)
     state, search, b, reached = State.zeros(m), _Root(1.0 / c), 0.0, 1.0
     for _ in range(_MOST_BIASES):
@@ -239,11 +242,11 @@ def minimise_free_bias(
         shifted = replace(quadratic, b=b, c=c)
         state = minimise(rows, shifted, state, tol=reached, max_sweeps=left, **options)
         total = float(state.beta.sum())
-        balanced = abs(total) <= tol * float(np.abs(state.beta).sum())
+        balanced = abs(total) <= most
         if state.status != "done" or (balanced and reached <= tol):
             break
         # the error of b as a residual of every row
-        reached = min(reached, abs(c * total) * np.sqrt(float(quadratic.weight.sum()) / scale))
+        reached = min(reached, abs(c * total) / typical)
         b = search.next(b, total)
     return state, b + c * float(state.beta.sum())
 

@@ -39,6 +39,6 @@ def substitution(
     centred = quadratic.y - quadratic.y.mean()
     single = replace(quadratic, y=centred, offset=-means, c=c)
     state = minimise(rows, single, state, **options)
-    state.beta -= state.beta.sum() / m  # rounding and tolerance, no more
-    b = float(np.mean(quadratic.y - state.f - quadratic.ridge * state.beta))
-    return state, b
+    share = quadratic.weight / quadratic.weight.sum()
+    state.beta -= state.beta.sum() * share  # rounding and tolerance, no more
+    return state, float(share @ (quadratic.y - state.f - quadratic.ridge * state.beta))

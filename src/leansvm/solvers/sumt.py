@@ -67,8 +67,11 @@ def sumt(
         if on_step is not None:
             on_step(state)
         if state.status != "done" or abs(total) <= tol * float(np.abs(state.beta).sum()):
-            return state, total / A, path
+            break
         if len(path) == _MOST_STEPS:
             state.status = "stalled"
-            return state, total / A, path
+            break
         A *= rho
+    # b = sum(beta) / A to the tolerance, but for the rounding of the sum
+    residual = quadratic.y - state.f - quadratic.ridge * state.beta
+    return state, float(np.average(residual, weights=quadratic.weight)), path
