@@ -159,13 +159,17 @@ def test_results_do_not_depend_on_threads():
 # ---------------------------------------------------------------------------- solver="auto"
 
 
+def _squares(data):
+    return ((data[:, None] - data) ** 2).sum(axis=2)
+
+
 @pytest.fixture
 def few_rows(monkeypatch):
     """Let small problems count as large ones."""
     from leansvm.solvers import _sequential
 
     monkeypatch.setattr(_problem, "FEW_ROWS", 100)
-    monkeypatch.setattr(_sequential, "_SWEEP_FLOPS", 0.5)
+    monkeypatch.setattr(_sequential, "_SWEEP_FLOPS", 5.0)
 
 
 def test_auto_takes_smo_for_a_kernel_close_to_diagonal(few_rows):
@@ -174,6 +178,9 @@ def test_auto_takes_smo_for_a_kernel_close_to_diagonal(few_rows):
     model = LSSVC(gamma=2.0).fit(data, y)
     assert model.fit_report_["solver"] == "smo"
     assert_same_model(model, LSSVC(gamma=2.0, solver="cholesky").fit(data, y), data)
+    precomputed = LSSVC(kernel="precomputed").fit(np.exp(-2 * _squares(data)), y)
+    assert precomputed.fit_report_["solver"] == "smo"
+    np.testing.assert_allclose(precomputed.dual_coef_, model.dual_coef_, atol=1e-6)
     # where the matrix does not fit, too
     small = LSSVC(gamma=2.0, cache_size=1.5).fit(data, y)
     assert small.fit_report_["solver"] == "smo" and small.fit_report_["cached_rows"] < 600

@@ -87,7 +87,9 @@ class DualMachine(KernelMachine):
             self._bias_penalty(),
             resolve_cache_size(self.cache_size),
             phases,
-            iteration_hook(self, context, "iteration"),
+            iteration_hook(
+                self, context, f"{'cg' if self.solver == 'auto' else self.solver}-iteration"
+            ),
             rows=None if len(rows.first) == X.shape[0] else rows.first,
             count=count,
         )

@@ -30,6 +30,7 @@ from leansvm.solvers._spectral import solve_for_every_C
 Array = NDArray[np.float64]
 
 FEW_ROWS = 4000  # below, a factorisation takes a fraction of a second
+_MANY_ROWS = 12_000  # above, a second iterative solver may be tried too
 _ENTRY_FLOPS = 32
 _GOOD_CONDITION = 10.0  # a larger factor would cost more than the iterations it saves
 _WAY_OUT = (
@@ -252,15 +253,17 @@ def solve_auto(
     needed = factor_bytes(m, n_outputs)
     k = _preconditioner_columns(m)
     with_cg = needed + _preconditioner_bytes(m, n_outputs, k)
-    if not problem.fits(needed):
-        solution = try_smo(problem, C, None, tol=tol, max_iter=max_iter)
-        return ("cholesky", solve_exact(problem, C)) if solution is None else ("smo", solution)
-    problem.reserve(with_cg if problem.fits(with_cg) else needed, "The kernel matrix")
-    K = problem.gram()
-    solution = try_smo(problem, C, K, tol=tol, max_iter=max_iter)
+    fits = problem.fits(needed)
+    if fits:
+        problem.reserve(with_cg if problem.fits(with_cg) else needed, "The kernel matrix")
+    K = problem.gram() if fits else None
+    tried, solution = try_smo(problem, C, K, tol=tol, max_iter=max_iter)
     if solution is not None:
         return "smo", solution
-    if not problem.fits(with_cg):
+    if K is None:
+        return "cholesky", solve_exact(problem, C)  # which says how much memory it needs
+    # where sequential updates are slow so is CG, and trying it takes a share of a factorisation
+    if not problem.fits(with_cg) or (tried and m < _MANY_ROWS):
         return "cholesky", _factor(problem, K, C)
     affordable = int(m / 3 / max(2 * (n_outputs + 1), _ENTRY_FLOPS))
     solution = _iterate(problem, K, C, k, tol=tol, max_iter=max_iter, give_up_after=affordable)

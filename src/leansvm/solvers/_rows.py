@@ -13,15 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.kernels import Kernel
+from leansvm.solvers._problem import _times as symmetric_times
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
+
+BLOCK = 32  # by benchmark: larger blocks spend more on choosing, smaller ones more on scanning
+CACHED_BLOCK = 128  # computing rows costs less a row when there are many
 
 
 class KernelRows(Protocol):
     """What a sequential solver asks of the kernel matrix."""
 
     diag: Array
+    block: int  # multipliers that a step had best take
 
     def square(self, rows: Indices) -> NDArray[Any]:
         """Return the kernel values among these rows."""
@@ -31,9 +36,15 @@ class KernelRows(Protocol):
         """Add sum_a delta_a K[rows_a] to f."""
         ...
 
+    def product(self, V: Array) -> Array:
+        """Return K V."""
+        ...
+
 
 class MatrixRows:
     """Rows of a matrix in memory, float64 or float32; solvers also read it directly."""
+
+    block = BLOCK
 
     def __init__(self, K: NDArray[Any]) -> None:
         self.matrix = np.ascontiguousarray(K)
@@ -49,6 +60,10 @@ class MatrixRows:
 
         add_rows(self.matrix, rows, delta, f)
 
+    def product(self, V: Array) -> Array:
+        """Return K V."""
+        return symmetric_times(self.matrix, V)
+
 
 class CachedRows:
     """Kernel rows computed when asked for, the most recent ones kept within a byte budget.
@@ -60,7 +75,7 @@ class CachedRows:
     kernel : Kernel
         Not "precomputed", which needs no cache.
     max_bytes : int
-        Bytes of kernel values to keep; at least one row is kept.
+        Bytes of kernel values to keep and to compute at a time; at least one row is kept.
     dtype : dtype
         Type of the kept values; float32 keeps twice as many, rounded to seven digits.
     """
@@ -69,11 +84,14 @@ class CachedRows:
         m = X.shape[0]
         self.X, self.kernel = X, kernel
         self.diag = np.asarray(kernel.diag(X), dtype=np.float64)
-        self.n_slots = int(np.clip(max_bytes // (m * np.dtype(dtype).itemsize), 1, m))
+        room = max_bytes // (m * np.dtype(dtype).itemsize)
+        self.block = int(np.clip(room // 2, 1, min(CACHED_BLOCK, m)))
+        self.n_slots = int(np.clip(room - self.block, 1, m))
         self._values = np.empty((self.n_slots, m), dtype)
         self._slot_of = np.full(m, -1, dtype=np.int64)
         self._row_in = np.full(self.n_slots, -1, dtype=np.int64)
         self._last_use = np.zeros(self.n_slots, dtype=np.int64)
+        self._scratch = np.empty((0, m))
         self._clock = 0
         self.hits = self.misses = 0
 
@@ -91,6 +109,14 @@ class CachedRows:
             slots = self._fetch(rows[part])
             add_rows(self._values, slots, delta[part], f)
 
+    def product(self, V: Array) -> Array:
+        """Return K V, computing all rows, as many at a time as a step does."""
+        result = np.empty(V.shape)
+        for start in range(0, len(V), self.block):
+            part = slice(start, min(start + self.block, len(V)))
+            result[part] = self._scratch_block(self.X[part]) @ V
+        return result
+
     def _fetch(self, rows: Indices) -> Indices:
         """Return the slots of distinct rows, after computing in one block those not kept."""
         self._clock += 1
@@ -100,12 +126,26 @@ class CachedRows:
         self.hits += len(rows) - len(missing)
         self.misses += len(missing)
         if len(missing):
-            oldest = np.argsort(self._last_use, kind="stable")[: len(missing)]
+            oldest = np.sort(np.argsort(self._last_use, kind="stable")[: len(missing)])
             evicted = self._row_in[oldest]
             self._slot_of[evicted[evicted >= 0]] = -1
-            block = self.kernel.block(self.X[missing], self.X, dtype=np.float64)
-            self._values[oldest] = block
+            self._compute(missing, oldest)
             self._slot_of[missing], self._row_in[oldest] = oldest, missing
             self._last_use[oldest] = self._clock
             slots = self._slot_of[rows]
         return slots
+
+    def _compute(self, rows: Indices, slots: Indices) -> None:
+        """Write kernel rows to slots in one block; without a copy where the slots are adjacent."""
+        adjacent = slots[-1] - slots[0] + 1 == len(slots)
+        if adjacent and self._values.dtype == np.float64:
+            self.kernel.block(self.X[rows], self.X, out=self._values[slots[0] : slots[-1] + 1])
+            return
+        self._values[slots] = self._scratch_block(self.X[rows])
+
+    def _scratch_block(self, points: Any) -> Array:
+        """Return kernel rows in memory that is kept: fresh pages cost as much as the values."""
+        n = points.shape[0]
+        if len(self._scratch) < n:
+            self._scratch = np.empty((n, self._values.shape[1]))
+        return np.asarray(self.kernel.block(points, self.X, out=self._scratch[:n]))

@@ -1,7 +1,7 @@
 """Sequential roads to the dual LS-SVM: rows within the budget, every output, a certificate.
 
-`try_smo` is for solver="auto": it starts 2SMO where a sample of rows says that the kernel is
-close to diagonal, and gives up as soon as its progress says that it will not be the fastest.
+`try_smo` is for solver="auto": it starts 2SMO unless a sample of rows says that the kernel is
+smooth, and gives up as soon as its progress says that a factorisation will be faster.
 """
 
 from __future__ import annotations
@@ -12,50 +12,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.solvers._dual import DualSolution, certify
-from leansvm.solvers._problem import DualProblem, _times
-from leansvm.solvers._rows import CachedRows, KernelRows, MatrixRows
+from leansvm.solvers._problem import DualProblem
+from leansvm.solvers._rows import BLOCK, CachedRows, KernelRows, MatrixRows
 from leansvm.solvers.penalty_flow import penalty_flow
-from leansvm.solvers.smo import BLOCK, Quadratic, State, minimise
+from leansvm.solvers.smo import Quadratic, State, minimise
 from leansvm.solvers.substitution import substitution
 from leansvm.solvers.sumt import sumt
 
 Array = NDArray[np.float64]
 
 FREE_BIAS_ONLY = ("sumt", "substitution", "penalty-flow")
-_SAMPLE = 64
-_MOST_OVERLAP = 8.0  # beyond, conjugate gradients or a factorisation win
-_SWEEP_FLOPS = 43  # time of a kernel entry in a sweep, in flops of a factorisation (measured)
-_FEWEST_SWEEPS = 10
-_MOST_SWEEPS = 40
+_SAMPLE_ROWS, _SAMPLE_COLUMNS = 64, 2048
+# rows that a row overlaps with, beyond which conjugate gradients are tried first (measured): a
+# share of all, and a number where rows are computed anew in every sweep
+_MOST_OVERLAP, _MOST_OVERLAP_UNSTORED = 0.05, 50.0
+_SWEEP_FLOPS = 60  # time of a kernel entry in a sweep, in flops of a factorisation (measured)
+_FEWEST_SWEEPS, _MOST_SWEEPS = 10, 100
+_MOST_ROWS_UNSTORED = 200_000  # a sweep that computes its rows takes minutes there
 _VECTORS = 24  # of length m that a solver works with
 
 
-class SequentialRows:
-    """Kernel rows of a problem: its matrix if that fits, else a cache of what is left."""
-
-    def __init__(self, problem: DualProblem, *, matrix: NDArray[Any] | None = None) -> None:
-        self.problem = problem
-        m = problem.m
-        vectors = _vector_bytes(problem)
-        if matrix is not None:
-            self.rows: KernelRows = MatrixRows(matrix)
-        elif problem.kernel.precomputed:
-            problem.reserve(vectors, "A sequential solver", or_cg=False)
-            self.rows = MatrixRows(problem.X)
-        elif problem.fits(8 * m * m + vectors):
-            problem.reserve(8 * m * m + vectors, "The kernel matrix")
-            self.rows = MatrixRows(problem.gram())
-        else:
-            problem.reserve(_least_bytes(problem), "A cache of kernel rows", or_cg=False)
-            left = problem.budget - problem.bytes
-            problem.bytes = problem.budget
-            self.rows = CachedRows(problem.X, problem.kernel, 8 * m * BLOCK + left)
-
-    def product(self, V: Array) -> Array:
-        """Return K V."""
-        if isinstance(self.rows, MatrixRows):
-            return _times(self.rows.matrix, V)
-        return self.problem.product(V)
+def open_rows(problem: DualProblem) -> KernelRows:
+    """Return the kernel matrix of a problem if it fits, else a cache of its rows."""
+    m, vectors = problem.m, _vector_bytes(problem)
+    if problem.kernel.precomputed:
+        problem.reserve(vectors, "A sequential solver", or_cg=False)
+        return MatrixRows(problem.X)
+    if problem.fits(8 * m * m + vectors):
+        problem.reserve(8 * m * m + vectors, "The kernel matrix")
+        return MatrixRows(problem.gram())
+    problem.reserve(_least_bytes(problem), "A cache of kernel rows", or_cg=False)
+    room = 16 * m * min(BLOCK, m) + problem.budget - problem.bytes
+    problem.bytes = problem.budget
+    return CachedRows(problem.X, problem.kernel, room)
 
 
 def _vector_bytes(problem: DualProblem) -> int:
@@ -64,22 +53,22 @@ def _vector_bytes(problem: DualProblem) -> int:
 
 def _least_bytes(problem: DualProblem) -> int:
     """Bytes without which rows cannot be computed: a batch, its slots, and a copy of X."""
-    work = 8 * problem.m * (2 * BLOCK + problem.X.shape[1] + 2)
-    return _vector_bytes(problem) + work + problem.product_bytes()
+    work = 8 * problem.m * (2 * min(BLOCK, problem.m) + problem.X.shape[1] + 2)
+    return _vector_bytes(problem) + work
 
 
 def solve_sequential(
     problem: DualProblem, C: float, method: str, *, tol: float, max_iter: int
 ) -> DualSolution:
     """Solve by "smo", "sumt", "substitution" or "penalty-flow"."""
-    source = SequentialRows(problem)
-    solution = run_sequential(source, C, method, tol=tol, max_iter=max_iter)
+    solution = run_sequential(problem, open_rows(problem), C, method, tol=tol, max_iter=max_iter)
     assert solution is not None  # nothing to give up for
     return solution
 
 
 def run_sequential(
-    source: SequentialRows,
+    problem: DualProblem,
+    rows: KernelRows,
     C: float,
     method: str,
     *,
@@ -88,12 +77,12 @@ def run_sequential(
     give_up_after: float | None = None,
 ) -> DualSolution | None:
     """Solve every output and certify; None where an output was given up."""
-    problem, details = source.problem, dict[str, Any]()
+    details = dict[str, Any]()
     with problem.phases("solve"):
         if method == "penalty-flow":
             flow = penalty_flow(
-                source.product,
-                source.rows.diag,
+                rows.product,
+                rows.diag,
                 problem.Y,
                 1.0 / (C * problem.weight),
                 problem.weight,
@@ -104,19 +93,19 @@ def run_sequential(
             beta, b, product = flow.beta, flow.b, flow.product
             sweeps, done = flow.iterations, flow.converged
         else:
-            states = _each_output(source, C, method, tol, max_iter, give_up_after, details)
+            states = _each_output(problem, rows, C, method, tol, max_iter, give_up_after, details)
             if states is None:
                 return None
             beta = np.stack([state.beta for state, _ in states], axis=1)
             b = np.array([bias for _, bias in states])
             sweeps = max(state.sweeps for state, _ in states)
             done = all(state.status == "done" for state, _ in states)
-            product = source.product(beta)
+            product = rows.product(beta)
     found = certify(product, beta, b, problem.Y, problem.weight, C, problem.bias_penalty)
     details["violation"] = float(np.abs(found.r).max())
-    if isinstance(source.rows, CachedRows):
-        details["cached_rows"] = source.rows.n_slots
-        details["computed_rows"] = source.rows.misses
+    if isinstance(rows, CachedRows):
+        details["cached_rows"] = rows.n_slots
+        details["computed_rows"] = rows.misses
     return DualSolution(
         beta,
         b,
@@ -130,7 +119,8 @@ def run_sequential(
 
 
 def _each_output(
-    source: SequentialRows,
+    problem: DualProblem,
+    rows: KernelRows,
     C: float,
     method: str,
     tol: float,
@@ -138,12 +128,11 @@ def _each_output(
     give_up_after: float | None,
     details: dict[str, Any],
 ) -> list[tuple[State, float]] | None:
-    problem, rows = source.problem, source.rows
     ridge = 1.0 / (C * problem.weight)
     free = problem.bias_penalty == 0
     row_sums = None
     if free and method in ("smo", "substitution"):
-        row_sums = source.product(np.ones((problem.m, 1)))[:, 0]
+        row_sums = rows.product(np.ones((problem.m, 1)))[:, 0]
     options: dict[str, Any] = {
         "tol": tol / 2,  # the certificate adds rounding
         "max_sweeps": max_iter,
@@ -171,35 +160,43 @@ def _each_output(
 
 def try_smo(
     problem: DualProblem, C: float, matrix: Array | None, *, tol: float, max_iter: int
-) -> DualSolution | None:
-    """Solve by 2SMO if that promises to be the fastest way, else return None.
+) -> tuple[bool, DualSolution | None]:
+    """Solve by 2SMO where that promises to be the fastest way.
 
-    ``matrix`` is the kernel matrix, None where it does not fit.
+    ``matrix`` is the kernel matrix, None where it does not fit. Return whether it was tried,
+    and the solution unless it was given up.
     """
     m, n_outputs = problem.Y.shape
+    if matrix is None and (m > _MOST_ROWS_UNSTORED or not problem.fits(_least_bytes(problem))):
+        return False, None
     affordable = m / _SWEEP_FLOPS / 3 / n_outputs  # sweeps in the time of a factorisation
-    if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > _MOST_OVERLAP:
-        return None
-    if matrix is None and not problem.fits(_least_bytes(problem)):
-        return None
+    most = _MOST_OVERLAP_UNSTORED if matrix is None else _MOST_OVERLAP * m
+    if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > most:
+        return False, None
     source = SequentialRows(problem, matrix=matrix)
     give_up = min(affordable, _MOST_SWEEPS)
-    return run_sequential(source, C, "smo", tol=tol, max_iter=max_iter, give_up_after=give_up)
+    return True, run_sequential(source, C, "smo", tol=tol, max_iter=max_iter, give_up_after=give_up)
 
 
 def _overlap(problem: DualProblem, C: float, matrix: Array | None) -> float:
-    """Return the mean over sampled rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)).
+    """Estimate the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)) from a sample.
 
     1 or less for a diagonal matrix; about the largest eigenvalue of the scaled system, and so
     the number of rows that an update of one multiplier disturbs.
     """
-    sample = np.linspace(0, problem.m - 1, min(_SAMPLE, problem.m)).astype(np.intp)
+    m = problem.m
+    columns = np.random.default_rng(0).permutation(m)[:_SAMPLE_COLUMNS]
+    n = min(_SAMPLE_ROWS, m)
     if matrix is not None:
-        rows = matrix[sample]
-    elif problem.kernel.precomputed:
-        rows = problem.X[sample] if problem.rows is None else np.full((1, 1), np.inf)
+        K = matrix[np.ix_(columns[:n], columns)]
     else:
-        X = problem.X if problem.rows is None else problem.X[problem.rows]
-        rows = problem.kernel.block(X[sample], X, dtype=np.float64)
-    diag = rows[np.arange(len(sample)), sample]
-    return float(np.mean(np.abs(rows).sum(axis=1) / (diag + 1.0 / (C * problem.weight[sample]))))
+        rows = columns if problem.rows is None else problem.rows[columns]
+        if problem.kernel.precomputed:
+            K = np.asarray(problem.X[np.ix_(rows[:n], rows)], dtype=np.float64)
+        else:
+            K = problem.kernel.block(problem.X[rows[:n]], problem.X[rows], dtype=np.float64)
+    diag = K.diagonal()
+    others = np.abs(K).sum(axis=1) - np.abs(diag)
+    others *= (m - 1) / max(len(columns) - 1, 1)
+    scale = diag + 1.0 / (C * problem.weight[columns[:n]])
+    return float(np.mean((np.abs(diag) + others) / scale))

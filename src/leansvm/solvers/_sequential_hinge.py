@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from leansvm.solvers._dual import DualSolution
 from leansvm.solvers._problem import DualProblem
-from leansvm.solvers._sequential import SequentialRows
+from leansvm.solvers._sequential import open_rows
 from leansvm.solvers.smo import Quadratic, State, minimise, minimise_free_bias
 
 Array = NDArray[np.float64]
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> DualSolution:
     """Solve for all outputs (targets +-1); ``residual`` is the violation of the conditions."""
-    source = SequentialRows(problem)
+    rows = open_rows(problem)
     ridge, states, b = 1.0 / (C * problem.weight), list[State](), []
     # the certificate adds rounding, and with a free bias what `_balance` changes
     share = 4 if problem.bias_penalty == 0 else 2
@@ -29,18 +29,18 @@ def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
         for y in np.ascontiguousarray(problem.Y.T):
             quadratic = Quadratic(y, ridge, problem.weight, bounded=True)
             if problem.bias_penalty == 0:
-                state, bias = minimise_free_bias(source.rows, quadratic, **options)
+                state, bias = minimise_free_bias(rows, quadratic, **options)
                 _balance(state.beta)
             else:
                 quadratic.c = 1.0 / problem.bias_penalty
-                state = minimise(source.rows, quadratic, **options)
+                state = minimise(rows, quadratic, **options)
                 bias = quadratic.c * float(state.beta.sum())
             states.append(state)
             b.append(bias)
     beta = np.stack([state.beta for state in states], axis=1)
     with problem.phases("certificate"):
         solution = certify_hinge(
-            source.product(beta),
+            rows.product(beta),
             beta,
             np.array(b),
             problem.Y,

@@ -20,7 +20,6 @@ from leansvm.solvers._rows import KernelRows, MatrixRows
 
 Array = NDArray[np.float64]
 
-BLOCK = 32
 WORKING_SETS = ("gain", "violation", "cyclic")
 _SLOW_SWEEPS = 25.0  # expecting more than this, blocks are picked from a larger pool
 _LARGE_POOL = 7  # its rows in turn, in blocks
@@ -75,7 +74,7 @@ def minimise(
     tol: float,
     max_sweeps: int,
     working_set: str = "gain",
-    block: int = BLOCK,
+    block: int | None = None,
     give_up_after: float | None = None,
     on_sweep: Callable[[int, float], bool] | None = None,
 ) -> State:
@@ -97,8 +96,8 @@ def minimise(
     working_set : {"gain", "violation", "cyclic"}
         How a block is chosen: the largest decrease of the objective given the members picked
         so far, the largest violation, or rows in turn, passing over those nearly optimal.
-    block : int
-        Multipliers a step; 1 is the paper's update.
+    block : int, optional
+        Multipliers a step; 1 is the paper's update. None for what suits ``rows``.
     give_up_after : float, optional
         Return with status "slow" as soon as more sweeps than this are expected.
     on_sweep : callable, optional
@@ -110,7 +109,7 @@ def minimise(
         When a block of Q is not, or the iteration diverges.
     """
     state = State.zeros(len(quadratic.y)) if state is None else state
-    run = _Run(rows, quadratic, state, working_set, block)
+    run = _Run(rows, quadratic, state, working_set, rows.block if block is None else block)
     scale = quadratic.squared_norm()
     target = max(tol, _ROUNDING) ** 2 * scale
     first, before = state.updates, np.inf
