@@ -173,9 +173,11 @@ def try_smo(
     most = _MOST_OVERLAP_UNSTORED if matrix is None else _MOST_OVERLAP * m
     if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > most:
         return False, None
-    source = SequentialRows(problem, matrix=matrix)
+    rows = open_rows(problem) if matrix is None else MatrixRows(matrix)
     give_up = min(affordable, _MOST_SWEEPS)
-    return True, run_sequential(source, C, "smo", tol=tol, max_iter=max_iter, give_up_after=give_up)
+    return True, run_sequential(
+        problem, rows, C, "smo", tol=tol, max_iter=max_iter, give_up_after=give_up
+    )
 
 
 def _overlap(problem: DualProblem, C: float, matrix: Array | None) -> float:

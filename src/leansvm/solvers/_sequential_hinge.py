@@ -7,6 +7,8 @@ the primal objective at f = K beta + b bounds it from above.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +26,11 @@ def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
     ridge, states, b = 1.0 / (C * problem.weight), list[State](), []
     # the certificate adds rounding, and with a free bias what `_balance` changes
     share = 4 if problem.bias_penalty == 0 else 2
-    options = {"tol": tol / share, "max_sweeps": max_iter, "on_sweep": problem.on_iteration}
+    options: dict[str, Any] = {
+        "tol": tol / share,
+        "max_sweeps": max_iter,
+        "on_sweep": problem.on_iteration,
+    }
     with problem.phases("solve"):
         for y in np.ascontiguousarray(problem.Y.T):
             quadratic = Quadratic(y, ridge, problem.weight, bounded=True)

@@ -79,7 +79,9 @@ def make_work(m: int, plan: Plan) -> Work:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _violations(terms, point, by_gain, v, score):
+def _violations(
+    terms: Terms, point: Point, by_gain: bool, v: np.ndarray, score: np.ndarray
+) -> float:
     """Write v = y - Q beta, less what a bound forbids, and the scores; return sum(s v^2)."""
     y, beta, f = terms.y, point.beta, point.f
     ridge, offset, sign = terms.ridge, terms.offset, terms.sign
@@ -97,7 +99,7 @@ def _violations(terms, point, by_gain, v, score):
 
 
 @njit(cache=True, nogil=True)
-def _sift(heap, keys, root, n):
+def _sift(heap: np.ndarray, keys: np.ndarray, root: int, n: int) -> None:
     """Restore the min-heap of `keys` below `root`."""
     while True:
         child = 2 * root + 1
@@ -113,7 +115,7 @@ def _sift(heap, keys, root, n):
 
 
 @njit(cache=True, nogil=True)
-def _largest(score, n, heap, keys):
+def _largest(score: np.ndarray, n: int, heap: np.ndarray, keys: np.ndarray) -> int:
     """Put the rows of the n largest positive scores into `heap`; return how many there are."""
     filled = 0
     for j in range(len(score)):
@@ -132,7 +134,7 @@ def _largest(score, n, heap, keys):
 
 
 @njit(cache=True, nogil=True)
-def choose(terms, point, plan, work):
+def choose(terms: Terms, point: Point, plan: Plan, work: Work) -> tuple[int, float]:
     """Compute the violations and fill the pool.
 
     The pool has the largest scores and, next to them, rows in turn: these stand for the
@@ -167,7 +169,17 @@ def choose(terms, point, plan, work):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _schur_row(row, columns, n, shift, offset, pool, L, t, j):
+def _schur_row(
+    row: np.ndarray,
+    columns: np.ndarray,
+    n: int,
+    shift: float,
+    offset: np.ndarray,
+    pool: np.ndarray,
+    L: np.ndarray,
+    t: int,
+    j: int,
+) -> None:
     """Write row t of L: row j of Q on the pool less what the picks before it explain."""
     target = L[t]
     for k in range(n):
@@ -179,7 +191,9 @@ def _schur_row(row, columns, n, shift, offset, pool, L, t, j):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _best(g, schur, at, side, n, by_gain):
+def _best(
+    g: np.ndarray, schur: np.ndarray, at: np.ndarray, side: np.ndarray, n: int, by_gain: bool
+) -> int:
     """Return the pool row of the largest score given the picks so far, -1 when there is none."""
     best, winner = 0.0, -1
     for k in range(n):
@@ -192,7 +206,9 @@ def _best(g, schur, at, side, n, by_gain):
 
 
 @njit(cache=True, nogil=True)
-def solve_block(M, columns, n, terms, point, plan, work):
+def solve_block(
+    M: np.ndarray, columns: np.ndarray, n: int, terms: Terms, point: Point, plan: Plan, work: Work
+) -> int:
     """Pick rows of the pool one after the other and minimise over them exactly.
 
     Each pick has the largest gain given the picks before it: a partial Cholesky factorisation
@@ -245,7 +261,15 @@ def solve_block(M, columns, n, terms, point, plan, work):
 
 
 @njit(cache=True, nogil=True)
-def _solve_bounded(L, picks, count, at, side, z, delta):
+def _solve_bounded(
+    L: np.ndarray,
+    picks: np.ndarray,
+    count: int,
+    at: np.ndarray,
+    side: np.ndarray,
+    z: np.ndarray,
+    delta: np.ndarray,
+) -> None:
     """Minimise over the block with side * (at + delta) >= 0 by coordinate descent inside it."""
     Q, g = np.empty((count, count)), np.empty(count)
     for a in range(count):  # Q = T'T and g = T'z at delta = 0
@@ -278,7 +302,7 @@ def _solve_bounded(L, picks, count, at, side, z, delta):
 
 
 @njit(cache=True, nogil=True)
-def take_step(count, terms, point, work):
+def take_step(count: int, terms: Terms, point: Point, work: Work) -> None:
     """Add delta to the multipliers of the picked rows."""
     beta, sums, delta = point.beta, point.sums, work.delta
     for a in range(count):
@@ -292,7 +316,7 @@ def take_step(count, terms, point, work):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def add_rows(rows, slots, delta, f):
+def add_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, f: np.ndarray) -> None:
     """f += sum_a delta[a] rows[slots[a]], four rows at a time."""
     m, count = len(f), len(slots)
     for start in range(0, m, _CHUNK):
@@ -314,7 +338,15 @@ def add_rows(rows, slots, delta, f):
 
 
 @njit(cache=True, nogil=True)
-def run_on_matrix(K, terms, point, plan, work, target, budget):
+def run_on_matrix(
+    K: np.ndarray,
+    terms: Terms,
+    point: Point,
+    plan: Plan,
+    work: Work,
+    target: float,
+    budget: int,
+) -> tuple[int, float, int]:
     """Take steps until sum(s v^2) <= target or `budget` multipliers were updated.
 
     Return the updates, the last sum(s v^2), and -1 - row where Q is not positive definite.
