@@ -66,6 +66,30 @@ def zhou2016(name: str) -> tuple[np.ndarray, ...]:
     return X, np.where(y == positive, 1, -1), X_test, np.where(y_test == positive, 1, -1)
 
 
+def uci(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return a set of joshi's Table 1: raw numbers, one-hot nominals, labels ±1, rows shuffled."""
+    path = _folder() / f"uci-{name}" / f"uci-{name}.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no uci-{name}/uci-{name}.npz")
+    with np.load(path, allow_pickle=False) as file:
+        X, y = file["X"].astype(np.float64), np.where(file["y"] == 1, 1, -1)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order], y[order]
+
+
+def covtype(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random rows of covtype, standardised, class 2 against the rest."""
+    path = _folder() / "covtype" / "covtype.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no covtype/covtype.npz")
+    with np.load(path, allow_pickle=False) as file:
+        X, y = file["X"], file["y"]
+    rows = np.random.default_rng(0).permutation(len(y))[:n_rows]
+    X = X[rows].astype(np.float64)
+    spread = X.std(axis=0)
+    return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1), np.where(y[rows] == 2, 1, -1)
+
+
 def _dense(file: np.lib.npyio.NpzFile, part: str) -> np.ndarray:
     keys = (f"X_{part}_{key}" for key in ("data", "indices", "indptr", "shape"))
     data, indices, indptr, shape = (file[key] for key in keys)
