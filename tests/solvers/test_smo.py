@@ -125,7 +125,7 @@ def test_the_cache_evicts_the_least_recently_used_rows():
 
     def add(*which):
         before = rows.misses
-        rows.add(np.array(which), np.ones(len(which)), f)
+        rows.subtract(np.array(which), -np.ones(len(which)), f)
         return rows.misses - before
 
     assert add(0, 1, 2) == 3

@@ -1,7 +1,7 @@
 """Rows of the kernel matrix for sequential solvers: from a stored matrix or an LRU cache.
 
-A step needs the kernel values among a small pool of rows (`square`) and adds the few rows it has
-picked to f = K beta (`add`). Where the matrix does not fit, missing rows are computed in
+A step needs the kernel values among a small pool of rows (`square`) and takes the few rows it has
+picked from the residual (`subtract`). Where the matrix does not fit, missing rows are computed in
 batches, so that a matrix product does the work, and the least recently used ones make room.
 """
 
@@ -18,7 +18,7 @@ from leansvm.solvers._problem import _times as symmetric_times
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-BLOCK = 32  # by benchmark: larger blocks spend more on choosing, smaller ones more on scanning
+BLOCK = 16  # by benchmark: larger blocks spend more on choosing, smaller ones more on scanning
 CACHED_BLOCK = 128  # computing rows costs less a row when there are many
 
 
@@ -32,8 +32,8 @@ class KernelRows(Protocol):
         """Return the kernel values among these rows."""
         ...
 
-    def add(self, rows: Indices, delta: Array, f: Array) -> None:
-        """Add sum_a delta_a K[rows_a] to f."""
+    def subtract(self, rows: Indices, delta: Array, r: Array) -> None:
+        """Subtract sum_a delta_a K[rows_a] from r."""
         ...
 
     def product(self, V: Array) -> Array:
@@ -54,11 +54,11 @@ class MatrixRows:
         """Return the kernel values among these rows."""
         return np.asarray(self.matrix[np.ix_(rows, rows)])
 
-    def add(self, rows: Indices, delta: Array, f: Array) -> None:
-        """Add sum_a delta_a K[rows_a] to f."""
-        from leansvm.solvers._smo_kernels import add_rows
+    def subtract(self, rows: Indices, delta: Array, r: Array) -> None:
+        """Subtract sum_a delta_a K[rows_a] from r."""
+        from leansvm.solvers._smo_kernels import subtract_rows
 
-        add_rows(self.matrix, rows, delta, f)
+        subtract_rows(self.matrix, rows, delta, r)
 
     def product(self, V: Array) -> Array:
         """Return K V."""
@@ -100,14 +100,14 @@ class CachedRows:
         points = self.X[rows]
         return np.asarray(self.kernel.block(points, points, dtype=np.float64))
 
-    def add(self, rows: Indices, delta: Array, f: Array) -> None:
-        """Add sum_a delta_a K[rows_a] to f, as many rows at a time as there are slots."""
-        from leansvm.solvers._smo_kernels import add_rows
+    def subtract(self, rows: Indices, delta: Array, r: Array) -> None:
+        """Subtract sum_a delta_a K[rows_a] from r, as many rows at a time as there are slots."""
+        from leansvm.solvers._smo_kernels import subtract_rows
 
         for start in range(0, len(rows), self.n_slots):
             part = slice(start, start + self.n_slots)
             slots = self._fetch(rows[part])
-            add_rows(self._values, slots, delta[part], f)
+            subtract_rows(self._values, slots, delta[part], r)
 
     def product(self, V: Array) -> Array:
         """Return K V, computing all rows, as many at a time as a step does."""

@@ -29,7 +29,7 @@ _MOST_OVERLAP, _MOST_OVERLAP_UNSTORED = 0.05, 50.0
 _SWEEP_FLOPS = 60  # time of a kernel entry in a sweep, in flops of a factorisation (measured)
 _FEWEST_SWEEPS, _MOST_SWEEPS = 10, 100
 _MOST_ROWS_UNSTORED = 200_000  # a sweep that computes its rows takes minutes there
-_VECTORS = 24  # of length m that a solver works with
+_VECTORS = 36  # of length m that a solver works with, and 16 an output (penalty flow)
 
 
 def open_rows(problem: DualProblem) -> KernelRows:
@@ -48,7 +48,7 @@ def open_rows(problem: DualProblem) -> KernelRows:
 
 
 def _vector_bytes(problem: DualProblem) -> int:
-    return 8 * problem.m * (_VECTORS + 4 * problem.Y.shape[1])
+    return 8 * problem.m * (_VECTORS + 16 * problem.Y.shape[1])
 
 
 def _least_bytes(problem: DualProblem) -> int:
@@ -134,7 +134,7 @@ def _each_output(
     if free and method in ("smo", "substitution"):
         row_sums = rows.product(np.ones((problem.m, 1)))[:, 0]
     options: dict[str, Any] = {
-        "tol": tol / 2,  # the certificate adds rounding
+        "tol": 0.9 * tol,  # the certificate adds rounding
         "max_sweeps": max_iter,
         "on_sweep": problem.on_iteration,
     }

@@ -25,9 +25,9 @@ def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
     rows = open_rows(problem)
     ridge, states, b = 1.0 / (C * problem.weight), list[State](), []
     # the certificate adds rounding, and with a free bias what `_balance` changes
-    share = 4 if problem.bias_penalty == 0 else 2
+    share = 0.25 if problem.bias_penalty == 0 else 0.9
     options: dict[str, Any] = {
-        "tol": tol / share,
+        "tol": share * tol,
         "max_sweeps": max_iter,
         "on_sweep": problem.on_iteration,
     }

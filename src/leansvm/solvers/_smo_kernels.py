@@ -1,8 +1,9 @@
 """Compiled steps of `leansvm.solvers.smo`; imported on first use, since numba takes a while.
 
 A step: `choose` computes all violations and picks a pool of rows, `solve_block` picks a block from
-the pool and minimises over it, `take_step` changes its multipliers, `add_rows` adds its kernel
-rows to f = K beta. `run_on_matrix` is the loop over these for a matrix in memory.
+the pool and minimises over it, `take_step` changes its multipliers, `subtract_rows` takes their
+kernel rows from r = y - K beta - ridge beta. `run_on_matrix` loops over these for a matrix in
+memory.
 """
 
 from typing import NamedTuple
@@ -11,35 +12,38 @@ import numpy as np
 from numba import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
-_CHUNK = 1024  # entries of f that stay in the first-level cache while rows are added to them
+_CHUNK = 1024  # entries of r that stay in the first-level cache while rows come by
 _DEPENDENT = 1e-13  # a Schur complement below this share of its diagonal is rounding
 _NEARLY_DONE = 1e-2  # cyclic: rows below this share of the mean score wait for the next sweep
 
 
 class Terms(NamedTuple):
-    """Q_ij = K_ij + offset_i + offset_j + c + [i = j] ridge_i, and the linear term."""
+    """Q_ij = K_ij + offset_i + offset_j + c + [i = j] ridge_i, and the bounds."""
 
-    y: np.ndarray
     ridge: np.ndarray
     offset: np.ndarray
     sign: np.ndarray  # sign_i beta_i >= 0; 0 for a free multiplier
     weight: np.ndarray
     curvature: np.ndarray  # Q_ii
+    priority: np.ndarray  # 1 / Q_ii to go by the gain of a step, 1 to go by the violation
     c: float
+    shifted: bool  # whether any offset is not 0
+    bounded: bool  # whether any sign is not 0
+    uniform: bool  # whether all rows have the same weight and priority
 
 
 class Point(NamedTuple):
     """Where the iteration is."""
 
     beta: np.ndarray
-    f: np.ndarray  # K beta
+    r: np.ndarray  # y - K beta - ridge beta
     sums: np.ndarray  # sum(beta), sum(offset beta)
 
 
 class Plan(NamedTuple):
     """How a block is chosen."""
 
-    by_gain: bool  # score v^2 / Q_ii, else v^2
+    by_gain: bool  # picks by the largest gain, else by the largest violation
     cyclic: bool
     n_top: int  # rows of the pool with the largest scores
     n_turn: int  # rows of the pool whose turn it is
@@ -78,23 +82,45 @@ def make_work(m: int, plan: Plan) -> Work:
     )
 
 
+# Kernel rows stream through the cache between two scans of all rows, so a scan reads as few
+# arrays as it can. Each loop writes one array: with more, the compiler cannot rule out that they
+# overlap, and does not vectorise.
+
+
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _violations(
-    terms: Terms, point: Point, by_gain: bool, v: np.ndarray, score: np.ndarray
-) -> float:
-    """Write v = y - Q beta, less what a bound forbids, and the scores; return sum(s v^2)."""
-    y, beta, f = terms.y, point.beta, point.f
-    ridge, offset, sign = terms.ridge, terms.offset, terms.sign
-    weight, curvature, c = terms.weight, terms.curvature, terms.c
-    total, shifted = point.sums[0], point.sums[1]
+def _violations(terms: Terms, point: Point, v: np.ndarray) -> None:
+    """Write v = y - Q beta, zero where a bound forbids the step that v asks for."""
+    r, total = point.r, point.sums[0]
+    shift = point.sums[1] + terms.c * total
+    if terms.shifted:
+        offset = terms.offset
+        for j in range(len(r)):
+            v[j] = r[j] - shift - offset[j] * total
+    else:
+        for j in range(len(r)):
+            v[j] = r[j] - shift
+    if terms.bounded:
+        beta, sign = point.beta, terms.sign
+        for j in range(len(r)):
+            v[j] = 0.0 if (beta[j] == 0.0) & (v[j] * sign[j] < 0.0) else v[j]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def _scores(terms: Terms, v: np.ndarray, score: np.ndarray) -> float:
+    """Write the score v^2 * priority of every row; return sum(s v^2)."""
     norm = 0.0
-    for j in range(len(y)):
-        r = y[j] - f[j] - shifted - (offset[j] + c) * total - ridge[j] * beta[j]
-        # a multiplier at its bound that wants to leave the feasible side is no violation
-        r = 0.0 if (beta[j] == 0.0 and r * sign[j] < 0.0) else r
-        v[j] = r
-        norm += weight[j] * r * r
-        score[j] = r * r / curvature[j] if by_gain else r * r
+    if terms.uniform:
+        priority = terms.priority[0]
+        for j in range(len(v)):
+            square = v[j] * v[j]
+            score[j] = square * priority
+            norm += square
+        return norm * terms.weight[0]
+    priorities, weight = terms.priority, terms.weight
+    for j in range(len(v)):
+        square = v[j] * v[j]
+        score[j] = square * priorities[j]
+        norm += weight[j] * square
     return norm
 
 
@@ -142,7 +168,8 @@ def choose(terms: Terms, point: Point, plan: Plan, work: Work) -> tuple[int, flo
     Return the size of the pool and sum(s v^2).
     """
     score, pool, taken = work.score, work.pool, work.taken
-    norm = _violations(terms, point, plan.by_gain, work.v, score)
+    _violations(terms, point, work.v)
+    norm = _scores(terms, work.v, score)
     if work.threshold[0] < 0.0:  # shrinking: set once a sweep
         work.threshold[0] = _NEARLY_DONE * score.mean() if plan.cyclic else 0.0
     m, cursor = len(score), plan.cursor
@@ -191,17 +218,32 @@ def _schur_row(
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
+def _eliminate(
+    row: np.ndarray, nu: float, z: float, g: np.ndarray, schur: np.ndarray, gain: np.ndarray, n: int
+) -> float:
+    """Scale the picked row of L; update gradient, Schur complements (return the least) and gain."""
+    scale, least = 1.0 / nu, 0.0
+    for k in range(n):
+        row[k] *= scale
+    for k in range(n):
+        g[k] -= row[k] * z
+    for k in range(n):
+        schur[k] -= row[k] * row[k]
+        least = min(least, schur[k])
+    for k in range(n):
+        gain[k] = g[k] * g[k] / schur[k]
+    return least
+
+
+@njit(cache=True, nogil=True)
 def _best(
-    g: np.ndarray, schur: np.ndarray, at: np.ndarray, side: np.ndarray, n: int, by_gain: bool
+    score: np.ndarray, g: np.ndarray, state: np.ndarray, at: np.ndarray, side: np.ndarray, n: int
 ) -> int:
-    """Return the pool row of the largest score given the picks so far, -1 when there is none."""
+    """Return the pool row of the largest score that may be picked, -1 when there is none."""
     best, winner = 0.0, -1
     for k in range(n):
-        if schur[k] <= 0.0 or (at[k] == 0.0 and g[k] * side[k] > 0.0):
-            continue
-        gain = g[k] * g[k] / (schur[k] if by_gain else 1.0)
-        if gain > best:
-            best, winner = gain, k
+        if score[k] > best and state[k] and not (at[k] == 0.0 and g[k] * side[k] > 0.0):
+            best, winner = score[k], k
     return winner
 
 
@@ -216,32 +258,36 @@ def solve_block(
     number of picks, negative when one of them proves Q not positive definite.
     """
     pool, L, picks, delta = work.pool, work.L, work.picks, work.delta
-    g, schur, at, side = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    z = np.empty(plan.block)
+    g, schur, gain, at, side = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    floor, free, z = np.empty(n), np.ones(n, np.bool_), np.empty(plan.block)
     for k in range(n):
         i = pool[k]
-        g[k], schur[k] = -work.v[i], terms.curvature[i]
-        at[k], side[k] = point.beta[i], terms.sign[i]
+        g[k], schur[k], floor[k] = -work.v[i], terms.curvature[i], _DEPENDENT * terms.curvature[i]
+        at[k], side[k], gain[k] = point.beta[i], terms.sign[i], work.score[i]
     count = 0
     while count < plan.block:
-        j = _best(g, schur, at, side, n, plan.by_gain)
+        j = _best(gain, g, free, at, side, n)
         if j < 0:
             break
+        if schur[j] < floor[j]:  # the picks so far determine it, or Q is not positive definite
+            if schur[j] < -1e-8 * terms.curvature[pool[j]]:
+                return -1 - pool[j]
+            free[j] = False
+            continue
         shift = terms.c + terms.offset[pool[j]]
         _schur_row(M[columns[j]], columns, n, shift, terms.offset, pool, L, count, j)
         L[count, j] = schur[j]
         nu = np.sqrt(schur[j])
         z[count] = g[j] / nu
-        for k in range(n):
-            L[count, k] /= nu
-            g[k] -= L[count, k] * z[count]
-            if schur[k] > 0.0:
-                schur[k] -= L[count, k] * L[count, k]
-                if schur[k] < _DEPENDENT * terms.curvature[pool[k]]:
-                    if schur[k] < -1e-8 * terms.curvature[pool[k]] and k != j:
-                        return -1 - pool[k]
-                    schur[k] = 0.0
-        schur[j] = 0.0
+        least = _eliminate(L[count], nu, z[count], g, schur, gain, n)
+        free[j], schur[j] = False, np.inf
+        if least < 0.0:
+            for k in range(n):
+                if free[k] and schur[k] < -1e-8 * terms.curvature[pool[k]]:
+                    return -1 - pool[k]
+        if not plan.by_gain:
+            for k in range(n):
+                gain[k] = g[k] * g[k]
         picks[count] = j
         count += 1
     # Q_SS = T'T with T[a, b] = L[a, picks[b]], and T delta = -z
@@ -303,7 +349,7 @@ def _solve_bounded(
 
 @njit(cache=True, nogil=True)
 def take_step(count: int, terms: Terms, point: Point, work: Work) -> None:
-    """Add delta to the multipliers of the picked rows."""
+    """Add delta to the multipliers of the picked rows; leaves out what K adds to r."""
     beta, sums, delta = point.beta, point.sums, work.delta
     for a in range(count):
         i = work.picks[a]
@@ -311,29 +357,30 @@ def take_step(count: int, terms: Terms, point: Point, work: Work) -> None:
         if terms.sign[i] != 0.0 and new * terms.sign[i] <= 0.0:
             new, delta[a] = 0.0, -beta[i]
         beta[i] = new
+        point.r[i] -= terms.ridge[i] * delta[a]
         sums[0] += delta[a]
         sums[1] += terms.offset[i] * delta[a]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def add_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, f: np.ndarray) -> None:
-    """f += sum_a delta[a] rows[slots[a]], four rows at a time."""
-    m, count = len(f), len(slots)
+def subtract_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, r: np.ndarray) -> None:
+    """r -= sum_a delta[a] rows[slots[a]], four rows at a time."""
+    m, count = len(r), len(slots)
     for start in range(0, m, _CHUNK):
         stop = min(start + _CHUNK, m)
-        part = f[start:stop]
+        part = r[start:stop]
         a = 0
         while a + 4 <= count:
             r0, r1 = rows[slots[a], start:stop], rows[slots[a + 1], start:stop]
             r2, r3 = rows[slots[a + 2], start:stop], rows[slots[a + 3], start:stop]
             d0, d1, d2, d3 = delta[a], delta[a + 1], delta[a + 2], delta[a + 3]
             for j in range(stop - start):
-                part[j] += d0 * r0[j] + d1 * r1[j] + d2 * r2[j] + d3 * r3[j]
+                part[j] -= d0 * r0[j] + d1 * r1[j] + d2 * r2[j] + d3 * r3[j]
             a += 4
         while a < count:
             r0, d0 = rows[slots[a], start:stop], delta[a]
             for j in range(stop - start):
-                part[j] += d0 * r0[j]
+                part[j] -= d0 * r0[j]
             a += 1
 
 
@@ -360,5 +407,5 @@ def run_on_matrix(
         if count <= 0:
             return used, norm, count
         take_step(count, terms, point, work)
-        add_rows(K, work.picks[:count], work.delta[:count], point.f)
+        subtract_rows(K, work.picks[:count], work.delta[:count], point.r)
         used += count

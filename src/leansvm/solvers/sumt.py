@@ -46,7 +46,7 @@ def sumt(
     rows, quadratic
         As in `smo.minimise`; the term c of the quadratic is this function's own.
     tol : float
-        Relative violation of the optimality conditions, and |sum(beta)| / sum |beta|.
+        Relative violation of the optimality conditions, and of sum(beta) = 0 to sum |beta|.
     max_sweeps : int
         Most sweeps over all steps.
     first, rho : float
@@ -57,6 +57,8 @@ def sumt(
         Of `smo.minimise`.
     """
     state, path, A = State.zeros(len(quadratic.y)), list[Step](), first
+    # multipliers of a diagonal kernel: a scale where all of beta goes to zero with A
+    least = float(np.sum(np.abs(quadratic.y) / (rows.diag + quadratic.ridge)))
     while True:
         before = state.sweeps
         relaxed = replace(quadratic, c=1.0 / A)
@@ -66,7 +68,8 @@ def sumt(
         path.append(Step(A, abs(total), state.sweeps - before))
         if on_step is not None:
             on_step(state)
-        if state.status != "done" or abs(total) <= tol * float(np.abs(state.beta).sum()):
+        scale = max(float(np.abs(state.beta).sum()), least)
+        if state.status != "done" or abs(total) <= tol * scale:
             break
         if len(path) == _MOST_STEPS:
             state.status = "stalled"
