@@ -1,7 +1,8 @@
 """2SMO and SesquiSMO against Cholesky where the kernel is close to diagonal, and ways to choose.
 
-joshi's setting: RBF, gamma = 1, C = 1, A = 10^4, on mushroom and KR-VS-KP. All solve to the same
-relative residual of 1e-8. "solve" leaves the Gram matrix out, the same for all.
+joshi's setting: RBF, gamma = 1, C = 1, A = 10^4, on mushroom and KR-VS-KP. 2SMO and SesquiSMO
+solve to a relative residual of 1e-8, LSSVC's default; 2SMO also to 1e-3, which is SVC's. "solve"
+leaves the Gram matrix out, the same for all.
 """
 
 from typing import Any
@@ -30,14 +31,15 @@ def run(options: Options) -> Report:
 def _one_set(report: Report, label: str, X: np.ndarray, y: np.ndarray) -> None:
     from leansvm import LSSVC
 
-    def fit(solver: str) -> Any:
-        model = LSSVC(C=C, gamma=GAMMA, bias_penalty=A, solver=solver, tol=TOL).fit(X, y)
+    def fit(solver: str, tol: float = TOL) -> Any:
+        model = LSSVC(C=C, gamma=GAMMA, bias_penalty=A, solver=solver, tol=tol).fit(X, y)
         return model.fit_report_
 
     walls = time_interleaved(
         {
             "cholesky": lambda: fit("cholesky"),
             "2SMO": lambda: fit("smo"),
+            "2SMO, tol 1e-3": lambda: fit("smo", tol=1e-3),
             "SesquiSMO": lambda: sesqui(X, y),
         },
         repeats=report.options.pick(5, 2),
@@ -60,6 +62,8 @@ def _one_set(report: Report, label: str, X: np.ndarray, y: np.ndarray) -> None:
         )
     speedup = ratio(solves["cholesky"], solves["2SMO"]).median
     report.at_least(f"Cholesky / 2SMO, Gram given, {label}", speedup, 3.0)
+    loose = ratio(solves["cholesky"], solves["2SMO, tol 1e-3"]).median
+    report.at_least(f"Cholesky / 2SMO to 1e-3, Gram given, {label}", loose, 3.0)
     whole = ratio(walls["cholesky"], walls["2SMO"]).median
     report.at_least(f"Cholesky / 2SMO, Gram included, {label}", whole, 1.4)
     bounded = ratio(solves["SesquiSMO"], solves["2SMO"]).median
@@ -117,8 +121,8 @@ def _working_sets(report: Report, X: np.ndarray, y: np.ndarray) -> None:
         )
 
     for gamma, cost in ((GAMMA, C), (0.1, 10.0)):
-        choices = [("gain", q) for q in (1, 8, 32, 64, 128)]
-        choices += [("violation", 1), ("violation", 32), ("cyclic", 1), ("cyclic", 32)]
+        choices = [("gain", q) for q in (1, 8, 16, 32, 64)]
+        choices += [("violation", 1), ("violation", 16), ("cyclic", 1), ("cyclic", 16)]
         timings = time_interleaved(
             {
                 f"{working_set}, block {block}": (
