@@ -1,10 +1,11 @@
 """Data of the benchmarks: real sets from the folder LEANSVM_DATA names, and generated ones."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, csr_matrix, vstack
 
 from ._harness import SkipBenchmark
 
@@ -68,26 +69,53 @@ def zhou2016(name: str) -> tuple[np.ndarray, ...]:
 
 def uci(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return a set of joshi's Table 1: raw numbers, one-hot nominals, labels ±1, rows shuffled."""
-    path = _folder() / f"uci-{name}" / f"uci-{name}.npz"
-    if not path.is_file():
-        raise SkipBenchmark(f"the folder {VARIABLE} names has no uci-{name}/uci-{name}.npz")
-    with np.load(path, allow_pickle=False) as file:
+    with np.load(_file(f"uci-{name}"), allow_pickle=False) as file:
         X, y = file["X"].astype(np.float64), np.where(file["y"] == 1, 1, -1)
     order = np.random.default_rng(0).permutation(len(y))
     return X[order], y[order]
 
 
-def covtype(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return random rows of covtype, standardised, class 2 against the rest."""
-    path = _folder() / "covtype" / "covtype.npz"
-    if not path.is_file():
-        raise SkipBenchmark(f"the folder {VARIABLE} names has no covtype/covtype.npz")
-    with np.load(path, allow_pickle=False) as file:
-        X, y = file["X"], file["y"]
-    rows = np.random.default_rng(0).permutation(len(y))[:n_rows]
-    X = X[rows].astype(np.float64)
+def standardised_covtype(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random rows of COVTYPE, standardised, class 2 against the rest."""
+    X, y, _, _ = covtype(n_rows)
     spread = X.std(axis=0)
-    return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1), np.where(y[rows] == 2, 1, -1)
+    return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1), y
+
+
+def covtype(n_train: int = 464_810, seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Return COVTYPE as zhou2016's Table III uses it: class 2 against the rest, in [0, 1]."""
+    with np.load(_file("covtype"), allow_pickle=False) as file:
+        X, y = file["X"].astype(np.float64), np.where(file["y"] == 2, 1, -1)
+    low = X.min(axis=0)
+    X -= low
+    X /= np.maximum(X.max(axis=0), 1.0)
+    order = np.random.default_rng(seed).permutation(len(X))
+    train, test = order[:n_train], order[464_810:]
+    return X[train], y[train], X[test], y[test]
+
+
+def ripley() -> tuple[np.ndarray, ...]:
+    """Return Ripley's synthetic data, 250 training and 1000 test rows: X, y, X_test, y_test."""
+    with np.load(_file("synth"), allow_pickle=False) as file:
+        parts = [file[key].astype(np.float64) for key in ("X_train", "X_test")]
+        labels = [np.where(file[key] > 0, 1, -1) for key in ("y_train", "y_test")]
+    return parts[0], labels[0], parts[1], labels[1]
+
+
+def benchmark_splits(name: str, n_splits: int) -> Iterator[tuple[np.ndarray, ...]]:
+    """Yield the first splits of one of Raetsch's benchmark sets: X, y, X_test, y_test."""
+    with np.load(_file(f"ida-{name}"), allow_pickle=False) as file:
+        X, y = file["X"].astype(np.float64), np.where(file["y"] > 0, 1, -1)
+        train, test = file["train_index"], file["test_index"]
+    for k in range(n_splits):
+        yield X[train[k]], y[train[k]], X[test[k]], y[test[k]]
+
+
+def _file(name: str) -> Path:
+    path = _folder() / name / f"{name}.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no {name}/{name}.npz")
+    return path
 
 
 def _dense(file: np.lib.npyio.NpzFile, part: str) -> np.ndarray:
@@ -115,3 +143,26 @@ def _folder() -> Path:
     if not name:
         raise SkipBenchmark(f"set {VARIABLE} to the folder that holds ijcnn1/ijcnn1.npz")
     return Path(name)
+
+
+def peng2016(name: str) -> tuple[object, np.ndarray, int]:
+    """Return a set of peng2016's Table 2: all rows (CSR where stored so), labels ±1, n_train."""
+    path = _folder() / name / f"{name}.npz"
+    if not path.is_file():
+        raise SkipBenchmark(f"the folder {VARIABLE} names has no {name}/{name}.npz")
+    with np.load(path, allow_pickle=False) as file:
+        if "X" in file:
+            X, y, n_train = file["X"].astype(np.float64), file["y"], 30
+        elif "X_train" in file:
+            X = np.vstack([file["X_train"], file["X_test"]]).astype(np.float64)
+        else:
+            X = csr_matrix(vstack([_csr(file, "train"), _csr(file, "test")]), dtype=np.float64)
+        if "y_train" in file:
+            y, n_train = np.concatenate([file["y_train"], file["y_test"]]), len(file["y_train"])
+    return X, np.where(y > 0, 1, -1), n_train
+
+
+def _csr(file: np.lib.npyio.NpzFile, part: str) -> csr_array:
+    keys = (f"X_{part}_{key}" for key in ("data", "indices", "indptr", "shape"))
+    data, indices, indptr, shape = (file[key] for key in keys)
+    return csr_array((data, indices, indptr), shape=tuple(shape))

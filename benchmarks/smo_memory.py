@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ._data import covtype
+from ._data import standardised_covtype
 from ._harness import Options, Report
 from ._isolated import measure, run_isolated
 
@@ -14,7 +14,7 @@ def run(options: Options) -> Report:
     """Fit in a process of its own, whose peak memory is its own."""
     rows = options.pick(50_000, 3000)
     cache_size = options.pick(200.0, 12.0)
-    covtype(10)  # skips without the data
+    standardised_covtype(10)  # skips without the data
     report = Report("smo_memory", f"2SMO on {rows:,} rows, cache of {cache_size:g} MB", options)
     outcome = run_isolated("benchmarks.smo_memory:fit", rows=rows, cache_size=cache_size)
     report.equals(f"2SMO, {rows:,} rows", outcome.status, "ok")
@@ -31,7 +31,7 @@ def fit(rows: int, cache_size: float) -> dict[str, Any]:
     """Fit standardised rows of covtype, class 2 against the rest, in this process."""
     from leansvm import LSSVC
 
-    X, y = covtype(rows)
+    X, y = standardised_covtype(rows)
     LSSVC(**SETTINGS, cache_size=1.0).fit(X[:400], y[:400])  # compiled code is not the fit's
     model = LSSVC(**SETTINGS, cache_size=cache_size, tol=TOL)
     measured = measure(lambda: model.fit(X, y))

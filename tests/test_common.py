@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import leansvm
-from leansvm import LSSVC, LSSVR
+from leansvm import LSSVC, LSSVR, LowRankLSSVC, LowRankLSSVR, ReducedSVC, ReducedSVR
 
 PUBLIC = [
     thing
@@ -37,6 +37,16 @@ CONFIGURED = [
     LSSVC(solver="sumt", tol=1e-10),
     LSSVR(solver="substitution", tol=1e-10),
     LSSVC(solver="penalty-flow", tol=1e-10),
+    ReducedSVC(loss="huber", regularizer="coef"),
+    ReducedSVC(loss="logistic", p=10.0, basis="forward", bias_penalty=1.0, tol=1e-12),
+    ReducedSVC(calibrate=True, class_weight="balanced", basis="all"),
+    ReducedSVC(kernel="precomputed", regularizer="coef"),
+    ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
+    ReducedSVR(C=100, delta=0.1, basis="forward"),
+    LowRankLSSVC(function="simplex", objective="abs", max_iter=20),
+    LowRankLSSVC("loo", objective="squared", update="sequential", backtracking=True, max_iter=20),
+    LowRankLSSVC(function="rbf", calibrate=True, iterate="last", n_init=2),
+    LowRankLSSVR("gcv", bias_penalty=1.0),
 ]
 
 

@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import SparseLSSVC, SparseLSSVR
-from leansvm.model_selection import basis_path
+from leansvm.model_selection import basis_path, gamma_path
 
 rng = np.random.default_rng(6)
 M = 60
@@ -168,3 +168,50 @@ def test_weights_are_copies():
     assert_allclose(a.objective, b.objective, rtol=1e-9)
     assert_allclose(a.gcv, b.gcv, rtol=1e-9)
     assert_allclose(a.loo, b.loo, rtol=1e-9)
+
+
+# ---------------------------------------------------------------------------- gamma_path
+
+GAMMAS = [1e-3, 0.1, 1.0, 30.0]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("rows", ["dense", "csr", "float32"])
+def test_gamma_path_is_the_fit_at_every_gamma(case, bias, rows):
+    estimator, y, _ = CASES[case]
+    data = {"dense": X, "csr": sparse.csr_matrix(X), "float32": X.astype(np.float32)}[rows]
+    model = estimator(n_basis=15, random_state=0, **BIASES[bias])
+    path = gamma_path(model, data, y, gammas=GAMMAS, sample_weight=WEIGHT)
+    assert not hasattr(model, "support_")  # cloned, not fitted
+    points = model.fit(data, y, sample_weight=WEIGHT).support_
+    for k, gamma in enumerate(GAMMAS):
+        single = estimator(gamma=gamma, basis=points, **BIASES[bias])
+        single.fit(data, y, sample_weight=WEIGHT)
+        assert_allclose(
+            path.gcv[k], single.cv_curve_.min(), rtol=1e-4 if rows == "float32" else 1e-6
+        )
+        assert_allclose(path.C[k], single.C_)
+    best = int(np.argmin(path.gcv))
+    assert (path.best_gamma, path.best_C) == (GAMMAS[best], path.C[best])
+
+
+def test_gamma_path_of_other_kernels_duplicates_and_a_single_C():
+    twice = np.vstack([X, X])
+    for kernel in ("laplacian", "poly"):
+        model = SparseLSSVR(3.0, kernel=kernel, basis=np.arange(0, 2 * M, 4))
+        path = gamma_path(model, twice, np.tile(TARGET, 2), gammas=[0.2, 2.0])
+        for k, gamma in enumerate(path.gammas):
+            single = model.set_params(C=[3.0], gamma=gamma).fit(twice, np.tile(TARGET, 2))
+            assert_allclose(path.gcv[k], single.cv_curve_[0], rtol=1e-6)
+        assert_allclose(path.C, 3.0)
+    duplicated = SparseLSSVR(basis=[3, 3 + M, 5, 7])
+    path = gamma_path(duplicated, twice, np.tile(TARGET, 2), gammas=[0.2, 1e12])
+    assert np.all(np.isfinite(path.gcv))
+
+
+def test_gamma_path_says_what_is_wrong():
+    with pytest.raises(ValueError, match="has no gamma"):
+        gamma_path(SparseLSSVC(kernel="linear"), X, TWO)
+    with pytest.raises(ValueError, match="gammas must be"):
+        gamma_path(SparseLSSVC(), X, TWO, gammas=[-1.0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 
 import numpy as np
@@ -10,6 +12,7 @@ import threadpoolctl
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from leansvm._parallel import for_tiles, serial_blas
+from leansvm.blocks import MemoryBlocks
 
 
 def blas_threads():
@@ -252,3 +255,17 @@ def test_many_threads_at_once():
         assert not worker.is_alive()
     assert not failures
     assert set(blas_threads().values()) == {2}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_threads_start_anew_after_a_fork():
+    total = MemoryBlocks(np.ones((40, 2)), tile_rows=5)
+    assert total.sum(lambda block: block.X.sum()) == 80  # the pool exists
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=lambda: queue.put(total.sum(lambda b: float(b.X.sum()))))
+    child.start()
+    child.join(timeout=30)
+    assert child.exitcode == 0
+    assert queue.get() == 80

@@ -1,6 +1,29 @@
 """Least-squares and reduced-basis kernel machines behind scikit-learn's API."""
 
 from leansvm._version import __version__
-from leansvm.estimators import LSSVC, LSSVR, KernelBasis, SparseLSSVC, SparseLSSVR
+from leansvm.estimators import (
+    L2SVC,
+    LSSVC,
+    LSSVR,
+    KernelBasis,
+    LowRankLSSVC,
+    LowRankLSSVR,
+    ReducedSVC,
+    ReducedSVR,
+    SparseLSSVC,
+    SparseLSSVR,
+)
 
-__all__ = ["LSSVC", "LSSVR", "KernelBasis", "SparseLSSVC", "SparseLSSVR", "__version__"]
+__all__ = [
+    "L2SVC",
+    "LSSVC",
+    "LSSVR",
+    "KernelBasis",
+    "LowRankLSSVC",
+    "LowRankLSSVR",
+    "ReducedSVC",
+    "ReducedSVR",
+    "SparseLSSVC",
+    "SparseLSSVR",
+    "__version__",
+]

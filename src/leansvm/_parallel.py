@@ -6,6 +6,7 @@ the tile leaves the cache. One thread per tile that does GEMM and exp back to ba
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,32 @@ def _at_work() -> Iterator[None]:
         _here.working = before
 
 
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def thread_pool(threads: int) -> ThreadPoolExecutor:
+    """Return the process's pool of so many threads, which waits for work between fits.
+
+    New threads would start with memory of their own that the system has yet to hand out, a
+    quarter of the time of a short fit. Work in the pool never waits for other work in it.
+    """
+    with _lock:
+        if threads not in _pools:
+            _pools[threads] = ThreadPoolExecutor(threads, thread_name_prefix="leansvm")
+        return _pools[threads]
+
+
+def _forget_pools() -> None:
+    """After a fork the threads are gone, and the lock may be held by one of them."""
+    global _lock
+    _lock = threading.Lock()
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pools)
+
+
 def in_this_context(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``function`` bound to the caller's configuration, to be run by another thread."""
     context, config = copy_context(), get_config()
@@ -116,8 +143,10 @@ def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) ->
         if helpers == 0:
             bound()
             return
-        with ThreadPoolExecutor(helpers) as pool:
-            futures = [pool.submit(bound) for _ in range(helpers)]
+        pool = thread_pool(threads)
+        futures = [pool.submit(bound) for _ in range(helpers)]
+        try:
             bound()
+        finally:  # the helpers end with the queue; their error, if any, is raised here
             for future in futures:
                 future.result()

@@ -64,6 +64,25 @@ def gaussian_block(X: Any, Z: Any, gamma: float, out: NDArray[Any]) -> NDArray[A
     return out
 
 
+def negative_distances(X: Any, Z: Any, gamma: float) -> NDArray[np.float64] | None:
+    """Return -|x_i - z_j|^2 in Fortran order, for kernels of every width up to ``gamma``.
+
+    None where the product would lose too much to cancellation.
+    """
+    dtype = np.dtype(np.float64)
+    is_sparse = sparse.issparse(X) or sparse.issparse(Z)
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = _SparseExponent(X, Z, dtype) if is_sparse else _DenseExponent(X, Z, dtype)
+        if not cancellation_is_small(gamma * product.spread, float(np.finfo(dtype).eps)):
+            return None
+        product.scale(1.0)
+        out = np.empty((Z.shape[0], X.shape[0])).T
+        furthest = product.tile(0, X.shape[0], out) if X.shape[0] else 0.0
+    if not np.isfinite(furthest):
+        return None
+    return np.minimum(out, 0.0, out=out)
+
+
 def tile_rows(n_columns: int) -> int:
     """Rows of a tile of a kernel block that stays in cache."""
     return max(16, TILE_ELEMENTS // max(n_columns, 1))
@@ -163,6 +182,11 @@ def _dense64(X: Any) -> NDArray[np.float64]:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
+def dense64(X: Any) -> NDArray[np.float64]:
+    """Return dense rows in float64 and Fortran order, one feature after the other."""
+    return np.asfortranarray(_dense64(X))
+
+
 def canonical_csr(X: Any) -> Any:
     """Return CSR rows with every entry stored once, on a copy where that changes them."""
     if X.has_canonical_format:
@@ -213,13 +237,17 @@ def right_solve_in_place(B: NDArray[Any], L: NDArray[Any], panel: int = 64) -> N
     threads need this one. Inverses are taken of the small diagonal blocks only.
     """
     (trtri,) = get_lapack_funcs(("trtri",), (L,))
+    by_column = B.flags.f_contiguous and not B.flags.c_contiguous
     for start in range(0, len(L), panel):
         stop = min(start + panel, len(L))
-        columns = B[:, start:stop]
-        if start:
-            columns = columns - B[:, :start] @ L[start:stop, :start].T
         corner = trtri(np.asfortranarray(L[start:stop, start:stop]), lower=True)[0]
-        B[:, start:stop] = columns @ corner.T
+        columns, left = B[:, start:stop], L[start:stop, :start]
+        if by_column:  # the same, transposed, so that no product changes the order of memory
+            rows = columns.T - left @ B[:, :start].T if start else columns.T
+            B.T[start:stop] = corner @ rows
+        else:
+            columns = columns - B[:, :start] @ left.T if start else columns
+            B[:, start:stop] = columns @ corner.T
 
 
 def cholesky_in_place(

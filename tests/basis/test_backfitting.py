@@ -8,6 +8,7 @@ from sklearn.base import clone
 
 from leansvm.basis import Fit, _best_of
 from leansvm.basis._pool import CandidateStream
+from leansvm.basis._rounds import Rounds
 from leansvm.basis.backfitting import Backfitting, _Fitted
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
@@ -71,14 +72,17 @@ def record(monkeypatch):
     """Candidates of every step with their gradients and curvatures."""
     steps = []
 
-    def derivatives(self):
-        G, mu = original(self)
-        usable = self.pool.usable
-        steps.append((self.pool.rows[usable], G[usable], mu[usable]))
-        return G, mu
+    def recorded(original):
+        def derivatives(self):
+            G, mu = original(self)
+            usable = self.pool.usable
+            steps.append((self.pool.rows[usable], G[usable], mu[usable]))
+            return G, mu
 
-    original = _Fitted.derivatives
-    monkeypatch.setattr(_Fitted, "derivatives", derivatives)
+        return derivatives
+
+    for loop in (_Fitted, Rounds):
+        monkeypatch.setattr(loop, "derivatives", recorded(loop.derivatives))
     return steps
 
 
@@ -88,7 +92,7 @@ def record(monkeypatch):
 def test_equals_the_plain_algorithm(record, bias, outputs, weighted, keep_pool):
     X, y, weight = make_data(outputs=outputs, weighted=weighted)
     fit = Fit(C=5.0, bias_penalty=BIAS[bias])
-    selector = Backfitting(12, keep_pool=keep_pool, random_state=1)
+    selector = Backfitting(20, keep_pool=keep_pool, random_state=1)  # rounds of four points
     blocks = MemoryBlocks(X, y, weight, tile_rows=50)
     found = selector.select(blocks, RBF, 20, fit=fit)
     s = np.ones(len(X)) if weight is None else weight
@@ -175,9 +179,9 @@ class Scripted(CandidateStream):
 
 @pytest.mark.parametrize("keep_pool", [True, False])
 def test_weights_equal_repetition(monkeypatch, keep_pool):
-    X, y, _ = make_data(80, outputs=2)
+    X, y, _ = make_data(200, outputs=2)
     rng = np.random.default_rng(3)
-    counts = rng.integers(0, 4, 80)
+    counts = rng.integers(0, 4, 200)
     first = np.cumsum(counts) - counts  # first copy of each row
     order = rng.permutation(np.flatnonzero(counts))
     monkeypatch.setattr(_best_of, "CandidateStream", Scripted)
@@ -191,18 +195,54 @@ def test_weights_equal_repetition(monkeypatch, keep_pool):
     np.testing.assert_allclose(weighted.report["objective"], copies.report["objective"], rtol=1e-12)
 
 
+@pytest.mark.parametrize("keep_pool", [True, False])
 @pytest.mark.parametrize("integer", [False, True])
-def test_same_points_whatever_the_blocks(integer):
+def test_same_points_whatever_the_blocks(integer, keep_pool):
     X, y, _ = make_data(300)
     if integer:  # equal rows and ties
         X = np.round(X)
-    runs = []
+    selector, runs = Backfitting(20, keep_pool=keep_pool, random_state=2), []
     for count in (1, 3, 50):
         blocks = MemoryBlocks(X, y, tile_rows=-(-300 // count))
-        runs.append(Backfitting(20, random_state=2).select(blocks, RBF, 30, fit=Fit(30.0)))
+        runs.append(selector.select(blocks, RBF, 30, fit=Fit(30.0)))
     for other in runs[1:]:
         assert other.indices.tolist() == runs[0].indices.tolist()
         np.testing.assert_allclose(other.report["objective"], runs[0].report["objective"])
+
+
+def test_rounds_end_before_rounding_decides(monkeypatch):
+    X, y, _ = make_data(300)
+    smooth, lengths, runs = Kernel("rbf", gamma=0.02), [], []
+
+    def append(self, slots, start):
+        lengths.append(len(slots))
+        original(self, slots, start)
+
+    original = Rounds._append
+    monkeypatch.setattr(Rounds, "_append", append)
+    for tile_rows in (300, 70, 7):
+        blocks = MemoryBlocks(X, y, tile_rows=tile_rows)
+        runs.append(Backfitting(40, random_state=0).select(blocks, smooth, 40, fit=Fit(1e6)))
+    assert lengths[0] > 4 and 1 in lengths
+    assert runs[0].indices.tolist() == runs[1].indices.tolist() == runs[2].indices.tolist()
+    exact = extended_objective(X, y, runs[0].indices, 0.02, 1e6)
+    for run in runs:
+        assert run.report["objective"][-1] == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("keep_pool", [True, False])
+@pytest.mark.parametrize("n_candidates", [1, 2, 70])
+def test_few_and_many_candidates(n_candidates, keep_pool):
+    X, y, weight = make_data(60, outputs=2, weighted=True)
+    weight[::3] = 0.0
+    blocks = MemoryBlocks(X, y, weight, tile_rows=25)
+    selector = Backfitting(n_candidates, keep_pool=keep_pool, random_state=0)
+    found = selector.select(blocks, RBF, 60, fit=Fit(9.0))
+    assert found.report["stop"] == "rank" and len(set(found.indices)) == len(found.indices) == 40
+    K = RBF.block(X, X)
+    for k in (1, 7, 40):
+        direct = dense_objective(K, found.indices[:k], y, weight, 9.0, 0.0)
+        assert found.report["objective"][k - 1] == pytest.approx(direct, rel=1e-8)
 
 
 @pytest.mark.parametrize("keep_pool", [True, False])
@@ -227,6 +267,38 @@ def test_factor_and_what_the_blocks_keep():
     D = blocks.concatenate(lambda block: block.state["D"])
     np.testing.assert_allclose(D, 1 - (P**2).sum(axis=1), atol=1e-12)
     assert all(blocks.map(lambda block: set(block.state) == {"P", "D"}))
+
+
+@pytest.mark.parametrize("k", [0, 1, 4, 7])
+@pytest.mark.parametrize("n", [1, 512, 1100])
+def test_append_column(n, k):
+    from leansvm.basis._fused import append_column
+
+    rng = np.random.default_rng(0)
+    P, D = np.asfortranarray(rng.standard_normal((n, 9))), np.full(n, 20.0)
+    K_t, row, s = rng.standard_normal(n), rng.uniform(1, 2, k + 1), rng.uniform(0, 2, n)
+    before = P.copy()
+    u, total = append_column(P.T, D, K_t, row, 0.3, s)
+    p = (K_t - before[:, :k] @ row[:k]) / row[k]
+    q = s * (p - 0.3)
+    np.testing.assert_allclose(P[:, k], p, atol=1e-13)
+    np.testing.assert_array_equal(np.delete(P, k, axis=1), np.delete(before, k, axis=1))
+    np.testing.assert_allclose(D, np.maximum(20.0 - p**2, 0.0), atol=1e-12)
+    np.testing.assert_allclose(np.append(u, total), [*(P[:, : k + 1].T @ q), q.sum()], atol=1e-10)
+
+
+@pytest.mark.parametrize("keep_pool", [True, False])
+def test_state_columns_are_what_the_blocks_keep(keep_pool):
+    X, y, _ = make_data(100)
+    blocks, kept = MemoryBlocks(X, y, tile_rows=30), []
+    selector = Backfitting(10, keep_pool=keep_pool, random_state=0)
+
+    def look(k):
+        kept.append(blocks.sum(lambda block: sum(v.nbytes for v in block.state.values())))
+        return k == 12
+
+    selector.select(blocks, RBF, 20, fit=Fit(10.0), on_step=look)
+    assert set(kept) == {8 * len(X) * selector.state_columns(20)}
 
 
 @pytest.mark.parametrize("keep_pool", [True, False])
@@ -283,17 +355,18 @@ def test_callback_and_errors():
     with pytest.raises(ValueError, match="n_candidates"):
         Backfitting(0).select(blocks, RBF, 5, fit=Fit(1.0))
     assert clone(selector).get_params() == selector.get_params()
-    assert selector.state_columns(100) < 100 + 2 * 59 + 10
 
 
+@pytest.mark.parametrize("keep_pool", [True, False])
 @pytest.mark.parametrize("form", ["csr", "precomputed", "float32", "callable"])
-def test_other_forms_of_the_same_data(form):
+def test_other_forms_of_the_same_data(form, keep_pool):
     X, y, _ = make_data(100)
     X = X.astype(np.float32).astype(np.float64)
     rows = {"csr": sparse.csr_array(X), "precomputed": RBF.block(X, X), "float32": X.astype("f4")}
     kernel = {"precomputed": Kernel("precomputed"), "callable": Kernel(RBF.block)}
+    selector = Backfitting(9, keep_pool=keep_pool, random_state=0)
     reference, found = (
-        Backfitting(9, random_state=0).select(MemoryBlocks(Z, y, tile_rows=30), k, 15, fit=Fit(5.0))
+        selector.select(MemoryBlocks(Z, y, tile_rows=30), k, 15, fit=Fit(5.0))
         for Z, k in ((X, RBF), (rows.get(form, X), kernel.get(form, RBF)))
     )
     assert found.indices.tolist() == reference.indices.tolist()

@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from leansvm.basis import _best_of, backfitting, sparse_greedy
-from leansvm.basis._pool import CandidateStream, Pool, Rounding, waiting_room
+from leansvm.basis import _best_of, _ridge, _rounds, backfitting, sparse_greedy
+from leansvm.basis._pool import CandidateStream, Pool, Rounding
 from leansvm.blocks import MemoryBlocks
 
 
@@ -71,35 +71,38 @@ def test_the_worst_third_leaves():
     pool.replace_all()
     look_at(pool, np.ones(len(pool.rows)))
     before, scores = pool.rows.copy(), np.arange(9.0)
-    refill = pool.replace_worst(8, scores)
-    assert refill.into == "waiting" and refill.X.shape[0] == waiting_room(9) == 12
+    refill = pool.replace_worst([8], scores)
     assert sorted(refill.slots) == [0, 1, 2, 8]
     kept = [3, 4, 5, 6, 7]
     assert pool.rows[kept].tolist() == before[kept].tolist()
-    assert pool.rows[refill.slots].tolist() == refill.X[refill.waited, 0].tolist()
+    assert pool.rows[refill.slots].tolist() == refill.X[:, 0].tolist() == refill.rows.tolist()
     assert len(set(pool.rows) | set(before)) == 13
-    for first in (4, 8):  # the next steps take what was drawn ahead
-        look_at(pool, np.ones(9))
-        again = pool.replace_worst(8, scores)
-        assert again.X is None and again.first == first
     look_at(pool, np.ones(9))
-    assert pool.replace_worst(8, scores).X is not None
+    asked = []
+
+    def draw(count):
+        asked.append(count)
+        return pool.stream.draw(2)  # fewer than there are slots: only the chosen ones go
+
+    assert pool.replace_worst([4, 6], scores, draw).slots.tolist() == [4, 6]
+    assert asked == [5]
 
 
 def test_few_rows():
     pool = make_pool(n=6, size=6)
     pool.replace_all()
     look_at(pool, np.ones(len(pool.rows)))
-    refill = pool.replace_worst(3, np.arange(6.0))
-    assert refill.X is None and len(refill.slots) == 0
+    refill = pool.replace_worst([3], np.arange(6.0))
+    assert refill.X is None
     assert pool.rows[3] == -1 and np.sum(pool.rows >= 0) == 5
     chosen = int(pool.rows[1])
-    redraw = pool.replace_all(1)
+    redraw = pool.replace_all([1])
     assert redraw.X.shape[0] == 4 and chosen not in pool.rows
 
 
-@pytest.mark.parametrize("module", [backfitting, sparse_greedy, _best_of])
+@pytest.mark.parametrize("module", [backfitting, sparse_greedy, _best_of, _rounds, _ridge])
 def test_block_functions_can_be_sent_to_workers(module):
     names = ("_scores", "_append", "_norms", "_start", "_end", "_missed", "rows_of_basis")
+    names += ("_screen", "_look", "move_gradient", "_start_gradient", "_sums_of_targets")
     functions = [getattr(module, name) for name in names if hasattr(module, name)]
     assert functions and all(pickle.loads(pickle.dumps(f)) is f for f in functions)

@@ -119,8 +119,9 @@ def test_the_cache_evicts_the_least_recently_used_rows():
     X, *_ = problem_of(10)
     kernel = Kernel("rbf", gamma=0.5)
     K = kernel.block(X, X)
-    rows = CachedRows(X, kernel, 5 * 10 * 8)
-    assert (rows.n_slots, rows.block) == (3, 2)
+    pool = 8 * (8 * 1) ** 2
+    rows = CachedRows(X, kernel, pool + 4 * 10 * 8)
+    assert (rows.n_slots, rows.block) == (3, 1)
     f = np.zeros(10)
 
     def add(*which):

@@ -5,6 +5,7 @@ from leansvm.basis._pivoted import PivotedFactor, pivoted_cholesky
 from leansvm.basis.backfitting import Backfitting
 from leansvm.basis.csi import CSI
 from leansvm.basis.entropy import RenyiEntropy
+from leansvm.basis.forward import ForwardSelection
 from leansvm.basis.medoids import KMedoids
 from leansvm.basis.pivoted import PivotedCholesky
 from leansvm.basis.random import RandomBasis
@@ -16,6 +17,7 @@ __all__ = [
     "Backfitting",
     "BasisSelector",
     "Fit",
+    "ForwardSelection",
     "KMedoids",
     "PivotedCholesky",
     "PivotedFactor",

@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 
 from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
+from leansvm.losses import Loss, Squared
 
 
 @dataclass
@@ -40,11 +41,14 @@ class Fit:
 
     Targets and weights are in the blocks (``y`` with one column an output, ``weight``). The bias
     is free (``bias_penalty`` 0), penalised, or absent (inf): with n the sum of weights, centring
-    is z - s'z / (n + bias_penalty / C).
+    is z - s'z / (n + bias_penalty / C). Selectors for the squared loss ignore the rest.
     """
 
     C: float
     bias_penalty: float = 0.0
+    loss: Loss = field(default_factory=Squared)
+    regularizer: str = "rkhs"  # alpha' K_BB alpha, or "coef": alpha' alpha
+    margin: bool = False  # slack 1 - y f of labels +-1 instead of y - f
 
 
 class BasisSelector(BaseEstimator):

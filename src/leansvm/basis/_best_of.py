@@ -1,28 +1,21 @@
 """Take the best of a few random rows, one at a time, by what each would gain.
 
-The loop and the passes over the blocks that `Backfitting` and `SparseGreedy` share. A block keeps
-``P`` and ``D`` (`leansvm.basis._whitened`), the weights ``s``, and a row for the column of every
-candidate: ``pool`` for those in slots, ``waiting`` for those that will get one.
+What `Backfitting` and `SparseGreedy` share. A block keeps ``P`` and ``D``
+(`leansvm.basis._whitened`), the weights ``s``, and in ``pool`` a row for the kernel column of
+every candidate.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis._base import Selection
-from leansvm.basis._pool import (
-    Array,
-    CandidateStream,
-    Pool,
-    Refill,
-    Rounding,
-    Rows,
-    waiting_room,
-)
+from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis._whitened import start
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
@@ -31,8 +24,8 @@ from leansvm.kernels import Kernel
 Found = tuple[Rows, Array, Array]
 
 
-class Candidates(ABC):
-    """Candidates and the blocks that hold their columns; subclasses know what they gain.
+class Candidates:
+    """A pool of candidates and the blocks that hold their columns.
 
     Parameters
     ----------
@@ -41,11 +34,55 @@ class Candidates(ABC):
     n_basis : int
         Most rows to choose.
     n_candidates : int
-        Rows to look at in a step.
-    keep : bool
-        Whether good candidates stay for the next step; otherwise all are drawn anew.
+        Rows in the pool.
     rng : RandomState
         Decides which rows become candidates.
+    """
+
+    def __init__(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        n_candidates: int,
+        rng: np.random.RandomState,
+    ) -> None:
+        if n_candidates < 1:
+            raise ValueError(f"n_candidates must be at least 1, got {n_candidates!r}.")
+        self.blocks, self.kernel = blocks, kernel
+        self.capacity = min(n_basis, blocks.n_rows)
+        size = min(n_candidates, blocks.n_rows)
+        begun = blocks.map(_start, kernel, self.capacity, size)
+        self.total = float(sum(total for total, _ in begun))
+        rounding = Rounding(max(largest for _, largest in begun), self.capacity)
+        stream = CandidateStream(rng, blocks.concatenate(_missed, rounding, 0))
+        self.pool = Pool(blocks, size, self.capacity, stream, rounding)
+        self.refill = Refill()  # columns that the blocks have yet to compute
+
+    def draw(self, k: int) -> None:
+        """Draw the whole pool anew."""
+        self.refill = self.pool.replace_all()
+        self.pool.refresh(self.blocks.map(rows_of_basis, self.pool.rows, k), k)
+
+    def draw_missed(self, k: int) -> bool:
+        """Draw from rows that the basis does not contain; return whether there are any."""
+        some = self.pool.restrict(self.blocks.concatenate(_missed, self.pool.rounding, k))
+        if some:
+            self.draw(k)
+        return some
+
+    def end(self) -> None:
+        """Drop what the choice needed and the model does not."""
+        self.blocks.map(_end)
+
+
+class OneByOne(Candidates, ABC):
+    """Choose the best of the pool in every step; subclasses know what candidates gain.
+
+    Parameters
+    ----------
+    keep : bool
+        Whether good candidates stay for the next step; otherwise all are drawn anew.
     """
 
     def __init__(
@@ -57,18 +94,8 @@ class Candidates(ABC):
         keep: bool,
         rng: np.random.RandomState,
     ) -> None:
-        if n_candidates < 1:
-            raise ValueError(f"n_candidates must be at least 1, got {n_candidates!r}.")
-        self.blocks, self.kernel, self._keep = blocks, kernel, keep
-        self.capacity = min(n_basis, blocks.n_rows)
-        size = min(n_candidates, blocks.n_rows)
-        room = waiting_room(size) if keep else 0
-        begun = blocks.map(_start, kernel, self.capacity, size, room)
-        self.total = float(sum(total for total, _ in begun))
-        rounding = Rounding(max(largest for _, largest in begun), self.capacity)
-        stream = CandidateStream(rng, blocks.concatenate(_missed, rounding, 0))
-        self.pool = Pool(blocks, size, self.capacity, stream, rounding)
-        self.refill = Refill()
+        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
+        self._keep = keep
 
     @abstractmethod
     def gains(self) -> Array:
@@ -91,14 +118,12 @@ class Candidates(ABC):
         pool, k, stop = self.pool, 0, "n_basis"
         indices, taken = np.empty(self.capacity, np.intp), np.empty(self.capacity)
         L = np.zeros((self.capacity, self.capacity))
-        self._draw(k)
+        self.draw(k)
         while k < self.capacity:
             gains = self.gains()
             slot = pool.best(gains)
             if slot is None:
-                # all candidates lie in the basis: are there rows that do not?
-                if pool.restrict(self.blocks.concatenate(_missed, pool.rounding, k)):
-                    self._draw(k)
+                if self.draw_missed(k):
                     continue
                 stop = "rank"
                 break
@@ -112,35 +137,37 @@ class Candidates(ABC):
             if on_step is not None and on_step(k):
                 stop = "callback"
                 break
-        self.blocks.map(_end)
+        self.end()
         return Selection(indices[:k], L[:k, :k], {"gain": taken[:k], "stop": stop})
-
-    def _draw(self, k: int) -> None:
-        self.refill = self.pool.replace_all()
-        self.pool.refresh(self.blocks.map(rows_of_basis, self.pool.rows, k), k)
 
     def _take(self, slot: int, row: Array, gains: Array) -> None:
         pool, k, t = self.pool, len(row), int(self.pool.rows[slot])
         if k < self.capacity:
             keep = self._keep
-            self.refill = pool.replace_worst(slot, gains) if keep else pool.replace_all(slot)
+            self.refill = pool.replace_worst([slot], gains) if keep else pool.replace_all([slot])
         found = self.append(slot, t, row)
         pool.rounding.add(row)
         pool.refresh(found, k)
 
 
-def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Array | None:
-    """Compute new columns and fill slots with columns that waited; return the new ones."""
-    state, new = block.state, None
-    if refill.X is not None:
-        new = state[refill.into][: refill.X.shape[0]]
-        points = kernel.points(block.X, np.arange(block.start, block.stop))
-        values = kernel.block(refill.X, points, out=new)
-        if values is not new:  # another array library
-            new[...] = np.asarray(values)
-    if len(refill.slots):
-        state["pool"][refill.slots] = state["waiting"][refill.waited]
+def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Array:
+    """Compute the columns that new candidates need and put them into their slots."""
+    pool = block.state["pool"]
+    if refill.rows is None:
+        return np.empty((0, pool.shape[1]))
+    in_place = isinstance(refill.slots, slice)
+    new = pool[refill.slots] if in_place else np.empty((len(refill.rows), pool.shape[1]))
+    kernel_columns(block, kernel, refill.X, refill.rows, new.T)
+    if not in_place:
+        pool[refill.slots] = new
     return new
+
+
+def kernel_columns(block: Block, kernel: Kernel, X: Any, rows: Rows, out: Array) -> None:
+    """Compute the kernel columns of points X, which are rows of the data with these numbers."""
+    values = kernel.block(block.X, kernel.points(X, rows), out=out)
+    if values is not out:  # another array library
+        out[...] = np.asarray(values)
 
 
 def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
@@ -159,14 +186,11 @@ def rows_of_basis(block: Block, rows: Rows, k: int) -> Found:
     return mine, block.state["P"][local, :k], block.state["D"][local]
 
 
-def _start(
-    block: Block, kernel: Kernel, capacity: int, size: int, waiting: int
-) -> tuple[float, float]:
+def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
     """As `_whitened.start`, with room for the candidates' columns and the weights in "s"."""
     state, n = block.state, block.stop - block.start
     state["s"] = np.ones(n) if block.weight is None else np.asarray(block.weight, np.float64)
     state["pool"] = np.zeros((size, n))
-    state["waiting"] = np.zeros((waiting, n))
     return start(block, kernel, capacity)
 
 
@@ -177,5 +201,5 @@ def _missed(block: Block, rounding: Rounding, k: int) -> NDArray[np.bool_]:
 
 def _end(block: Block) -> None:
     """Drop what the choice needed and the model does not."""
-    for key in ("pool", "waiting", "s", "r"):
+    for key in ("pool", "s", "r"):
         block.state.pop(key, None)

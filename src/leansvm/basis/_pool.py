@@ -7,8 +7,8 @@ the seed alone, not on where the rows are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ Rows = NDArray[np.intp]
 
 # Scores are compared after rounding to this many values in [1/2, 1): ties, as equal rows give,
 # go to the lowest row, whatever the order of summation.
-_QUANTA = 2.0**24
+_QUANTA = 2.0**16
 
 
 class Rounding:
@@ -44,6 +44,12 @@ class Rounding:
     def add(self, row: Array) -> None:
         """Take note of a pivot by its row of L."""
         self._inverse[len(row) - 1] = 1.0 / row[-1]
+
+
+def by_score(scores: Array, rows: Rows) -> Rows:
+    """Return the order by score, then by row."""
+    mantissa, exponent = np.frexp(scores)
+    return np.lexsort((rows, np.ldexp(np.rint(mantissa * _QUANTA), exponent)))
 
 
 class CandidateStream:
@@ -87,26 +93,16 @@ class CandidateStream:
         return bool(self._allowed.any())
 
 
-@dataclass(frozen=True)
-class Refill:
-    """Which columns the blocks have to compute, and which of them to put into slots."""
+class Refill(NamedTuple):
+    """Which columns the blocks have to compute."""
 
-    X: Any = None  # rows whose kernel columns are computed, if any
-    into: str = "pool"  # where these go: into the first slots, or to "waiting"
-    slots: Rows = field(default_factory=lambda: np.empty(0, dtype=np.intp))
-    first: int = 0  # the slots get the columns that wait from this place on
-
-    @property
-    def waited(self) -> slice:
-        """The columns that get a slot, of those that wait."""
-        return slice(self.first, self.first + len(self.slots))
+    X: Any = None  # points whose columns are computed, if any
+    rows: Rows | None = None  # their numbers
+    slots: Rows | slice = slice(0, 0)  # where the columns go
 
 
 class Pool:
-    """Up to ``size`` candidates in numbered slots, and some that wait for one.
-
-    Those that wait are drawn several steps ahead, so that their kernel columns are computed
-    together: one pass over the features of the data for many columns.
+    """Up to ``size`` candidates in numbered slots.
 
     Attributes
     ----------
@@ -128,11 +124,9 @@ class Pool:
         stream: CandidateStream,
         rounding: Rounding,
     ) -> None:
-        self._blocks, self._stream = blocks, stream
+        self._blocks, self.stream = blocks, stream
         self.rounding = rounding
         self.rows = np.full(size, -1, dtype=np.intp)
-        self._waiting = self.rows[:0]
-        self._first = 0  # of those that wait, the next to get a slot
         self.P = np.zeros((size, capacity))
         self.D = np.zeros(size)
         self.usable = np.zeros(size, dtype=bool)
@@ -140,53 +134,52 @@ class Pool:
     def best(self, scores: Array) -> int | None:
         """Return the usable slot with the largest score (ties: the lowest row), if there is one."""
         slots = np.flatnonzero(self.usable)
-        return int(slots[self._order(slots, -scores)[0]]) if len(slots) else None
+        if not len(slots):
+            return None
+        return int(slots[by_score(-scores[slots], self.rows[slots])[0]])
 
-    def _order(self, slots: Rows, scores: Array) -> Rows:
-        """Sort slots by score, then by row."""
-        mantissa, exponent = np.frexp(scores[slots])
-        rounded = np.ldexp(np.rint(mantissa * _QUANTA), exponent)
-        return np.lexsort((self.rows[slots], rounded))
-
-    def replace_all(self, chosen: int | None = None) -> Refill:
-        """Draw the whole pool anew, without the chosen row."""
+    def replace_all(self, chosen: Sequence[int] = ()) -> Refill:
+        """Draw the whole pool anew, without the rows in the chosen slots."""
         self._retire(chosen)
-        self._stream.give_back(self.rows[self.rows >= 0])
-        self._stream.give_back(self._waiting[self._first :])
-        self._waiting, self._first = self._waiting[:0], 0
-        drawn = self._stream.draw(len(self.rows))
+        self.stream.give_back(self.rows[self.rows >= 0])
+        drawn = self.stream.draw(len(self.rows))
         self.rows[: len(drawn)] = drawn
         self.rows[len(drawn) :] = -1
         self.usable[:] = False
-        return Refill(self._blocks.take(drawn) if len(drawn) else None)
+        return self._refill(drawn, slice(0, len(drawn)))
 
-    def replace_worst(self, chosen: int, scores: Array) -> Refill:
-        """Put rows that wait in place of the chosen one, useless ones and the worst third.
+    def replace_worst(
+        self,
+        chosen: Sequence[int],
+        scores: Array,
+        draw: Callable[[int], Rows] | None = None,
+        part: float = 1.0,
+    ) -> Refill:
+        """Draw rows in place of those chosen, of useless ones and of a ``part`` of the worst third.
 
-        When too few wait, the least bad candidates stay.
+        When there are too few, the least bad candidates stay. ``draw`` (default: the stream's)
+        returns up to so many rows that the stream lent.
         """
         useless = self._retire(chosen)
-        X = None
-        if self._first == len(self._waiting):
-            self._waiting, self._first = self._stream.draw(waiting_room(len(self.rows))), 0
-            X = self._blocks.take(self._waiting) if len(self._waiting) else None
         rest = np.flatnonzero(~useless)
-        worst = rest[self._order(rest, scores)][: len(self.rows) // 3]
-        first, waiting = self._first, self._waiting[self._first :]
-        slots = np.concatenate([np.flatnonzero(useless), worst])[: len(waiting)]
+        worst = rest[by_score(scores[rest], self.rows[rest])][: int(part * len(self.rows) / 3)]
+        slots = np.concatenate([np.flatnonzero(useless), worst])
+        drawn = (draw or self.stream.draw)(len(slots))
+        slots = slots[: len(drawn)]
         self.rows[useless] = -1
         left = self.rows[slots]
-        self._stream.give_back(left[left >= 0])
-        self.rows[slots] = waiting[: len(slots)]
-        self._first += len(slots)
-        return Refill(X, "waiting", slots, first)
+        self.stream.give_back(left[left >= 0])
+        self.rows[slots] = drawn
+        return self._refill(drawn, slots)
 
-    def _retire(self, chosen: int | None) -> NDArray[np.bool_]:
-        """Give up the chosen row and those the basis contains; return the slots without use."""
+    def _refill(self, drawn: Rows, slots: Rows | slice) -> Refill:
+        return Refill(self._blocks.take(drawn), drawn, slots) if len(drawn) else Refill()
+
+    def _retire(self, chosen: Sequence[int]) -> NDArray[np.bool_]:
+        """Give up chosen rows and those the basis contains; return the slots without use."""
         useless = ~self.usable
-        if chosen is not None:
-            useless[chosen] = True
-        self._stream.retire(self.rows[useless & (self.rows >= 0)])
+        useless[list(chosen)] = True
+        self.stream.retire(self.rows[useless & (self.rows >= 0)])
         return useless
 
     def refresh(self, found: list[tuple[Rows, Array, Array]], k: int) -> None:
@@ -194,13 +187,13 @@ class Pool:
         for mine, P, D in found:
             self.P[mine, :k] = P
             self.D[mine] = D
-        self.usable = (self.rows >= 0) & (self.rounding.bound(self.P[:, :k]) < self.D)
+        self.look_at(self.D, k)
+
+    def look_at(self, D: Array, k: int) -> None:
+        """Find the slots that are usable given the residuals and k columns of P."""
+        self.D = D
+        self.usable = (self.rows >= 0) & (self.rounding.bound(self.P[:, :k]) < D)
 
     def restrict(self, allowed: NDArray[np.bool_]) -> bool:
         """Draw only from these rows from now on; return whether there are any."""
-        return self._stream.restrict(allowed)
-
-
-def waiting_room(n_candidates: int) -> int:
-    """How many rows are drawn ahead: what three steps replace."""
-    return 3 * (n_candidates // 3 + 1)
+        return self.stream.restrict(allowed)

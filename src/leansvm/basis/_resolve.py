@@ -21,6 +21,7 @@ def selectors() -> dict[str, type[BasisSelector]]:
         "pivoted-cholesky": basis.PivotedCholesky,
         "random-pivoted-cholesky": basis.RandomPivotedCholesky,
         "backfitting": basis.Backfitting,
+        "forward": basis.ForwardSelection,
         "csi": basis.CSI,
         "sparse-greedy": basis.SparseGreedy,
         "entropy": basis.RenyiEntropy,

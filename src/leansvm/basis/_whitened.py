@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._array_api import foreign_namespace
+from leansvm._array_api import foreign_namespace, to_host
+from leansvm._parallel import for_tiles
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 
@@ -67,8 +68,17 @@ def residual_among(
     P_c = factor_rows(blocks, indices, k)
     X_c = blocks.take(indices)
     points = kernel.points(X_c, indices)
-    H = np.array(kernel.block(X_c, points, dtype=np.float64), dtype=np.float64)
-    H -= P_c @ P_c.T
+    if foreign_namespace(X_c) is not None:
+        H = np.array(to_host(kernel.block(X_c, points)), dtype=np.float64)
+        H -= P_c @ P_c.T
+        return H, P_c, points
+    H = np.empty((len(indices), len(indices)))
+
+    def fill(start: int, stop: int) -> None:
+        kernel.block(X_c[start:stop], points, out=H[start:stop])
+        H[start:stop] -= P_c[start:stop] @ P_c.T
+
+    for_tiles(len(indices), 128, fill)
     return H, P_c, points
 
 
@@ -79,15 +89,21 @@ def extend(
 
     ``rows`` are the rows A of L, [P_A, L_A], with k columns in P_A.
     """
-    P, D = block.state["P"], block.state["D"]
-    new = P[:, k : k + rows.shape[0]]
+    new = block.state["P"][:, k : k + rows.shape[0]]
     if foreign_namespace(block.X) is None:
         kernel.block(block.X, points, out=new)
     else:
         new[...] = np.asarray(kernel.block(block.X, points))
+    return append(block, new.T, rows, k, indices)
+
+
+def append(block: Block, K_A: Array, rows: Array, k: int, indices: NDArray[np.intp]) -> Array:
+    """As `extend`, with the kernel columns of A at hand, as rows of ``K_A``."""
+    P, D = block.state["P"], block.state["D"]
+    new = P[:, k : k + rows.shape[0]]
     # products, transposed as BLAS sees them: SciPy's triangular solve keeps other threads waiting
     residual = rows[:, :k] @ P[:, :k].T
-    np.subtract(new.T, residual, out=residual)
+    np.subtract(K_A, residual, out=residual)
     np.matmul(np.tril(dtrtri(rows[:, k:], lower=1)[0]), residual, out=new.T)
     squares = np.square(new)
     D -= squares.sum(axis=1)

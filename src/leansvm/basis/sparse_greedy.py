@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._best_of import Candidates, Found, add_column, bring_in, rows_of_basis
-from leansvm.basis._pool import Array, Refill, Rows, waiting_room
+from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis._pool import Array, Refill, Rows
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 
@@ -73,8 +73,7 @@ class SparseGreedy(BasisSelector):
 
     def state_columns(self, n_basis: int) -> int:
         """Columns kept for every row: P, the candidates, D and weights."""
-        waiting = waiting_room(self.n_candidates) if self.keep_pool else 0
-        return n_basis + self.n_candidates + waiting + 2
+        return n_basis + self.n_candidates + 2
 
     def select(
         self,
@@ -96,7 +95,7 @@ class SparseGreedy(BasisSelector):
         return found
 
 
-class _Residual(Candidates):
+class _Residual(OneByOne):
     """Candidates that gain what they lower the trace of K - P P' by."""
 
     _k = 0  # columns of P, the last of which the pool's columns do not know yet
@@ -122,9 +121,8 @@ def _norms(block: Block, kernel: Kernel, refill: Refill, P_pool: Array) -> Array
     pool, P = state["pool"], state["P"][:, :k]
     if k:
         pool -= np.multiply.outer(P_pool[:, -1], P[:, -1])
-    new = bring_in(block, kernel, refill)
-    fresh = refill.slots if refill.into == "waiting" or new is None else slice(0, len(new))
-    pool[fresh] -= P_pool[fresh] @ P.T
+    bring_in(block, kernel, refill)
+    pool[refill.slots] -= P_pool[refill.slots] @ P.T
     return np.asarray(np.square(pool) @ state["s"])
 
 

@@ -7,7 +7,7 @@ where a block of rows lives (memory, memory map, device; files and clusters plug
 from leansvm.blocks._base import Block, RowBlocks
 from leansvm.blocks._budget import available_memory, check_budget, format_bytes, resolve_cache_size
 from leansvm.blocks._memory import MemoryBlocks
-from leansvm.blocks._merge import MergedRows, merge_equal_rows
+from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows
 
 __all__ = [
     "Block",
@@ -15,6 +15,7 @@ __all__ = [
     "MergedRows",
     "RowBlocks",
     "available_memory",
+    "canonical_order",
     "check_budget",
     "format_bytes",
     "merge_equal_rows",

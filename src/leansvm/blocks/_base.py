@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import foreign_namespace, to_host
+from leansvm._array_api import foreign_namespace, in_float64, to_host
 from leansvm.linalg import canonical_csr, row_norms_squared
 
 
@@ -130,7 +130,8 @@ def _deviations(block: Block, shift: float, power: int) -> tuple[float, float]:
         deviation = np.subtract(X, shift, dtype=np.float64)
         sums = deviation.sum(axis=1) if power == 1 else row_norms_squared(deviation)
     else:
-        sums = xp.sum((X - shift) ** power, axis=1)
+        sums = to_host(xp.sum((in_float64(X) - shift) ** power, axis=1))
     if block.weight is None:
-        return float(X.shape[0]), float((xp or np).sum(sums))
-    return float((xp or np).sum(block.weight)), float((xp or np).sum(sums * block.weight))
+        return float(X.shape[0]), float(np.sum(sums))
+    weight = to_host(block.weight)
+    return float(np.sum(weight)), float(np.sum(sums * weight))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from scipy import sparse
 from sklearn._config import get_config
 
 from leansvm._array_api import foreign_namespace, from_host
-from leansvm._parallel import blas_threads, in_this_context, serial_blas
+from leansvm._parallel import blas_threads, in_this_context, serial_blas, thread_pool
 from leansvm.blocks._base import Block, RowBlocks
 
-_THREADED_TILE = 2048  # rows: enough for BLAS-3, small enough for the cache and an even share
+# Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
+_SMALL_TILE, _LARGE_TILE = 1024, 2048
 
 
 class MemoryBlocks(RowBlocks):
@@ -63,11 +64,11 @@ class MemoryBlocks(RowBlocks):
         self.n_rows, self.n_features = X.shape
         self.dtype = X.dtype
         self._threaded = foreign_namespace(X) is None
-        self._pool: ThreadPoolExecutor | None = None
         if tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features))
             if self._threaded:  # a sum of r x r results wants tiles taller than r
-                tile_rows = min(tile_rows, max(_THREADED_TILE, 2 * columns))
+                share = min(max(_SMALL_TILE, -(-self.n_rows // 8)), _LARGE_TILE)
+                tile_rows = min(tile_rows, max(share, 2 * columns))
         self._blocks = []
         for start in range(0, max(self.n_rows, 1), tile_rows):
             stop = min(start + tile_rows, self.n_rows)
@@ -96,13 +97,12 @@ class MemoryBlocks(RowBlocks):
                 for block in self._blocks:
                     yield function(block, *args)
                 return
-            if self._pool is None:  # its threads end with this object
-                self._pool = ThreadPoolExecutor(threads)
+            pool = thread_pool(threads)
             ahead: deque[Future[Any]] = deque()
             bound = in_this_context(function)
             try:
                 for block in self._blocks:
-                    ahead.append(self._pool.submit(bound, block, *args))
+                    ahead.append(pool.submit(bound, block, *args))
                     if len(ahead) > 2 * threads:  # finished results wait for their turn
                         yield ahead.popleft().result()
                 while ahead:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._array_api import to_host
+from leansvm._parallel import for_tiles
 from leansvm.linalg import canonical_csr
 
 
@@ -27,8 +29,7 @@ class MergedRows:
 
 def merge_equal_rows(X: Any, Y: NDArray[Any], weight: NDArray[Any]) -> MergedRows:
     """Group rows that are equal in X and Y; rows of zero weight belong to no group."""
-    if sparse.issparse(X):
-        X = canonical_csr(X)
+    X = canonical_csr(X) if sparse.issparse(X) else to_host(X)
     kept = np.flatnonzero(weight > 0)
     keys = _row_hashes(X, seed=1) + _row_hashes(np.asarray(Y, dtype=np.float64), seed=2)
     _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)
@@ -48,6 +49,11 @@ def merge_equal_rows(X: Any, Y: NDArray[Any], weight: NDArray[Any]) -> MergedRow
     return MergedRows(first, group, merged)
 
 
+def canonical_order(X: Any, Y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return an order of distinct rows that depends on their values alone, not on their places."""
+    return np.argsort(_row_hashes(X, seed=1) + _row_hashes(Y, seed=2), kind="stable")
+
+
 def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
     rng = np.random.default_rng(seed)
     odd = rng.integers(0, 2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
@@ -57,10 +63,14 @@ def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
             totals = np.concatenate([[np.uint64(0)], np.cumsum(terms, dtype=np.uint64)])
             return np.asarray(totals[X.indptr[1:]] - totals[X.indptr[:-1]])
         result = np.empty(X.shape[0], np.uint64)
-        tile = max(1, 2**20 // max(X.shape[1], 1))
-        for start in range(0, X.shape[0], tile):
-            rows = _mix(X[start : start + tile])
-            result[start : start + tile] = (rows * odd).sum(axis=1, dtype=np.uint64)
+        tile = max(1, 2**18 // max(X.shape[1], 1))
+
+        def fill(start: int, stop: int) -> None:
+            with np.errstate(over="ignore"):
+                rows = _mix(X[start:stop])
+                result[start:stop] = np.einsum("ij,j->i", rows, odd)
+
+        for_tiles(X.shape[0], tile, fill)
     return result
 
 

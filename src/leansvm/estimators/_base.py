@@ -19,6 +19,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from leansvm._array_api import (
+    dispatched_namespace,
+    foreign_namespace,
+    from_host,
+    in_float64,
+    like_rows,
+    moved,
+    to_host,
+)
 from leansvm.blocks import Block, MemoryBlocks, MergedRows, RowBlocks
 from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
@@ -32,6 +41,8 @@ _FLOAT32_LOSS = 1e-4  # decision values may lose this much before float32 rows u
 
 class KernelMachine(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
+
+    _fits_where_rows_are = False  # arrays of other libraries are fitted as NumPy arrays
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
@@ -57,14 +68,17 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     def _validate_rows(
         self, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
     ) -> Any:
+        if reset and (self.kernel == "precomputed" or not self._fits_where_rows_are):
+            X = to_host(X) if dispatched_namespace(X) else X
+        xp = dispatched_namespace(X)
         checked = validate_data(
             self,
             X,
-            y,
+            y if isinstance(y, str) else to_host(y) if dispatched_namespace(y) else y,
             reset=reset,
             accept_sparse=False if self.kernel == "precomputed" else "csr",
-            dtype=[np.float64, np.float32],
-            order="C",
+            dtype=[np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
+            order="C" if xp is None else None,
             **kwargs,
         )
         return (
@@ -113,13 +127,16 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
 
     # ------------------------------------------------------------------ output
 
-    def _decision_values(self, X: Any) -> NDArray[Any]:
-        """Return f(x) for every row and output, computed in tiles."""
+    def _decision_values(self, X: Any) -> Any:
+        """Return f(x) for every row and output, computed in tiles; an array of X's kind."""
         check_is_fitted(self)
-        return self._values(self._validate_rows(X, reset=False))
+        X = self._validate_rows(X, reset=False)
+        return from_host(self._values(X), X, dtype=X.dtype)
 
     def _values(self, X: Any) -> NDArray[Any]:
         kernel = self._kernel()
+        if foreign_namespace(X) is not None or foreign_namespace(self.support_vectors_) is not None:
+            return self._values_where_rows_are(X, kernel)
         points = kernel.points(self.support_vectors_, self.support_)
         coef = self.dual_coef_.T
         dtype = X.dtype
@@ -133,12 +150,23 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         values = blocks.concatenate(_tile_decision, kernel, points, coef, dtype)
         return np.asarray(values + self.intercept_, dtype=X.dtype)
 
+    def _values_where_rows_are(self, X: Any, kernel: Kernel) -> NDArray[Any]:
+        """Decision values, on the host, of rows of any library with a model from any other."""
+        points = kernel.points(self.support_vectors_, self.support_)
+        if not kernel.precomputed:
+            points = in_float64(moved(points, X))
+        coef = like_rows(self.dual_coef_.T, X)
+        blocks = MemoryBlocks(X, columns=coef.shape[0])
+        return (
+            blocks.concatenate(_tile_decision, kernel, points, coef, np.float64) + self.intercept_
+        )
+
     def _loo_of_all_rows(self, X: Any, Y: Array, rows: MergedRows, loo: Array) -> Array:
         """Left-out residuals of the original rows; a row of zero weight changes no model."""
         result = loo[rows.group]
         unused = np.flatnonzero(rows.group < 0)
         if len(unused):
-            result[unused] = Y[unused] - self._values(X[unused])
+            result[unused] = Y[unused] - self._values(MemoryBlocks(X).take(unused))
         return np.asarray(result)
 
 
@@ -147,7 +175,7 @@ def _canonical(X: Any) -> Any:
 
 
 def _tile_decision(block: Block, kernel: Kernel, points: Any, coef: Any, dtype: Any) -> Any:
-    return kernel.block(block.X, points, dtype=dtype) @ coef
+    return kernel.block(in_float64(block.X), points, dtype=dtype) @ coef
 
 
 def _calibrated(estimator: Any) -> bool:
@@ -217,7 +245,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             )
         return np.asarray(by_class, dtype=np.float64)
 
-    def decision_function(self, X: Any) -> NDArray[Any]:
+    def decision_function(self, X: Any) -> Any:
         """Evaluate f(x): one value a row for two classes, else one column a class.
 
         Parameters
@@ -233,7 +261,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         values = self._decision_values(X)
         return values[:, 0] if len(self.classes_) == 2 else values
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """Predict the class of every row.
 
         Parameters
@@ -247,15 +275,17 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             Class labels.
         """
         values = self.decision_function(X)
-        winners = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
-        return np.asarray(self.classes_[winners])
+        scores = to_host(values)
+        winners = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        labels = np.asarray(self.classes_[winners])
+        return labels if labels.dtype.kind in "OUS" else like_rows(labels, values)
 
     def _calibrate(self, left_out: Array, labels: NDArray[np.intp], weight: Array) -> None:
         """Fit probabilities to leave-one-out decision values."""
         self.calibration_scale_ = fit_scale(left_out, labels, weight)
 
     @available_if(_calibrated)
-    def predict_proba(self, X: Any) -> NDArray[Any]:
+    def predict_proba(self, X: Any) -> Any:
         """Probability of every class; exists with ``calibrate=True``.
 
         Parameters
@@ -269,10 +299,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             Probabilities in the order of ``classes_``; the largest belongs to `predict`.
         """
         check_is_fitted(self, "calibration_scale_")
-        return probabilities(self.decision_function(X), self.calibration_scale_)
+        values = self.decision_function(X)
+        return like_rows(probabilities(to_host(values), self.calibration_scale_), values)
 
     @available_if(_calibrated)
-    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+    def predict_log_proba(self, X: Any) -> Any:
         """Logarithm of `predict_proba`.
 
         Parameters
@@ -287,7 +318,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """
         check_is_fitted(self, "calibration_scale_")
         values = self.decision_function(X)
-        return log_probabilities(values, self.calibration_scale_).astype(values.dtype)
+        result = log_probabilities(to_host(values), self.calibration_scale_)
+        return like_rows(result.astype(to_host(values).dtype), values)
 
 
 class KernelRegressor(RegressorMixin, KernelMachine):
@@ -300,7 +332,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         tags.target_tags.multi_output = True
         return tags
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """Predict the target of every row.
 
         Parameters
@@ -329,8 +361,11 @@ class KernelRegressor(RegressorMixin, KernelMachine):
 
 
 def _sample_weights(sample_weight: Any, X: Any) -> Array:
+    if dispatched_namespace(sample_weight) is not None:
+        sample_weight = to_host(sample_weight)
+    host = X if foreign_namespace(X) is None else np.empty((X.shape[0], 0))
     weight = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True, copy=True
+        sample_weight, host, dtype=np.float64, ensure_non_negative=True, copy=True
     )
     if not weight.any():
         raise ValueError("sample_weight must be positive for at least one row.")

@@ -6,13 +6,13 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm._array_api import foreign_namespace, from_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis._resolve import resolve_basis, resolve_n_basis
 from leansvm.blocks import Block, MemoryBlocks, resolve_cache_size
@@ -67,6 +67,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
     >>> bool(model.fit(X, y).score(X, y) > 0.95)
     True
     """
+
+    _fits_where_rows_are = True
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
@@ -147,7 +149,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         self._basis = basis
         return self
 
-    def transform(self, X: Any) -> NDArray[Any]:
+    def transform(self, X: Any) -> Any:
         """Evaluate the features.
 
         Parameters
@@ -163,7 +165,10 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         check_is_fitted(self)
         X = self._validate_rows(X, reset=False)
         blocks = MemoryBlocks(X, columns=2 * self._basis.size)
-        return blocks.concatenate(_features, self._basis).astype(X.dtype, copy=False)
+        features = blocks.concatenate(_features, self._basis)
+        if foreign_namespace(X) is not None:
+            return from_host(features, X, dtype=X.dtype)
+        return features.astype(X.dtype, copy=False)
 
     @property
     def _n_features_out(self) -> int:

@@ -57,6 +57,10 @@ default="rbf"
         Megabytes that a selector may keep; "auto" is 80 % of the memory that is available.
     random_state : int, RandomState instance or None, default=None
         Seed of random selectors.
+    warm_start : bool, default=False
+        Let `fit` go on from the basis of the fit before: its points stay, and the selector is
+        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed counts
+        the rows of the fit that chose them.
 
     Attributes
     ----------
@@ -128,6 +132,7 @@ default="rbf"
         calibrate: bool = False,
         cache_size: Any = "auto",
         random_state: Any = None,
+        warm_start: bool = False,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -143,6 +148,7 @@ default="rbf"
         self.calibrate = calibrate
         self.cache_size = cache_size
         self.random_state = random_state
+        self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVC:
@@ -229,7 +235,7 @@ class SparseLSSVR(KernelRegressor, SparseMachine):
         eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
         leave-one-out squared error. The strings try ``numpy.logspace(-6, 7, 50)``.
     kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
-cache_size, random_state
+cache_size, random_state, warm_start
         As in `SparseLSSVC`.
 
     Attributes
@@ -292,6 +298,7 @@ cache_size, random_state
         select_on: Any = "auto",
         cache_size: Any = "auto",
         random_state: Any = None,
+        warm_start: bool = False,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -305,6 +312,7 @@ cache_size, random_state
         self.select_on = select_on
         self.cache_size = cache_size
         self.random_state = random_state
+        self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVR:

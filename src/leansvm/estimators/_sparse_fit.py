@@ -13,12 +13,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_random_state
 
+from leansvm._array_api import foreign_namespace, from_host, moved
 from leansvm.basis import BasisSelector, Fit
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.solvers import primal
+from leansvm.solvers._features import BasisFeatures
 from leansvm.solvers._spectral import solve_for_every_C
 
 Array = NDArray[np.float64]
@@ -36,16 +39,19 @@ class Basis:
     L: Array | None
     report: dict[str, Any]
 
-    def support(self, basis: primal.WhitenedBasis) -> NDArray[np.intp]:
+    def support(self, basis: BasisFeatures) -> NDArray[np.intp]:
         """Return the row numbers of the points that were kept, -1 for given points."""
         if self.indices is None:
             return np.full(basis.size, -1)
         return self.indices[basis.kept]
 
+    def points(self, kernel: Kernel) -> Any:
+        """Return the basis as `Kernel.block` takes it."""
+        return self.rows if self.indices is None else kernel.points(self.rows, self.indices)
+
     def whitened(self, kernel: Kernel, bias_penalty: float) -> primal.WhitenedBasis:
         """Factor K_BB."""
-        points = self.rows if self.indices is None else kernel.points(self.rows, self.indices)
-        result = primal.whiten(kernel, self.rows, points, bias_penalty, self.L)
+        result = primal.whiten(kernel, self.rows, self.points(kernel), bias_penalty, self.L)
         result.in_state = self.L is not None
         return result
 
@@ -60,12 +66,42 @@ class Chooser:
     random_state: Any
     fit: Fit | None = None
     on_step: Callable[[int], bool] | None = None
+    earlier: Basis | None = None  # of the fit before, to go on from
 
     def __call__(self, blocks: RowBlocks, basis: Any, n_basis: int) -> Basis:
         """Choose ``n_basis`` rows by a selector, or take given row numbers or points."""
+        if isinstance(basis, BasisSelector) and self.earlier is not None:
+            return self._go_on(blocks, basis, n_basis, self.earlier)
+        return self._anew(blocks, basis, n_basis)
+
+    def _go_on(
+        self, blocks: RowBlocks, basis: BasisSelector, n_basis: int, earlier: Basis
+    ) -> Basis:
+        """Keep the earlier points, add the first others of a new choice."""
+        assert earlier.indices is not None
+        missing = n_basis - len(earlier.indices)
+        if missing <= 0:
+            first = np.arange(n_basis)
+            return Basis(
+                earlier.indices[:n_basis], primal.take_points(earlier.rows, first), None, {}
+            )
+        new = self._anew(blocks, basis, min(n_basis, blocks.n_rows))
+        assert new.indices is not None
+        others = np.flatnonzero(~np.isin(new.indices, earlier.indices))[:missing]
+        indices = np.concatenate([earlier.indices, new.indices[others]])
+        rows = _stacked(earlier.rows, primal.take_points(new.rows, others))
+        return Basis(indices, rows, None, new.report)
+
+    def _anew(self, blocks: RowBlocks, basis: Any, n_basis: int) -> Basis:
         if not isinstance(basis, BasisSelector):
             if basis.ndim == 2:
-                return Basis(None, basis.astype(blocks.dtype), None, {})
+                first = blocks.take(np.array([0]))
+                points = (
+                    basis.astype(blocks.dtype)
+                    if foreign_namespace(first) is None
+                    else (from_host(basis, first, dtype=first.dtype))
+                )
+                return Basis(None, points, None, {})
             return Basis(basis, blocks.take(basis), None, {})
         rng = check_random_state(self.random_state)
         sample = self._sample(blocks, basis, n_basis, rng)
@@ -100,6 +136,15 @@ class Chooser:
         if count >= blocks.n_rows:
             return None
         return _stratified_rows(blocks, max(count, n_basis), rng)
+
+
+def _stacked(first: Any, second: Any) -> Any:
+    xp = foreign_namespace(second)
+    if xp is not None:
+        return xp.concat([moved(first, second), second])
+    if sparse.issparse(first) or sparse.issparse(second):
+        return sparse.vstack([first, second], format="csr", dtype=second.dtype)
+    return np.concatenate([first, second]).astype(second.dtype, copy=False)
 
 
 def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:
@@ -144,7 +189,7 @@ class PrimalSolution:
 
 def solve_on_basis(
     blocks: RowBlocks,
-    basis: primal.WhitenedBasis,
+    basis: primal.Features,
     sums: primal.Sums,
     *,
     free_bias: bool,
@@ -170,7 +215,9 @@ def solve_on_basis(
         spectrum = primal.decompose(equations)
         if by_loo:
             small = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
-            curve = primal.left_out_residuals(blocks, basis, spectrum, candidates, small)
+            curve = primal.left_out_residuals(
+                blocks, basis, sums.shift, spectrum, candidates, small
+            )
             curve = curve / equations.n
         elif several:
             curve = spectrum.gcv(candidates)
@@ -181,7 +228,9 @@ def solve_on_basis(
         theta = spectrum.theta(best)
         if loo:
             if not (by_loo and small):
-                primal.left_out_residuals(blocks, basis, spectrum, np.array([best]), True)
+                primal.left_out_residuals(
+                    blocks, basis, sums.shift, spectrum, np.array([best]), True
+                )
                 position = 0
             left_out = blocks.concatenate(_pop_left_out, position)
     b = equations.bias(theta)
@@ -189,7 +238,7 @@ def solve_on_basis(
 
 
 def _described(
-    basis: primal.WhitenedBasis,
+    basis: primal.Features,
     equations: primal.NormalEquations,
     theta: Array,
     b: Array,
@@ -208,7 +257,7 @@ def _described(
 
 def _solve_in_dual(
     blocks: RowBlocks,
-    basis: primal.WhitenedBasis,
+    basis: primal.Features,
     equations: primal.NormalEquations,
     candidates: Array,
     criterion: str,
@@ -242,7 +291,7 @@ def _solve_in_dual(
     return _described(basis, equations, theta, b, best, curve, error, left_out)
 
 
-def _all_features(block: Block, basis: primal.WhitenedBasis) -> Array:
+def _all_features(block: Block, basis: primal.Features) -> Array:
     return basis.features(block)
 
 
@@ -250,7 +299,7 @@ _KEEP_LOO_BYTES = 2**28
 
 
 def _pop_left_out(block: Block, position: int) -> Array:
-    return np.asarray(block.state.pop("loo")[:, position])
+    return np.ascontiguousarray(block.state.pop("loo")[:, :, position].T)
 
 
 def _check_gcv(curve: Array, n: float) -> None:

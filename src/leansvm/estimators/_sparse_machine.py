@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis._resolve import resolve_basis, resolve_n_basis
+from leansvm.basis._resolve import resolve_basis
 from leansvm.blocks import (
     MemoryBlocks,
     RowBlocks,
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators._base import Array, KernelMachine, Phases, iteration_hook
+from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
 
-_SHIFT_ROWS = 1024  # rows whose means shift the sums
+_SHIFT_ROWS = 256  # rows whose means shift the sums
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
-_FIRST_SIZE, _LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
-_FLAT = 0.01  # and stops where doubling improves the criterion by less
+_SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
+_FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 
 
 @dataclass
@@ -50,19 +51,46 @@ class _Task:
                 chosen = self.chooser(self.blocks, selector, size)
             with self.phases("factor"):
                 basis = chosen.whitened(self.chooser.kernel, self.bias_penalty)
-            with self.phases("sums"):
-                sums = add_up_blocks(self.blocks, basis, self.bias_penalty == 0, self.count)
-        with self.phases("solve"):
+        basis.single = self._may_use_float32(basis)
+        fitted = self._add_up_and_solve(chosen, basis)
+        lost = basis.rounding_of(fitted.solution.alpha) if basis.single else 0.0
+        basis.single = False
+        if lost > _FLOAT32_LOSS * fitted.sums.spread_of_targets():
+            return self._add_up_and_solve(chosen, basis)
+        return fitted
+
+    def _may_use_float32(self, basis: primal.WhitenedBasis) -> bool:
+        """Whether float32 rows can be whitened as they are: no pivot that magnifies rounding."""
+        dtype = self.blocks.dtype
+        if basis.in_state or not isinstance(dtype, np.dtype) or dtype != np.float32:
+            return False
+        pivots = basis.L.diagonal()
+        return bool(pivots.min() > 0.01 * pivots.max())
+
+    def _add_up_and_solve(self, chosen: Basis, basis: primal.WhitenedBasis) -> _Fitted:
+        keep, free_bias = self._keeps_features(basis), self.bias_penalty == 0
+        with self.phases("sums"), serial_blas():
+            sums = add_up_blocks(self.blocks, basis, free_bias, self.count, keep)
+        # BLAS threads that wake for a small system would still spin in the next fit
+        small = sums.gram.shape[0] <= _SMALL_SYSTEM
+        with self.phases("solve"), serial_blas() if small else nullcontext():
             solution = solve_on_basis(
                 self.blocks,
                 basis,
                 sums,
-                free_bias=self.bias_penalty == 0,
+                free_bias=free_bias,
                 C=self.C,
                 criterion=self.criterion,
                 loo=self.loo,
             )
+        if keep:
+            self.blocks.map(primal.drop_rows_of_Z)
         return _Fitted(chosen, basis, sums, solution)
+
+    def _keeps_features(self, basis: primal.WhitenedBasis) -> bool:
+        """Whether rows of Z are kept: leave-one-out reads them again, and they fit the budget."""
+        needed = 8 * self.blocks.n_rows * (basis.width * (1 + basis.in_state) + 2)
+        return self.loo and 2 * needed <= self.chooser.budget
 
 
 @dataclass
@@ -74,38 +102,38 @@ class _Fitted:
 
 
 def add_up_blocks(
-    blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool, count: float | None = None
+    blocks: RowBlocks,
+    basis: primal.WhitenedBasis,
+    free_bias: bool,
+    count: float | None = None,
+    keep: bool = False,
 ) -> primal.Sums:
     """Add up all rows, shifted by the means of the first ones when the bias is free."""
+    shift = first_shift(blocks, basis, free_bias)
+    return primal.add_up(blocks, basis, shift, len(shift) - basis.width, count, keep)
+
+
+def first_shift(blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool) -> Array:
+    """Return the means of the first rows that count."""
     first = np.arange(min(blocks.n_rows, _SHIFT_ROWS))
     Y, weight = blocks.targets_of(first)
     if weight is not None and weight.any():
         first, Y = first[weight > 0], Y[weight > 0]
-    shift = primal.choose_shift(basis, blocks.take(first), Y, free_bias)
-    return primal.add_up(blocks, basis, shift, Y.shape[1], count)
+    return primal.choose_shift(basis, blocks.take(first), Y, free_bias)
 
 
-class SparseMachine(KernelMachine):
+class SparseMachine(BasisMachine):
     """Choose a basis, add up the rows once, solve the small system."""
+
+    _fits_where_rows_are = True
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
             name: rule
-            for name, rule in KernelMachine._parameter_constraints.items()
+            for name, rule in BasisMachine._parameter_constraints.items()
             if name not in ("tol", "max_iter")
         },
-        "basis": [str, BasisSelector, "array-like"],
-        "n_basis": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-            StrOptions({"auto"}),
-        ],
-        "select_on": [
-            StrOptions({"auto", "all"}),
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-        ],
-        "random_state": ["random_state"],
+        "warm_start": ["boolean"],
     }
 
     _fitted_basis: primal.WhitenedBasis
@@ -154,6 +182,7 @@ class SparseMachine(KernelMachine):
             self.random_state,
             on_step=None if hook is None else lambda k: hook(k, 0.0),
         )
+        chooser.earlier = self._earlier_basis(blocks)
         C = self.C if candidates is None else candidates
         if len(np.atleast_1d(C)) > 1 and n_rows < 2:
             raise ValueError(
@@ -164,23 +193,38 @@ class SparseMachine(KernelMachine):
             C = np.atleast_1d(C)
         task = _Task(blocks, chooser, Phases(), self._bias_penalty(), C, criterion, loo, count)
         self._choose_C_for_selector(task, selector, n_rows)
-        grow = self._is_auto(selector)
-        fitted = self._grow(task, selector, size) if grow else task.solve(selector, size)
+        if self._is_auto(selector):
+            there = 0 if chooser.earlier is None else chooser.earlier.rows.shape[0]
+            fitted = grow(
+                lambda k: task.solve(selector, k),
+                size,
+                lambda found: found.basis.size,
+                lambda found: found.solution.error,
+                first=max(FIRST_SIZE, there),
+            )
+        else:
+            fitted = task.solve(selector, size)
         self._set_fitted(X, fitted)
         self._report(task, fitted, X)
         finish(merged, fitted.solution.loo)
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 
-    def _is_auto(self, selector: Any) -> bool:
-        return isinstance(selector, BasisSelector) and isinstance(self.n_basis, str)
-
-    def _size(self, selector: Any, n_rows: int) -> int:
-        """Return the number of basis points; the largest that "auto" may try."""
-        if not isinstance(selector, BasisSelector):
-            return len(selector)
-        if self._is_auto(selector):
-            return min(_LAST_SIZE, n_rows)
-        return resolve_n_basis(self.n_basis, n_rows)
+    def _earlier_basis(self, blocks: RowBlocks) -> Basis | None:
+        """Return the basis of the fit before, in the order of choice; None to start anew."""
+        if not self.warm_start or not hasattr(self, "_fitted_basis"):
+            return None
+        if self.kernel != "precomputed":
+            if self.support_vectors_.shape[1] != blocks.n_features:
+                raise ValueError(
+                    f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
+                    f"before {self.support_vectors_.shape[1]}."
+                )
+            return Basis(self.support_, self.support_vectors_, None, {})
+        if self.support_.max() >= blocks.n_rows:
+            raise ValueError(
+                "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
+            )
+        return Basis(self.support_, blocks.take(self.support_), None, {})
 
     def _choose_C_for_selector(self, task: _Task, selector: Any, n_rows: int) -> None:
         """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
@@ -191,18 +235,6 @@ class SparseMachine(KernelMachine):
             pilot = replace(task, criterion="gcv", loo=False)
             C = pilot.solve(RandomBasis(), min(_PILOT_SIZE, n_rows)).solution.C
         task.chooser.fit = Fit(float(C), task.bias_penalty)
-
-    def _grow(self, task: _Task, selector: BasisSelector, largest: int) -> _Fitted:
-        """Double the basis until the estimated error hardly falls."""
-        size = min(_FIRST_SIZE, largest)
-        fitted = task.solve(selector, size)
-        while size < largest and fitted.basis.size == size:
-            size = min(2 * size, largest)
-            larger = task.solve(selector, size)
-            if larger.solution.error > (1.0 - _FLAT) * fitted.solution.error:
-                break
-            fitted = larger
-        return fitted
 
     # ------------------------------------------------------------------ partial_fit
 
@@ -247,9 +279,13 @@ class SparseMachine(KernelMachine):
     # ------------------------------------------------------------------ fitted attributes
 
     def _set_fitted(self, X: Any, fitted: _Fitted) -> None:
-        self.support_ = fitted.chosen.support(fitted.basis)
-        pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else fitted.basis.points
+        # in the order in which the points were chosen, not that of the factor's pivots
+        self._order = np.argsort(fitted.basis.kept)
+        self.support_ = fitted.chosen.support(fitted.basis)[self._order]
+        if self.kernel == "precomputed":
+            self.support_vectors_ = np.empty((0, 0), X.dtype)
+        else:
+            self.support_vectors_ = primal.take_points(fitted.basis.points, self._order)
         fitted.basis.in_state = False
         self._fitted_basis, self._fitted_sums = fitted.basis, fitted.sums
         self._selected = fitted.chosen.indices
@@ -258,7 +294,7 @@ class SparseMachine(KernelMachine):
         self._set_solution(fitted.solution)
 
     def _set_solution(self, solution: PrimalSolution) -> None:
-        self.dual_coef_ = np.ascontiguousarray(solution.alpha.T)
+        self.dual_coef_ = np.ascontiguousarray(solution.alpha[self._order].T)
         self.intercept_ = solution.b
         self.C_ = solution.C
         self.objective_ = solution.objective

@@ -139,10 +139,13 @@ class DualProblem:
         return solution
 
 
-def check_kernel_values(K: Array, kernel: Kernel) -> None:
-    """Refuse kernel values that are not finite, or not symmetric where a user wrote them."""
+def check_kernel_values(K: Array, kernel: Kernel, rows: NDArray[np.intp] | None = None) -> None:
+    """Refuse kernel values that are not finite, or not symmetric where a user wrote them.
+
+    K holds the given rows of the kernel matrix, None for all of them.
+    """
     if callable(kernel.name):
-        check_symmetric(K, "the callable kernel")
+        check_symmetric(K if rows is None else K[:, rows], "the callable kernel")
     elif kernel.name in ("linear", "poly", "sigmoid") and not np.isfinite(K.sum()):
         raise ValueError(
             f"kernel={kernel.name!r} gives values that are not finite: scale X, or change gamma, "

@@ -20,6 +20,7 @@ Indices = NDArray[np.int64]
 
 BLOCK = 16  # by benchmark: larger blocks spend more on choosing, smaller ones more on scanning
 CACHED_BLOCK = 128  # computing rows costs less a row when there are many
+POOL_BLOCKS = 8  # a block is picked from at most as many rows as this many blocks have
 
 
 class KernelRows(Protocol):
@@ -84,21 +85,25 @@ class CachedRows:
         m = X.shape[0]
         self.X, self.kernel = X, kernel
         self.diag = np.asarray(kernel.diag(X), dtype=np.float64)
-        room = max_bytes // (m * np.dtype(dtype).itemsize)
-        self.block = int(np.clip(room // 2, 1, min(CACHED_BLOCK, m)))
-        self.n_slots = int(np.clip(room - self.block, 1, m))
+        row = m * np.dtype(dtype).itemsize
+        widest = np.sqrt(max_bytes / 4 / 8) / POOL_BLOCKS  # a quarter of the bytes for `square`
+        self.block = int(np.clip(min(max_bytes // row // 2, widest), 1, min(CACHED_BLOCK, m)))
+        room = max_bytes - 8 * (POOL_BLOCKS * self.block) ** 2
+        self.n_slots = int(np.clip(room // row - self.block, 1, m))
         self._values = np.empty((self.n_slots, m), dtype)
         self._slot_of = np.full(m, -1, dtype=np.int64)
         self._row_in = np.full(self.n_slots, -1, dtype=np.int64)
         self._last_use = np.zeros(self.n_slots, dtype=np.int64)
-        self._scratch = np.empty((0, m))
+        self._scratch, self._square = np.empty((0, m)), np.empty(0)
         self._clock = 0
         self.hits = self.misses = 0
 
     def square(self, rows: Indices) -> NDArray[Any]:
         """Return the kernel values among these rows."""
-        points = self.X[rows]
-        return np.asarray(self.kernel.block(points, points, dtype=np.float64))
+        points, n = self.X[rows], len(rows)
+        if len(self._square) < n * n:
+            self._square = np.empty(n * n)
+        return np.asarray(self.kernel.block(points, points, out=self._square[: n * n].reshape(n, n)))
 
     def subtract(self, rows: Indices, delta: Array, r: Array) -> None:
         """Subtract sum_a delta_a K[rows_a] from r, as many rows at a time as there are slots."""

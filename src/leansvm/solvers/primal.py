@@ -11,19 +11,45 @@ Z = S^1/2 [Phi, Y, 1]; everything else is small. A penalised bias is a column 1/
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._array_api import foreign_namespace, from_host, to_host
+from leansvm._array_api import foreign_namespace, from_host, in_float64, to_host
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 
 Array = NDArray[np.float64]
+
+
+class Features(Protocol):
+    """What the sums and solutions below ask of a basis: Phi, block by block."""
+
+    @property
+    def bias_column(self) -> float | None:
+        """Value of the column of a penalised bias."""
+
+    @property
+    def width(self) -> int:
+        """Columns of Phi."""
+
+    @property
+    def order(self) -> Literal["C", "F"]:
+        """Order of memory in which Phi is computed."""
+
+    def features(self, block: Block, out: Array | None = None) -> Array:
+        """Return Phi of a block's rows, on the host; in ``out`` where that is given."""
+
+    def transform(self, X: Any) -> Array:
+        """Return Phi of any rows, on the host."""
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the basis functions."""
 
 
 @dataclass
@@ -37,6 +63,8 @@ class WhitenedBasis:
     bias_column: float | None = None  # 1 / sqrt(A) for a penalised bias
     in_state: bool = False  # blocks keep Phi in state["P"]
     rotation: Array | None = None  # of the features, for nested ones
+    order: ClassVar[Literal["C", "F"]] = "C"
+    single: bool = False  # float32 rows: kernel values and whitening in float32, sums in float64
 
     @property
     def size(self) -> int:
@@ -48,29 +76,54 @@ class WhitenedBasis:
         """Columns of Phi: the points and, when the bias is penalised, one for it."""
         return self.size + (self.bias_column is not None)
 
-    def features(self, block: Block) -> Array:
-        """Return Phi of a block's rows, on the host."""
-        if self.in_state and "P" in block.state:
-            Phi = block.state["P"][:, : self.size]
-            return Phi if self.bias_column is None else self._with_bias(Phi)
-        return self.transform(block.X)
+    def features(self, block: Block, out: Array | None = None) -> Array:
+        """Return Phi of a block's rows, on the host; in ``out`` where that is given."""
+        if not (self.in_state and "P" in block.state):
+            return self.transform(block.X, out)
+        Phi = block.state["P"][:, : self.size]
+        if out is None:
+            if self.bias_column is None:
+                return np.asarray(Phi)
+            out = np.empty((len(Phi), self.width))
+        out[:, : self.size] = Phi
+        return self.with_bias(out)
 
-    def transform(self, X: Any) -> Array:
-        """Return Phi = k(X, B) L^-T, on the host."""
-        xp = foreign_namespace(X)
-        if xp is None:
-            Phi = self.kernel.block(X, self.points, dtype=np.float64)
-            right_solve_in_place(Phi, self.L)
-        else:
-            K = self.kernel.block(X, self.points)
+    def transform(self, X: Any, out: Array | None = None) -> Array:
+        """Return Phi = k(X, B) L^-T, on the host; in ``out`` where that is given."""
+        if out is None:
+            out = np.empty((X.shape[0], self.width))
+        Phi = out[:, : self.size]
+        if foreign_namespace(X) is not None:
+            K = self.kernel.block(in_float64(X), in_float64(self.points))
             inverse = from_host(inverse_transpose(self.L), K, dtype=K.dtype)
-            Phi = np.asarray(to_host(K @ inverse), dtype=np.float64)
+            whitened = np.asarray(to_host(K @ inverse), dtype=np.float64)
+        elif self.single:
+            whitened = self.kernel.block(X, self.points, dtype=np.float32)
+            right_solve_in_place(whitened, self._L32)
+        else:
+            whitened = Phi if self.rotation is None else np.empty((X.shape[0], len(self.L)))
+            self.kernel.block(X, self.points, out=whitened)
+            right_solve_in_place(whitened, self.L)
         if self.rotation is not None:
-            Phi = Phi @ self.rotation
-        return Phi if self.bias_column is None else self._with_bias(Phi)
+            np.matmul(whitened, self.rotation, out=Phi)
+        elif whitened is not Phi:
+            Phi[...] = whitened
+        return self.with_bias(out)
 
-    def _with_bias(self, Phi: Array) -> Array:
-        return np.hstack([Phi, np.full((len(Phi), 1), self.bias_column)])
+    @cached_property
+    def _L32(self) -> NDArray[np.float32]:
+        return np.asfortranarray(self.L, dtype=np.float32)
+
+    def rounding_of(self, alpha: Array) -> float:
+        """Return about how much decision values lose where `single` kernel values are rounded."""
+        largest = float(np.abs(self.kernel.diag(self.points)).max(initial=0.0))
+        return 8 * float(np.finfo(np.float32).eps) * float(np.linalg.norm(alpha)) * largest
+
+    def with_bias(self, out: Array) -> Array:
+        """Fill in the column of a penalised bias, if there is one."""
+        if self.bias_column is not None:
+            out[:, self.size] = self.bias_column
+        return out
 
     def coefficients(self, theta: Array) -> Array:
         """Return alpha = L^-T theta for the points kept."""
@@ -104,14 +157,14 @@ def whiten(
     """
     kept = np.arange(rows.shape[0])
     if L is None:
-        K = np.array(to_host(kernel.block(rows, points, dtype=np.float64)), np.float64, order="F")
+        values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
+        K = np.array(to_host(values), np.float64, order="F")
         floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
         factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
         kept = np.asarray(pivots[:rank], dtype=np.intp) - 1
         L = np.tril(factor[:rank, :rank])
     column = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
-    kept_points = points[kept] if foreign_namespace(points) is None else _take(points, kept)
-    return WhitenedBasis(kernel, kept_points, np.asfortranarray(L), kept, column)
+    return WhitenedBasis(kernel, take_points(points, kept), np.asfortranarray(L), kept, column)
 
 
 def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
@@ -135,9 +188,11 @@ def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
     return replace(basis, rotation=Q[:, : len(kept)], kept=np.asarray(kept, dtype=np.intp))
 
 
-def _take(points: Any, kept: NDArray[np.intp]) -> Any:
+def take_points(points: Any, kept: NDArray[np.intp]) -> Any:
+    """Return some points, in this order."""
     xp = foreign_namespace(points)
-    assert xp is not None
+    if xp is None:
+        return points[kept]
     return xp.take(points, from_host(kept, points, dtype=xp.int64), axis=0)
 
 
@@ -157,36 +212,58 @@ class Sums:
         gram, count = self.gram + other.gram, self.count + other.count
         return Sums(self.shift, gram, self.n_outputs, count)
 
+    def spread_of_targets(self) -> float:
+        """Root mean square of the (shifted) targets."""
+        squares = self.gram.diagonal()[-1 - self.n_outputs : -1]
+        return float(np.sqrt(squares.mean() / self.gram[-1, -1]))
+
 
 def add_up(
     blocks: RowBlocks,
-    basis: WhitenedBasis,
+    basis: Features,
     shift: Array,
     n_outputs: int,
     count: float | None = None,
+    keep: bool = False,
 ) -> Sums:
-    """Run over all rows once."""
-    gram = blocks.sum(_gram_of_block, basis, shift)
+    """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
+    gram = blocks.sum(_gram_of_block, basis, shift, keep)
     return Sums(shift, gram, n_outputs, float(gram[-1, -1]) if count is None else count)
 
 
-def choose_shift(basis: WhitenedBasis, X: Any, Y: Array, free_bias: bool) -> Array:
+def choose_shift(basis: Features, X: Any, Y: Array, free_bias: bool) -> Array:
     """Column means of a first block, which keep the later centring free of cancellation."""
     if not free_bias:
         return np.zeros(basis.width + Y.shape[1])
     return np.concatenate([basis.transform(X).mean(axis=0), Y.mean(axis=0)])
 
 
-def _gram_of_block(block: Block, basis: WhitenedBasis, shift: Array) -> Array:
-    Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
-    width = Phi.shape[1]
-    Z = np.empty((len(Y), len(shift) + 1))
-    np.subtract(Phi, shift[:width], out=Z[:, :width])
-    np.subtract(Y, shift[width:], out=Z[:, width:-1])
+def _gram_of_block(block: Block, basis: Features, shift: Array, keep: bool) -> Array:
+    Z = _rows_of_Z(block, basis, shift)
+    if keep:
+        block.state["Z"] = Z
+    return np.asarray(Z.T @ Z)  # numpy calls SYRK here
+
+
+def _rows_of_Z(block: Block, basis: Features, shift: Array) -> Array:
+    Z = np.empty((block.stop - block.start, len(shift) + 1), order=basis.order)
+    basis.features(block, out=Z[:, : basis.width])
+    complete(Z, block, basis.width, shift)
+    return Z
+
+
+def complete(Z: Array, block: Block, width: int, shift: Array) -> None:
+    """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
+    Z[:, width:-1] = np.asarray(to_host(block.y), dtype=np.float64)
     Z[:, -1] = 1.0
+    Z[:, :-1] -= shift
     if block.weight is not None:
         Z *= np.sqrt(np.asarray(to_host(block.weight), dtype=np.float64))[:, None]
-    return np.asarray(Z.T @ Z)  # numpy calls SYRK here
+
+
+def drop_rows_of_Z(block: Block) -> None:
+    """Let go of what `add_up` kept."""
+    block.state.pop("Z", None)
 
 
 @dataclass
@@ -219,7 +296,7 @@ class NormalEquations:
         return float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
 
 
-def normal_equations(sums: Sums, basis: WhitenedBasis, free_bias: bool) -> NormalEquations:
+def normal_equations(sums: Sums, basis: Features, free_bias: bool) -> NormalEquations:
     """Centre the sums when the bias is free."""
     G, r = sums.gram, basis.width
     n = float(G[-1, -1])
@@ -286,38 +363,65 @@ def decompose(equations: NormalEquations) -> Spectrum:
 
 
 def left_out_residuals(
-    blocks: RowBlocks, basis: WhitenedBasis, spectrum: Spectrum, candidates: Array, keep: bool
+    blocks: RowBlocks,
+    basis: Features,
+    shift: Array,
+    spectrum: Spectrum,
+    candidates: Array,
+    keep: bool,
+    *,
+    one_copy: bool = False,
 ) -> Array:
     """Sum of s (left-out residual)^2 for every C; one pass.
 
     A row's residual without it is e / (1 - h) with leverage h. With ``keep`` blocks also keep
-    the residuals of all candidates, rows x candidates x outputs, in ``state["loo"]``.
+    the residuals of all candidates, outputs x rows x candidates, in ``state["loo"]``. With
+    ``one_copy`` a row of weight s > 1 is taken for s equal rows, of which one is left out.
     """
+    eq, width = spectrum.equations, basis.width
+    # Z @ turn = S^1/2 [Phi_c V, Y_c]; without a free bias the shift is zero
+    turn = np.zeros((len(shift) + 1, len(shift)))
+    turn[:width, :width] = spectrum.vectors
+    turn[width:-1, width:] = np.eye(len(shift) - width)
+    if eq.free_bias:
+        turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
     inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
-    return np.asarray(blocks.sum(_left_out_of_block, basis, spectrum, inverse, keep))
+    return np.asarray(
+        blocks.sum(_left_out_of_block, basis, shift, spectrum, turn, inverse, keep, one_copy)
+    )
 
 
 def _left_out_of_block(
-    block: Block, basis: WhitenedBasis, spectrum: Spectrum, inverse: Array, keep: bool
+    block: Block,
+    basis: Features,
+    shift: Array,
+    spectrum: Spectrum,
+    turn: Array,
+    inverse: Array,
+    keep: bool,
+    one_copy: bool,
 ) -> Array:
-    eq = spectrum.equations
-    Phi, Y = basis.features(block), np.asarray(to_host(block.y), dtype=np.float64)
-    weight = (
-        np.ones(len(Y)) if block.weight is None else np.asarray(to_host(block.weight), np.float64)
-    )
-    if eq.free_bias:
-        Phi, Y = Phi - eq.mean_phi, Y - eq.mean_y
-    E = Phi @ spectrum.vectors
-    # 1 - h = 1 - s (1/n + sum_j E_j^2 / (lam + sigma_j)), kept away from zero by rounding
-    leverage = np.square(E) @ inverse
-    if eq.free_bias:
-        leverage += 1.0 / eq.n
-    leverage *= -weight[:, None]
-    leverage += 1.0
-    np.maximum(leverage, 1e-12, out=leverage)
-    left_out = np.empty((*leverage.shape, Y.shape[1]))
+    eq, width = spectrum.equations, basis.width
+    Z = block.state["Z"] if "Z" in block.state else _rows_of_Z(block, basis, shift)
+    root = Z[:, -1:]  # sqrt(s): what follows are rows times it
+    turned = Z @ turn
+    E, Y = turned[:, :width], turned[:, width:]
+    left_out = np.empty((Y.shape[1], len(Y), inverse.shape[1]))
     for o in range(Y.shape[1]):
-        left_out[:, :, o] = (Y[:, o, None] - E @ (spectrum.z[:, o, None] * inverse)) / leverage
+        np.matmul(E, spectrum.z[:, o, None] * inverse, out=left_out[o])
+        np.subtract(Y[:, o, None], left_out[o], out=left_out[o])
+    # 1 - h = 1 - s (1/n + sum_j E_j^2 / (lam + sigma_j)), kept away from zero by rounding
+    leverage = np.square(E, out=E) @ inverse
+    if eq.free_bias:
+        leverage += np.square(root) / eq.n
+    if one_copy:
+        leverage /= np.maximum(np.square(root), 1.0)
+    np.subtract(1.0, leverage, out=leverage)
+    np.maximum(leverage, 1e-12, out=leverage)
+    left_out /= leverage
+    total = np.square(left_out).sum(axis=(0, 1))
     if keep:
+        with np.errstate(invalid="ignore"):  # rows of zero weight have none
+            left_out /= root
         block.state["loo"] = left_out
-    return np.asarray(np.einsum("i,ijo->j", weight, np.square(left_out)))
+    return np.asarray(total)

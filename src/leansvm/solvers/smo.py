@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.solvers._dual import NotPositiveDefinite
-from leansvm.solvers._rows import KernelRows, MatrixRows
+from leansvm.solvers._rows import POOL_BLOCKS, KernelRows, MatrixRows
 
 Array = NDArray[np.float64]
 
 WORKING_SETS = ("gain", "violation", "cyclic")
 _SLOW_SWEEPS = 10.0  # expecting more than this, blocks are picked from a larger pool
-_IN_TURN, _IN_TURN_LARGE = 0.25, 7.0  # rows in turn of a pool, in blocks
+_IN_TURN, _IN_TURN_LARGE = 0.25, POOL_BLOCKS - 1.0  # rows in turn of a pool, in blocks
 _HISTORY = 3  # directions of the subspace that a round ends with
 _ROUNDING = 1e-15
 _MOST_BIASES = 50

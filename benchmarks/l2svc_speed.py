@@ -1,0 +1,167 @@
+"""L2SVC over C beside SVC and LinearSVC (peng2016, Tables 9-11); what reusing the factor saves.
+
+Linear kernel on splice, a1a and w1a; Gaussian kernel on 5,000 rows of ADULT. SVC with a linear
+kernel is stopped after a minute, and not tried for a larger C then.
+"""
+
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ._data import peng2016, zhou2016
+from ._harness import Options, Report, Summary, ratio, time_interleaved
+from ._isolated import run_isolated
+
+LIMIT = 60.0
+GAMMA = 2.0**-6
+
+
+def run(options: Options) -> Report:
+    """Linear, Gaussian, and with the factor made anew every time."""
+    report = Report("l2svc_speed", "L2SVC over C: linear kernel, then Gaussian", options)
+    for name in options.pick(("splice", "a1a", "w1a"), ("splice",)):
+        _linear(report, name, options.pick(10.0 ** np.arange(-4, 5), [0.1, 1.0]))
+    rows = options.pick(5_000, 400)
+    _gaussian(report, rows, options.pick([1e-2, 1e-1, 1.0, 10.0, 100.0, 1e3], [1.0]))
+    return report
+
+
+def _linear(report: Report, name: str, values: Any) -> None:
+    from sklearn.svm import LinearSVC
+
+    from leansvm import L2SVC
+
+    X, y, n_train = peng2016(name)
+    X, y = X[:n_train], y[:n_train]
+    L2SVC(1.0, "linear").fit(X, y)
+    totals, steps, limit_hit = [], [], False
+    for C in map(float, values):
+        with warnings.catch_warnings():  # LinearSVC does not converge for large C
+            warnings.simplefilter("ignore")
+            times = time_interleaved(
+                {
+                    "L2SVC": lambda C=C: L2SVC(C, "linear").fit(X, y),
+                    "LinearSVC": lambda C=C: LinearSVC(C=C / 2).fit(X, y),
+                },
+                repeats=5,
+                keep=lambda model: (model.n_iter_, getattr(model, "fit_report_", None)),
+            )
+        ours = times["L2SVC"]
+        iterations, fit_report = ours.kept[0]
+        solve = min(kept[1]["seconds"]["solve"] for kept in ours.kept)
+        totals.append(ours.median)
+        steps.append(solve / iterations)
+        svc = "not tried"
+        if not limit_hit:
+            outcome = run_isolated(
+                "benchmarks.l2svc_speed:fit_svc", time_limit=LIMIT + 5, name=name, C=C
+            )
+            limit_hit = not outcome.ok
+            svc = outcome.value if outcome.ok else LIMIT
+        times_faster = None if isinstance(svc, str) else svc / ours.median
+        report.rows.append(
+            {
+                "data": name,
+                "C": C,
+                "iterations": iterations,
+                "SVs": fit_report["basis"],
+                "L2SVC [ms]": f"{1e3 * ours.median:.2f}",
+                "an iteration [ms]": f"{1e3 * steps[-1]:.2f}",
+                "LinearSVC [ms]": f"{1e3 * times['LinearSVC'].median:.2f}",
+                "SVC [ms]": svc if isinstance(svc, str) else f"{'>' * limit_hit}{1e3 * svc:.1f}",
+                "SVC / L2SVC": "" if times_faster is None else f"{times_faster:.1f}",
+            }
+        )
+        report.add_timings(f"{name}, C={C:g}", times)
+        if times_faster is not None and C >= 10 and name != "w1a":
+            report.at_least(f"SVC / L2SVC, {name}, C={C:g}", times_faster, 20.0)
+        if times_faster is not None and C == 10 and name == "w1a":
+            report.at_least(f"SVC / L2SVC, {name}, C={C:g}", times_faster, 1.0)
+    if name != "w1a":
+        report.at_most(f"time an iteration, max / min over C, {name}", max(steps) / min(steps), 2.0)
+        report.at_most(f"total time, max / min over C, {name}", max(totals) / min(totals), 8.0)
+    else:
+        report.at_most(f"total time, C=1e4 / C=10, {name}", totals[-1] / totals[-4], 10.0)
+
+
+def fit_svc(name: str, C: float) -> float:
+    """Seconds of one fit; called in a fresh interpreter."""
+    from sklearn.svm import SVC
+
+    X, y, n_train = peng2016(name)
+    SVC(kernel="linear", C=1e-4).fit(X[:100], y[:100])
+    start = time.perf_counter()
+    SVC(kernel="linear", C=C).fit(X[:n_train], y[:n_train])
+    return time.perf_counter() - start
+
+
+def _gaussian(report: Report, rows: int, values: list[float]) -> None:
+    from sklearn.svm import SVC
+
+    from leansvm import L2SVC
+
+    X, y, *_ = zhou2016("ADULT")
+    X, y = X[:rows], y[:rows]
+    fits: dict[float, dict[str, Any]] = {}
+    L2SVC(1e-2, gamma=GAMMA).fit(X, y)  # memory is touched for the first time
+    for C in values:
+        times = time_interleaved(
+            {
+                "L2SVC": lambda C=C: L2SVC(C, gamma=GAMMA).fit(X, y),
+                "factor anew": lambda C=C: anew(X, y, C),
+                "SVC": lambda C=C: SVC(C=C, gamma=GAMMA).fit(X, y),
+            },
+            repeats=report.options.pick(3, 1),
+            warmup=0,
+            keep=lambda model: getattr(model, "fit_report_", None),
+        )
+        fits[C] = times
+        against = ratio(times["L2SVC"], times["SVC"])
+        reuse = ratio(times["factor anew"], times["L2SVC"])
+        kept = times["L2SVC"].kept[0]
+        report.rows.append(
+            {
+                "data": f"ADULT {rows}, rbf",
+                "C": C,
+                "iterations": kept["iterations"],
+                "SVs": kept["basis"],
+                "L2SVC [ms]": f"{1e3 * times['L2SVC'].median:.0f}",
+                "SVC [ms]": f"{1e3 * times['SVC'].median:.0f}",
+                "SVC / L2SVC": f"{1 / against.median:.2f}",
+                "anew / reused": f"{reuse.median:.2f}",
+            }
+        )
+        report.add_timings(f"ADULT, C={C:g}", times)
+        report.at_most(f"L2SVC / SVC, ADULT rbf, C={C:g}", against.median, 1.0 if C >= 10 else 2.0)
+    path = _path_seconds(X, y, values)
+    alone = sum(times["L2SVC"].median for times in fits.values())
+    report.notes.append(
+        f"all {len(values)} values of C by c_path: {path / alone:.2f} of single fits"
+    )
+
+
+def anew(X: Any, y: Any, C: float) -> Any:
+    """Fit with the factor made anew in every iteration."""
+    from leansvm import L2SVC
+    from leansvm.estimators import _l2svc
+    from leansvm.solvers.active_set import ActiveSet
+
+    def without_reuse(problem: Any, **options: Any) -> ActiveSet:
+        return ActiveSet(problem, reuse=False, **options)
+
+    _l2svc.ActiveSet = without_reuse  # type: ignore[assignment, misc]
+    try:
+        return L2SVC(C, gamma=GAMMA).fit(X, y)
+    finally:
+        _l2svc.ActiveSet = ActiveSet  # type: ignore[misc]
+
+
+def _path_seconds(X: Any, y: Any, values: list[float]) -> float:
+    from leansvm import L2SVC
+    from leansvm.model_selection import c_path
+
+    start = time.perf_counter()
+    c_path(L2SVC(gamma=GAMMA), X, y, values)
+    return Summary([time.perf_counter() - start]).median

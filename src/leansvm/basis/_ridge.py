@@ -1,0 +1,118 @@
+"""The squared-loss fit on a basis that grows by a column at a time (zhou2016, eqs. (29), (30)).
+
+theta minimises lam |theta|^2 + (y - P theta)' S cen(y - P theta), lam = 1 / C, with
+cen(z) = z - s'z / (n + bias_penalty / C). The factor is R'R = lam I + P' S cen(P): that of A_BB
+itself, as printed, has the condition squared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dtpsv
+
+from leansvm.basis._base import Fit
+from leansvm.blocks import Block, RowBlocks
+
+Array = NDArray[np.float64]
+# What the fit moved by: the change of theta, and of the bias that centring stands for.
+Move = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A fit to return to."""
+
+    k: int
+    theta: Array
+    left: float
+
+
+class GrowingRidge:
+    """The fit on the basis so far; the blocks keep its gradient ``r`` = S cen(P theta - y).
+
+    Attributes
+    ----------
+    k : int
+        Columns so far.
+    theta : ndarray of shape (capacity, n_outputs)
+        Coefficients; 0 beyond row k.
+    sums : ndarray of shape (capacity,)
+        s'P.
+    objective : ndarray of shape (capacity,)
+        The model's objective after each column.
+    """
+
+    def __init__(self, blocks: RowBlocks, fit: Fit, capacity: int) -> None:
+        self.lam = 1.0 / fit.C
+        self.n, sum_y = blocks.sum(_sums_of_targets)
+        self._spread = self.n + fit.bias_penalty / fit.C
+        mean = sum_y / self._spread
+        penalty = fit.bias_penalty / fit.C * (mean @ mean) if np.isfinite(self._spread) else 0.0
+        self._left = float(blocks.sum(_start_gradient, mean)) + penalty  # y' S cen(y)
+        self.k = 0
+        self.theta = np.zeros((capacity, len(sum_y)))
+        self.sums = np.zeros(capacity)
+        self.objective = np.zeros(capacity)
+        self._R = np.empty(capacity * (capacity + 1) // 2)  # upper triangle, packed
+
+    def mean(self, total: Any) -> Any:
+        """What centring takes off a column with the sum s'z = ``total``."""
+        return total / self._spread
+
+    def append(self, u: Array, total: float, slope: Array) -> tuple[Array, Array]:
+        """Fit again with one more column p; return c and tau: theta moved by outer(c, tau).
+
+        Parameters
+        ----------
+        u : ndarray of shape (k + 1,)
+            [P, p]' S cen(p).
+        total, slope : float, ndarray of shape (n_outputs,)
+            s'p, and p'r at the fit without p.
+        """
+        k = self.k
+        self.sums[k] = total
+        R = self._R[: k * (k + 1) // 2]
+        v = dtpsv(k, R, u[:k], trans=1) if k else u[:0]  # R^-T u
+        nu = np.sqrt(max(self.lam + u[k] - v @ v, self.lam))
+        self._R[len(R) : len(R) + k + 1] = np.append(v, nu)
+        # (30): theta moves by tau along c = (-R^-1 v, 1) / nu
+        c = np.append(-dtpsv(k, R, v) if k else v, 1.0) / nu
+        tau = -slope / nu
+        self.theta[: k + 1] += np.multiply.outer(c, tau)
+        self._left -= float(tau @ tau)
+        self.objective[k] = 0.5 * max(self._left, 0.0) / self.lam
+        self.k = k + 1
+        return c, tau
+
+    def mark(self) -> Mark:
+        """Return what `rewind` needs to come back to this fit."""
+        return Mark(self.k, self.theta.copy(), self._left)
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget the columns since ``mark``."""
+        self.k, self._left = mark.k, mark.left
+        self.theta[...] = mark.theta
+
+
+def move_gradient(block: Block, along: Array, offset: Array) -> None:
+    """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
+    move = block.state["P"][:, : len(along)] @ along
+    move += offset
+    move *= block.state["s"][:, None]
+    block.state["r"] += move
+
+
+def _sums_of_targets(block: Block) -> tuple[float, Array]:
+    y = np.asarray(block.y, dtype=np.float64)
+    return float(block.state["s"].sum()), block.state["s"] @ y
+
+
+def _start_gradient(block: Block, mean: Array) -> float:
+    """State "r" = -S cen(y), the gradient at theta = 0; return the sum of s cen(y)^2."""
+    y = np.asarray(block.y, dtype=np.float64) - mean
+    block.state["r"] = -block.state["s"][:, None] * y
+    return -float(np.vdot(block.state["r"], y))

@@ -1,0 +1,250 @@
+"""Backfitting in rounds: several points for one look at the rows.
+
+A step of `leansvm.basis.backfitting` reads all of P for one point. What a point changes can be
+told from products of the candidates' columns alone: with Q = K'S cen(K), U = K'S cen(P) of the
+pool and M = P'S cen(P), point t with row l of L (l = P_t, d = sqrt(D_t)) adds the column
+
+    p = (K_t - P l') / d,  K'S cen(p) = (Q_t - U l') / d,  P'S cen(p) = (U_t' - M l') / d
+
+to U and M. A round gets these products from the rows once, as matrix products, picks points, each
+as one step would, appends their columns to P together and fits again with products of the columns
+themselves: neither theta nor the objective sees the rounding of the above. Between rounds, new
+candidates are the best of several by their gain, which costs little without products with P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from leansvm._parallel import serial_blas
+from leansvm.basis._base import Fit, Selection
+from leansvm.basis._best_of import Candidates, bring_in, kernel_columns, rows_of_basis
+from leansvm.basis._growing import PartialCholesky
+from leansvm.basis._pool import Array, Refill, Rows, by_score
+from leansvm.basis._ridge import GrowingRidge, Mark, Move, move_gradient
+from leansvm.basis._whitened import append, residual_among
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+
+# A round ends when rounding may have changed a gain's root by this part: three orders below what
+# decides between gains (`leansvm.basis._pool`).
+_NOISE = 1e-8
+_SCREENED = 4  # rows looked at for one that joins the pool
+_EPS = float(np.finfo(np.float64).eps)
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def round_length(n_candidates: int) -> int:
+    """Most points that a round picks: a fifth of the pool."""
+    return max(1, n_candidates // 5)
+
+
+class Rounds(Candidates):
+    """A pool of candidates, the fit, and the products that tell what a candidate gains.
+
+    Parameters are those of `Candidates`, and the model's ``fit``.
+    """
+
+    def __init__(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        n_candidates: int,
+        rng: np.random.RandomState,
+        fit: Fit,
+    ) -> None:
+        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
+        self._length = round_length(n_candidates)
+        self.ridge = GrowingRidge(blocks, fit, self.capacity)
+        self._move: Move | None = None  # of the fit, since r was up to date
+        size = len(self.pool.rows)
+        self._sums = np.zeros(size)  # s'K
+        self._Q = np.zeros((size, size))
+        self._U = np.zeros((size, self.capacity))
+        self._M = np.zeros((self.capacity, self.capacity))
+        self._indices = np.empty(self.capacity, np.intp)
+        self._gain = np.empty(self.capacity)
+        self._L = np.zeros((self.capacity, self.capacity))
+
+    def choose(self, tol: float, on_step: Callable[[int], bool] | None) -> Selection:
+        """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
+        ridge, stop = self.ridge, None if self.capacity else "n_basis"
+        self.draw(0)
+        while stop is None:
+            self._look()
+            if not self.pool.usable.any():
+                stop = None if self.draw_missed(ridge.k) else "rank"
+                continue
+            start = ridge.mark()
+            with serial_blas():
+                slots, scores, stop = self._pick(tol, on_step)
+            if slots:
+                self._append(slots, start)
+            if stop is None:
+                part = len(slots) / self._length  # a short round has used up little
+                self.refill = self.pool.replace_worst(slots, scores, self._best_of_new, part)
+        self.end()
+        k = ridge.k
+        report = {"gain": self._gain[:k], "stop": stop, "objective": ridge.objective[:k]}
+        return Selection(self._indices[:k], self._L[:k, :k], report)
+
+    # ------------------------------------------------------------------ what the rows tell
+
+    def _look(self) -> None:
+        """Bring the pool's columns and the products with them up to date."""
+        pool, ridge, slots, k = self.pool, self.ridge, self.refill.slots, self.ridge.k
+        self._slope, sums, Q, U = self.blocks.sum(_look, self.kernel, self.refill, k)
+        self.refill = Refill()
+        self._sums[slots] = sums
+        Q -= np.multiply.outer(ridge.mean(sums), self._sums)
+        self._Q[slots] = Q
+        self._Q[:, slots] = Q.T
+        self._U[slots, :k] = U - np.multiply.outer(ridge.mean(sums), ridge.sums[:k])
+        rows = np.maximum(pool.rows, 0)  # empty slots: any row
+        H, pool.P[:, :k], _ = residual_among(self.blocks, self.kernel, rows, k)
+        self._among = PartialCholesky(H, self._length)
+        k_jj = self._among.D + np.einsum("ij,ij->i", pool.P[:, :k], pool.P[:, :k])
+        self._mu = ridge.lam * k_jj + np.maximum(self._Q.diagonal(), 0.0)
+        pool.look_at(self._among.D, k)
+
+    def _append(self, slots: list[int], start: Mark) -> None:
+        """Append the columns of the picked rows to P and fit again, by products of these."""
+        ridge, k, end = self.ridge, start.k, self.ridge.k
+        shift = ridge.mean(ridge.sums[k:end])  # to rounding: centring first loses no digits
+        rows = np.asfortranarray(self._L[k:end, :end])
+        M, rest, U, slope = self.blocks.sum(_append, slots, rows, k, self._indices[k:end], shift)
+        ridge.rewind(start)
+        sums = rest + shift * ridge.n
+        beyond = shift - ridge.mean(sums)
+        M += np.multiply.outer(np.append(ridge.sums[:k], sums), beyond)
+        U += np.multiply.outer(self._sums, beyond)
+        self._U[:, k:end] = U
+        self._M[:end, k:end], self._M[k:end, :k] = M, M[:k].T
+        for i in range(end - k):
+            c, tau = ridge.append(M[: k + i + 1, i], sums[i], slope[i])
+            slope[i + 1 :] += np.multiply.outer(c @ M[: k + i + 1, i + 1 :], tau)
+        move = ridge.theta[:end] - start.theta[:end]
+        self._move = move, -ridge.mean(ridge.sums[:end] @ move)
+
+    def _best_of_new(self, count: int) -> Rows:
+        """Draw rows; return those that gain most at the fit as it is."""
+        pool, ridge, k = self.pool, self.ridge, self.ridge.k
+        rows = pool.stream.draw(_SCREENED * count)
+        if not len(rows):
+            if self._move is not None:
+                self.blocks.map(move_gradient, *self._move)
+                self._move = None
+            return rows
+        X = self.blocks.take(rows)
+        found = self.blocks.map(_screen, self.kernel, self._move, X, rows, ridge.theta[:k])
+        slope, sums, squares = (np.sum([f[i] for f in found], axis=0) for i in range(3))
+        self._move = None
+        G, mu = slope, np.maximum(squares - sums * ridge.mean(sums), 0.0)
+        for *_, mine, F, k_jj in found:
+            G[mine] += ridge.lam * F
+            mu[mine] += ridge.lam * k_jj
+        best = by_score(-_gains(G, mu), rows)
+        pool.stream.give_back(rows[best[count:]])
+        return rows[best[:count]]
+
+    # ------------------------------------------------------------------ among the candidates
+
+    def _pick(
+        self, tol: float, on_step: Callable[[int], bool] | None
+    ) -> tuple[list[int], Array, str | None]:
+        """Pick the points of a round; return their slots, the scores and why to stop, if at all."""
+        pool, ridge, slots = self.pool, self.ridge, self._among.picked
+        noise, scores, stop = 0.0, np.zeros(len(pool.rows)), None
+        while len(slots) < self._among.most and stop is None:
+            G, mu = self.derivatives()
+            gains = _gains(G, mu)
+            slot = pool.best(gains)
+            if slot is None or noise > _NOISE * np.sqrt(gains[slot]):
+                break
+            if ridge.k and gains[slot] <= tol:
+                return slots, scores, "tol"
+            scores = gains
+            noise += self._take(slot, G[slot]) * np.sqrt(gains[slot])
+            self._gain[ridge.k - 1] = gains[slot]
+            if on_step is not None and on_step(ridge.k):
+                stop = "callback"
+            elif ridge.k == self.capacity:
+                stop = "n_basis"
+        return slots, scores, stop
+
+    def derivatives(self) -> tuple[Array, Array]:
+        """Gradient G_j (one column an output) and curvature mu_j, eq. (22), of every slot."""
+        k = self.ridge.k
+        F = self.pool.P[:, :k] @ self.ridge.theta[:k]
+        return self.ridge.lam * F + self._slope, self._mu
+
+    def _take(self, slot: int, G: Array) -> float:
+        """Add a candidate to the fit; return how well rounding lets us know the change."""
+        pool, ridge, k = self.pool, self.ridge, self.ridge.k
+        U, M, D = self._U, self._M, self._among.D[slot]
+        self._among.take(slot)
+        pool.P[:, k] = self._among.columns[:, len(self._among.picked) - 1]
+        self._indices[k], self._L[k, : k + 1] = pool.rows[slot], pool.P[slot, : k + 1]
+        row, d = self._L[k, :k], self._L[k, k]
+        U[:, k] = (self._Q[slot] - U[:, :k] @ row) / d
+        M[:k, k] = M[k, :k] = (U[slot, :k] - M[:k, :k] @ row) / d
+        M[k, k] = (U[slot, k] - M[k, :k] @ row) / d
+        total = (self._sums[slot] - ridge.sums[:k] @ row) / d
+        c, tau = ridge.append(M[: k + 1, k], total, G / d)  # P'r = -lam theta: p'r = G / d
+        self._slope += np.multiply.outer(U[:, : k + 1] @ c, tau)
+        pool.rounding.add(self._L[k, : k + 1])
+        pool.look_at(self._among.D, k + 1)
+        square = self._Q[slot, slot] + self._sums[slot] * ridge.mean(self._sums[slot])
+        return float(_EPS * square / D * c[k] ** 2)
+
+
+def _gains(G: Array, mu: Array) -> Array:
+    """delta_j = |G_j|^2 / (2 mu_j), eq. (27)."""
+    return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
+
+
+def _screen(
+    block: Block, kernel: Kernel, move: Move | None, X: Any, rows: Rows, theta: Array
+) -> tuple[Array, Array, Array, Rows, Array, Array]:
+    """Bring r up to date; return K'r, s'K and K'SK of rows, and of those here F and k(x, x)."""
+    state = block.state
+    if move is not None:
+        move_gradient(block, *move)
+    K = np.empty((block.stop - block.start, len(rows)))
+    kernel_columns(block, kernel, X, rows, K)
+    slope, sums = K.T @ state["r"], state["s"] @ K
+    squares = state["s"] @ np.square(K, out=K)
+    mine, P, D = rows_of_basis(block, rows, len(theta))
+    return slope, sums, squares, mine, P @ theta, D + np.einsum("ij,ij->i", P, P)
+
+
+def _look(
+    block: Block, kernel: Kernel, refill: Refill, k: int
+) -> tuple[Array, Array, Array, Array]:
+    """Bring the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
+    state = block.state
+    weighted = bring_in(block, kernel, refill) * state["s"]
+    pool = state["pool"]
+    return (
+        pool @ state["r"],
+        weighted.sum(axis=1),
+        weighted @ pool.T,
+        weighted @ state["P"][:, :k],
+    )
+
+
+def _append(
+    block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Append columns N to P; return, with q = S (N - shift), P'q, the sum of q, K'q and N'r."""
+    state = block.state
+    append(block, state["pool"][slots], rows, k, indices)
+    P = state["P"][:, : k + len(rows)]
+    new = P[:, k:]
+    q = new - shift
+    q *= state["s"][:, None]
+    return P.T @ q, q.sum(axis=0), state["pool"] @ q, new.T @ state["r"]

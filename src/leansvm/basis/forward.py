@@ -1,0 +1,287 @@
+"""Forward selection for any smooth loss (Keerthi, Chapelle and DeCoste 2006): "well-chosen".
+
+A candidate j is worth the decrease of the objective by one Newton step on its coefficient and the
+bias: (g_j - c_j g_b / w)^2 / (2 (h_j - c_j^2 / w)) with, lam = 1/C and slack u,
+g_j = lam F_j - sum s side L' K_ij, h_j = lam K_jj + sum s L'' K_ij^2, c_j = sum s L'' K_ij and
+w = sum s L''. All coefficients are fitted again when the basis has grown by a fifth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from leansvm._array_api import to_host
+from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis._pool import Array, Refill, Rows
+from leansvm.blocks import Block, RowBlocks
+from leansvm.kernels import Kernel
+from leansvm.losses import Loss
+
+_REFIT_TOL, _REFIT_STEPS = 1e-3, 30  # of the fits on the way
+_COPY = 1e-9  # relative squared distance in feature space below which a row is a copy
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class ForwardSelection(BasisSelector):
+    """Basis rows that lower the model's own objective most, one at a time.
+
+    Each step looks at ``n_candidates`` random rows and takes the one whose coefficient would lower
+    the objective most. All coefficients are fitted again at the sizes 1 to 8, 10, 12, 14, 16, 20,
+    23, 27, 32, ..., where floor(4 log2 k) changes.
+
+    Parameters
+    ----------
+    n_candidates : int, default=59
+        Rows looked at in a step. The best of 59 is among the best 5 % with probability 0.95.
+    tol : float, default=0.0
+        Stop when the best candidate lowers the objective, divided by C, by no more than this.
+    keep_pool : bool, default=True
+        Keep the better two thirds of the candidates, with their kernel columns, for the next
+        step. False draws all of them anew, as the authors do; that is slower.
+    random_state : int, RandomState instance or None, default=None
+        Order in which rows become candidates; None: the estimator's.
+
+    Notes
+    -----
+    Losses with a smoothing path (Huber, logistic) are represented by its first member: the
+    curvature of a sharp one says little about a step of finite length. Rows of zero weight and
+    rows that the basis already contains, to rounding, are never chosen. The ``report`` of the
+    selection has the predicted decrease of each step divided by C (``"gain"``), the objective
+    after each fit of all coefficients (``"objective"``) and why it ended (``"stop"``).
+
+    References
+    ----------
+    S. S. Keerthi, O. Chapelle and D. DeCoste, "Building support vector machines with reduced
+    classifier complexity", Journal of Machine Learning Research 7, 2006.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from leansvm import ReducedSVC
+    >>> from leansvm.basis import ForwardSelection
+    >>> X, y = make_moons(500, noise=0.1, random_state=0)
+    >>> basis = ForwardSelection(n_candidates=20)
+    >>> model = ReducedSVC(C=100, basis=basis, n_basis=10, random_state=0).fit(X, y)
+    >>> bool(model.score(X, y) > 0.98)
+    True
+    """
+
+    nested = True
+    uses_targets = True
+
+    def __init__(
+        self,
+        n_candidates: int = 59,
+        tol: float = 0.0,
+        keep_pool: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.n_candidates = n_candidates
+        self.tol = tol
+        self.keep_pool = keep_pool
+        self.random_state = random_state
+
+    def state_columns(self, n_basis: int) -> int:
+        """Columns kept for every row: P and a copy while fitting, candidates, D, f and slopes."""
+        return 2 * n_basis + self.n_candidates + 6
+
+    def select(
+        self,
+        blocks: RowBlocks,
+        kernel: Kernel,
+        n_basis: int,
+        *,
+        random_state: Any = None,
+        fit: Fit | None = None,
+        on_step: Callable[[int], bool] | None = None,
+    ) -> Selection:
+        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
+        if fit is None:
+            raise ValueError("ForwardSelection needs the model's loss and C: pass fit=Fit(C, ...).")
+        candidates = _Forward(
+            blocks, kernel, n_basis, self.n_candidates, self.keep_pool, self._rng(random_state)
+        )
+        candidates.start(fit)
+        found = candidates.choose(self.tol, on_step)
+        found.report["objective"] = candidates.objective
+        if fit.regularizer == "coef":  # P was K_MB, not whitened
+            found.L = None
+        blocks.map(_forget, fit.regularizer == "coef")
+        return found
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The objective, as the passes need it."""
+
+    loss: Loss
+    margin: bool
+    whitened: bool
+
+
+class _Forward(OneByOne):
+    """Candidates that gain what they lower the objective by, divided by C."""
+
+    def start(self, fit: Fit) -> None:
+        """Begin with f = 0."""
+        self.lam, self.bias_penalty = 1.0 / fit.C, fit.bias_penalty
+        self.has_bias = bool(np.isfinite(fit.bias_penalty))
+        loss = fit.loss.smoothing_path()[0]
+        self.model = _Model(loss, fit.margin, fit.regularizer == "rkhs")
+        self.blocks.map(_begin)
+        self.outputs = int(self.blocks.map(_outputs)[0])
+        self.theta = np.zeros((self.capacity, self.outputs))
+        self.b = np.zeros(self.outputs)
+        self.k = 0
+        self.objective: list[float] = []
+        self._steps = self._bias_steps = np.empty(0)
+
+    def gains(self) -> Array:
+        """Decrease by one Newton step on a candidate's coefficient, of every slot."""
+        K_g, K_h, KK_h, total_g, total_h = self.blocks.sum(
+            _scores, self.kernel, self.model, self.refill
+        )
+        self.refill = Refill()
+        pool, k = self.pool, self.k
+        P = pool.P[:, :k]
+        if self.model.whitened:  # the regulariser's slope and curvature along k(x_j, .)
+            slope = np.einsum("ij,jo->io", P, self.theta[:k])
+            k_jj = pool.D + np.einsum("ij,ij->i", P, P)
+            g, h = self.lam * slope - K_g, self.lam * k_jj[:, None] + KK_h
+        else:
+            g, h = -K_g, self.lam + KK_h
+        g_b, w = np.zeros(self.outputs), np.zeros(self.outputs)
+        if self.has_bias:
+            g_b = self.lam * self.bias_penalty * self.b - total_g
+            w = self.lam * self.bias_penalty + total_h
+        # no row is curved: leave the bias alone
+        with_bias = w > 0
+        safe = np.where(with_bias, w, 1.0)
+        shift, c = np.where(with_bias, g_b / safe, 0.0), np.where(with_bias, K_h, 0.0)
+        top, bottom = g - c * shift, np.maximum(h - c * c / safe, 1e-12 * h + _TINY)
+        self._steps = -top / bottom
+        self._bias_steps = -shift - c * self._steps / safe
+        return np.asarray(0.5 * np.sum(top * top / bottom, axis=1))
+
+    def append(self, slot: int, t: int, row: Array) -> list[Found]:
+        """Add row t to the basis and move its coefficient; fit all of them now and then."""
+        k, step, bias_step = len(row) - 1, self._steps[slot], self._bias_steps[slot]
+        self.blocks.map(_append, self.model, slot, t, row, step, bias_step)
+        self.k = k + 1
+        if self.model.whitened:
+            self.theta[: k + 1] += np.multiply.outer(row, step)
+        else:
+            self.theta[k] = step
+        self.b += bias_step
+        if self.k < self.capacity and _is_a_stop(self.k):
+            self._refit()
+        return self.blocks.map(rows_of_basis, self.pool.rows, self.k)
+
+    def _refit(self) -> None:
+        """Fit all coefficients, from where they are."""
+        from leansvm.solvers._features import Features
+        from leansvm.solvers.newton import NewtonSolver
+
+        k = self.k
+        features = Features(_Columns(k), self.has_bias, copies=True)
+        solver = NewtonSolver(
+            self.blocks,
+            features,
+            bias_penalty=self.bias_penalty if self.has_bias else 0.0,
+            margin=self.model.margin,
+            outputs=range(self.outputs),
+            tol=_REFIT_TOL,
+            max_iter=_REFIT_STEPS,
+        )
+        start = self.theta[:k]
+        if self.has_bias:
+            start = np.vstack([start, self.b])
+        found = solver.solve(self.model.loss, 1.0 / self.lam, start)
+        self.theta[:k] = found.theta[:k]
+        if self.has_bias:
+            self.b = found.theta[-1].copy()
+        self.objective.append(found.objective)
+        self.blocks.map(_drop_copies)
+
+
+@dataclass
+class _Columns:
+    """The first columns of P, which are in the blocks: nothing to compute."""
+
+    size: int
+    points: Any = None
+
+    @property
+    def kept(self) -> Rows:
+        return np.arange(self.size)
+
+    def transform(self, X: Any) -> Array:
+        raise NotImplementedError
+
+    def coefficients(self, theta: Array) -> Array:
+        return theta[: self.size]
+
+
+def _is_a_stop(k: int) -> bool:
+    return k < 2 or int(4 * np.log2(k)) > int(4 * np.log2(k - 1))
+
+
+# ---------------------------------------------------------------------------- passes
+
+
+def _begin(block: Block) -> None:
+    block.state["f"] = np.zeros((_outputs(block), block.stop - block.start))
+
+
+def _outputs(block: Block) -> int:
+    return int(block.y.shape[1])
+
+
+def _scores(
+    block: Block, kernel: Kernel, model: _Model, refill: Refill
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Bring in new columns; return K'g, K'h, (K*K)'h of the pool, sums of g and h.
+
+    g = s side L'(u) and h = s L''(u).
+    """
+    bring_in(block, kernel, refill)
+    y = np.asarray(to_host(block.y), dtype=np.float64)
+    side = y if model.margin else np.ones_like(y)
+    u = side * (y - block.state["f"].T)
+    s = block.state["s"][:, None]
+    g, h = s * side * model.loss.derivative(u), s * model.loss.second_derivative(u)
+    pool = block.state["pool"]
+    return pool @ g, pool @ h, np.square(pool) @ h, g.sum(axis=0), h.sum(axis=0)
+
+
+def _append(
+    block: Block, model: _Model, slot: int, t: int, row: Array, step: Array, bias_step: Array
+) -> None:
+    """Append the column of row t to P; move f by the step on its coefficient."""
+    state, k = block.state, len(row) - 1
+    column = state["pool"][slot]
+    state["f"] += np.multiply.outer(step, column) + bias_step[:, None]
+    if model.whitened:
+        add_column(block, (column - state["P"][:, :k] @ row[:k]) / row[k], k, t)
+        return
+    state["P"][:, k] = column
+    largest = row[k] ** 2  # D holds k(x, x) of all rows that are no copy of a basis point
+    state["D"][state["D"] + largest - 2 * column <= _COPY * largest] = 0.0
+    if block.start <= t < block.stop:
+        state["D"][t - block.start] = 0.0
+
+
+def _drop_copies(block: Block) -> None:
+    for key in ("Phi", "df", "in_gram"):
+        block.state.pop(key, None)
+
+
+def _forget(block: Block, plain: bool) -> None:
+    block.state.pop("f", None)
+    if plain:
+        block.state.pop("P", None)

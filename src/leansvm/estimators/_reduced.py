@@ -1,0 +1,353 @@
+"""ReducedSVC and ReducedSVR: smooth losses on a small basis, by Newton's method (zhou2013)."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, ClassVar
+
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from leansvm.blocks import MergedRows
+from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor, _sample_weights
+from leansvm.estimators._reduced_machine import ReducedMachine
+
+
+class ReducedSVC(KernelClassifier, ReducedMachine):
+    """Support vector classifier on a small basis, for smooth losses.
+
+    The decision function is a combination of ``n_basis`` kernel functions, chosen among the
+    training rows by ``basis``; all rows count in the loss. Rows that are classified with a margin
+    cost nothing (squared hinge, Huber), which makes the model more accurate than the
+    least-squares one on the same basis where classes are well separated.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Regularisation: weight of the losses.
+    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
+default="rbf"
+        Kernel, or a vectorised function ``f(X, Z)``.
+    loss : {"squared_hinge", "squared", "huber", "logistic"} or Loss, default="squared_hinge"
+        Loss of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or one of two smooth forms of
+        the hinge loss max(0, u); or an object with the methods of `leansvm.losses.Loss`.
+    regularizer : {"rkhs", "coef"}, default="rkhs"
+        Norm of the decision function in the kernel's space, or of its coefficients.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
+        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=0.0
+        Independent term of "poly" and "sigmoid".
+    fit_intercept : bool, default=True
+        Whether to have a bias b.
+    bias_penalty : float, default=0.0
+        A of the term A b^2 / 2; 0 leaves the bias free.
+    basis : str, selector, 1-D integer array or 2-D array, default="random"
+        How to choose the basis points: "random", "forward", "pivoted-cholesky",
+        "random-pivoted-cholesky", "backfitting", "csi", "sparse-greedy", "entropy", "medoids" or
+        "all", an instance of a class in `leansvm.basis`, the numbers of rows, or the points
+        themselves.
+    n_basis : int, float in (0, 1) or "auto", default="auto"
+        Number of basis points, or their share of the rows. "auto" doubles it until the loss of
+        left-out rows, estimated, hardly falls.
+    select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
+        Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
+        every row would take more than half of ``cache_size``; then a stratified sample.
+    delta : float or None, default=None
+        Half-width of the quadratic zone of "huber"; None is max(1e-4, 4 * tol / n_samples). It is
+        approached from 1 by factors of 10.
+    p : float or None, default=None
+        Sharpness of "logistic"; None is 1e4, approached from 10 by factors of 10; 1 is logistic
+        regression.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, multiplied into ``sample_weight``.
+    calibrate : bool, default=False
+        Fit probabilities to approximate leave-one-out decision values, for `predict_proba`.
+    tol : float, default=1e-6
+        Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
+        below it.
+    max_iter : int, default=500
+        Most Newton steps.
+    cache_size : float or "auto", default="auto"
+        Megabytes for kernel values between all rows and the basis, which are computed anew in
+        every pass if they do not fit; "auto" is 80 % of the memory that is available.
+    random_state : int, RandomState instance or None, default=None
+        Seed of random selectors.
+
+    Attributes
+    ----------
+    support_ : ndarray of shape (n_support,)
+        Rows chosen as basis, -1 where points were given.
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Basis points; empty for ``kernel="precomputed"``.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Coefficients of the kernel functions.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Bias b.
+    n_support_ : int
+        Number of basis points ("rkhs" drops dependent ones).
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    C_, gamma_ : float
+        Values used.
+    objective_ : float
+        Value of the objective, summed over the classes.
+    n_iter_ : int
+        Newton steps, the most of all classes.
+    fit_report_ : dict
+        Objective, relative duality gap and gradient, seconds by phase, bytes, and for every class
+        the history of its iterations: objective, relative gradient, curved rows, step length,
+        and how the Hessian came about.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators.
+
+    See Also
+    --------
+    SparseLSSVC : The squared loss in closed form, with choice of C.
+    leansvm.model_selection.reduced_path : Models along a path of C.
+
+    References
+    ----------
+    S. Zhou, "Which is better? Regularization in RKHS vs R^m on reduced SVMs", Statistics,
+    Optimization and Information Computing, 2013.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from leansvm import ReducedSVC
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = ReducedSVC(C=10, n_basis=100, random_state=0).fit(X, y)
+    >>> model.support_vectors_.shape
+    (100, 64)
+    >>> bool(model.score(X, y) > 0.97)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **ReducedMachine._parameter_constraints,
+        "p": [Interval(Real, 0, None, closed="neither"), None],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "calibrate": ["boolean"],
+    }
+    _margin = True
+    _losses = ("squared_hinge", "squared", "huber", "logistic")
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        kernel: Any = "rbf",
+        *,
+        loss: Any = "squared_hinge",
+        regularizer: str = "rkhs",
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        bias_penalty: float = 0.0,
+        basis: Any = "random",
+        n_basis: Any = "auto",
+        select_on: Any = "auto",
+        delta: float | None = None,
+        p: float | None = None,
+        class_weight: Any = None,
+        calibrate: bool = False,
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        cache_size: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.loss = loss
+        self.regularizer = regularizer
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.bias_penalty = bias_penalty
+        self.basis = basis
+        self.n_basis = n_basis
+        self.select_on = select_on
+        self.delta = delta
+        self.p = p
+        self.class_weight = class_weight
+        self.calibrate = calibrate
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cache_size = cache_size
+        self.random_state = random_state
+
+    def _loss_parameters(self, n_rows: int) -> dict[str, float | None]:
+        # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
+        delta = max(1e-4, 4 * self.tol / n_rows) if self.delta is None else self.delta
+        return {"delta": delta, "p": self.p}
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReducedSVC:
+        """Choose a basis and fit the classifier.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+        y : array-like of shape (n_samples,)
+            Labels.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; a weight of k counts like k copies of the row.
+
+        Returns
+        -------
+        ReducedSVC
+            The fitted estimator.
+        """
+        X, y = self._validate_rows(X, y, reset=True)
+        Y, labels = self._encode(y)
+        weight, _ = self._weights(sample_weight, X, y, labels)
+
+        def calibrate(merged: MergedRows, left_out: Array) -> None:
+            first = merged.first
+            self._calibrate(left_out[first], labels[first], merged.weight)
+
+        self._fit_reduced(X, y, Y, weight, calibrate=calibrate if self.calibrate else None)
+        return self
+
+    def _rows_and_targets(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, Any, Array, Array]:
+        X, y = self._validate_rows(X, y, reset=True)
+        Y, labels = self._encode(y)
+        return X, y, Y, self._weights(sample_weight, X, y, labels)[0]
+
+
+class ReducedSVR(KernelRegressor, ReducedMachine):
+    """Regressor on a small basis, for the squared and Huber's loss.
+
+    Huber's loss grows only linearly beyond ``delta``: outliers have bounded influence.
+
+    Parameters
+    ----------
+    C : float, default=1.0
+        Regularisation: weight of the losses.
+    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
+default="rbf"
+        Kernel, or a vectorised function ``f(X, Z)``.
+    loss : {"huber", "squared"} or Loss, default="huber"
+        Loss of the residual u = y - f(x): u^2 / 2, for "huber" only up to |u| = ``delta`` and
+        linear beyond; or an object with the methods of `leansvm.losses.Loss`.
+    delta : float or None, default=None
+        Where "huber" becomes linear, in units of y; None is 1.35.
+    regularizer, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
+tol, max_iter, cache_size, random_state
+        As in `ReducedSVC`.
+
+    Attributes
+    ----------
+    support_ : ndarray of shape (n_support,)
+        Rows chosen as basis, -1 where points were given.
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Basis points; empty for ``kernel="precomputed"``.
+    dual_coef_ : ndarray of shape (n_outputs, n_support)
+        Coefficients of the kernel functions.
+    intercept_ : ndarray of shape (n_outputs,)
+        Bias b.
+    n_support_ : int
+        Number of basis points ("rkhs" drops dependent ones).
+    C_, gamma_ : float
+        Values used.
+    objective_ : float
+        Value of the objective, summed over the outputs.
+    n_iter_ : int
+        Newton steps, the most of all outputs.
+    fit_report_ : dict
+        As in `ReducedSVC`.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators.
+
+    See Also
+    --------
+    ReducedSVC : The same for classification.
+    SparseLSSVR : The squared loss in closed form, with choice of C.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import ReducedSVR
+    >>> X = np.linspace(0, 6, 400)[:, None]
+    >>> y = np.sin(X[:, 0])
+    >>> y[::40] += 50.0  # outliers
+    >>> model = ReducedSVR(C=100, delta=0.1, n_basis=20, random_state=0).fit(X, y)
+    >>> bool(abs(model.predict([[1.5]])[0] - np.sin(1.5)) < 0.05)
+    True
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = ReducedMachine._parameter_constraints
+    _margin = False
+    _losses = ("huber", "squared")
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        kernel: Any = "rbf",
+        *,
+        loss: Any = "huber",
+        regularizer: str = "rkhs",
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        bias_penalty: float = 0.0,
+        basis: Any = "random",
+        n_basis: Any = "auto",
+        select_on: Any = "auto",
+        delta: float | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 500,
+        cache_size: Any = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.loss = loss
+        self.regularizer = regularizer
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.bias_penalty = bias_penalty
+        self.basis = basis
+        self.n_basis = n_basis
+        self.select_on = select_on
+        self.delta = delta
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cache_size = cache_size
+        self.random_state = random_state
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReducedSVR:
+        """Choose a basis and fit the regressor.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; a weight of k counts like k copies of the row.
+
+        Returns
+        -------
+        ReducedSVR
+            The fitted estimator.
+        """
+        self._fit_reduced(*self._rows_and_targets(X, y, sample_weight))
+        return self
+
+    def _rows_and_targets(
+        self, X: Any, y: Any, sample_weight: Any
+    ) -> tuple[Any, Any, Array, Array]:
+        X, y, Y = self._numeric_targets(X, y, reset=True)
+        return X, y, Y, _sample_weights(sample_weight, X)

@@ -1,0 +1,380 @@
+"""Pictures of fitted models and paths, after scikit-learn's Display convention.
+
+Matplotlib is loaded when something is drawn (``pip install leansvm[plot]``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm.model_selection import BasisPath, basis_path
+
+__all__ = ["LowRankDisplay", "SparsityPathDisplay"]
+
+_LABELS = {
+    "score": "score",
+    "loo": "leave-one-out squared error",
+    "gcv": "generalised cross-validation error",
+    "objective": "objective",
+}
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("plotting needs matplotlib: pip install leansvm[plot]") from error
+    return plt
+
+
+class SparsityPathDisplay:
+    """Error or score against the number of basis points.
+
+    It is recommended to use `from_estimator`; the constructor takes a path that is already
+    there.
+
+    Parameters
+    ----------
+    path : BasisPath
+        What `leansvm.model_selection.basis_path` returned.
+    estimator_name : str or None, default=None
+        Name of the curve.
+
+    Attributes
+    ----------
+    line_ : matplotlib Artist
+        The curve.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from leansvm import SparseLSSVC
+    >>> from leansvm.plotting import SparsityPathDisplay
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = SparseLSSVC(n_basis=60, basis="pivoted-cholesky")
+    >>> display = SparsityPathDisplay.from_estimator(model, X, y, metric="loo")
+    >>> display.ax_.get_ylabel()
+    'leave-one-out squared error'
+    """
+
+    def __init__(self, path: BasisPath, *, estimator_name: str | None = None) -> None:
+        self.path = path
+        self.estimator_name = estimator_name
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any,
+        *,
+        sample_weight: Any = None,
+        X_score: Any = None,
+        y_score: Any = None,
+        metric: str | None = None,
+        level: str = "points",
+        name: str | None = None,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> SparsityPathDisplay:
+        """Compute the path of an estimator and draw it.
+
+        Parameters
+        ----------
+        estimator : SparseLSSVC or SparseLSSVR
+            With a nested selector and a number as ``n_basis``. It is cloned, not fitted.
+        X, y, sample_weight
+            Training data.
+        X_score, y_score : array-like, default=None
+            Rows on which every size is scored.
+        metric : {"score", "loo", "gcv", "objective"} or None, default=None
+            What to draw; None is "score" where there are rows for it, else "loo".
+        level : {"points", "percent"}, default="points"
+            Horizontal axis: basis points, or their share of the training rows in percent.
+        name : str or None, default=None
+            Name of the curve; None is the estimator's basis.
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+        **kwargs
+            Passed to `matplotlib.axes.Axes.plot`.
+
+        Returns
+        -------
+        SparsityPathDisplay
+            The drawn curve.
+        """
+        path = basis_path(
+            estimator, X, y, sample_weight=sample_weight, X_score=X_score, y_score=y_score
+        )
+        name = _name_of(estimator) if name is None else name
+        return cls(path, estimator_name=name).plot(ax=ax, metric=metric, level=level, **kwargs)
+
+    def plot(
+        self,
+        ax: Any = None,
+        *,
+        metric: str | None = None,
+        level: str = "points",
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> SparsityPathDisplay:
+        """Draw the curve.
+
+        Parameters
+        ----------
+        ax, metric, level, name, **kwargs
+            As in `from_estimator`.
+
+        Returns
+        -------
+        SparsityPathDisplay
+            The drawn curve.
+        """
+        if metric is None:
+            metric = "loo" if self.path.score is None else "score"
+        if metric not in _LABELS:
+            raise ValueError(f"metric must be one of {', '.join(_LABELS)}, got {metric!r}.")
+        values = getattr(self.path, metric)
+        if values is None:
+            raise ValueError("metric='score' needs X_score and y_score.")
+        if level not in ("points", "percent"):
+            raise ValueError(f"level must be 'points' or 'percent', got {level!r}.")
+        if ax is None:
+            _, ax = _pyplot().subplots()
+        percent = level == "percent"
+        sizes = 100 * self.path.sizes / self.path.n_rows if percent else self.path.sizes
+        label = self.estimator_name if name is None else name
+        (self.line_,) = ax.plot(sizes, values, **{"label": label, **kwargs})
+        ax.set_xlabel("basis points [% of the rows]" if percent else "basis points")
+        ax.set_ylabel(_LABELS[metric])
+        if self.line_.get_label() and not str(self.line_.get_label()).startswith("_"):
+            ax.legend()
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _name_of(estimator: Any) -> str:
+    basis = getattr(estimator, "basis", None)
+    return basis if isinstance(basis, str) else type(estimator if basis is None else basis).__name__
+
+
+class LowRankDisplay:
+    """The functions of a low-rank model and its decision boundary over two features.
+
+    Make one with `from_estimator`.
+
+    Parameters
+    ----------
+    x0, x1 : ndarray of shape (n_grid,)
+        Grid of the two features.
+    response : ndarray of shape (n_grid, n_grid)
+        Decision value (two classes), class number (several) or prediction, one row a value of x1.
+    functions : ndarray of shape (n_basis, n_grid, n_grid)
+        Values of the basis functions, relative to the largest value of each on the plane.
+    centers : ndarray of shape (n_basis, 2)
+        Their centres.
+    weights : ndarray of shape (n_basis,)
+        Their weights; of several outputs the one of largest magnitude.
+    feature_names : tuple of str
+        Names of the two features.
+    n_classes : int
+        Number of classes, 0 for regression.
+    points : tuple of ndarray or None, default=None
+        Rows (two columns) and their colours, to be drawn as dots.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Where it was drawn.
+    figure_ : matplotlib Figure
+        Its figure.
+    surface_ : QuadContourSet
+        The filled response.
+    boundary_ : QuadContourSet or None
+        The line f(x) = 0 of a model of two classes.
+    contours_ : list of QuadContourSet
+        Where each function has half of its largest value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import LowRankLSSVC
+    >>> from leansvm.plotting import LowRankDisplay
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = LowRankLSSVC(n_basis=2).fit(X, X[:, 0] * X[:, 1] > 0)
+    >>> display = LowRankDisplay.from_estimator(model, X)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        x0: NDArray[Any],
+        x1: NDArray[Any],
+        response: NDArray[Any],
+        functions: NDArray[Any],
+        centers: NDArray[Any],
+        weights: NDArray[Any],
+        feature_names: tuple[str, str],
+        n_classes: int,
+        points: tuple[NDArray[Any], Any] | None = None,
+    ) -> None:
+        self.x0 = x0
+        self.x1 = x1
+        self.response = response
+        self.functions = functions
+        self.centers = centers
+        self.weights = weights
+        self.feature_names = feature_names
+        self.n_classes = n_classes
+        self.points = points
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        y: Any = None,
+        *,
+        features: tuple[int, int] = (0, 1),
+        grid_resolution: int = 100,
+        margin: float = 0.1,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> LowRankDisplay:
+        """Evaluate a fitted `LowRankLSSVC` or `LowRankLSSVR` on a plane, and draw it.
+
+        Parameters
+        ----------
+        estimator : LowRankLSSVC or LowRankLSSVR
+            Fitted model.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows that span the plane; features that are not drawn are held at their medians.
+        y : array-like of shape (n_samples,), default=None
+            Labels or targets; with them the rows are drawn as dots.
+        features : tuple of two int, default=(0, 1)
+            Features to draw.
+        grid_resolution : int, default=100
+            Points of the grid along each feature.
+        margin : float, default=0.1
+            Share of the range added at each side.
+        ax : matplotlib Axes, default=None
+            Where to draw; default: a new figure.
+        **kwargs : dict
+            Passed to matplotlib's ``contourf``.
+
+        Returns
+        -------
+        LowRankDisplay
+            The display, drawn.
+        """
+        check_is_fitted(estimator, "centers_")
+        X = check_array(X, accept_sparse="csr", dtype=np.float64)
+        X = X if isinstance(X, np.ndarray) else X.toarray()
+        first, second = _checked_features(features, estimator.n_features_in_)
+        grids = [_grid(X[:, i], grid_resolution, margin) for i in (first, second)]
+        plane = np.tile(np.median(X, axis=0), (grid_resolution**2, 1))
+        a, b = np.meshgrid(*grids)
+        plane[:, first], plane[:, second] = a.ravel(), b.ravel()
+        n_classes = len(estimator.classes_) if is_classifier(estimator) else 0
+        values = estimator._values(plane)  # not by predict: the grid has no feature names
+        response = values.argmax(axis=1) if n_classes > 2 else values[:, 0]
+        phi = estimator.function_.values(plane, estimator.centers_, estimator.shapes_)
+        phi = phi / np.maximum(phi.max(axis=0), np.finfo(np.float64).tiny)
+        coef = estimator.coef_
+        names = estimator._names(None)
+        points = None
+        if y is not None:
+            colours = np.asarray(y)
+            if n_classes:
+                colours = np.searchsorted(estimator.classes_, colours)
+            points = (X[:, [first, second]], colours)
+        display = cls(
+            x0=grids[0],
+            x1=grids[1],
+            response=response.reshape(a.shape),
+            functions=phi.T.reshape(-1, *a.shape),
+            centers=estimator.centers_[:, [first, second]],
+            weights=coef[np.abs(coef).argmax(axis=0), np.arange(coef.shape[1])],
+            feature_names=(names[first], names[second]),
+            n_classes=n_classes,
+            points=points,
+        )
+        return display.plot(ax=ax, **kwargs)
+
+    def plot(self, ax: Any = None, **kwargs: Any) -> LowRankDisplay:
+        """Draw the response, the functions' half-height lines and their centres.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; default: a new figure.
+        **kwargs : dict
+            Passed to matplotlib's ``contourf``.
+
+        Returns
+        -------
+        LowRankDisplay
+            The display.
+        """
+        if ax is None:
+            _, ax = _pyplot().subplots()
+        style: dict[str, Any] = {
+            "cmap": "viridis" if self.n_classes > 2 else "RdBu_r",
+            "alpha": 0.6,
+        }
+        if self.n_classes > 2:
+            style["levels"] = np.arange(self.n_classes + 1) - 0.5
+        elif self.n_classes == 2:
+            most = max(float(np.abs(self.response).max()), np.finfo(np.float64).tiny)
+            style["levels"] = np.linspace(-most, most, 12)
+        self.surface_ = ax.contourf(self.x0, self.x1, self.response, **{**style, **kwargs})
+        self.boundary_ = None
+        if self.n_classes == 2 and self.response.min() < 0 < self.response.max():
+            self.boundary_ = ax.contour(
+                self.x0, self.x1, self.response, levels=[0.0], colors="black", linewidths=2
+            )
+        if self.points is not None:
+            rows, colours = self.points
+            ax.scatter(*rows.T, c=colours, cmap=style["cmap"], s=8, edgecolors="none")
+        self.contours_ = []
+        for values, center, weight in zip(self.functions, self.centers, self.weights, strict=True):
+            line = "solid" if weight > 0 else "dashed"
+            if values.min() < 0.5 < values.max():
+                self.contours_.append(
+                    ax.contour(
+                        self.x0, self.x1, values, levels=[0.5], colors="dimgray", linestyles=line
+                    )
+                )
+            ax.plot(*center, marker="+" if weight > 0 else "_", color="black", markersize=12)
+        ax.set(
+            xlabel=self.feature_names[0],
+            ylabel=self.feature_names[1],
+            xlim=(self.x0[0], self.x0[-1]),
+            ylim=(self.x1[0], self.x1[-1]),
+        )
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+def _checked_features(features: Any, n_features: int) -> tuple[int, int]:
+    pair = tuple(features)
+    if len(pair) != 2 or not all(0 <= i < n_features for i in pair) or pair[0] == pair[1]:
+        raise ValueError(
+            f"features must be two different numbers below {n_features}, got {features!r}; a "
+            f"model of one feature has no plane to draw."
+        )
+    return int(pair[0]), int(pair[1])
+
+
+def _grid(values: NDArray[Any], n_points: int, margin: float) -> NDArray[np.float64]:
+    low, high = float(values.min()), float(values.max())
+    extra = margin * (high - low) or 1.0
+    return np.linspace(low - extra, high + extra, n_points)

@@ -1,0 +1,237 @@
+"""What Newton's method asks of a block of rows (zhou2013, eqs. (18), (19), (23), (25)).
+
+State of a block: ``f`` and ``df``, decision values and their change along the direction (outputs
+x rows), and ``in_gram``, the rows whose Gram matrix the solver holds. Slack: u = 1 - y f =
+y (y - f) in classification, y - f in regression; so du/df = -side with side = y or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import to_host
+from leansvm.blocks import Block
+from leansvm.losses import Loss
+from leansvm.solvers._features import Features
+
+Array = NDArray[np.float64]
+_SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
+_NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which outputs a pass is for, each with its loss."""
+
+    features: Features
+    margin: bool  # classification
+    outputs: tuple[int, ...]
+    losses: tuple[Loss, ...]
+
+    def __iter__(self) -> Any:
+        return iter(zip(self.outputs, self.losses, strict=True))
+
+    def only(self, positions: Sequence[int]) -> Task:
+        """Return the same for some of the outputs, by position."""
+        outputs = tuple(self.outputs[i] for i in positions)
+        return Task(self.features, self.margin, outputs, tuple(self.losses[i] for i in positions))
+
+
+@dataclass
+class Slopes:
+    """Sums over rows at one point: losses, -gradient of their sum, and row counts."""
+
+    value: Array  # sum of s L(u), one number an output
+    gradient: Array  # sum of s side L'(u) phi, width x outputs
+    counts: NDArray[np.intp]  # outputs x (curved, entering the Gram matrix, leaving it)
+
+    def __add__(self, other: Slopes) -> Slopes:
+        return Slopes(
+            self.value + other.value, self.gradient + other.gradient, self.counts + other.counts
+        )
+
+
+def begin(block: Block, features: Features, theta: Array) -> None:
+    """Set f of every output to that of theta; no row is in a Gram matrix."""
+    n, outputs = block.stop - block.start, theta.shape[1]
+    block.state["f"] = (
+        np.ascontiguousarray((features.of(block) @ theta).T)
+        if theta.any()
+        else (np.zeros((outputs, n)))
+    )
+    block.state["df"] = np.zeros((outputs, n))
+    block.state["in_gram"] = np.zeros((outputs, n), dtype=bool)
+
+
+def end(block: Block) -> None:
+    """Drop all state of the solver."""
+    for key in ("Phi", "f", "df", "in_gram", "P"):
+        block.state.pop(key, None)
+
+
+def step(block: Block, task: Task, lengths: Array) -> None:
+    """Move f along df."""
+    for (o, _), t in zip(task, lengths, strict=True):
+        block.state["f"][o] += t * block.state["df"][o]
+
+
+def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = False) -> Slopes:
+    """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
+    state, k, n = block.state, len(task.outputs), block.stop - block.start
+    Phi = task.features.of(block)
+    side, y, s = _targets(block, task)
+    result = Slopes(np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp))
+    tile = max(32, _SUBTILE_BYTES // (8 * Phi.shape[1]))
+    for start in range(0, n, tile):
+        rows = slice(start, min(start + tile, n))
+        moved = None if direction is None else Phi[rows] @ direction
+        slope = np.empty((rows.stop - start, k))
+        for c, (o, loss) in enumerate(task):
+            f = 0.0 if at_zero else state["f"][o, rows]
+            if moved is not None:
+                state["df"][o, rows] = moved[:, c]
+                f = f + moved[:, c]
+            u = side[rows, o] * (y[rows, o] - f)
+            result.value[c] += s[rows] @ loss.value(u)
+            np.multiply(loss.derivative(u), side[rows, o], out=slope[:, c])
+            slope[:, c] *= s[rows]
+            curved, before = _curved(loss, u, s[rows]), state["in_gram"][o, rows]
+            both = int(np.count_nonzero(curved & before))
+            now = int(np.count_nonzero(curved))
+            result.counts[c] += (now, now - both, int(np.count_nonzero(before)) - both)
+        result.gradient += Phi[rows].T @ slope
+    return result
+
+
+def along(block: Block, task: Task, lengths: Array) -> Array:
+    """First and second derivative of the losses in t at f + t df: outputs x 2."""
+    side, y, s = _targets(block, task)
+    result = np.empty((len(task.outputs), 2))
+    for c, (o, loss) in enumerate(task):
+        df = block.state["df"][o]
+        u = side[:, o] * (y[:, o] - block.state["f"][o] - lengths[c] * df)
+        result[c, 0] = -(s * side[:, o] * df) @ loss.derivative(u)
+        result[c, 1] = (s * df * df) @ loss.second_derivative(u)
+    return result
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the Hessian of one output is brought up to date."""
+
+    kind: str  # "update", "rebuild", "woodbury" or "none"
+    as_gram: bool = False  # blocks send Gram matrices instead of rows
+
+
+def curvature(block: Block, task: Task, plans: Sequence[Plan]) -> list[Any]:
+    """Return, for every output, what its Hessian needs of this block.
+
+    "update": the rows that entered and those that left since the Gram matrix was made;
+    "rebuild": all curved rows; "woodbury": the same, but the Gram matrix stays as it is. Rows are
+    scaled by sqrt(s L'' / max L''). With ``as_gram`` the difference of the Gram matrices of both.
+    """
+    state = block.state
+    results: list[Any] = []
+    side, y, s = _targets(block, task)
+    for (o, loss), plan in zip(task, plans, strict=True):
+        if plan.kind == "none":
+            results.append(None)
+            continue
+        u = side[:, o] * (y[:, o] - state["f"][o])
+        now, before = _curved(loss, u, s), state["in_gram"][o]
+        updates = plan.kind == "update"
+        entered = np.flatnonzero(now & ~before if updates else now)
+        left = np.flatnonzero(before & ~now) if updates else entered[:0]
+        if plan.kind != "woodbury":
+            state["in_gram"][o] = now
+        plus = _scaled(block, task.features, entered, _root(loss, u, s, entered))
+        minus = _scaled(block, task.features, left, np.sqrt(s[left]))
+        # numpy calls SYRK for Z'Z
+        results.append(plus.T @ plus - minus.T @ minus if plan.as_gram else (plus, minus))
+    return results
+
+
+def _root(loss: Loss, u: Array, s: Array, rows: NDArray[np.intp]) -> Array:
+    if loss.curvature_is_piecewise_constant:
+        return np.sqrt(s[rows])
+    return np.sqrt(s[rows] * loss.second_derivative(u[rows]) / loss.max_curvature)
+
+
+def _scaled(block: Block, features: Features, rows: NDArray[np.intp], root: Array) -> Array:
+    if len(rows) == 0:
+        return np.empty((0, features.width))
+    everything = len(rows) == block.stop - block.start
+    Z = features.of(block) if everything else features.of_rows(block, rows)
+    if np.all(root == 1.0):
+        return Z
+    return np.asarray(Z * root[:, None])
+
+
+def _curved(loss: Loss, u: Array, s: Array) -> NDArray[np.bool_]:
+    floor = 0.0 if loss.curvature_is_piecewise_constant else _NO_CURVATURE * loss.max_curvature
+    return (loss.second_derivative(u) > floor) & (s > 0)
+
+
+def _targets(block: Block, task: Task) -> tuple[Array, Array, Array]:
+    """Return side, y (rows x outputs) and weights."""
+    y = np.asarray(to_host(block.y), dtype=np.float64)
+    side = y if task.margin else np.ones_like(y)
+    s = np.ones(len(y)) if block.weight is None else np.asarray(to_host(block.weight), np.float64)
+    return side, y, s
+
+
+# ---------------------------------------------------------------------------- at the solution
+
+
+def balance(block: Block, task: Task) -> Array:
+    """Sums of the positive and of the negative s side L'(u): outputs x 2."""
+    return np.array(
+        [(np.maximum(g, 0).sum(), -np.minimum(g, 0).sum()) for g in _slopes_at(block, task)]
+    )
+
+
+def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
+    """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
+    side, y, s = _targets(block, task)
+    values = np.empty(len(task.outputs))
+    G = np.empty((len(y), len(task.outputs)))
+    used = s > 0
+    for c, ((o, loss), g) in enumerate(zip(task, _slopes_at(block, task), strict=True)):
+        g = np.where(g > 0, scale[c, 0] * g, scale[c, 1] * g)
+        G[:, c] = g
+        ratio = side[used, o] * g[used] / s[used]
+        low, high = loss.domain
+        conjugate = loss.conjugate(np.clip(ratio, low, high))
+        values[c] = g @ y[:, o] - s[used] @ conjugate
+    return values, task.features.of(block).T @ G
+
+
+def left_out(block: Block, task: Task, inverses: Sequence[Array]) -> Array:
+    """Decision values without the row itself, by one Newton step: rows x outputs.
+
+    f - g h / (1 - w h) with g = s side L', w = s L'' and h = phi' H^-1 phi, H = A A'
+    (``inverses``: A^-1). Exact for the squared loss.
+    """
+    side, y, s = _targets(block, task)
+    Phi = task.features.of(block)
+    result = np.empty((len(y), len(task.outputs)))
+    for c, ((o, loss), g) in enumerate(zip(task, _slopes_at(block, task), strict=True)):
+        f = block.state["f"][o]
+        h = np.square(Phi @ inverses[c].T).sum(axis=1)
+        w = s * loss.second_derivative(side[:, o] * (y[:, o] - f))
+        result[:, c] = f - g * h / np.maximum(1.0 - w * h, 1e-12)
+    return result
+
+
+def _slopes_at(block: Block, task: Task) -> list[Array]:
+    """Return s side L'(u) of every output at f."""
+    side, y, s = _targets(block, task)
+    return [
+        s * side[:, o] * loss.derivative(side[:, o] * (y[:, o] - block.state["f"][o]))
+        for o, loss in task
+    ]

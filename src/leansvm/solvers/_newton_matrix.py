@@ -1,0 +1,186 @@
+"""Newton's matrix lam diag(rho) + Phi' diag(s L'') Phi and its direction (zhou2013, (18), (20)).
+
+Piecewise quadratic losses keep the Gram matrix of their curved rows and update it by the rows that
+entered and left, (23) and (25); fewer curved rows than features are handled by Woodbury's
+identity (28), for both regularisers since both are the identity in their features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.blocks import RowBlocks
+from leansvm.linalg import cholesky_in_place, cholesky_solve
+from leansvm.losses import Loss
+from leansvm.solvers import _newton_blocks as rows_of
+from leansvm.solvers._features import Features
+from leansvm.solvers._newton_blocks import Plan, Slopes, Task
+
+Array = NDArray[np.float64]
+
+_REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
+_NO_SLOPE = 1e-8  # of the gradient at zero: without curved rows, the bias has nothing to gain
+_EPS = float(np.finfo(np.float64).eps)
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+@dataclass
+class Output:
+    """One binary problem or regression target."""
+
+    number: int
+    theta: Array
+    stages: tuple[Loss, ...] = ()
+    stage: int = 0
+    gram: Array | None = None  # of the rows marked in_gram, weighted by s
+    updates: int = 0
+    value: float = 0.0  # sum of losses
+    slope: Array = field(default_factory=lambda: np.empty(0))  # sum of s side L'(u) phi
+    counts: tuple[int, int, int] = (0, 0, 0)  # rows curved, entering and leaving the Gram matrix
+    scale: float = 1.0  # gradient norm at zero
+    n_iter: int = 0
+    state: str = "running"  # "converged", "stalled", "stopped"
+    history: dict[str, list[Any]] = field(default_factory=dict)
+
+    @property
+    def loss(self) -> Loss:
+        """Loss of the present stage."""
+        return self.stages[self.stage]
+
+    def take(self, slopes: Slopes, position: int) -> None:
+        """Take over what `slopes` found for this output."""
+        self.value, self.slope = float(slopes.value[position]), slopes.gradient[:, position]
+        now, entering, leaving = (int(n) for n in slopes.counts[position])
+        self.counts = (now, entering, leaving)
+
+
+class NewtonMatrices:
+    """Gram matrices of all outputs, and the directions that come from them.
+
+    Parameters
+    ----------
+    blocks, features, margin
+        As in `NewtonSolver`.
+    rho : ndarray
+        Regulariser of every feature; 0 for a free bias.
+    rebuild : bool
+        Never update Gram matrices nor use Woodbury's identity.
+    """
+
+    def __init__(
+        self, blocks: RowBlocks, features: Features, margin: bool, rho: Array, rebuild: bool
+    ) -> None:
+        self.blocks, self.features, self.margin = blocks, features, margin
+        self.rho, self.rebuild = rho, rebuild
+        self.free_bias = bool(np.any(rho == 0))
+
+    def task(self, outputs: list[Output], loss: Loss | None = None) -> Task:
+        """Return what passes over the rows need to know of these outputs."""
+        losses = tuple(o.loss if loss is None else loss for o in outputs)
+        return Task(self.features, self.margin, tuple(o.number for o in outputs), losses)
+
+    def directions(self, outputs: list[Output], gradients: list[Array], lam: float) -> Array:
+        """Return -H^-1 g of every output, one column each; brings the Gram matrices up to date."""
+        plans = [self.plan(o) for o in outputs]
+        curved = self.bring_up_to_date(outputs, plans)
+        columns = []
+        for o, g, plan, Z in zip(outputs, gradients, plans, curved, strict=True):
+            o.history["hessian"].append(plan.kind)
+            if o.counts[0] == 0:
+                columns.append(self._without_curvature(o, g, lam))
+            elif plan.kind == "woodbury":
+                columns.append(self._by_woodbury(o, g, Z, lam))
+            else:
+                columns.append(-cholesky_solve(self.factor(o, lam), g))
+        return np.stack(columns, axis=1)
+
+    def plan(self, o: Output, woodbury: bool = True) -> Plan:
+        """Choose the cheapest way to the Newton matrix by counting multiplications."""
+        width, (now, entering, leaving) = self.features.width, o.counts
+        if now == 0:
+            return Plan("none")
+        constant = o.loss.curvature_is_piecewise_constant
+        rebuild = self.rebuild or o.gram is None or not constant
+        rebuild = rebuild or entering + leaving >= now or o.updates >= _REBUILD_AFTER
+        rows = now if rebuild else entering + leaving
+        if woodbury and now < width and not self.rebuild:
+            by_gram = rows * width**2 + width**3 / 3
+            if width * now**2 + now**3 / 3 < by_gram:
+                return Plan("woodbury")
+        if rows == 0:
+            return Plan("none")
+        return Plan("rebuild" if rebuild else "update", as_gram=rows > width)
+
+    def bring_up_to_date(self, outputs: list[Output], plans: list[Plan]) -> list[Array]:
+        """Bring the Gram matrices up to date; return the curved rows where Woodbury wants them."""
+        if all(plan.kind == "none" for plan in plans):
+            return [np.empty(0)] * len(plans)
+        parts: list[list[tuple[Array, Array]]] = [[] for _ in plans]
+        for o, plan in zip(outputs, plans, strict=True):
+            if plan.kind == "rebuild":
+                o.gram, o.updates = np.zeros((self.features.width,) * 2), 0
+            o.updates += plan.kind == "update"
+        for found in self.blocks.each(rows_of.curvature, self.task(outputs), plans):
+            for o, plan, part, collected in zip(outputs, plans, found, parts, strict=True):
+                if plan.as_gram:
+                    assert o.gram is not None
+                    o.gram += part
+                elif part is not None:
+                    collected.append(part)
+        results = []
+        for o, plan, collected in zip(outputs, plans, parts, strict=True):
+            plus, minus = (
+                np.concatenate([part[i] for part in collected] or [np.empty((0, 0))])
+                for i in range(2)
+            )
+            if plan.kind in ("update", "rebuild") and not plan.as_gram:
+                assert o.gram is not None
+                o.gram += plus.T @ plus
+                o.gram -= minus.T @ minus
+            results.append(plus)
+        return results
+
+    def factor(self, o: Output, lam: float) -> Array:
+        """Factor lam diag(rho) + Phi' diag(s L'') Phi."""
+        assert o.gram is not None
+        ridge = lam * self.rho
+        noise = _EPS * max(o.loss.max_curvature * float(o.gram.diagonal().max()), lam)
+        while True:
+            H = o.loss.max_curvature * o.gram
+            H.flat[:: len(H) + 1] += ridge
+            try:
+                return cholesky_in_place(H)
+            except np.linalg.LinAlgError:  # what is missing is rounding of the Gram matrix
+                ridge = ridge + noise
+                noise *= 10
+
+    def _by_woodbury(self, o: Output, g: Array, Z: Array, lam: float) -> Array:
+        """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""
+        Z = np.sqrt(o.loss.max_curvature) * Z
+        v = -g
+        if self.free_bias:  # eliminate b: its row of the system is W b + (Phi'w)'theta
+            root = Z[:, -1]
+            W = float(root @ root)
+            mean = (root @ Z[:, :-1]) / W
+            theta = _shrunk(Z[:, :-1] - np.outer(root, mean), v[:-1] - mean * v[-1], lam)
+            return np.append(theta, v[-1] / W - mean @ theta)
+        half = 1.0 / np.sqrt(self.rho)
+        return np.asarray(half * _shrunk(Z * half, half * v, lam))
+
+    def _without_curvature(self, o: Output, g: Array, lam: float) -> Array:
+        """No row is curved: the free bias alone if it can gain, else the penalised part."""
+        if self.free_bias and abs(g[-1]) > _NO_SLOPE * o.scale:
+            return np.append(np.zeros(len(g) - 1), -g[-1])
+        return np.where(self.rho > 0, -g / np.maximum(lam * self.rho, _TINY), 0.0)
+
+
+def _shrunk(Z: Array, v: Array, lam: float) -> Array:
+    """Return (lam I + Z'Z)^-1 v by a system of the size of Z's rows."""
+    small = Z @ Z.T
+    small.flat[:: len(small) + 1] += lam
+    inner = cholesky_solve(cholesky_in_place(small), Z @ v)
+    return np.asarray((v - Z.T @ inner) / lam)

@@ -1,0 +1,233 @@
+"""Algorithm 1 of fang2019: closed-form theta and b, then a step of the functions' parameters.
+
+With the dual variables v = a o t and b held, y = Phi (Phi'v) + b and the objective
+sum_n s_n psi(y_n) has the gradient (24)-(28), (31)-(35)
+
+    sum_n (s_n q_n theta_j + v_n sigma_j) dphi_nj,  q = psi'(y),  theta = Phi'v,  sigma = Phi'S q,
+
+two passes over the rows; K never appears. Each unit moves by the normalised step (29).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.blocks import Block
+from leansvm.linalg import dense64
+from leansvm.solvers._learned import (
+    Array,
+    Fitted,
+    LearnedBasis,
+    LowRankProblem,
+    targets_and_weights,
+    weighted,
+)
+
+_HALVINGS = 20
+
+# psi(y, t) and its derivative by y: (23), the targeted objective below it, (31)
+OBJECTIVES: dict[str, tuple[Callable[[Array, Array], Array], Callable[[Array, Array], Array]]] = {
+    "abs": (lambda y, t: np.abs(y), lambda y, t: np.sign(y)),
+    "target": (lambda y, t: t * y, lambda y, t: t),
+    "squared": (lambda y, t: y * y, lambda y, t: 2.0 * y),
+}
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the parameters move."""
+
+    objective: str
+    learning_rate: float
+    center_unit: Array  # one a feature: steps are measured in these
+    shape_unit: Array
+    sequential: bool = False
+    backtracking: bool = False
+
+
+@dataclass
+class Path:
+    """What an optimiser went through: a number an iteration, and the best or last basis."""
+
+    basis: LearnedBasis
+    objective: list[float] = field(default_factory=list)
+    loo: list[float] = field(default_factory=list)
+    criterion: list[float] = field(default_factory=list)
+    n_iter: int = 0
+    best_iter: int = 0
+    converged: bool = True
+    message: str = ""
+
+
+def learn_by_steps(
+    problem: LowRankProblem,
+    basis: LearnedBasis,
+    steps: Steps,
+    *,
+    max_iter: int,
+    keep_best: bool,
+    on_iteration: Callable[[int, float], bool] | None = None,
+) -> Path:
+    """Run ``max_iter`` rounds; end with the last basis or the one of least left-out error."""
+    path = Path(basis)
+    fitted: Fitted | None = None
+    for iteration in range(max_iter + 1):
+        fitted = problem.solve(basis, fitted)
+        path.objective.append(fitted.spectrum.equations.objective(fitted.theta, fitted.C))
+        if keep_best:
+            path.loo.append(problem.left_out_error(fitted))
+            if path.loo[-1] <= min(path.loo):
+                path.basis, path.best_iter = basis, iteration
+        else:
+            path.basis, path.best_iter = basis, iteration
+        path.n_iter = iteration
+        if iteration == max_iter or (
+            on_iteration is not None and iteration and on_iteration(iteration, path.objective[-1])
+        ):
+            break
+        path.criterion.append(problem.blocks.sum(hold_dual, fitted, steps.objective))
+        basis = sweep(problem, basis, steps, path.criterion[-1])
+    problem.blocks.map(_forget_dual)
+    return path
+
+
+def sweep(
+    problem: LowRankProblem, basis: LearnedBasis, steps: Steps, criterion: float
+) -> LearnedBasis:
+    """Move every unit once: all together, or one after the other with y brought up to date."""
+    everything = np.arange(basis.size)
+    groups = [everything[j : j + 1] for j in everything] if steps.sequential else [everything]
+    for units in groups:
+        theta, gradients = ascent(problem, basis, steps.objective, units)
+        moves = [
+            _normalised(gradient, unit) * steps.learning_rate
+            for gradient, unit in zip(gradients, (steps.center_unit, steps.shape_unit), strict=True)
+        ]
+        for _ in range(_HALVINGS if steps.backtracking else 1):
+            trial = _moved(basis, units, *moves)
+            if not steps.sequential and not steps.backtracking:
+                basis = trial
+                break
+            change = problem.blocks.sum(_weights_of_trial, trial, units)
+            reached = problem.blocks.sum(
+                _outputs_of_trial, basis, steps.objective, units, theta, change
+            )
+            if not steps.backtracking or reached >= criterion:
+                problem.blocks.map(_accept_trial, basis, trial, units)
+                basis, criterion = trial, reached
+                break
+            moves = [0.5 * move for move in moves]
+    return basis
+
+
+def ascent(
+    problem: LowRankProblem, basis: LearnedBasis, objective: str, units: NDArray[np.intp]
+) -> tuple[Array, tuple[Array, Array]]:
+    """Return theta of the units, and the gradient by their centres and shapes.
+
+    The blocks hold v and y.
+    """
+    theta, sigma = problem.blocks.sum(_sums_of_block, basis, objective, units)
+    gradient = problem.blocks.sum(_gradients_of_block, basis, objective, units, theta, sigma)
+    return theta, gradient
+
+
+def _normalised(gradient: Array, unit: Array) -> Array:
+    """Return the unit's direction of ascent, of length one in the given units of measurement."""
+    scaled = np.nan_to_num(gradient * unit)
+    scaled /= np.maximum(np.abs(scaled).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    length = np.linalg.norm(scaled, axis=1, keepdims=True)
+    return np.asarray(unit * scaled / np.where(length > 0, length, 1.0))
+
+
+def _moved(
+    basis: LearnedBasis, units: NDArray[np.intp], by_center: Array, by_shape: Array
+) -> LearnedBasis:
+    centers, shapes = basis.centers.copy(), basis.shapes.copy()
+    centers[units] += by_center
+    shapes[units] = np.maximum(shapes[units] + by_shape, 0.0)
+    return basis.moved(centers, shapes)
+
+
+# ---------------------------------------------------------------------------- passes over rows
+
+
+def hold_dual(block: Block, fitted: Fitted, objective: str) -> float:
+    """Keep v = C S e and y of the block's rows; return its part of the objective."""
+    T, weight = targets_and_weights(block)
+    y = fitted.outputs(block)
+    block.state["v"], block.state["y"] = fitted.C * weighted(T - y, weight), y
+    return float(weighted(OBJECTIVES[objective][0](y, T), weight).sum())
+
+
+def _forget_dual(block: Block) -> None:
+    for name in ("v", "y", "trial", "trial_y"):
+        block.state.pop(name, None)
+
+
+def _pull(block: Block, objective: str) -> Array:
+    """Return S q."""
+    T, weight = targets_and_weights(block)
+    return weighted(OBJECTIVES[objective][1](block.state["y"], T), weight)
+
+
+def _sums_of_block(
+    block: Block, basis: LearnedBasis, objective: str, units: NDArray[np.intp]
+) -> tuple[Array, Array]:
+    """Return theta = Phi'v and sigma = Phi'S q of these units."""
+    phi = basis.values(block)[:, units].T
+    return phi @ block.state["v"], phi @ _pull(block, objective)
+
+
+def _gradients_of_block(
+    block: Block,
+    basis: LearnedBasis,
+    objective: str,
+    units: NDArray[np.intp],
+    theta: Array,
+    sigma: Array,
+) -> tuple[Array, Array]:
+    weights = theta @ _pull(block, objective).T + sigma @ block.state["v"].T
+    return basis.function.gradients(
+        dense64(block.X),
+        basis.centers[units],
+        basis.shapes[units],
+        basis.values(block)[:, units],
+        weights.T,
+    )
+
+
+def _weights_of_trial(block: Block, trial: LearnedBasis, units: NDArray[np.intp]) -> Array:
+    """Keep the moved units' values; return their theta."""
+    phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
+    block.state["trial"] = phi
+    return np.asarray(phi.T @ block.state["v"])
+
+
+def _outputs_of_trial(
+    block: Block,
+    basis: LearnedBasis,
+    objective: str,
+    units: NDArray[np.intp],
+    theta: Array,
+    moved_theta: Array,
+) -> float:
+    """Keep y after the move; return the block's part of the objective."""
+    y = block.state["y"] - (theta.T @ basis.values(block)[:, units].T).T
+    y += (moved_theta.T @ block.state["trial"].T).T
+    block.state["trial_y"] = y
+    T, weight = targets_and_weights(block)
+    return float(weighted(OBJECTIVES[objective][0](y, T), weight).sum())
+
+
+def _accept_trial(
+    block: Block, basis: LearnedBasis, trial: LearnedBasis, units: NDArray[np.intp]
+) -> None:
+    values = basis.values(block)
+    values[:, units] = block.state["trial"]
+    block.state["learned"] = (trial, values)
+    block.state["y"] = block.state["trial_y"]

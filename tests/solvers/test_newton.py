@@ -1,0 +1,334 @@
+"""Newton's method for reduced machines against L-BFGS, dense formulas and scikit-learn."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import minimize
+from sklearn.svm import LinearSVC
+
+from leansvm import ReducedSVC
+from leansvm.blocks import MemoryBlocks
+from leansvm.kernels import Kernel
+from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
+from leansvm.solvers import primal
+from leansvm.solvers._features import Features, PlainBasis
+from leansvm.solvers._newton_blocks import Plan
+from leansvm.solvers.newton import NewtonSolver
+from leansvm.solvers.reduced import solve_outputs
+
+LOSSES = [Squared(), SquaredHinge(), Huber(0.1), Huber(1.0), Logistic(10.0), Logistic(1.0)]
+SHARP = [Squared(), SquaredHinge(), Huber(), Logistic()]
+BIASES = [0.0, 1.0, np.inf]
+KERNEL = Kernel("rbf", gamma=0.3)
+
+
+def problem(seed=0, m=200, noise=0.4):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, 3))
+    y = np.where(X[:, 0] * X[:, 1] + noise * rng.normal(size=m) > 0, 1.0, -1.0)
+    return X, y, rng.integers(1, 4, size=m).astype(float)
+
+
+def features_of(X, B, regularizer, bias_penalty):
+    plain = regularizer == "coef"
+    basis = PlainBasis(KERNEL, X[B]) if plain else primal.whiten(KERNEL, X[B], X[B])
+    return Features(basis, np.isfinite(bias_penalty))
+
+
+def solved(X, Y, weight, features, loss, C, bias_penalty, *, tile_rows=64, **options):
+    blocks = MemoryBlocks(X, Y.reshape(len(X), -1), weight, tile_rows=tile_rows)
+    penalty = bias_penalty if np.isfinite(bias_penalty) else 0.0
+    options = {"outputs": range(Y.reshape(len(X), -1).shape[1]), **options}
+    return NewtonSolver(blocks, features, bias_penalty=penalty, **options).solve(loss, C)
+
+
+class Dense:
+    """The objective from its definition, with an independent factor of K_BB."""
+
+    def __init__(self, X, y, s, B, regularizer, bias_penalty, loss, C, margin=True):
+        self.Phi = KERNEL.block(X, X[B])
+        if regularizer == "rkhs":
+            L = cholesky(KERNEL.block(X[B], X[B]), lower=True)
+            self.Phi = solve_triangular(L, self.Phi.T, lower=True).T
+        self.rho = np.ones(len(B))
+        if np.isfinite(bias_penalty):
+            self.Phi = np.hstack([self.Phi, np.ones((len(X), 1))])
+            self.rho = np.append(self.rho, bias_penalty)
+        self.y, self.s, self.loss, self.C = y, s, loss, C
+        self.side = y if margin else np.ones_like(y)
+
+    def __call__(self, theta):
+        u = self.side * (self.y - self.Phi @ theta)
+        value = 0.5 * self.rho @ theta**2 + self.C * self.s @ self.loss.value(u)
+        slope = self.C * self.s * self.side * self.loss.derivative(u)
+        return value, self.rho * theta - self.Phi.T @ slope
+
+    def minimum(self):
+        """High-precision L-BFGS, restarted until it no longer moves."""
+        theta, best = np.zeros(self.Phi.shape[1]), np.inf
+        options = {"maxiter": 20_000, "maxfun": 100_000, "ftol": 1e-16, "gtol": 1e-12, "maxcor": 50}
+        for _ in range(20):
+            found = minimize(self, theta, jac=True, method="L-BFGS-B", options=options)
+            theta = found.x
+            if best - found.fun <= 1e-13 * abs(found.fun):
+                break
+            best = found.fun
+        return found.fun
+
+    def relative_gradient(self, theta):
+        zero = self(np.zeros_like(theta))[1]
+        return np.linalg.norm(self(theta)[1]) / np.linalg.norm(zero)
+
+    def gap(self, theta):
+        """Duality gap at feasible slopes, from the definition of the dual."""
+        u = self.side * (self.y - self.Phi @ theta)
+        g = self.C * self.s * self.side * self.loss.derivative(u)
+        penalised = self.rho > 0
+        if not penalised.all():  # a free bias: slopes add up to zero
+            plus, minus = np.maximum(g, 0).sum(), -np.minimum(g, 0).sum()
+            g = np.where(g > 0, g * min(1, minus / plus), g * min(1, plus / minus))
+        conjugate = self.loss.conjugate(
+            np.clip(g * self.side / (self.C * self.s), *self.loss.domain)
+        )
+        v = (self.Phi.T @ g)[penalised]
+        dual = g @ self.y - 0.5 * np.sum(v**2 / self.rho[penalised]) - self.C * self.s @ conjugate
+        value = self(theta)[0]
+        return (value - dual) / value
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.name}{vars(loss)}")
+@pytest.mark.parametrize("regularizer", ["rkhs", "coef"])
+@pytest.mark.parametrize("C", [1e-3, 1.0, 100.0])
+def test_objective_is_that_of_lbfgs(loss, regularizer, C):
+    X, y, s = problem(m=120)
+    B = np.arange(15)
+    for bias_penalty in BIASES:
+        features = features_of(X, B, regularizer, bias_penalty)
+        found = solved(X, y, s, features, loss, C, bias_penalty)
+        dense = Dense(X, y, s, B, regularizer, bias_penalty, loss, C)
+        assert found.converged
+        assert found.objective == pytest.approx(dense.minimum(), rel=1e-8)
+
+
+@pytest.mark.parametrize("loss", SHARP, ids=lambda loss: loss.name)
+@pytest.mark.parametrize("regularizer", ["rkhs", "coef"])
+@pytest.mark.parametrize("bias_penalty", BIASES)
+def test_gradient_and_gap_over_eight_decades_of_C(loss, regularizer, bias_penalty):
+    X, y, s = problem(m=300)
+    B = np.arange(40)
+    for C in (1e-3, 1e-1, 10.0, 1e3, 1e5):
+        features = features_of(X, B, regularizer, bias_penalty)
+        found = solved(X, y, s, features, loss, C, bias_penalty)
+        dense = Dense(X, y, s, B, "coef", bias_penalty, loss, C)
+        dense.Phi = features._with_bias(features.basis.transform(X))
+        theta = found.theta[:, 0]
+        assert dense.relative_gradient(theta) <= 1.1e-6
+        assert abs(dense.gap(theta)) < 1e-6
+        assert found.gap == pytest.approx(dense.gap(theta), abs=1e-9)
+        assert found.objective == pytest.approx(dense(theta)[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("bias_penalty", BIASES)
+@pytest.mark.parametrize("delta", [0.05, 1.35])
+def test_huber_regression_is_that_of_lbfgs(bias_penalty, delta):
+    X, y, s = problem()
+    target = 30.0 + 5 * X[:, 0] + np.where(y > 0, 0.0, 20.0)
+    B = np.arange(20)
+    loss = SymmetricHuber(delta)
+    found = solved(
+        X, target, s, features_of(X, B, "rkhs", bias_penalty), loss, 10.0, bias_penalty,
+        margin=False, tol=1e-9,
+    )  # fmt: skip
+    dense = Dense(X, target, s, B, "rkhs", bias_penalty, loss, 10.0, margin=False)
+    assert found.objective == pytest.approx(dense.minimum(), rel=1e-7)
+
+
+@pytest.mark.parametrize("C", [0.01, 1.0, 50.0])
+def test_linear_kernel_with_penalised_bias_is_linear_svc(C):
+    X, y, s = problem()
+    X = np.hstack([X, X**2])
+    theirs = LinearSVC(C=C, dual=False, tol=1e-12, max_iter=100_000).fit(X, y, sample_weight=s)
+    ours = ReducedSVC(
+        2 * C, "linear", bias_penalty=1.0, basis="all", tol=1e-10, regularizer="rkhs"
+    ).fit(X, y, sample_weight=s)
+    expected = theirs.decision_function(X)
+    np.testing.assert_allclose(ours.decision_function(X), expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(1e-2)], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("bias_penalty", BIASES)
+def test_updated_hessians_and_woodbury_give_the_path_of_rebuilt_ones(loss, bias_penalty):
+    X, y, s = problem(m=300, noise=0.0)
+    features = features_of(X, np.arange(100), "rkhs", bias_penalty)
+    both = [
+        solved(X, y, s, features, loss, 1e3, bias_penalty, rebuild=rebuild)
+        for rebuild in (False, True)
+    ]
+    kinds = set(both[0].history[0]["hessian"])
+    assert "woodbury" in kinds and kinds & {"update", "rebuild"}
+    assert set(both[1].history[0]["hessian"]) <= {"rebuild", "none"}
+    np.testing.assert_allclose(both[0].theta, both[1].theta, rtol=1e-6, atol=1e-8)
+    assert abs(both[0].n_iter - both[1].n_iter) <= 3
+
+
+def test_the_gram_matrix_is_that_of_the_curved_rows():
+    X, y, s = problem()
+    blocks = MemoryBlocks(X, y[:, None], s, tile_rows=33)
+    features = features_of(X, np.arange(10), "coef", 0.0)
+    solver = NewtonSolver(blocks, features)
+    plan = solver.matrices.plan
+    solver.matrices.plan = lambda o: plan(o, woodbury=False)
+    for as_gram in (True, False):
+        found = solver.solve(SquaredHinge(), 50.0 if as_gram else 5.0)
+        (output,) = solver.outputs
+        solver.matrices.bring_up_to_date([output], [Plan("update", as_gram=as_gram)])
+        Phi = np.hstack([KERNEL.block(X, X[:10]), np.ones((len(X), 1))])
+        curved = y * (Phi @ found.theta[:, 0]) < 1
+        expected = (Phi[curved] * s[curved, None]).T @ Phi[curved]
+        np.testing.assert_allclose(output.gram, expected, rtol=1e-10)
+
+
+def test_blocks_and_recomputed_features_change_nothing():
+    X, y, s = problem()
+    Y = np.stack([y, -y * np.sign(X[:, 2])], axis=1)
+    results = []
+    for tile_rows, budget in ((1000, 2**30), (17, 2**30), (17, 3 * 8 * 31**2)):
+        blocks = MemoryBlocks(X, Y, s, tile_rows=tile_rows)
+        features = features_of(X, np.arange(30), "rkhs", 0.0)
+        found = solve_outputs(
+            blocks, features, SquaredHinge(), np.array([10.0]), outputs=2, budget=budget
+        )
+        assert features.keep == (budget == 2**30)
+        results.append(found.solutions[0].theta)
+        assert not any(block.state for block in blocks._blocks)
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(results[2], results[0], rtol=1e-7, atol=1e-9)
+
+
+def test_outputs_in_step_are_outputs_alone():
+    X, y, s = problem()
+    Y = np.stack([y, np.sign(X[:, 2]), -y], axis=1)
+    features = features_of(X, np.arange(30), "coef", 0.0)
+    together = solved(X, Y, s, features, Huber(), 10.0, 0.0)
+    for o in range(3):
+        alone = solved(X, Y[:, o], s, features, Huber(), 10.0, 0.0)
+        np.testing.assert_allclose(together.theta[:, [o]], alone.theta, rtol=1e-6, atol=1e-8)
+        assert together.history[o]["curved"] == alone.history[0]["curved"]
+
+
+def test_a_warm_path_reaches_the_cold_solutions_in_fewer_steps():
+    X, y, s = problem(m=400, noise=0.1)
+    blocks = MemoryBlocks(X, y[:, None], s)
+    features = features_of(X, np.arange(60), "rkhs", 0.0)
+    path = 10.0 ** np.arange(-1, 6)
+    warm = solve_outputs(blocks, features, SquaredHinge(), path, outputs=1, budget=2**30)
+    cold = [solved(X, y, s, features, SquaredHinge(), C, 0.0) for C in path]
+    for one, other in zip(warm.solutions, cold, strict=True):
+        assert one.objective == pytest.approx(other.objective, rel=1e-7)
+    assert sum(one.n_iter for one in warm.solutions) < sum(one.n_iter for one in cold)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    loss=st.sampled_from(LOSSES),
+    regularizer=st.sampled_from(["rkhs", "coef"]),
+    bias_penalty=st.sampled_from(BIASES),
+    log_C=st.floats(-3, 4),
+)
+@settings(max_examples=25, deadline=None)
+def test_weights_are_repetitions(seed, loss, regularizer, bias_penalty, log_C):
+    X, y, s = problem(seed, m=60)
+    s[::7] = 0.0
+    features = features_of(X, np.arange(1, 12), regularizer, bias_penalty)
+    weighted = solved(X, y, s, features, loss, 10.0**log_C, bias_penalty, tol=1e-8)
+    rows = np.repeat(np.arange(60), s.astype(int))
+    repeated = solved(
+        X[rows], y[rows], None, features, loss, 10.0**log_C, bias_penalty, tol=1e-8
+    )  # fmt: skip
+    assert weighted.objective == pytest.approx(repeated.objective, rel=1e-7)
+
+
+@given(seed=st.integers(0, 10_000), loss=st.sampled_from(SHARP), log_C=st.floats(-2, 5))
+@settings(max_examples=25, deadline=None)
+def test_the_objective_never_rises_within_a_stage(seed, loss, log_C):
+    X, y, s = problem(seed, m=80)
+    features = features_of(X, np.arange(25), "coef", 0.0)
+    solver = NewtonSolver(MemoryBlocks(X, y[:, None], s), features)
+    solver._stages = lambda loss: (loss,)
+    found = solver.solve(loss, 10.0**log_C)
+    objective = np.array(found.history[0]["objective"])
+    assert np.all(np.diff(objective) <= 1e-9 * objective[:-1])
+
+
+def test_squared_loss_is_left_out_exactly():
+    X, y, s = problem(m=40)
+    features = features_of(X, np.arange(8), "coef", 0.0)
+    blocks = MemoryBlocks(X, y[:, None], s, tile_rows=13)
+    solver = NewtonSolver(blocks, features)
+    solver.solve(Squared(), 10.0)
+    values = solver.left_out()[:, 0]
+    for i in (0, 7, 39):
+        rest = np.delete(np.arange(40), i)
+        refit = solved(X[rest], y[rest], s[rest], features, Squared(), 10.0, 0.0)
+        Phi = features._with_bias(features.basis.transform(X[[i]]))
+        assert values[i] == pytest.approx(float((Phi @ refit.theta)[0, 0]), rel=1e-9)
+
+
+def test_squared_hinge_is_left_out_to_first_order():
+    X, y, _ = problem(m=150)
+    s = np.ones(150)
+    features = features_of(X, np.arange(10), "rkhs", 0.0)
+    solver = NewtonSolver(MemoryBlocks(X, y[:, None], s), features)
+    fitted = solver.solve(SquaredHinge(), 1.0)
+    values = solver.left_out()[:, 0]
+    Phi = features._with_bias(features.basis.transform(X))
+    plain, exact = (Phi @ fitted.theta)[:, 0], np.empty(150)
+    for i in range(150):
+        rest = np.delete(np.arange(150), i)
+        refit = solved(X[rest], y[rest], s[rest], features, SquaredHinge(), 1.0, 0.0)
+        exact[i] = float(Phi[i] @ refit.theta[:, 0])
+    assert np.abs(values - exact).max() < 0.02 * np.abs(plain - exact).max() + 1e-3
+
+
+def test_a_loss_that_only_curves_next_to_the_margin_and_no_curved_row_at_all():
+    X, y, s = problem()
+    features = features_of(X, np.arange(5), "rkhs", 0.0)
+    blocks = MemoryBlocks(X, y[:, None], s)
+    solver = NewtonSolver(blocks, features)
+    solver._stages = lambda loss: (loss,)  # u = 1 is far outside of |u| <= delta
+    found = solver.solve(Huber(1e-3), 1e-4)
+    dense = Dense(X, y, s, np.arange(5), "rkhs", 0.0, Huber(1e-3), 1e-4)
+    assert found.converged
+    assert found.objective == pytest.approx(dense.minimum(), rel=1e-6)
+
+
+def test_the_line_search_ends_at_the_minimum():
+    X, y, s = problem()
+    features = features_of(X, np.arange(10), "coef", 0.0)
+    dense = Dense(X, y, s, np.arange(10), "coef", 0.0, SquaredHinge(), 4.0)
+    for scale in (1e-5, 1e3):
+        solver = NewtonSolver(MemoryBlocks(X, y[:, None], s), features)
+        solver._setup(SquaredHinge(), 4.0, None)
+        (o,) = solver.outputs
+        direction = -scale * solver._gradient(o)
+        solver._line_search([o], direction[:, None])
+        best = minimize(lambda t, d=direction: dense(t[0] * d)[0], [o.history["step"][0]])
+        assert dense(o.theta)[0] <= best.fun * (1 + 1e-6)
+
+
+def test_callback_stops_and_an_unfinished_fit_says_so():
+    X, y, s = problem()
+    features = features_of(X, np.arange(30), "rkhs", 0.0)
+    seen = []
+    found = solved(
+        X, y, s, features, Huber(), 100.0, 0.0,
+        on_iteration=lambda k, residual: seen.append((k, residual)) or k == 3,
+    )  # fmt: skip
+    assert [k for k, _ in seen] == [1, 2, 3] and found.n_iter == 3 and not found.converged
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not solved(X, y, s, features, Huber(), 100.0, 0.0, max_iter=2).converged

@@ -1,0 +1,57 @@
+"""Displays draw what the models say; matplotlib is loaded when they do."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from leansvm import LowRankLSSVC, LowRankLSSVR
+from leansvm.plotting import LowRankDisplay
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+rng = np.random.default_rng(2)
+X = rng.normal(size=(80, 3))
+LABELS = X[:, 0] + X[:, 1] > 0
+
+
+def test_import_does_not_load_matplotlib():
+    code = "import leansvm.plotting, sys; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_decision_values_functions_and_centres():
+    model = LowRankLSSVC(n_basis=3).fit(X, LABELS)
+    display = LowRankDisplay.from_estimator(model, X, LABELS, features=(1, 0), grid_resolution=30)
+    assert display.figure_ is display.ax_.figure
+    assert display.ax_.get_xlabel() == "x1" and display.ax_.get_ylabel() == "x0"
+    point = np.median(X, axis=0)
+    point[[1, 0]] = display.x0[7], display.x1[11]
+    assert_allclose(display.response[11, 7], model.decision_function(point[None])[0])
+    assert_allclose(display.functions.max(axis=(1, 2)), 1.0)
+    assert_allclose(display.centers, model.centers_[:, [1, 0]])
+    assert display.boundary_ is not None
+    matplotlib.pyplot.close(display.figure_)
+
+
+def test_several_classes_regression_and_given_axes():
+    _, axes = matplotlib.pyplot.subplots(1, 2)
+    many = LowRankLSSVC(n_basis=3).fit(X, np.digitize(X[:, 0], [-0.5, 0.5]))
+    display = LowRankDisplay.from_estimator(many, X, ax=axes[0], grid_resolution=20)
+    assert display.ax_ is axes[0] and display.boundary_ is None
+    assert set(np.unique(display.response)) <= {0, 1, 2}
+    regressor = LowRankLSSVR(n_basis=3).fit(X, X[:, 0] ** 2)
+    display = LowRankDisplay.from_estimator(regressor, X, X[:, 0] ** 2, ax=axes[1], cmap="magma")
+    assert display.n_classes == 0
+    matplotlib.pyplot.close("all")
+
+
+def test_bad_features_are_named():
+    model = LowRankLSSVC(n_basis=2).fit(X, LABELS)
+    for features in ((0, 3), (1, 1), (0,)):
+        with pytest.raises(ValueError, match="features must be two different numbers below 3"):
+            LowRankDisplay.from_estimator(model, X, features=features)
