@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 
 from leansvm.blocks import MemoryBlocks, MergedRows, merge_equal_rows, resolve_cache_size
 from leansvm.estimators._base import Array, KernelClassifier, Phases, iteration_hook
@@ -22,6 +23,18 @@ from leansvm.solvers import DualProblem
 from leansvm.solvers._hinge import HingeSolution
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.hinge_newton import solve_newton
+
+
+def _learns_from_batches(estimator: Any) -> bool:
+    if not isinstance(estimator.C, Real) or estimator.calibrate:
+        raise AttributeError("partial_fit: several C and calibrate=True need fit on all rows.")
+    if estimator.class_weight == "balanced":
+        raise AttributeError("partial_fit: class_weight='balanced' needs fit on all rows.")
+    if estimator.kernel == "precomputed" or estimator.solver == "newton":
+        raise AttributeError(
+            "partial_fit: kernel='precomputed' and solver='newton' need fit on all rows."
+        )
+    return True
 
 
 @dataclass
@@ -295,13 +308,15 @@ default="rbf"
 
     # ------------------------------------------------------------------ partial_fit
 
+    @available_if(_learns_from_batches)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
         """Add rows and repair the support set; the result equals `fit` on all rows.
 
-        ``gamma`` comes from the first batch. Rows without error may become support vectors
-        later, so all rows are kept, with kernel rows and factors (within ``cache_size``). `fit`
-        keeps none: after it, partial_fit starts anew, with a warning.
+        Exists for one C, without ``calibrate``, class_weight="balanced", kernel="precomputed" and
+        solver="newton". ``gamma`` comes from the first batch. Rows without error may become
+        support vectors later, so all rows are kept, with kernel rows and factors (within
+        ``cache_size``). `fit` keeps none: after it, partial_fit starts anew, with a warning.
 
         Parameters
         ----------
@@ -358,15 +373,6 @@ default="rbf"
                 "keep. Begin with partial_fit instead of fit.",
                 UserWarning,
                 stacklevel=5,
-            )
-        if not isinstance(self.C, Real) or self.calibrate or self.class_weight == "balanced":
-            raise ValueError(
-                "partial_fit: several candidates of C, calibrate=True and "
-                "class_weight='balanced' need fit."
-            )
-        if self.kernel == "precomputed" or self.solver == "newton":
-            raise ValueError(
-                "partial_fit: kernel='precomputed' and solver='newton' need fit on all rows."
             )
 
     def _limit(self) -> int | None:
