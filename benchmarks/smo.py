@@ -89,7 +89,7 @@ def sesqui(X: np.ndarray, y: np.ndarray, bias_penalty: float = A) -> dict[str, A
     found = solve_sesqui(problem, C, tol=TOL, max_iter=1000)
     return {
         "iterations": found.n_iter,
-        "residual": found.residual,
+        "residual": found.violation,
         "seconds": phases.seconds,
         "support": int(np.count_nonzero(found.beta)),
     }

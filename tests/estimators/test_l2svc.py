@@ -442,7 +442,7 @@ def test_partial_fit_says_what_it_cannot_do():
         ({"solver": "newton", "calibrate": True}, "solver='newton' is for one C"),
         ({"C": [1.0, -1.0]}, "C must be"),
         ({"max_support": 1}, "max_support"),
-        ({"solver": "smo"}, "solver"),
+        ({"solver": "cg"}, "solver"),
     ],
 )
 def test_bad_options_are_named(options, match):

@@ -11,7 +11,7 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import DualProblem, NotPositiveDefinite, solve_sesqui
 from leansvm.solvers._dual import solve_cholesky
 from leansvm.solvers._rows import CachedRows, MatrixRows
-from leansvm.solvers.smo import WORKING_SETS, Quadratic, minimise, minimise_free_bias
+from leansvm.solvers.smo import WORKING_SETS, Quadratic, minimise, minimise_with_bias
 
 TOL = 1e-9
 
@@ -140,8 +140,8 @@ def test_the_cache_evicts_the_least_recently_used_rows():
     for which in [(0, 1, 2), (0,), (3,), (0, 3), (4, 5), (3,), (6, 7, 8, 9)]:
         counted[list(which)] += 1
     np.testing.assert_allclose(f, counted @ K)
-    with_float32 = CachedRows(X, kernel, 5 * 10 * 8, dtype=np.float32)
-    assert (with_float32.n_slots, with_float32.block) == (5, 5)
+    with_float32 = CachedRows(X, kernel, pool + 4 * 10 * 8, dtype=np.float32)
+    assert (with_float32.n_slots, with_float32.block) == (7, 1)
 
 
 def test_a_float32_matrix_is_solved_as_it_is():
@@ -295,8 +295,8 @@ def test_free_bias_of_free_multipliers_by_secant_steps():
     X, y, weight = problem_of(100)
     K = Kernel("rbf", gamma=0.5).block(X, X)
     expected = solve_cholesky(K.copy(), y[:, None], weight, 2.0, 0.0)
-    state, b = minimise_free_bias(
-        MatrixRows(K), Quadratic(y, 1 / (2.0 * weight), weight), tol=TOL, max_sweeps=5000
+    state, b = minimise_with_bias(
+        MatrixRows(K), Quadratic(y, 1 / (2.0 * weight), weight), 0.0, tol=TOL, max_sweeps=5000
     )
     np.testing.assert_allclose(state.beta, expected.beta[:, 0], atol=1e-6)
     assert abs(b - expected.b[0]) < 1e-6

@@ -103,7 +103,9 @@ class CachedRows:
         points, n = self.X[rows], len(rows)
         if len(self._square) < n * n:
             self._square = np.empty(n * n)
-        return np.asarray(self.kernel.block(points, points, out=self._square[: n * n].reshape(n, n)))
+        return np.asarray(
+            self.kernel.block(points, points, out=self._square[: n * n].reshape(n, n))
+        )
 
     def subtract(self, rows: Indices, delta: Array, r: Array) -> None:
         """Subtract sum_a delta_a K[rows_a] from r, as many rows at a time as there are slots."""

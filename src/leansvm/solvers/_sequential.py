@@ -166,18 +166,27 @@ def try_smo(
     ``matrix`` is the kernel matrix, None where it does not fit. Return whether it was tried,
     and the solution unless it was given up.
     """
-    m, n_outputs = problem.Y.shape
-    if matrix is None and (m > _MOST_ROWS_UNSTORED or not problem.fits(_least_bytes(problem))):
-        return False, None
-    affordable = m / _SWEEP_FLOPS / 3 / n_outputs  # sweeps in the time of a factorisation
-    most = _MOST_OVERLAP_UNSTORED if matrix is None else _MOST_OVERLAP * m
-    if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > most:
+    give_up = affordable_sweeps(problem, C, stored=matrix is not None, matrix=matrix)
+    if give_up is None:
         return False, None
     rows = open_rows(problem) if matrix is None else MatrixRows(matrix)
-    give_up = min(affordable, _MOST_SWEEPS)
     return True, run_sequential(
         problem, rows, C, "smo", tol=tol, max_iter=max_iter, give_up_after=give_up
     )
+
+
+def affordable_sweeps(
+    problem: DualProblem, C: float, *, stored: bool, matrix: Array | None = None
+) -> float | None:
+    """Return the sweeps in the time of a factorisation; None where updates had best not start."""
+    m, n_outputs = problem.Y.shape
+    if not stored and (m > _MOST_ROWS_UNSTORED or not problem.fits(_least_bytes(problem))):
+        return None
+    affordable = m / _SWEEP_FLOPS / 3 / n_outputs
+    most = _MOST_OVERLAP * m if stored else _MOST_OVERLAP_UNSTORED
+    if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > most:
+        return None
+    return min(affordable, _MOST_SWEEPS)
 
 
 def _overlap(problem: DualProblem, C: float, matrix: Array | None) -> float:

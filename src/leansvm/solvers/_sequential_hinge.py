@@ -1,5 +1,8 @@
 """The squared-hinge SVM by SesquiSMO (joshi, §IV): every output, and a certificate.
 
+`try_sesqui` is for solver="auto": it starts where a sample of rows says that the kernel is close to
+diagonal, and gives up as soon as its progress says that the active set will be faster.
+
 theta = y beta >= 0 maximises the dual
 sum(theta) - 1/2 beta'K beta - 1/2 sum(theta^2 / (C s)) - (sum beta)^2 / (2 A);
 the primal objective at f = K beta + b bounds it from above.
@@ -12,17 +15,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.solvers._dual import DualSolution
-from leansvm.solvers._problem import DualProblem
-from leansvm.solvers._sequential import open_rows
-from leansvm.solvers.smo import Quadratic, State, minimise, minimise_free_bias
+from leansvm.solvers._hinge import HingeSolution
+from leansvm.solvers._problem import FEW_ROWS, DualProblem
+from leansvm.solvers._rows import KernelRows
+from leansvm.solvers._sequential import affordable_sweeps, open_rows
+from leansvm.solvers.smo import Quadratic, State, minimise_with_bias
 
 Array = NDArray[np.float64]
 
 
-def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> DualSolution:
-    """Solve for all outputs (targets +-1); ``residual`` is the violation of the conditions."""
+def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> HingeSolution:
+    """Solve for all outputs (targets +-1)."""
+    solution = _run(problem, open_rows(problem), C, tol=tol, max_iter=max_iter)
+    assert solution is not None  # nothing to give up for
+    return solution
+
+
+def try_sesqui(
+    problem: DualProblem, C: float, *, tol: float, max_iter: int
+) -> HingeSolution | None:
+    """Solve where that promises to be the fastest way; None where it does not, or did not."""
+    if problem.m < FEW_ROWS or problem.kernel.name == "linear":
+        return None
+    stored = problem.kernel.precomputed or problem.fits(8 * problem.m**2)
+    sweeps = affordable_sweeps(problem, C, stored=stored)
+    if sweeps is None:
+        return None
+    reserved = problem.bytes
     rows = open_rows(problem)
+    solution = _run(problem, rows, C, tol=tol, max_iter=max_iter, give_up_after=sweeps)
+    if solution is None:
+        problem.bytes = reserved
+    return solution
+
+
+def _run(
+    problem: DualProblem, rows: KernelRows, C: float, *, tol: float, max_iter: int, **more: Any
+) -> HingeSolution | None:
+    """Solve every output and certify; None where an output was given up."""
     ridge, states, b = 1.0 / (C * problem.weight), list[State](), []
     # the certificate adds rounding, and with a free bias what `_balance` changes
     share = 0.25 if problem.bias_penalty == 0 else 0.9
@@ -30,17 +60,16 @@ def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
         "tol": share * tol,
         "max_sweeps": max_iter,
         "on_sweep": problem.on_iteration,
+        **more,
     }
     with problem.phases("solve"):
         for y in np.ascontiguousarray(problem.Y.T):
             quadratic = Quadratic(y, ridge, problem.weight, bounded=True)
+            state, bias = minimise_with_bias(rows, quadratic, problem.bias_penalty, **options)
             if problem.bias_penalty == 0:
-                state, bias = minimise_free_bias(rows, quadratic, **options)
                 _balance(state.beta)
-            else:
-                quadratic.c = 1.0 / problem.bias_penalty
-                state = minimise(rows, quadratic, **options)
-                bias = quadratic.c * float(state.beta.sum())
+            if state.status == "slow":
+                return None
             states.append(state)
             b.append(bias)
     beta = np.stack([state.beta for state in states], axis=1)
@@ -56,7 +85,9 @@ def solve_sesqui(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
         )
     solution.n_iter = max(state.sweeps for state in states)
     done = all(state.status == "done" for state in states)
-    solution.converged = done and solution.residual <= tol
+    solution.converged = done and solution.violation <= tol
+    if problem.kernel.name == "linear":
+        solution.weights = np.asarray((problem.X.T @ beta).T)
     return solution
 
 
@@ -71,8 +102,11 @@ def _balance(beta: Array) -> None:
 
 def certify_hinge(
     product: Array, beta: Array, b: Array, Y: Array, weight: Array, C: float, bias_penalty: float
-) -> DualSolution:
-    """Evaluate objective, violation and duality gap, given K beta."""
+) -> HingeSolution:
+    """Evaluate objective, violation and duality gap, given K beta.
+
+    The violation is that of every row, root mean square: (sum s v^2 / sum s)^1/2.
+    """
     s, theta = weight[:, None], Y * beta
     errors = 1.0 - Y * (product + b)
     penalty = 0.0 if np.isinf(bias_penalty) else bias_penalty * float(np.sum(b**2))
@@ -85,11 +119,12 @@ def certify_hinge(
     v = errors - theta / (C * s)
     v[(theta == 0) & (v < 0)] = 0.0  # (34): no violation
     scale = float(np.sum(s * Y**2))
-    return DualSolution(
+    return HingeSolution(
         beta,
         b,
-        objective,
-        float(np.sqrt(np.sum(s * v**2) / scale)),
-        objective - dual,
-        details={"violation": float(np.abs(v).max())},
+        objective=objective,
+        violation=float(np.sqrt(np.sum(s * v**2) / scale)),
+        gap=max(objective - dual, 0.0),
+        n_iter=0,
+        converged=False,
     )

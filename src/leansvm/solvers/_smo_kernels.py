@@ -217,7 +217,8 @@ def _schur_row(
             target[k] -= a * past[k]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+# a row that the picks determine may have a Schur complement of zero; it is never picked
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _eliminate(
     row: np.ndarray, nu: float, z: float, g: np.ndarray, schur: np.ndarray, gain: np.ndarray, n: int
 ) -> float:

@@ -260,34 +260,45 @@ class _Run:
             used += count
 
 
-def minimise_free_bias(
-    rows: KernelRows, quadratic: Quadratic, *, tol: float, max_sweeps: int, **options: Any
+def minimise_with_bias(
+    rows: KernelRows,
+    quadratic: Quadratic,
+    bias_penalty: float,
+    *,
+    tol: float,
+    max_sweeps: int,
+    **options: Any,
 ) -> tuple[State, float]:
-    """Minimise subject to sum(beta) = 0; return the state and the bias.
+    """Minimise with the bias sum(beta) / A, or with sum(beta) = 0 for A = 0; return the bias too.
 
     For bounded multipliers; free ones need one minimisation, see `solvers.substitution`.
-    The sum at the minimum for targets y - b decreases with b: secant steps, each from the last
-    minimum and to a tolerance that follows the error of b, find where it is zero. The term
-    c (sum beta)^2 / 2, zero at the solution, weakens the direction that all rows share.
+    A small A couples all rows through c = 1 / A, and updates of few multipliers stall. So only a
+    moderate c stays inside; what it lacks is a shift b of the targets, found from outside:
+    sum(beta) - b / (1 / A - c) at the minimum decreases with b. Secant steps, each from the
+    last minimum and to a tolerance that follows the error of b, find where it is zero.
     """
     m = len(quadratic.y)
     typical = np.sqrt(quadratic.squared_norm() / float(quadratic.weight.sum()))  # target
     # removing what is left of the sum changes f by at most that times the largest k
     most = tol * typical / max(float(rows.diag.max()), 1.0)
     c = float(np.mean(rows.diag + quadratic.ridge)) / np.sqrt(m)
+    if bias_penalty * c >= 0.5:
+        relaxed = replace(quadratic, c=1.0 / bias_penalty)
+        state = minimise(rows, relaxed, tol=tol, max_sweeps=max_sweeps, **options)
+        return state, relaxed.c * float(state.beta.sum())
+    per_bias = bias_penalty / (1.0 - bias_penalty * c)
     state, search, b, reached = State.zeros(m), _Root(1.0 / c), 0.0, 1.0
     for _ in range(_MOST_BIASES):
         left = max(max_sweeps - state.sweeps, 1)
         reached = max(tol, 0.01 * reached)
         shifted = replace(quadratic, b=b, c=c)
         state = minimise(rows, shifted, state, tol=reached, max_sweeps=left, **options)
-        total = float(state.beta.sum())
-        balanced = abs(total) <= most
-        if state.status != "done" or (balanced and reached <= tol):
+        excess = float(state.beta.sum()) - per_bias * b
+        if state.status != "done" or (abs(excess) <= most and reached <= tol):
             break
         # the error of b as a residual of every row
-        reached = min(reached, abs(c * total) / typical)
-        b = search.next(b, total)
+        reached = min(reached, abs(c * excess) / typical)
+        b = search.next(b, excess)
     return state, b + c * float(state.beta.sum())
 
 
