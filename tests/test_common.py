@@ -42,7 +42,7 @@ CONFIGURED = [
     L2SVC(solver="smo", tol=1e-10),
     L2SVC(C=[0.1, 1, 10], bias_penalty=1.0),
     L2SVC(calibrate=True, class_weight="balanced"),
-    L2SVC(kernel="precomputed", C=1e-4, fit_intercept=False),
+    L2SVC(kernel="precomputed", C=1e-4),
     ReducedSVC(loss="huber", regularizer="coef"),
     ReducedSVC(loss="logistic", p=10.0, basis="forward", bias_penalty=1.0, tol=1e-12),
     ReducedSVC(calibrate=True, class_weight="balanced", basis="all"),

@@ -65,6 +65,13 @@ def test_a_vanishing_bias_penalty_leads_to_the_free_bias():
     assert distances == sorted(distances, reverse=True) and distances[-1] < 1e-6
 
 
+def test_balanced_classes_of_equal_rows():
+    rows = np.repeat([[1.0, 3.0], [2.0, 1.0], [3.0, 3.0], [4.0, 1.0]], 4, axis=0)
+    labels = np.repeat([1, 2, 1, 2], 4)  # the first bias tried is the last
+    sequential, exact = both(labels, rows)
+    assert_allclose(sequential.decision_function(rows), exact.decision_function(rows), atol=1e-8)
+
+
 def test_a_precomputed_kernel():
     K = np.exp(-((X[:, None] - X) ** 2).sum(axis=2))
     given = L2SVC(kernel="precomputed", solver="smo", tol=1e-10).fit(K, Y)

@@ -234,10 +234,10 @@ default="rbf"
     def _read(self, X: Any, y: Any, sample_weight: Any) -> _Data:
         """Validate the input of `fit`."""
         X, y = self._validate_rows(X, y, reset=True)
-        if self.kernel == "precomputed":
-            check_kernel_matrix(X)
         Y, labels = self._encode(y)
         weight, _ = self._weights(sample_weight, X, y, labels)
+        if self.kernel == "precomputed":
+            check_kernel_matrix(X)
         return _Data(X, y, Y, labels, weight, _positive_rows(weight))
 
     def _problem(self, data: _Data, context: Any, *, merge: bool = False) -> DualProblem:

@@ -312,6 +312,8 @@ class _Root:
 
     def next(self, x: float, value: float) -> float:
         """Return where to look next, having found ``value`` at ``x``."""
+        if value == 0:
+            return x
         if value > 0:
             self.low = max(self.low, x)
         else:
@@ -321,6 +323,5 @@ class _Root:
             self.slope = slope if slope > 0 else self.slope
         self.last = (x, value)
         step = x + value / self.slope
-        if not self.low < step < self.high:
-            step = 0.5 * (self.low + self.high)
-        return step
+        middle = 0.5 * (self.low + self.high)
+        return middle if np.isfinite(middle) and not self.low < step < self.high else step
