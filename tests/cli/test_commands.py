@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -186,6 +188,20 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
 # ---------------------------------------------------------------------------- in this process
 
 
+def test_commands_of_the_guide_run_in_an_empty_folder(run, tmp_path):
+    guide = Path(__file__).parents[2] / "docs" / "user_guide" / "cli.md"
+    blocks = re.findall(r"^```sh\n(.*?)^```", guide.read_text("utf-8"), re.S | re.M)
+    lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert len(lines) > 10
+    for program, *arguments in lines:
+        if program == "python":
+            exec(arguments[1], {})
+        else:
+            done = run(*arguments)
+            assert done.exit_code == 0, (arguments, done.stderr, done.exception)
+    assert (tmp_path / "predictions.parquet").is_file() and (tmp_path / "tuned.html").is_file()
+
+
 def test_info_shows_how_the_model_was_made(folder, run):
     shown = run("info", folder / "model.skops")
     assert shown.exit_code == 0
@@ -314,7 +330,9 @@ def test_tune_takes_the_best_candidate(run, tmp_path):
 @pytest.mark.parametrize("estimator", ["lssvm", "sparse", "reduced", "low-rank", "l2"])
 def test_default_search_of_every_family(run, tmp_path, estimator):
     write_csv(tmp_path / "d.csv", people(40))
-    done = run("tune", "d.csv", "-t", "answer", "-o", "m", "--json", "-e", estimator, "--cv", "2")
+    few = ["-s", "max_iter=5"] if estimator == "low-rank" else []
+    done = run("tune", "d.csv", "-t", "answer", "-o", "m", "--json", "-e", estimator, "--cv", "2",
+               *few)  # fmt: skip
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     expected = {"lssvm": 7, "sparse": 7, "reduced": 28, "low-rank": 16, "l2": 28}
