@@ -350,14 +350,19 @@ def _trial_picture(run: Run, name: str) -> str:
 
 
 def _trial_table(run: Run, names: list[str]) -> str:
-    trials = sorted(run.trials, key=lambda trial: -trial["score"])[:20]
+    used = run.model.get_params(deep=True)
+
+    def chosen(trial: dict[str, Any]) -> bool:
+        return all(trial[name] == used[name] for name in names)
+
+    trials = sorted(run.trials, key=lambda trial: (-trial["score"], not chosen(trial)))[:20]
     rows = [
         [
             *(f"{v:.4g}" if isinstance(v := trial[name], float) else str(v) for name in names),
-            html.Cell(f"{trial['score']:.4f}", "good") if i == 0 else f"{trial['score']:.4f}",
+            html.Cell(f"{trial['score']:.4f}", "good" if chosen(trial) else "plain"),
             f"{trial['spread']:.4f}",
         ]
-        for i, trial in enumerate(trials)
+        for trial in trials
     ]
     caption = "Best first" + (f"; 20 of {len(run.trials)}" if len(run.trials) > 20 else "")
     return html.table([*names, "score", "± over folds"], rows, caption)
