@@ -1,0 +1,59 @@
+"""What the experiments share: data as a paper uses them, a timed fit, errors in percent."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from leansvm.datasets import Dataset, load
+
+
+class Split(NamedTuple):
+    """Training and test rows with labels ±1."""
+
+    X: Any
+    y: np.ndarray
+    X_test: Any
+    y_test: np.ndarray
+
+
+@lru_cache(maxsize=1)
+def cached(name: str) -> Dataset:
+    """Load a data set; rows of one table use the same set one after the other."""
+    return load(name)
+
+
+def fit(model: Any, X: Any, y: np.ndarray) -> float:
+    """Fit in place and return the seconds; a paper's own number of iterations is no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        start = time.perf_counter()
+        model.fit(X, y)
+        return time.perf_counter() - start
+
+
+def accuracy(model: Any, X: Any, y: np.ndarray) -> float:
+    """Return the percentage of rows that are classified correctly."""
+    return 100.0 * float(np.mean(model.predict(X) == y))
+
+
+def signs(y: np.ndarray) -> np.ndarray:
+    """Return two-class labels as ±1, the larger one +1."""
+    return np.where(y == y.max(), 1, -1)
+
+
+class Trials:
+    """Collects figures by metric, one number a trial."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[float]] = {}
+
+    def add(self, **figures: float) -> None:
+        """Add one trial."""
+        for name, value in figures.items():
+            self.values.setdefault(name, []).append(float(value))
