@@ -158,17 +158,12 @@ def _number(text: str) -> tuple[float, float]:
     return float(mean), float(std)
 
 
-def board() -> tuple[np.ndarray, np.ndarray]:
-    """Return all 40,000 points and their labels ±1."""
-    X = np.stack(np.meshgrid(np.arange(200.0), np.arange(200.0)), axis=-1).reshape(-1, 2)
-    return X, np.where((X // 50).sum(axis=1) % 2 == 0, 1, -1)
-
-
 def trial(cell: dict[str, Any], seed: int) -> dict[str, float]:
     """Fit once; return test error in percent, Newton steps and points with y f < 1."""
     from leansvm import ReducedSVC
+    from leansvm.datasets import make_checkerboard
 
-    X, y = board()
+    X, y = make_checkerboard()
     order = np.random.default_rng(seed).permutation(len(y))
     train, test = order[: cell["m"]], order[cell["m"] :]
     model = ReducedSVC(

@@ -1,0 +1,34 @@
+"""The commands, put together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leansvm._version import __version__
+from leansvm.cli import _datasets
+
+app = typer.Typer(
+    name="leansvm",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Least-squares and reduced-basis kernel machines on the command line.",
+)
+app.add_typer(_datasets.app, name="datasets")
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
