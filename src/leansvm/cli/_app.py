@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leansvm._version import __version__
-from leansvm.cli import _datasets
+from leansvm.cli import _datasets, _reproduce
 
 app = typer.Typer(
     name="leansvm",
@@ -17,6 +17,7 @@ app = typer.Typer(
     help="Least-squares and reduced-basis kernel machines on the command line.",
 )
 app.add_typer(_datasets.app, name="datasets")
+app.command("reproduce")(_reproduce.command)
 
 
 def _version(show: bool) -> None:

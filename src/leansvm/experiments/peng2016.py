@@ -29,7 +29,7 @@ _SETS = {
     "Leukemia": "leukemia",
 }
 _LOSSES = {"RLSSVM": "L2", "Primal": "L2", "LSSVM": "L2", "LIBSVM": "L1", "SVMLight": "L1"}
-_MOST_ITERATIONS = 2_000_000  # of LIBSVM with a linear kernel and a large C
+_MOST_ITERATIONS = 1_000_000  # of LIBSVM with a linear kernel and a large C
 
 
 def _model(method: str, kernel: str, C: float, gamma: float | None = None) -> Any:
