@@ -26,7 +26,9 @@ _INK = "#010203"  # stands for the page's text colour while matplotlib draws
 _numbers = count()
 
 
-def page(title: str, lead: str, body: str, footer: Iterable[str] = ()) -> str:
+def page(
+    title: str, lead: str, body: str, footer: Iterable[str] = (), style: str = ""
+) -> str:
     """Return a whole page.
 
     Parameters
@@ -37,13 +39,15 @@ def page(title: str, lead: str, body: str, footer: Iterable[str] = ()) -> str:
         HTML between heading and footer.
     footer : iterable of str
         Paragraphs of plain text; the versions in use come after them.
+    style : str
+        CSS of this page alone.
     """
     paragraphs = "".join(f"<p>{escape(text)}</p>" for text in (*footer, versions()))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body>\n"
         f'<h1>{escape(title)}</h1>\n<p class="lead">{escape(lead)}</p>\n'
         f"{body}\n<footer>{paragraphs}</footer>\n</body></html>\n"
     )

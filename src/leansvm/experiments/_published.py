@@ -36,6 +36,7 @@ class Row:
     notes: tuple[str, ...] = ()
     source: str | None = None  # set where the paper quotes somebody else's result
     definition: Mapping[str, str] | None = None
+    beside: bool = False  # not in the paper: what this library offers instead
 
     @property
     def method(self) -> str:
@@ -153,6 +154,7 @@ def _table(paper_name: str, name: str, content: Mapping[str, Any]) -> Table:
             tuple(row.get("notes", ())),
             row.get("source"),
             row.get("definition"),
+            row.get("beside", False),
         )
         for row in content["rows"]
     )

@@ -136,7 +136,7 @@ def _is_done(store: Store, job: Job, run: Run) -> bool:
 def _measure(measure: Callable[[Row, Run], Mapping[str, Any]], row: Row, run: Run) -> Entry:
     def work() -> Entry:
         if row.source is not None:
-            raise Skipped(f"The paper quotes it from {row.source}; it did not run it either.")
+            raise Skipped(f"quoted by the paper from {row.source}")
         values = measure(row, run)
         figures = {name: summarise(v, seconds=metric(name).unit == "s") for name, v in values.items()}
         return {"metrics": figures}

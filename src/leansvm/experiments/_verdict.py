@@ -25,6 +25,8 @@ class Verdict(StrEnum):
     WITHIN = "within tolerance"  # worse, but within what the table allows
     SHORT = "short"  # worse than that
     MEASURED = "measured"  # nothing to judge: seconds
+    BESIDE = "beside"  # not in the paper
+    QUOTED = "quoted"  # by the paper, from somebody else
     NOT_RUN = "not run"
     FAILED = "failed"  # an error
 
@@ -43,6 +45,7 @@ class Metric:
 METRICS: dict[str, Metric] = {
     "test_accuracy": Metric("test accuracy", "%", +1),
     "cv_accuracy": Metric("accuracy, ten-fold", "%", +1),
+    "scaled_accuracy": Metric("accuracy, features in [0, 1]", "%"),
     "test_error": Metric("test error", "%", -1),
     "train_accuracy": Metric("training accuracy", "%"),
     "n_sv": Metric("support vectors", digits=1),
@@ -91,12 +94,16 @@ def tolerance(table: Table, printed: Printed) -> float:
 
 def judge(row: Row, table: Table, stored: Mapping[str, Any] | None) -> Judgement:
     """Judge what was stored about a row."""
+    if row.source is not None:
+        return Judgement(Verdict.QUOTED, f"Quoted by the paper from {row.source}.")
     if stored is None:
         return Judgement(Verdict.NOT_RUN, "Not run yet.")
     if stored["status"] == "skipped":
         return Judgement(Verdict.NOT_RUN, stored["reason"])
     if stored["status"] == "failed":
         return Judgement(Verdict.FAILED, stored["reason"])
+    if row.beside:
+        return Judgement(Verdict.BESIDE, "Not in the paper: what this library does by default.")
     found = {
         name: _judge_metric(name, printed, stored["metrics"][name]["mean"], table)
         for name, printed in row.published.items()

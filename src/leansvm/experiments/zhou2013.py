@@ -95,7 +95,7 @@ def _board(m: int, seed: int) -> Split:
     return Split(X[order[:m]], y[order[:m]], X[order[m:]], y[order[m:]])
 
 
-_BY_SIZE = Chart("m", "test_error", log="y", x_label="training points m")
+_BY_SIZE = Chart("m", "test_error", each="lambda", log="y", x_label="training points m")
 
 
 @reproduces("table-2", "table-3", "table-4", charts=[_BY_SIZE])
