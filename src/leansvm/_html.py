@@ -26,9 +26,7 @@ _INK = "#010203"  # stands for the page's text colour while matplotlib draws
 _numbers = count()
 
 
-def page(
-    title: str, lead: str, body: str, footer: Iterable[str] = (), style: str = ""
-) -> str:
+def page(title: str, lead: str, body: str, footer: Iterable[str] = (), *, style: str = "") -> str:
     """Return a whole page.
 
     Parameters
@@ -119,7 +117,7 @@ def code(text: str) -> str:
     return f"<pre><code>{escape(text)}</code></pre>"
 
 
-def style() -> dict[str, Any]:
+def style() -> Any:
     """Return matplotlib settings for figures of a page; use with ``rc_context``."""
     from cycler import cycler
 
@@ -203,6 +201,7 @@ p, ul { max-width: 46rem; } ul { padding-left: 1.2rem; } a { color: var(--pos); 
 .grid { display: grid; gap: 1.25rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
 .grid.wide { grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
 figure { margin: 0; max-width: 34rem; }
+figure + table, .grid + .scroll { margin-top: 1.25rem; }
 figcaption { margin-top: .45rem; font-size: .9rem; color: var(--soft); }
 figcaption b { color: var(--ink); }
 svg { display: block; width: 100%; height: auto; background: var(--panel); border-radius: 10px;

@@ -8,6 +8,8 @@ import typer
 
 from leansvm._version import __version__
 from leansvm.cli import _datasets, _reproduce
+from leansvm.cli._predict import info, predict
+from leansvm.cli._train import train, tune
 
 app = typer.Typer(
     name="leansvm",
@@ -16,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Least-squares and reduced-basis kernel machines on the command line.",
 )
+for command in (train, tune, predict, info):
+    app.command()(command)
 app.add_typer(_datasets.app, name="datasets")
 app.command("reproduce")(_reproduce.command)
 

@@ -121,6 +121,7 @@ class Output:
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> Table:
     """Return a table for the terminal; columns of numbers are set to the right."""
     grid = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    grid.show_header = any(header)
     for j, name in enumerate(header):
         numeric = all(isinstance(row[j], (int, float)) for row in rows)
         grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
