@@ -64,9 +64,9 @@ def command(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Trials of what is random.", show_default=False)
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder of results.json and report.html.")
-    ] = Path("reproduction"),
+    out: Annotated[Path, typer.Option(help="Folder of results.json and report.html.")] = Path(
+        "reproduction"
+    ),
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again what is there already.")
     ] = False,

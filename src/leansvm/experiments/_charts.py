@@ -141,9 +141,7 @@ def _axes(panel: Mapping[str, Any], x_axis: _Axis, y_axis: _Axis) -> str:
     for place, text in x_axis.ticks():
         bottom = _HEIGHT - _BOTTOM
         parts.append(f'<path class="grid" d="M{place:.1f} {bottom}v4"/>')
-        parts.append(
-            f'<text x="{place:.1f}" y="{bottom + 15}" text-anchor="middle">{text}</text>'
-        )
+        parts.append(f'<text x="{place:.1f}" y="{bottom + 15}" text-anchor="middle">{text}</text>')
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
     parts.append(
         f'<text class="axis" x="{middle}" y="{_HEIGHT - 7}" text-anchor="middle">'

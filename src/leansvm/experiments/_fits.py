@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm.blocks._budget import available_memory
@@ -28,6 +29,14 @@ class Split(NamedTuple):
 def cached(name: str) -> Dataset:
     """Load a data set; rows of one table use the same set one after the other."""
     return load(name)
+
+
+def published_split(data: Dataset) -> Split:
+    """Return the set's own split, dense, labels ±1."""
+    if data.y_test is None:
+        raise ValueError(f"{data.name} has no split of its own.")
+    X, X_test = (x.toarray() if issparse(x) else x for x in (data.X_train, data.X_test))
+    return Split(X, signs(data.y_train), X_test, signs(data.y_test))
 
 
 def fit(model: Any, X: Any, y: np.ndarray) -> float:

@@ -20,7 +20,7 @@ def curves(
     title: str,
     x_label: str,
     y_label: str,
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    series: Mapping[str, tuple[Any, Any]],
     *,
     log: str = "",
     dashed: Sequence[str] = (),

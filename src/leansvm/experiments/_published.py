@@ -132,9 +132,9 @@ def explanations() -> tuple[Mapping[str, Any], ...]:
 def explain(row: Row) -> str | None:
     """Return what is known about a row that falls short, None when nothing is."""
     for entry in explanations():
-        if entry["paper"] == row.paper and row.table in entry["tables"]:
-            if all(_matches(row.key.get(k), wanted) for k, wanted in entry["match"].items()):
-                return str(entry["text"])
+        here = entry["paper"] == row.paper and row.table in entry["tables"]
+        if here and all(_matches(row.key.get(k), wanted) for k, wanted in entry["match"].items()):
+            return str(entry["text"])
     return None
 
 

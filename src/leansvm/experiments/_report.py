@@ -116,8 +116,8 @@ def _summary(found: Mapping[str, Judgement]) -> str:
     rows = "".join(_paper_line(paper(name), found) for name in PAPERS)
     table = (
         '<div class="scroll" tabindex="0"><table><thead><tr><th class="key">paper</th>'
-        '<th>rows</th><th>reached</th><th>within</th><th>short</th><th>times only</th>'
-        f'<th>quoted</th><th>not run</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>'
+        "<th>rows</th><th>reached</th><th>within</th><th>short</th><th>times only</th>"
+        f"<th>quoted</th><th>not run</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
     return f"{_html.facts(numbers)}{rules}{table}"
 
@@ -154,8 +154,10 @@ def _cite(one: Paper) -> str:
 
 
 def _paper(one: Paper, content: Mapping[str, Any], found: Mapping[str, Judgement]) -> str:
-    experiments, sketches = experiments_of(one.name)
-    parts = [f"<p><i>{escape(one.title)}</i><br><small>{escape(', '.join(one.authors))}</small></p>"]
+    experiments, _ = experiments_of(one.name)
+    parts = [
+        f"<p><i>{escape(one.title)}</i><br><small>{escape(', '.join(one.authors))}</small></p>"
+    ]
     if one.contradictions:
         items = "".join(f"<li>{escape(text)}</li>" for text in one.contradictions)
         parts.append(
@@ -166,8 +168,7 @@ def _paper(one: Paper, content: Mapping[str, Any], found: Mapping[str, Judgement
         charts = experiments[table.name].charts if table.name in experiments else ()
         parts.append(_table(table, content["rows"], found, charts))
     for figure in one.figures.values():
-        entry = content["figures"].get(figure.id)
-        parts.append(_figure(figure, entry, figure.name in sketches))
+        parts.append(_figure(figure, content["figures"].get(figure.id)))
     return _html.section(f"{_cite(one)}", "".join(parts), anchor=one.name)
 
 
@@ -185,7 +186,9 @@ def _table(
     keys = _keys(table)
     metrics = _metrics(table, stored)
     notes: list[str] = []
-    lines = [_row(row, keys, metrics, stored.get(row.id), found[row.id], notes) for row in table.rows]
+    lines = [
+        _row(row, keys, metrics, stored.get(row.id), found[row.id], notes) for row in table.rows
+    ]
     tall = " tall" if len(lines) > 22 else ""
     parts = [
         f'<h3 id="{table.paper}-{table.name}">{_title(table.name)}. {escape(table.caption)}</h3>',
@@ -283,7 +286,9 @@ def _pair(name: str, printed: Printed | None, ours: Mapping[str, float] | None) 
     """Cells of one metric: paper, ours and, where it decides, the difference."""
     how = metric(name)
     paper_text = "" if printed is None else _number(how, printed.mean, printed.std)
-    ours_text = "" if ours is None else _number(how, ours["mean"], ours["std"] if ours["n"] > 1 else None)
+    ours_text = (
+        "" if ours is None else _number(how, ours["mean"], ours["std"] if ours["n"] > 1 else None)
+    )
     if printed is not None and ours is not None and agrees(name, printed, ours["mean"]) is False:
         ours_text += ' <small title="differs from the paper">≠</small>'
     cells = [f'<td class="paper from">{paper_text}</td>', f"<td>{ours_text}</td>"]
@@ -328,8 +333,13 @@ def _chart_panels(table: Table, stored: Mapping[str, Any], chart: Chart) -> list
                 for row in own
                 if stored.get(row.id, {}).get("status") == "done"
             ]
-            theirs = [(r.key[chart.x], r.published[chart.y].mean) for r in own if chart.y in r.published]
-            for points, extra in ((ours, {"name": name}), (theirs, {"name": name, "dashed": True, "unnamed": bool(ours)})):
+            theirs = [
+                (r.key[chart.x], r.published[chart.y].mean) for r in own if chart.y in r.published
+            ]
+            for points, extra in (
+                (ours, {"name": name}),
+                (theirs, {"name": name, "dashed": True, "unnamed": bool(ours)}),
+            ):
                 if points:
                     x, y = zip(*sorted(points), strict=True)
                     series.append({"x": x, "y": y, "colour": colour, **extra})
@@ -349,16 +359,19 @@ def _chart_panels(table: Table, stored: Mapping[str, Any], chart: Chart) -> list
     return panels
 
 
-def _figure(figure: Figure, entry: Mapping[str, Any] | None, has_sketch: bool) -> str:
-    heading = f'<h3 id="{figure.paper}-{figure.name}-drawing">{_title(figure.name)}. {escape(figure.shows)}</h3>'
+def _figure(figure: Figure, entry: Mapping[str, Any] | None) -> str:
+    place = f"{figure.paper}-{figure.name}-drawing"
+    heading = f'<h3 id="{place}">{_title(figure.name)}. {escape(figure.shows)}</h3>'
     expected = f'<p class="expected">In the paper: {escape(figure.expected)}.</p>'
     if entry is None or entry["status"] != "done":
         reason = "Not run yet." if entry is None else entry["reason"]
-        return f'{heading}{expected}<p><span class="badge plain">not run</span> {escape(reason)}</p>'
+        return (
+            f'{heading}{expected}<p><span class="badge plain">not run</span> {escape(reason)}</p>'
+        )
     drawings = "".join(_charts.draw(panel) for panel in entry["panels"])
+    signs = {True: '<span class="good">✓</span>', False: '<span class="bad">✗</span>'}
     findings = "".join(
-        f'<li><span class="{"good" if holds else "bad"}">{"✓" if holds else "✗"}</span> {escape(text)}</li>'
-        for text, holds in entry["findings"]
+        f"<li>{signs[holds]} {escape(text)}</li>" for text, holds in entry["findings"]
     )
     listed = f"<ul>{findings}</ul>" if findings else ""
     return f'{heading}{expected}{listed}<div class="grid wide">{drawings}</div>'

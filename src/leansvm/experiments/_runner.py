@@ -138,7 +138,9 @@ def _measure(measure: Callable[[Row, Run], Mapping[str, Any]], row: Row, run: Ru
         if row.source is not None:
             raise Skipped(f"quoted by the paper from {row.source}")
         values = measure(row, run)
-        figures = {name: summarise(v, seconds=metric(name).unit == "s") for name, v in values.items()}
+        figures = {
+            name: summarise(v, seconds=metric(name).unit == "s") for name, v in values.items()
+        }
         return {"metrics": figures}
 
     return _guarded(work)

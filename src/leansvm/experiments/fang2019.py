@@ -11,7 +11,7 @@ from typing import Any
 
 from leansvm import LSSVC, LowRankLSSVC
 from leansvm.experiments._experiment import Drawing, Measured, Run, draws, reproduces
-from leansvm.experiments._fits import Split, Trials, accuracy, cached, fit, signs
+from leansvm.experiments._fits import Split, Trials, accuracy, cached, fit, published_split
 from leansvm.experiments._panels import plane
 from leansvm.experiments._published import Row, paper
 
@@ -46,8 +46,7 @@ def _gaussian(sigma: float, C: float) -> LSSVC:
 
 
 def _ripley() -> Split:
-    data = cached("synth")
-    return Split(data.X_train, signs(data.y_train), data.X_test, signs(data.y_test))
+    return published_split(cached("synth"))
 
 
 @reproduces("table-1")

@@ -141,7 +141,10 @@ def figure_3(run: Run) -> Drawing:
         _model(method).fit(X[:300], y[:300])
         for part in range(1, 13):
             rows = len(y) * part // 12
-            seconds = min(fit(_model(method, tol=1e-3 if method != "LSSVM" else 1e-8), X[:rows], y[:rows]) for _ in range(2))
+            seconds = min(
+                fit(_model(method, tol=1e-3 if method != "LSSVM" else 1e-8), X[:rows], y[:rows])
+                for _ in range(2)
+            )
             lines.setdefault(method, ([], []))[0].append(part)
             lines[method][1].append(seconds)
     leading = {
@@ -184,7 +187,9 @@ def _sumt(dataset: str) -> tuple[list[float], list[float]]:
 def _convergence(dataset: str, which: int, label: str) -> Drawing:
     values = _sumt(dataset)[which]
     steps = list(range(1, len(values) + 1))
-    panel = curves(f"{dataset.lower()}: {label}", "SUMT step", label, {label: (steps, values)}, log="y")
+    panel = curves(
+        f"{dataset.lower()}: {label}", "SUMT step", label, {label: (steps, values)}, log="y"
+    )
     text = f"{label} falls from {values[0]:.3g} to {values[-1]:.2g} in {len(values)} steps."
     return Drawing([panel], [(text, values[-1] < 1e-3 * values[0])])
 

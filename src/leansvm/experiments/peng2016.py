@@ -7,6 +7,7 @@ RLSSVM is ``L2SVC(solver="active-set")``, Primal ``L2SVC(solver="newton")``, LIB
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,15 @@ from sklearn.svm import SVC
 from leansvm import L2SVC
 from leansvm.baselines import PrunedLSSVC
 from leansvm.datasets import make_four_points
-from leansvm.experiments._experiment import Chart, Drawing, Measured, Run, Skipped, draws, reproduces
+from leansvm.experiments._experiment import (
+    Chart,
+    Drawing,
+    Measured,
+    Run,
+    Skipped,
+    draws,
+    reproduces,
+)
 from leansvm.experiments._fits import Trials, accuracy, cached, fit, signs
 from leansvm.experiments._panels import plane
 from leansvm.experiments._published import Row, paper
@@ -59,7 +68,7 @@ def _on_grid(gamma: float) -> float:
 def _rows(dataset: str) -> tuple[Any, np.ndarray, int]:
     """Return all rows, the training part first, labels ±1, and the size of that part."""
     data = cached(_SETS[dataset])
-    if data.X_test is None:
+    if data.y_test is None:
         return data.X_train, signs(data.y_train), 30
     X = (data.X_train, data.X_test)
     stacked = csr_array(vstack(X)) if issparse(X[0]) else np.vstack(X)
@@ -116,7 +125,7 @@ def figure_2(run: Run) -> Drawing:
 
 
 def _grows(values: list[float]) -> bool:
-    return all(a < b for a, b in zip(values, values[1:], strict=False))
+    return all(a < b for a, b in pairwise(values))
 
 
 def _four_points(models: dict[str, Any]) -> Drawing:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from leansvm import ReducedSVC
 from leansvm.datasets import make_checkerboard
@@ -23,7 +22,7 @@ from leansvm.experiments._experiment import (
     draws,
     reproduces,
 )
-from leansvm.experiments._fits import Split, Trials, accuracy, cached, fit, signs
+from leansvm.experiments._fits import Split, Trials, accuracy, cached, fit, published_split
 from leansvm.experiments._panels import curves, plane
 from leansvm.experiments._published import Row, paper
 from leansvm.losses import get_loss
@@ -74,15 +73,13 @@ def table_1(row: Row, run: Run) -> Measured:
         )
     value, conjugate = _FORMULAS[row.method]
     name = row.method.lower().replace(" ", "_").replace("least_squares", "squared")
-    shape = {"Huber": {"delta": 0.5}, "Logistic": {"p": 10.0}}.get(row.method, {})
+    shape: dict[str, Any] = {"Huber": {"delta": 0.5}, "Logistic": {"p": 10.0}}.get(row.method, {})
     loss = get_loss(name, **shape)
     u, v = np.linspace(-3, 3, 1001), np.linspace(0.001, 0.999, 1001)
     arguments = tuple(shape.values())
     return {
         "loss_difference": [float(np.abs(loss.value(u) - value(u, *arguments)).max())],
-        "conjugate_difference": [
-            float(np.abs(loss.conjugate(v) - conjugate(v, *arguments)).max())
-        ],
+        "conjugate_difference": [float(np.abs(loss.conjugate(v) - conjugate(v, *arguments)).max())],
     }
 
 
@@ -138,7 +135,9 @@ def figure_1(run: Run) -> Drawing:
                 some = rng.permutation(np.flatnonzero(low))[:200]
                 drawing.panels.append(plane(title, f, data.X[some], data.y[some], margin=0.0))
     for lam in (0.1, 0.01):
-        spread = [np.mean([irregular[lam, m, n] for n in (4000, 15_000)]) for m in ("M1+LS", "M2+LS")]
+        spread = [
+            np.mean([irregular[lam, m, n] for n in (4000, 15_000)]) for m in ("M1+LS", "M2+LS")
+        ]
         drawing.findings.append(
             (
                 f"λ = {lam:g}: y f at the centres of the 16 cells spreads by {spread[0]:.3f} (M1) "
@@ -167,8 +166,7 @@ def _large(dataset: str) -> Split:
         data = data.scaled(-1, 1).against_rest(1)
     elif dataset == "Vehicle":
         data = data.against_rest(3)
-    X, X_test = (x.toarray() if issparse(x) else x for x in (data.X_train, data.X_test))
-    return Split(X, signs(data.y_train), X_test, signs(data.y_test))
+    return published_split(data)
 
 
 @reproduces("table-5")

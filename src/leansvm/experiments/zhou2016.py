@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.svm import SVC
 
 from leansvm import LSSVC, ReducedSVC, SparseLSSVC
@@ -19,7 +18,15 @@ from leansvm.baselines import FSALSSVC, PrunedLSSVC, RandomReducedDualLSSVC
 from leansvm.basis import CSI, Backfitting, PivotedCholesky, RandomBasis
 from leansvm.datasets import make_checkerboard, make_linear_toy
 from leansvm.experiments._experiment import Drawing, Measured, Run, Skipped, draws, reproduces
-from leansvm.experiments._fits import Split, Trials, accuracy, cached, fit, memory_for, signs
+from leansvm.experiments._fits import (
+    Split,
+    Trials,
+    accuracy,
+    cached,
+    fit,
+    memory_for,
+    published_split,
+)
 from leansvm.experiments._panels import curves, plane
 from leansvm.experiments._published import Row, paper
 from leansvm.kernels import Kernel
@@ -52,13 +59,11 @@ def _data(dataset: str) -> Split:
         data = data.scaled(-1, 1)
     elif dataset == "MNIST8":
         data = replace(data, X_train=data.X_train / 255, X_test=data.X_test / 255)
-    data = data.against_rest(label)
-    X, X_test = (x.toarray() if issparse(x) else x for x in (data.X_train, data.X_test))
-    return Split(X, data.y_train, X_test, data.y_test)
+    return published_split(data.against_rest(label))
 
 
 def _model(method: str, C: float, gamma: float, n_basis: int, seed: int) -> Any:
-    common = {"gamma": gamma, "n_basis": n_basis, "random_state": seed}
+    common: dict[str, Any] = {"gamma": gamma, "n_basis": n_basis, "random_state": seed}
     match method:
         case "RRD-LSSVM":
             return RandomReducedDualLSSVC(C, **common)
@@ -230,8 +235,8 @@ def figure_1(run: Run) -> Drawing:
         dual = found["dual error"][0] / found["dual error"][at]
         drawing.findings.append(
             (
-                f"{dataset}: from {level[0]:.1f} to {level[at]:.0f} % of the points, P-LSSVM's error "
-                f"falls {falls:.3g} times, D-LSSVM's {dual:.3g} times.",
+                f"{dataset}: from {level[0]:.1f} to {level[at]:.0f} % of the points, P-LSSVM's "
+                f"error falls {falls:.3g} times, D-LSSVM's {dual:.3g} times.",
                 bool(falls > dual),
             )
         )
@@ -319,8 +324,8 @@ def _paths(data: Split, dataset: str, sizes: list[int], seed: int) -> dict[str, 
     for method in ("RRP-LSSVM", "PCP-LSSVM", "ICP22-LSSVM"):
         model = _model(method, 1 / lam, gamma, sizes[-1], seed)
         path = basis_path(model, data.X, data.y, X_score=data.X_test, y_score=data.y_test)
-        last = len(path.score) - 1
-        found[method] = [100 * float(path.score[min(r - 1, last)]) for r in sizes]
+        score = 100 * np.asarray(path.score)
+        found[method] = [float(score[min(r, len(score)) - 1]) for r in sizes]
     for method in ("RRD-LSSVM", "PFSA-LSSVM"):
         found[method] = []
         for r in sizes:
@@ -330,7 +335,9 @@ def _paths(data: Split, dataset: str, sizes: list[int], seed: int) -> dict[str, 
     return found
 
 
-def _levels(data: Split, dataset: str, title: str, sizes: list[int], seeds: range) -> dict[str, Any]:
+def _levels(
+    data: Split, dataset: str, title: str, sizes: list[int], seeds: range
+) -> dict[str, Any]:
     runs = [_paths(data, dataset, sizes, seed) for seed in seeds]
     level = [100 * r / len(data.y) for r in sizes]
     lines: dict[str, tuple[Any, Any]] = {
@@ -339,7 +346,9 @@ def _levels(data: Split, dataset: str, title: str, sizes: list[int], seeds: rang
     share = 100 * max(np.mean(data.y_test == 1), np.mean(data.y_test == -1))
     lines["majority"] = ([level[0], level[-1]], [share, share])
     dashed = ("RRD-LSSVM", "PFSA-LSSVM", "majority")
-    return curves(title, "sparsity level r/m (%)", "test accuracy (%)", lines, log="x", dashed=dashed)
+    return curves(
+        title, "sparsity level r/m (%)", "test accuracy (%)", lines, log="x", dashed=dashed
+    )
 
 
 @draws("fig-4")
