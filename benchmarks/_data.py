@@ -49,6 +49,20 @@ def zhou2016(name: str) -> tuple[np.ndarray, ...]:
     return _parts(_load({"USPS8": "usps"}[name]).against_rest(7))  # LIBSVM's label 8, the digit 7
 
 
+def uci(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return a set of joshi's Table 1: raw numbers, one-hot nominals, labels ±1, rows shuffled."""
+    data = _load(f"uci-{name}").against_rest(1)
+    order = np.random.default_rng(0).permutation(len(data.y_train))
+    return data.X_train[order], data.y_train[order]
+
+
+def standardised_covtype(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random rows of COVTYPE, standardised, class 2 against the rest."""
+    X, y, _, _ = covtype(n_rows)
+    spread = X.std(axis=0)
+    return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1), y
+
+
 def covtype(n_train: int = 464_810, seed: int = 0) -> tuple[np.ndarray, ...]:
     """Return COVTYPE as zhou2016's Table III uses it: class 2 against the rest, in [0, 1]."""
     data = _load("covtype").scaled(0, 1).against_rest(2)

@@ -161,7 +161,7 @@ def figure_3(run: Run) -> Drawing:
 # ----------------------------------------------------------------------------------- SUMT
 
 
-def _sumt(dataset: str) -> tuple[list[float], list[float]]:
+def sumt_path(dataset: str) -> tuple[list[float], list[float]]:
     """Return ‖λ - λ of the LS-SVM‖ and |Σ λ y| after every step; A falls by 0.9 from 10^4."""
     from leansvm.solvers._dual import solve_cholesky
     from leansvm.solvers._rows import MatrixRows
@@ -185,7 +185,7 @@ def _sumt(dataset: str) -> tuple[list[float], list[float]]:
 
 
 def _convergence(dataset: str, which: int, label: str) -> Drawing:
-    values = _sumt(dataset)[which]
+    values = sumt_path(dataset)[which]
     steps = list(range(1, len(values) + 1))
     panel = curves(
         f"{dataset.lower()}: {label}", "SUMT step", label, {label: (steps, values)}, log="y"
