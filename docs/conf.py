@@ -19,6 +19,7 @@ extensions = [
 ]
 templates_path = ["_templates"]
 exclude_patterns = ["_build", "_templates"]
+html_extra_path = ["reproduction"]  # report.html and results.json, as they are
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
