@@ -49,7 +49,9 @@ class Store:
         return dict(self.content["figures"])
 
     def put(self, section: str, name: str, entry: Mapping[str, Any]) -> None:
-        """Store one entry."""
+        """Store one entry beside those that are there, also from another run."""
+        if self.path.exists():
+            self.content = self._read() | {"machine": self.content["machine"]}
         self.content[section][name] = dict(entry)
         write_atomically(self.path, json.dumps(self.content, indent=1, ensure_ascii=False) + "\n")
 
