@@ -53,9 +53,7 @@ def test_regions_are_closed_and_cover_what_is_positive(seed):
     # even-odd: the number of lines around a point says on which side of zero it is
     points = rng.uniform([-1.9, -1.4], [1.9, 1.4], size=(40, 2))
     for px, py in points:
-        exact = sum(
-            np.cos(w[0] * px + w[1] * py + p) for w, p in zip(waves, phases, strict=True)
-        )
+        exact = sum(np.cos(w[0] * px + w[1] * py + p) for w, p in zip(waves, phases, strict=True))
         if abs(exact) < 0.05:
             continue
         crossings = sum(_crossings(line, px, py) for line in lines)

@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 _WIDTH, _HEIGHT = 360.0, 236.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 12.0, 38.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 12.0, 12.0, 38.0
 N_COLOURS = 8
 
 STYLE = """
@@ -149,7 +149,7 @@ def _axes(panel: Mapping[str, Any], x_axis: _Axis, y_axis: _Axis) -> str:
     )
     y = (_TOP + _HEIGHT - _BOTTOM) / 2
     parts.append(
-        f'<text class="axis" x="11" y="{y}" text-anchor="middle" transform="rotate(-90 11 {y})">'
+        f'<text class="axis" x="13" y="{y}" text-anchor="middle" transform="rotate(-90 13 {y})">'
         f"{escape(panel['y'])}</text>"
     )
     return "".join(parts)

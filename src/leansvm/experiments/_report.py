@@ -177,6 +177,10 @@ def _title(name: str) -> str:
     return f"{'Figure' if kind == 'fig' else 'Table'} {number}"
 
 
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _table(
     table: Table,
     stored: Mapping[str, Any],
@@ -190,15 +194,16 @@ def _table(
         _row(row, keys, metrics, stored.get(row.id), found[row.id], notes) for row in table.rows
     ]
     tall = " tall" if len(lines) > 22 else ""
+    place = f"{table.paper}-{table.name}"
+    heading = f"{_title(table.name)}. {_sentence(table.caption)}"
     parts = [
-        f'<h3 id="{table.paper}-{table.name}">{_title(table.name)}. {escape(table.caption)}</h3>',
+        f'<h3 id="{place}">{escape(heading)}</h3>',
         f'<div class="scroll{tall}" tabindex="0"><table>{_head(keys, metrics)}'
         f"<tbody>{''.join(lines)}</tbody></table></div>",
     ]
     if table.tolerance:
         parts.append(f"<p><small>Tolerance: {escape(table.tolerance['why'])}.</small></p>")
     if notes:
-        place = f"{table.paper}-{table.name}"
         items = "".join(
             f'<li id="{place}-{k}">{escape(text)}</li>' for k, text in enumerate(notes, 1)
         )
@@ -361,7 +366,7 @@ def _chart_panels(table: Table, stored: Mapping[str, Any], chart: Chart) -> list
 
 def _figure(figure: Figure, entry: Mapping[str, Any] | None) -> str:
     place = f"{figure.paper}-{figure.name}-drawing"
-    heading = f'<h3 id="{place}">{_title(figure.name)}. {escape(figure.shows)}</h3>'
+    heading = f'<h3 id="{place}">{_title(figure.name)}. {escape(_sentence(figure.shows))}</h3>'
     expected = f'<p class="expected">In the paper: {escape(figure.expected)}.</p>'
     if entry is None or entry["status"] != "done":
         reason = "Not run yet." if entry is None else entry["reason"]

@@ -157,8 +157,8 @@ def _guarded(work: Callable[[], Entry]) -> Entry:
         entry = work()
     except Skipped as reason:
         return {"status": "skipped", "reason": str(reason)}
-    except DatasetNotFoundError as error:
-        return {"status": "skipped", "reason": str(error)}
+    except DatasetNotFoundError as error:  # the results are not to name folders of this machine
+        return {"status": "skipped", "reason": str(error).partition(":")[0]}
     except Exception as error:
         return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
     return {"status": "done", **entry, "seconds": round(time.perf_counter() - start, 2)}
