@@ -42,7 +42,7 @@ docs: $(VENV)/.ready-docs ## build the documentation into docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 clean: ## remove what the other targets generate (all but the environment)
-	rm -rf build dist demo.html reproduction docs/_build docs/generated \
+	rm -rf build dist demo.html reproduction docs/_build docs/generated docs/gallery \
 		.mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
 

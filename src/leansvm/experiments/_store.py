@@ -53,7 +53,20 @@ class Store:
         if self.path.exists():
             self.content = self._read() | {"machine": self.content["machine"]}
         self.content[section][name] = dict(entry)
-        write_atomically(self.path, json.dumps(self.content, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(self.path, _text(self.content))
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    """Return the file: one line an entry, so that differences between runs can be read."""
+
+    def dump(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False)
+
+    parts = [f' "format": {content["format"]}', f' "machine": {dump(content["machine"])}']
+    for section in ("rows", "figures"):
+        lines = ",\n".join(f"  {dump(k)}: {dump(v)}" for k, v in content[section].items())
+        parts.append(f' "{section}": {{\n{lines}\n }}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def write_atomically(path: Path, text: str) -> None:

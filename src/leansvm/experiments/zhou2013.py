@@ -101,7 +101,7 @@ def tables_2_to_4(row: Row, run: Run) -> Measured:
     run.only_full(row.key["m"] > 4000)
     lam = row.key.get("lambda", row.settings["lambda"])
     trials = Trials()
-    for seed in run.trials(20 if row.key["m"] == 4000 else 5, quick=3):
+    for seed in run.trials(20 if row.key["m"] <= 4000 else 5, quick=3):
         data = _board(row.key["m"], seed)
         model = _model(row.method, lam, row.settings["gamma"], row.key["r"], seed)
         seconds = fit(model, data.X, data.y)
@@ -179,7 +179,7 @@ def table_5(row: Row, run: Run) -> Measured:
     data = _large(row.dataset)
     r = min(2000, round(0.04 * len(data.y)))
     trials = Trials()
-    for seed in run.trials(2):
+    for seed in run.trials(1):
         model = _model(row.method, given["lambda"], given["gamma_value"], r, seed)
         seconds = fit(model, data.X, data.y)
         trials.add(
