@@ -40,9 +40,15 @@ def predict(
     """Predict every row of a data file; score the predictions where it has the target too."""
     output = Output(quiet, as_json)
     check_places(output_file)
-    pipeline, facts = _load(model)
-    columns, target = facts.get("columns"), facts.get("target")
+    facts = _facts(model)["metadata"]
+    if "n_features" not in facts:
+        raise CommandError(
+            f"{model}: saved from Python without its data's columns; use it there, with "
+            f"leansvm.persistence.load"
+        )
+    columns, target = facts["columns"], facts["target"]
     rows = read_like(data, columns, facts["n_features"], target=target, file_format=file_format)
+    pipeline = _load(model)
     _check_categories(pipeline, rows, strict, output)
     result = _predictions(pipeline, rows)
     summary: dict[str, Any] = {"rows": len(result["prediction"])}
@@ -94,17 +100,11 @@ def _facts(path: Path) -> dict[str, Any]:
         raise CommandError(str(error)) from error
 
 
-def _load(path: Path) -> tuple[Any, dict[str, Any]]:
+def _load(path: Path) -> Any:
     from leansvm import persistence
 
-    facts = _facts(path)["metadata"]
-    if "n_features" not in facts:
-        raise CommandError(
-            f"{path}: saved from Python without its data's columns; use it there, with "
-            f"leansvm.persistence.load"
-        )
     try:
-        return persistence.load(path), facts
+        return persistence.load(path)
     except persistence.ModelFileError as error:
         raise CommandError(str(error)) from error
 

@@ -125,10 +125,10 @@ def read_like(
 
 
 def _checked(data: Data) -> Data:
-    if data.X.shape[0] == 0:
-        raise CommandError(f"{data.path}: there are no rows")
     if data.X.shape[1] == 0:
         raise CommandError(f"{data.path}: there are no features besides the target")
+    if data.X.shape[0] == 0:
+        raise CommandError(f"{data.path}: there are no rows")
     return data
 
 
@@ -155,6 +155,8 @@ def _read_table(path: Path, kind: str) -> pa.Table:
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise CommandError(f"{path}: more than one column is called {_quoted(twice)}")
+    if table.num_rows == 0:
+        raise CommandError(f"{path}: there are no rows")
     return table
 
 

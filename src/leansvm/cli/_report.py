@@ -313,7 +313,9 @@ def _tuning(run: Run) -> str:
         figures.append(html.figure(picture, "Choice of C", caption))
     if run.trials:
         names = [name for name in run.trials[0] if name not in ("score", "spread")]
-        if len(names) == 1 and all(isinstance(trial[names[0]], float) for trial in run.trials):
+        if len(names) == 1 and all(
+            isinstance(trial[names[0]], (int, float)) for trial in run.trials
+        ):
             figures.append(_trial_picture(run, names[0]))
         tables = _trial_table(run, names)
     fixed = {

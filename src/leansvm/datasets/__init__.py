@@ -1,6 +1,7 @@
 """Data sets of the papers: files looked up on this machine, and generators of synthetic ones."""
 
 from leansvm.datasets._catalogue import names
+from leansvm.datasets._download import DownloadError
 from leansvm.datasets._files import DatasetNotFoundError, available, cache_folder, find, load
 from leansvm.datasets._generators import (
     checkerboard_blocks,
@@ -11,14 +12,17 @@ from leansvm.datasets._generators import (
     make_ripley,
 )
 from leansvm.datasets._set import Dataset
+from leansvm.datasets._sources import download
 
 __all__ = [
     "Dataset",
     "DatasetNotFoundError",
+    "DownloadError",
     "available",
     "cache_folder",
     "checkerboard_blocks",
     "checkerboard_rows",
+    "download",
     "find",
     "load",
     "make_checkerboard",

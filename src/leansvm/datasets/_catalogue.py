@@ -8,11 +8,37 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known about a data set before it is on the machine."""
+    """What is known about a data set before it is on the machine.
 
-    shape: str
+    Parameters
+    ----------
+    n_rows, n_test, n_features : int
+        Rows to train, or all where there is no split; rows to test; columns.
+    papers : str
+        Who uses it.
+    notes : str
+        How its values are scaled.
+    sparse : bool
+        Whether it is stored as CSR.
+    splits : str
+        Sizes and number of the published splits, where there are many.
+    """
+
+    n_rows: int
+    n_test: int
+    n_features: int
     papers: str
     notes: str
+    sparse: bool = False
+    splits: str = ""
+
+    @property
+    def shape(self) -> str:
+        """The size in words."""
+        test = f" / {self.n_test:,}" if self.n_test else ""
+        rows = f"{self.n_rows:,}{test} x {self.n_features:,}"
+        extras = [self.splits] * bool(self.splits) + ["sparse"] * self.sparse
+        return ", ".join([rows, *extras])
 
 
 _INDICATORS = "0/1 indicators, as distributed by LIBSVM."
@@ -23,49 +49,56 @@ _WEKA = (
 )
 
 CATALOGUE: dict[str, Entry] = {
-    "a1a": Entry("1605 / 30956 x 123, sparse", "peng2016", _INDICATORS),
-    "a9a": Entry("32561 / 16281 x 123, sparse", "zhou2013, zhou2016, joshi", _INDICATORS),
-    "colon-cancer": Entry("62 x 2000", "peng2016", "Rows, then features standardised by LIBSVM."),
-    "covtype": Entry("581012 x 54", "zhou2016", "Raw integers."),
-    "ida-diabetis": Entry("468 / 300 x 8, 100 splits", "fang2019", _IDA),
-    "ida-german": Entry("700 / 300 x 20, 100 splits", "fang2019", _IDA),
+    "a1a": Entry(1605, 30956, 123, "peng2016", _INDICATORS, sparse=True),
+    "a9a": Entry(32561, 16281, 123, "zhou2013, zhou2016, joshi", _INDICATORS, sparse=True),
+    "colon-cancer": Entry(62, 0, 2000, "peng2016", "Rows, then features standardised by LIBSVM."),
+    "covtype": Entry(581012, 0, 54, "zhou2016", "Raw integers."),
+    "ida-diabetis": Entry(768, 0, 8, "fang2019", _IDA, splits="100 splits of 468 / 300"),
+    "ida-german": Entry(1000, 0, 20, "fang2019", _IDA, splits="100 splits of 700 / 300"),
     "ida-titanic": Entry(
-        "150 / 2051 x 3, 100 splits",
+        24,
+        0,
+        3,
         "fang2019",
         f"{_IDA} The 24 distinct patterns are stored once; indices repeat them.",
+        splits="100 splits of 150 / 2,051",
     ),
     "ijcnn1": Entry(
-        "49990 / 91701 x 22",
+        49990,
+        91701,
+        22,
         "zhou2013, zhou2016",
         "As distributed by LIBSVM, about [-1, 1]; the last 14990 training rows are its "
         "validation part.",
     ),
-    "leukemia": Entry("38 / 34 x 7129", "peng2016", "Rows, then features standardised by LIBSVM."),
-    "mnist": Entry("60000 / 10000 x 784", "zhou2016", "Raw pixels, 0 to 255."),
-    "shuttle": Entry("43500 / 14500 x 9", "zhou2013, zhou2016", "Raw integers."),
-    "splice": Entry("1000 / 2175 x 60", "peng2016", "Codes 1 to 4 of the nucleotides."),
-    "synth": Entry("250 / 1000 x 2", "fang2019", "Ripley's synthetic data, raw."),
-    "usps": Entry("7291 / 2007 x 256", "zhou2016", "Pixels in [-1, 1]; labels are the digits."),
+    "leukemia": Entry(38, 34, 7129, "peng2016", "Rows, then features standardised by LIBSVM."),
+    "mnist": Entry(60000, 10000, 784, "zhou2016", "Raw pixels, 0 to 255."),
+    "shuttle": Entry(43500, 14500, 9, "zhou2013, zhou2016", "Raw integers."),
+    "splice": Entry(1000, 2175, 60, "peng2016", "Codes 1 to 4 of the nucleotides."),
+    "synth": Entry(250, 1000, 2, "fang2019", "Ripley's synthetic data, raw."),
+    "usps": Entry(7291, 2007, 256, "zhou2016", "Pixels in [-1, 1]; labels are the digits."),
     "vehicle": Entry(
-        "78823 / 19705 x 100",
+        78823,
+        19705,
+        100,
         "zhou2013, zhou2016",
         "SensIT Vehicle (combined), scaled to about [-1, 1] by LIBSVM.",
     ),
-    "w1a": Entry("2477 / 47272 x 300, sparse", "peng2016", _INDICATORS),
-    "uci-breast-cancer": Entry("286 x 38", "joshi", _WEKA),
-    "uci-breast-w": Entry("699 x 9", "joshi", _WEKA),
-    "uci-credit-g": Entry("1000 x 59", "joshi", _WEKA),
-    "uci-diabetes": Entry("768 x 8", "joshi", f"{_WEKA} The Pima set."),
-    "uci-heart-c": Entry("303 x 22", "joshi", _WEKA),
-    "uci-heart-h": Entry("294 x 21", "joshi", _WEKA),
-    "uci-heart-statlog": Entry("270 x 13", "joshi", _WEKA),
-    "uci-hepatitis": Entry("155 x 19", "joshi", _WEKA),
-    "uci-ionosphere": Entry("351 x 33", "joshi", _WEKA),
-    "uci-kr-vs-kp": Entry("3196 x 38", "joshi", _WEKA),
-    "uci-mushroom": Entry("8124 x 110", "joshi", _WEKA),
-    "uci-sick": Entry("3772 x 31", "joshi", _WEKA),
-    "uci-sonar": Entry("208 x 60", "joshi", _WEKA),
-    "uci-vote": Entry("435 x 16", "joshi", _WEKA),
+    "w1a": Entry(2477, 47272, 300, "peng2016", _INDICATORS, sparse=True),
+    "uci-breast-cancer": Entry(286, 0, 38, "joshi", _WEKA),
+    "uci-breast-w": Entry(699, 0, 9, "joshi", _WEKA),
+    "uci-credit-g": Entry(1000, 0, 59, "joshi", _WEKA),
+    "uci-diabetes": Entry(768, 0, 8, "joshi", f"{_WEKA} The Pima set."),
+    "uci-heart-c": Entry(303, 0, 22, "joshi", _WEKA),
+    "uci-heart-h": Entry(294, 0, 21, "joshi", _WEKA),
+    "uci-heart-statlog": Entry(270, 0, 13, "joshi", _WEKA),
+    "uci-hepatitis": Entry(155, 0, 19, "joshi", _WEKA),
+    "uci-ionosphere": Entry(351, 0, 33, "joshi", _WEKA),
+    "uci-kr-vs-kp": Entry(3196, 0, 38, "joshi", _WEKA),
+    "uci-mushroom": Entry(8124, 0, 110, "joshi", _WEKA),
+    "uci-sick": Entry(3772, 0, 31, "joshi", _WEKA),
+    "uci-sonar": Entry(208, 0, 60, "joshi", _WEKA),
+    "uci-vote": Entry(435, 0, 16, "joshi", _WEKA),
 }
 
 
