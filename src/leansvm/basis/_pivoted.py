@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import foreign_namespace, to_host
 from leansvm.basis._growing import GrowingBasis, PartialCholesky
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
@@ -97,7 +99,10 @@ def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
     return pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), len(K)).indices
 
 
-def _keys(D: NDArray[np.float64], largest: float, floor: float) -> NDArray[np.float64]:
+def _keys(D: Any, largest: float, floor: float) -> Any:
+    xp = foreign_namespace(D)
+    if xp is not None:
+        return xp.where(D > floor, xp.round(D / largest * _QUANTA), -1.0)
     above = floor < D
     keys = np.full(len(D), -1.0)
     keys[above] = np.rint(D[above] / largest * _QUANTA)
@@ -108,6 +113,13 @@ def _best_in_block(
     block: Block, count: int, largest: float, floor: float
 ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     keys = _keys(block.state["D"], largest, floor)
+    xp = foreign_namespace(keys)
+    if xp is not None:  # a stable sort: of equal keys the first row comes first
+        first = xp.argsort(keys, descending=True, stable=True)[: min(count, keys.shape[0])]
+        keys, rows = to_host((xp.take(keys, first), first))
+        order = np.argsort(rows)
+        keys, rows = keys[order], rows[order]
+        return keys[keys >= 0], rows[keys >= 0] + block.start
     rows = _largest(keys, count)
     rows = rows[keys[rows] >= 0]
     return keys[rows], rows + block.start
