@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._array_api import empty, foreign_namespace, from_host, zeros
 
 _WIDE = 768  # columns from which halves of a Gram matrix are still good products
 _GRAM_ROWS = 8192  # rows of a part: many parts keep the whole device busy
+_GRAM_ROWS32 = 1024  # in float32: what is added up before float64 takes over
 
 
 def library_of(X: Any) -> str:
@@ -59,49 +60,53 @@ def gram(Z: Any) -> Any:
     """
     library = library_of(Z)
     if library == "numpy":
-        return np.asarray(Z.T @ Z, dtype=np.float64)  # NumPy calls SYRK
+        return np.asarray(Z.T @ Z)  # NumPy calls SYRK
+    xp = foreign_namespace(Z)
     if library == "other":
-        return _gram_of_parts(Z)
-    xp = foreign_namespace(Z)
+        return gram_by_standard(Z)
     assert xp is not None
-    width = Z.shape[1]
-    if width < _WIDE or Z.dtype != xp.float64:
+    if Z.shape[1] < _WIDE or Z.dtype != xp.float64:
         return _gram_batched(xp, Z)
-    # the lower left quarter is that of the upper right: three products instead of four
-    half = width // 2
-    A, B = Z[:, :half], Z[:, half:]
-    result = xp.empty((width, width), dtype=Z.dtype, device=Z.device)
-    result[:half, :half], result[half:, half:] = A.T @ A, B.T @ B
-    below = B.T @ A
-    result[half:, :half], result[:half, half:] = below, below.T
-    return result
+    return _gram_by_halves(xp, Z)
 
 
-def _gram_of_parts(Z: Any) -> Any:
-    """Z'Z with the array API alone."""
+def gram_by_standard(Z: Any) -> Any:
+    """`gram` with the array API alone."""
     xp = foreign_namespace(Z)
     assert xp is not None
-    total = xp.zeros((Z.shape[1], Z.shape[1]), dtype=xp.float64, device=Z.device)
-    for start in range(0, Z.shape[0], _GRAM_ROWS):
-        part = Z[start : min(start + _GRAM_ROWS, Z.shape[0]), :]
-        total += xp.astype(part.T @ part, xp.float64, copy=False)
+    part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
+    total = zeros((Z.shape[1], Z.shape[1]), Z)
+    for start in range(0, Z.shape[0], part):
+        rows = Z[start : min(start + part, Z.shape[0]), :]
+        total += xp.astype(rows.T @ rows, xp.float64, copy=False)
     return total
 
 
 def _gram_batched(xp: Any, Z: Any) -> Any:
+    """Many products of narrow parts at once: one alone leaves most of a GPU idle."""
     n, width = Z.shape
-    parts = n // _GRAM_ROWS
-    rest = Z[parts * _GRAM_ROWS :, :]
+    part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
+    parts = n // part
+    rest = Z[parts * part :, :]
     total = xp.astype(rest.T @ rest, xp.float64, copy=False)
-    # a few parts at a time: their Gram matrices take memory too
-    most = max(1, 2**28 // (8 * width**2))
+    most = max(1, 2**28 // (8 * width**2))  # their results take memory, too
     for first in range(0, parts, most):
         count = min(most, parts - first)
-        rows = Z[first * _GRAM_ROWS : (first + count) * _GRAM_ROWS, :]
-        batch = xp.reshape(rows, (count, _GRAM_ROWS, width))
-        products = xp.matmul(xp.permute_dims(batch, (0, 2, 1)), batch)
+        rows = xp.reshape(Z[first * part : (first + count) * part, :], (count, part, width))
+        products = xp.matmul(xp.permute_dims(rows, (0, 2, 1)), rows)
         total = total + xp.sum(products, axis=0, dtype=xp.float64)
     return total
+
+
+def _gram_by_halves(xp: Any, Z: Any) -> Any:
+    """Three products of half the width instead of four: the fourth is a transpose."""
+    width = Z.shape[1]
+    half = width // 2
+    A, B = Z[:, :half], Z[:, half:]
+    below, result = B.T @ A, empty((width, width), Z)
+    result[:half, :half], result[half:, half:] = A.T @ A, B.T @ B
+    result[half:, :half], result[:half, half:] = below, below.T
+    return result
 
 
 def put(array: Any, rows: Any, value: float) -> None:

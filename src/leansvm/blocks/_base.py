@@ -55,6 +55,11 @@ class RowBlocks(ABC):
     n_features: int
     dtype: Any
 
+    @property
+    def is_float32(self) -> bool:
+        """Whether the rows are in float32, in whatever library."""
+        return str(self.dtype).endswith("float32")
+
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""

@@ -19,7 +19,13 @@ from leansvm.blocks import (
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators._base import (
+    Array,
+    Phases,
+    count_positive,
+    iteration_hook,
+    without_ones,
+)
 from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
@@ -61,8 +67,7 @@ class _Task:
 
     def _may_use_float32(self, basis: primal.WhitenedBasis) -> bool:
         """Whether float32 rows can be whitened as they are: no pivot that magnifies rounding."""
-        dtype = self.blocks.dtype
-        if basis.in_state or not isinstance(dtype, np.dtype) or dtype != np.float32:
+        if basis.in_state or not self.blocks.is_float32 or self.chooser.kernel.precomputed:
             return False
         pivots = basis.L.diagonal()
         return bool(pivots.min() > 0.01 * pivots.max())
@@ -164,15 +169,15 @@ class SparseMachine(BasisMachine):
         merged = None
         if loo:  # copies of a row are left out together: the first one stands for all
             merged = merge_equal_rows(X, Y, weight)
-            weight = np.zeros_like(weight)
+            weight = np.zeros(X.shape[0])
             weight[merged.first] = merged.weight
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        n_rows = int(np.count_nonzero(weight))
+        n_rows = count_positive(weight)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size = self._size(selector, n_rows)
         blocks = MemoryBlocks(
-            X, Y, None if np.all(weight == 1.0) else weight, columns=3 * (size + Y.shape[1] + 1)
+            X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1)
         )
         hook = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
