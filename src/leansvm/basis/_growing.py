@@ -6,11 +6,30 @@ diagonal D (`leansvm.basis._whitened`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import in_float64, rows_at, to_host
-from leansvm.basis._whitened import extend, host_diag, rank_floor, residual_among, start
+from leansvm._accelerated import put
+from leansvm._array_api import (
+    as_float64,
+    empty,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+)
+from leansvm.basis._whitened import (
+    diagonal,
+    extend,
+    factor_rows,
+    host_diag,
+    rank_floor,
+    residual_among,
+    start,
+)
 from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
@@ -21,7 +40,7 @@ class PartialCholesky:
     """Cholesky factor of a small residual matrix H, pivot by pivot as the caller picks them."""
 
     def __init__(self, H: Array, most: int) -> None:
-        self._H = H
+        self.H = H
         self.most = min(most, len(H))
         self.D = H.diagonal().copy()  # what the pivots so far leave of the diagonal
         self.columns = np.empty((len(H), self.most))
@@ -30,13 +49,70 @@ class PartialCholesky:
     def take(self, t: int) -> None:
         """Make candidate ``t`` the next pivot: l = (H_t - columns l_t') / sqrt(D_t), D -= l^2."""
         a = len(self.picked)
-        column = self._H[:, t] - self.columns[:, :a] @ self.columns[t, :a]
+        column = self.H[:, t] - self.columns[:, :a] @ self.columns[t, :a]
         column /= np.sqrt(self.D[t])
         column[self.picked] = 0.0
         self.columns[:, a] = column
         self.D -= column**2
         self.D[t] = 0.0
         self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the columns: lower triangular."""
+        return np.tril(self.columns[self.picked, : len(self.picked)])
+
+
+class WideCholesky:
+    """The same for many candidates, where the rows are: H is never made, only its columns.
+
+    For rows that crowd together, as a fine grid does: all of the best few hundred are next to one
+    another and give one pivot.
+
+    Parameters
+    ----------
+    kernel, points : Kernel, array
+        The candidates as points, in float64.
+    P : array
+        Their rows of the factor.
+    most : int
+        Most pivots to take.
+    """
+
+    def __init__(self, kernel: Kernel, points: Any, P: Any, most: int) -> None:
+        self._kernel, self._points, self._P = kernel, points, P
+        self._xp = namespace(P)
+        n = points.shape[0]
+        self.most = min(most, n)
+        self.D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
+        self._columns = empty((self.most, n), P)  # one row a pivot
+        # so that the largest is the first of equal ones: 36 bits of the key, 17 of the place
+        self._places = like_rows(2.0**-17 * np.arange(n, 0, -1), P)
+        self.picked: list[int] = []
+
+    def best(self, keys: Any) -> tuple[float, int]:
+        """Return the largest key and its place, the first of equal ones."""
+        t = self._xp.reshape(self._xp.argmax(keys + self._places), (1,))
+        found = self._xp.concat([self._xp.take(keys, t), as_float64(t)])
+        key, place = to_host(found).tolist()
+        return key, int(place)
+
+    def take(self, t: int) -> None:
+        """Make candidate ``t`` the next pivot."""
+        a = len(self.picked)
+        known = self._columns[:a, :]
+        column = self._kernel.block(self._points, self._points[t : t + 1, :])[:, 0]
+        column = column - self._P @ self._P[t, :] - known[:, t] @ known
+        column = column / self._xp.sqrt(self.D[t])
+        put(column, np.asarray(self.picked, dtype=np.intp), 0.0)
+        self._columns[a, :] = column
+        self.D = self.D - column * column
+        self.D[t] = 0.0
+        self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the columns: lower triangular."""
+        rows = rows_at(self._columns[: len(self.picked), :].T, np.asarray(self.picked))
+        return np.tril(to_host(rows))
 
 
 class GrowingBasis:
@@ -74,7 +150,14 @@ class GrowingBasis:
         self._candidates, self._factor_rows, self._points = candidates, P_c, points
         return H
 
-    def accept(self, local: PartialCholesky) -> None:
+    def try_out_many(self, candidates: NDArray[np.intp], most: int) -> WideCholesky:
+        """Return what `try_out` is for, without a matrix of all pairs of candidates."""
+        self._candidates = candidates
+        self._factor_rows = factor_rows(self._blocks, candidates, self.size)
+        self._points = self._blocks.take(candidates)
+        return WideCholesky(self._kernel, in_float64(self._points), self._factor_rows, most)
+
+    def accept(self, local: PartialCholesky | WideCholesky) -> None:
         """Append the candidates that were taken as pivots of H, in order."""
         picked = np.asarray(local.picked, dtype=np.intp)
         k, a = self.size, len(picked)
@@ -83,7 +166,7 @@ class GrowingBasis:
         self._indices[new] = A
         # rows B of P: L = [L 0; P_A L_A]
         self._L[new, :k] = to_host(rows_at(self._factor_rows, picked))
-        self._L[new, new] = np.tril(local.columns[picked, :a])
+        self._L[new, new] = local.corner()
         points = self._kernel.points(rows_at(self._points, picked), A)
         rows = np.asfortranarray(self._L[new, : k + a])
         norms = self._blocks.sum(extend, self._kernel, points, rows, k, A)

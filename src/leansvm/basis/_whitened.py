@@ -95,7 +95,7 @@ def residual_among(
     points = kernel.points(X_c, indices)
     if foreign_namespace(X_c) is not None:
         values = kernel.block(in_float64(X_c), in_float64(points))
-        return np.array(to_host(values - P_c @ P_c.T)), P_c, points
+        return to_host(values - P_c @ P_c.T), P_c, points
     H = np.empty((len(indices), len(indices)))
 
     def fill(start: int, stop: int) -> None:
