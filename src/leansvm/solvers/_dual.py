@@ -9,7 +9,8 @@ Leaving row i out changes its residual to beta_i / T_ii with T = G^-1 - uu' / (A
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ class DualSolution:
     loo: Array | None = None  # leave-one-out residuals, rows x outputs
     n_iter: int = 1
     converged: bool = True
+    details: dict[str, Any] = field(default_factory=dict)  # what else a solver reports
 
 
 def bias_from(sum_u: float, sum_V: Array, bias_penalty: float) -> Array:

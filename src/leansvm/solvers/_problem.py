@@ -1,8 +1,9 @@
 """The dense dual problem: its kernel matrix within a byte budget, and which solver takes it.
 
-`solve_auto` prefers the Cholesky factorisation (m^3 / 3 flops at GEMM speed) unless conjugate
-gradients, watched for a few iterations, are on the way to be cheaper (32 m^2 an iteration:
-a kernel product with few columns is bound by memory, 32 flops' worth of time an entry).
+`solve_auto` prefers the Cholesky factorisation (m^3 / 3 flops at GEMM speed) unless sequential
+updates (where the kernel is close to diagonal) or conjugate gradients, watched for a few
+iterations, are on the way to be cheaper (32 m^2 an iteration: a kernel product with few
+columns is bound by memory, 32 flops' worth of time an entry).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from leansvm.solvers._spectral import solve_for_every_C
 Array = NDArray[np.float64]
 
 FEW_ROWS = 4000  # below, a factorisation takes a fraction of a second
+_MANY_ROWS = 12_000  # above, a second iterative solver may be tried too
 _ENTRY_FLOPS = 32
 _GOOD_CONDITION = 10.0  # a larger factor would cost more than the iterations it saves
 _WAY_OUT = (
@@ -245,17 +247,27 @@ def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Du
 def solve_auto(
     problem: DualProblem, C: float, *, tol: float, max_iter: int
 ) -> tuple[str, DualSolution]:
-    """Solve by whichever of the two is expected to be faster; return its name too."""
+    """Solve by whichever is expected to be the fastest; return its name too."""
+    from leansvm.solvers._sequential import try_smo
+
     m, n_outputs = problem.Y.shape
     if m < FEW_ROWS:
         return "cholesky", solve_exact(problem, C)
     needed = factor_bytes(m, n_outputs)
     k = _preconditioner_columns(m)
-    needed += _preconditioner_bytes(m, n_outputs, k)
-    if not problem.fits(needed):
-        return "cholesky", solve_exact(problem, C)
-    problem.reserve(needed, "The kernel matrix")
-    K = problem.gram()
+    with_cg = needed + _preconditioner_bytes(m, n_outputs, k)
+    fits = problem.fits(needed)
+    if fits:
+        problem.reserve(with_cg if problem.fits(with_cg) else needed, "The kernel matrix")
+    K = problem.gram() if fits else None
+    tried, solution = try_smo(problem, C, K, tol=tol, max_iter=max_iter)
+    if solution is not None:
+        return "smo", solution
+    if K is None:
+        return "cholesky", solve_exact(problem, C)  # which says how much memory it needs
+    # where sequential updates are slow so is CG, and trying it takes a share of a factorisation
+    if not problem.fits(with_cg) or (tried and m < _MANY_ROWS):
+        return "cholesky", _factor(problem, K, C)
     affordable = int(m / 3 / max(2 * (n_outputs + 1), _ENTRY_FLOPS))
     solution = _iterate(problem, K, C, k, tol=tol, max_iter=max_iter, give_up_after=affordable)
     if solution is not None:
