@@ -51,7 +51,7 @@ def diagonal(kernel: Kernel, X: Any, first: int = 0) -> Any:
     """Return k(x, x) of rows from number ``first`` on, in float64, where they are."""
     if foreign_namespace(X) is None:
         return host_diag(kernel, X, first)
-    return as_float64(kernel.diag(in_float64(X), first))
+    return as_float64(kernel.diag(in_float64(X), first)) + 0.0  # not a view of a given matrix
 
 
 def host_diag(kernel: Kernel, X: Any, first: int = 0) -> Array:

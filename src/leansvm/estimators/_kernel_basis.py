@@ -137,7 +137,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
                 Y, fit = _targets(X, y, type(selector).__name__), Fit(float(self.C))
         blocks = MemoryBlocks(X, Y, columns=3 * size)
         kernel = self._resolve_kernel(blocks)
-        budget = resolve_cache_size(self.cache_size)
+        budget = resolve_cache_size(self.cache_size, X)
         chooser = Chooser(kernel, self.select_on, budget, self.random_state, fit)
         chosen = chooser(blocks, selector, size)
         basis = chosen.whitened(kernel, np.inf)

@@ -225,7 +225,7 @@ class ReducedMachine(BasisMachine):
         chooser = Chooser(
             self._resolve_kernel(blocks),
             self.select_on,
-            resolve_cache_size(self.cache_size),
+            resolve_cache_size(self.cache_size, X),
             self.random_state,
             fit,
             None if step is None else lambda k: step(k, 0.0),

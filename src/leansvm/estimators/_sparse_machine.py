@@ -188,7 +188,7 @@ class SparseMachine(BasisMachine):
         chooser = Chooser(
             self._resolve_kernel(blocks),
             self.select_on,
-            resolve_cache_size(self.cache_size),
+            resolve_cache_size(self.cache_size, X),
             self.random_state,
             on_step=None if hook is None else lambda k: hook(k, 0.0),
         )
