@@ -51,8 +51,9 @@ def checkerboard(device: Any, scale: float) -> dict[str, Any]:
     train, test = order[: 3 * len(X) // 4], order[3 * len(X) // 4 :]
     options = {"gamma": 64.0, "basis": "pivoted-cholesky"}
     models = {
-        "checkerboard, 450 points": SparseLSSVC(1e6, n_basis=450, **options),
-        "checkerboard, rank exhausted": SparseLSSVC(1e6, n_basis=450, **options | {"gamma": 2.0}),
+        "checkerboard, C = 10": SparseLSSVC(10.0, n_basis=450, **options),
+        "checkerboard, the paper's C = 1e6": SparseLSSVC(1e6, n_basis=450, **options),
+        "checkerboard, rank exhausted": SparseLSSVC(1e3, n_basis=450, **options | {"gamma": 2.0}),
     }
     return {
         "models": models,

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._accelerated import put
 from leansvm._array_api import (
-    as_float64,
     empty,
     in_float64,
     like_rows,
@@ -34,6 +32,7 @@ from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
+_PLACE = 2.0**-17
 
 
 class PartialCholesky:
@@ -66,12 +65,12 @@ class WideCholesky:
     """The same for many candidates, where the rows are: H is never made, only its columns.
 
     For rows that crowd together, as a fine grid does: all of the best few hundred are next to one
-    another and give one pivot.
+    another and give one pivot. A step is few operations, for each costs a launch.
 
     Parameters
     ----------
     kernel, points : Kernel, array
-        The candidates as points, in float64.
+        The candidates as points, in float64; at most 2^17.
     P : array
         Their rows of the factor.
     most : int
@@ -79,40 +78,45 @@ class WideCholesky:
     """
 
     def __init__(self, kernel: Kernel, points: Any, P: Any, most: int) -> None:
-        self._kernel, self._points, self._P = kernel, points, P
+        n, self._k = P.shape
+        self.most, self.picked = min(most, n), list[int]()
         self._xp = namespace(P)
-        n = points.shape[0]
-        self.most = min(most, n)
+        self._column = kernel.columns(points)
         self.D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
-        self._columns = empty((self.most, n), P)  # one row a pivot
-        # so that the largest is the first of equal ones: 36 bits of the key, 17 of the place
-        self._places = like_rows(2.0**-17 * np.arange(n, 0, -1), P)
-        self.picked: list[int] = []
+        self._factor = empty((self._k + self.most, n), P).T  # P, then the new columns
+        self._factor[:, : self._k] = P
+        # so that the largest score is the first of equal keys: 36 bits of key, 17 of place
+        self._places = like_rows(_PLACE * np.arange(n, 0, -1), P)
 
-    def best(self, keys: Any) -> tuple[float, int]:
-        """Return the largest key and its place, the first of equal ones."""
-        t = self._xp.reshape(self._xp.argmax(keys + self._places), (1,))
-        found = self._xp.concat([self._xp.take(keys, t), as_float64(t)])
-        key, place = to_host(found).tolist()
-        return key, int(place)
+    def best(self, largest: float, quanta: float, floor: float) -> tuple[float, int]:
+        """Return the largest rint(D / largest * quanta) and its place, the first of equal ones.
+
+        Both travel in one number. The key is -1 where all D are at most ``floor``.
+        """
+        xp, D = self._xp, self.D
+        scores = xp.where(D > floor, xp.round(D / largest * quanta) + self._places, -1.0)
+        score = float(xp.max(scores))
+        if score < 0:
+            return -1.0, 0
+        key = np.ceil(score) - 1.0
+        return key, round(len(self._places) - (score - key) / _PLACE)
 
     def take(self, t: int) -> None:
         """Make candidate ``t`` the next pivot."""
-        a = len(self.picked)
-        known = self._columns[:a, :]
-        column = self._kernel.block(self._points, self._points[t : t + 1, :])[:, 0]
-        column = column - self._P @ self._P[t, :] - known[:, t] @ known
-        column = column / self._xp.sqrt(self.D[t])
-        put(column, np.asarray(self.picked, dtype=np.intp), 0.0)
-        self._columns[a, :] = column
-        self.D = self.D - column * column
+        end = self._k + len(self.picked)
+        known = self._factor[:, :end]
+        column = self._column(t)
+        column -= known @ known[t, :]
+        column /= self._xp.sqrt(self.D[t])
+        self._factor[:, end] = column
+        self.D -= column * column
         self.D[t] = 0.0
         self.picked.append(t)
 
     def corner(self) -> Array:
-        """Return the pivots' rows of the columns: lower triangular."""
-        rows = rows_at(self._columns[: len(self.picked), :].T, np.asarray(self.picked))
-        return np.tril(to_host(rows))
+        """Return the pivots' rows of the new columns: lower triangular."""
+        new = self._factor[:, self._k : self._k + len(self.picked)]
+        return np.tril(to_host(rows_at(new, np.asarray(self.picked))))
 
 
 class GrowingBasis:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, to_host
 from leansvm.basis._growing import GrowingBasis, PartialCholesky, WideCholesky
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
@@ -22,8 +23,8 @@ from leansvm.kernels import Kernel
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
-# A round that takes fewer pivots than this asks for more candidates, if they are on a device.
-_FEW_PIVOTS = 8
+# Rounds that take fewer pivots than this ask for more candidates, if they are on a device.
+_RECENT, _FEW_PIVOTS = 4, 6
 _FEWEST_WIDE, _MOST_WIDE = 4096, 2**17
 _WIDE_PIVOTS = 128  # most pivots of such a round
 
@@ -78,7 +79,10 @@ def pivoted_cholesky(
     """
     basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
     trace_tol = max(trace_tol, tol * basis.residual_trace)
-    rounds, width, wide = 0, 1, 0
+    # Where rows crowd together the best are neighbours, and a round gives a pivot or two. Where the
+    # rows are on a device, many candidates cost little more than few.
+    rounds, width, wide, recent = 0, 1, 0, (0,) * _RECENT
+    many_are_cheap = _many_are_cheap(blocks, kernel)
     while basis.size < basis.capacity and basis.residual_trace > trace_tol:
         candidates, (value, row) = _best_rows(blocks, wide or width, basis.largest, basis.floor)
         if len(candidates) == 0:
@@ -94,10 +98,17 @@ def pivoted_cholesky(
             break  # what was left was rounding
         basis.accept(local)
         rounds, width = rounds + 1, min(batch, blocks.n_rows)
-        wide = wide or _wide_round(blocks, kernel, len(local.picked), rounds)
+        recent = (*recent[1:], len(local.picked))
+        if many_are_cheap and recent[0] and not wide and sum(recent) < _RECENT * _FEW_PIVOTS:
+            wide = min(blocks.n_rows, max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE)))
         if on_step is not None and on_step(basis.size):
             break
     return PivotedFactor(*basis.cut(trace_tol), rounds)
+
+
+def _many_are_cheap(blocks: RowBlocks, kernel: Kernel) -> bool:
+    """Whether rows are on a device with memory of its own, which is fast at much at once."""
+    return not kernel.precomputed and free_memory(blocks.take(np.array([0]))) is not None
 
 
 def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -165,27 +176,18 @@ def _best_of_foreign(
     xp: Any, best: list[tuple[Any, Any]], width: int, n_rows: int
 ) -> tuple[NDArray[np.intp], tuple[float, int]]:
     """Merge what blocks found; only the rows in order and one key come to the host."""
-    keys, rows = (xp.concat([part[i] for part in best]) for i in range(2))
+    keys, rows = best[0]
     if len(best) > 1:
+        keys, rows = (xp.concat([part[i] for part in best]) for i in range(2))
         first = _first_by_key(xp, keys, width + 1)
         keys, rows = xp.take(keys, first), xp.take(rows, first)
+    if width <= _FEWEST_WIDE:
+        xp, (keys, rows) = np, to_host((keys, rows))
     found = int(xp.count_nonzero(keys >= 0))
     outside = (-1.0, n_rows)
     if found > width:
         found, outside = width, (float(keys[width]), int(rows[width]))
     return np.asarray(to_host(xp.sort(rows[:found])), dtype=np.intp), outside
-
-
-def _wide_round(blocks: RowBlocks, kernel: Kernel, picked: int, rounds: int) -> int:
-    """Return how many candidates the rounds to come should have; 0 for as many as before.
-
-    Where rows crowd together the best are neighbours, and a round gives a pivot or two. Where the
-    rows are on a device, many candidates cost little more than few.
-    """
-    crowded = rounds > 1 and picked < _FEW_PIVOTS and not kernel.precomputed
-    if not crowded or foreign_namespace(blocks.take(np.array([0]))) is None:
-        return 0
-    return min(blocks.n_rows, max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE)))
 
 
 def _eliminate(
@@ -210,7 +212,7 @@ def _eliminate_many(
     """As `_eliminate`, for so many candidates that their matrix would be too large."""
     local = basis.try_out_many(candidates, most)
     while len(local.picked) < local.most:
-        value, t = local.best(_keys(local.D, basis.largest, basis.floor))
+        value, t = local.best(basis.largest, _QUANTA, basis.floor)
         key = (value, -int(candidates[t]))
         if value < 0 or (local.picked and key < (outside[0], -outside[1])):
             break

@@ -76,6 +76,8 @@ def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
         for mine, values in found:
             result[mine] = values
         return result
+    if len(found) == 1:
+        return found[0][1]
     places = np.concatenate([mine for mine, _ in found])
     stacked = namespace(found[0][1]).concat([values for _, values in found])
     return rows_at(stacked, np.argsort(places))
