@@ -1,7 +1,5 @@
 """Data of the benchmarks: the papers' sets as the papers use them, and generated ones."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from scipy.sparse import csr_matrix, issparse, vstack
 
@@ -71,18 +69,6 @@ def covtype(n_train: int = 464_810, seed: int = 0) -> tuple[np.ndarray, ...]:
     order = np.random.default_rng(seed).permutation(len(data.y_train))
     train, test = order[:n_train], order[464_810:]
     return data.X_train[train], data.y_train[train], data.X_train[test], data.y_train[test]
-
-
-def ripley() -> tuple[np.ndarray, ...]:
-    """Return Ripley's synthetic data, 250 training and 1000 test rows: X, y, X_test, y_test."""
-    return _parts(_load("synth").against_rest(1))
-
-
-def benchmark_splits(name: str, n_splits: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield the first splits of one of Raetsch's benchmark sets: X, y, X_test, y_test."""
-    data = _load(f"ida-{name}").against_rest(1)
-    for k in range(n_splits):
-        yield data.split(k)
 
 
 def peng2016(name: str) -> tuple[object, np.ndarray, int]:

@@ -23,13 +23,14 @@ _SWITCHES = (
     "--virtual-time-budget=20000",
 )
 # The page lies in a frame of the width to test: a window cannot be made narrower than 500 pixels.
-_PROBE = """<!doctype html><meta charset="utf-8"><iframe id="f" style="border:0;height:900px"></iframe>
+_PROBE = """<!doctype html><meta charset="utf-8">
+<iframe id="f" style="border:0;height:900px"></iframe>
 <pre id="found"></pre><script>
 const frame = document.getElementById("f");
 frame.style.width = WIDTH + "px";
 frame.onload = () => {
   const page = frame.contentDocument, root = page.documentElement;
-  const visible = (e) => { const b = e.getBoundingClientRect(); return b.width > 0 && b.height > 0; };
+  const visible = (e) => e.getBoundingClientRect().width * e.getBoundingClientRect().height > 0;
   const wide = [...page.querySelectorAll("body *")].filter((e) => !e.closest(".scroll, pre, svg")
     && e.getBoundingClientRect().right > WIDTH + 1).map((e) => e.outerHTML.slice(0, 80));
   document.getElementById("found").textContent = JSON.stringify({

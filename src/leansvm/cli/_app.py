@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leansvm._version import __version__
-from leansvm.cli import _datasets
+from leansvm.cli import _datasets, _reproduce
 from leansvm.cli._predict import info, predict
 from leansvm.cli._train import train, tune
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 for command in (train, tune, predict, info):
     app.command()(command)
 app.add_typer(_datasets.app, name="datasets")
+app.command("reproduce")(_reproduce.command)
 
 
 def _version(show: bool) -> None:
