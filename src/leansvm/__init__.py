@@ -1,6 +1,7 @@
 """Least-squares and reduced-basis kernel machines behind scikit-learn's API."""
 
 from leansvm._version import __version__
+from leansvm.blocks import open_dataset
 from leansvm.estimators import (
     L2SVC,
     LSSVC,
@@ -26,4 +27,5 @@ __all__ = [
     "SparseLSSVC",
     "SparseLSSVR",
     "__version__",
+    "open_dataset",
 ]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from leansvm.basis._base import Selection
 from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis._whitened import start
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 # What a block knows of candidates: which of them it has, their rows of P and their D.
@@ -62,7 +62,7 @@ class Candidates:
     def draw(self, k: int) -> None:
         """Draw the whole pool anew."""
         self.refill = self.pool.replace_all()
-        self.pool.refresh(self.blocks.map(rows_of_basis, self.pool.rows, k), k)
+        self.pool.refresh([self.blocks.collect(rows_of_basis, self.pool.rows, k)], k)
 
     def draw_missed(self, k: int) -> bool:
         """Draw from rows that the basis does not contain; return whether there are any."""
@@ -180,12 +180,14 @@ def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
         D[chosen - block.start] = 0.0
 
 
+@declare()
 def rows_of_basis(block: Block, rows: Rows, k: int) -> Found:
     """Return which candidates lie in this block, their rows of P and their D."""
     mine, local = block.positions(rows)
     return mine, block.state["P"][local, :k], block.state["D"][local]
 
 
+@declare("X", "weight", sets=("s", "pool", "D", "P"))
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
     """As `_whitened.start`, with room for the candidates' columns and the weights in "s"."""
     state, n = block.state, block.stop - block.start
@@ -194,11 +196,13 @@ def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[floa
     return start(block, kernel, capacity)
 
 
+@declare()
 def _missed(block: Block, rounding: Rounding, k: int) -> NDArray[np.bool_]:
     """Rows that the basis does not contain, to rounding."""
     return np.asarray(rounding.bound(block.state["P"][:, :k]) < block.state["D"])
 
 
+@declare(sets=("pool", "s", "r"))
 def _end(block: Block) -> None:
     """Drop what the choice needed and the model does not."""
     for key in ("pool", "s", "r"):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 
 Rows = NDArray[np.intp]
 Mass = Callable[..., NDArray[np.float64]]
@@ -25,7 +25,8 @@ def draw_rows(
 ) -> Rows:
     """Draw ``count`` rows with replacement, with probabilities ``mass(block, *args)``.
 
-    No rows when there is no mass. ``mass`` must be a module-level function.
+    No rows when there is no mass. ``mass`` must be a module-level function of the blocks' weights
+    and state.
     """
     sums = blocks.map(_total, mass, args)
     starts = np.array([start for start, _ in sums])
@@ -36,17 +37,19 @@ def draw_rows(
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
+    mine, rows = blocks.collect(_locate, mass, args, starts[home], targets - edges[home])
     result = np.empty(count, np.intp)
-    for mine, rows in blocks.map(_locate, mass, args, starts[home], targets - edges[home]):
-        result[mine] = rows
+    result[mine] = rows
     return result
 
 
+@declare("weight")
 def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[int, float]:
     edges = np.cumsum(mass(block, *args))  # a running sum, as in _locate
     return block.start, float(edges[-1]) if len(edges) else 0.0
 
 
+@declare("weight")
 def _locate(
     block: Block, mass: Mass, args: tuple[Any, ...], home: Rows, targets: NDArray[np.float64]
 ) -> tuple[Rows, Rows]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis._growing import GrowingBasis, PartialCholesky
-from leansvm.blocks import Block, MemoryBlocks, RowBlocks
+from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
+Best = tuple[NDArray[np.float64], NDArray[np.intp]]  # keys and numbers of rows, by row
 
 
 @dataclass
@@ -104,13 +106,19 @@ def _keys(D: NDArray[np.float64], largest: float, floor: float) -> NDArray[np.fl
     return keys
 
 
-def _best_in_block(
-    block: Block, count: int, largest: float, floor: float
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+@declare()
+def _best_in_block(block: Block, count: int, largest: float, floor: float) -> Best:
     keys = _keys(block.state["D"], largest, floor)
     rows = _largest(keys, count)
     rows = rows[keys[rows] >= 0]
     return keys[rows], rows + block.start
+
+
+def _better(a: Best, b: Best, count: int) -> Best:
+    """Return the best of two sets of rows, the second of which comes after the first."""
+    keys, rows = np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])
+    places = _largest(keys, count)
+    return keys[places], rows[places]
 
 
 def _largest(keys: NDArray[np.float64], count: int) -> NDArray[np.intp]:
@@ -127,11 +135,8 @@ def _best_rows(
     blocks: RowBlocks, width: int, largest: float, floor: float
 ) -> tuple[NDArray[np.intp], tuple[float, int]]:
     """Return the ``width`` best rows in order and the key (value, row) of the next one."""
-    best = blocks.map(_best_in_block, width + 1, largest, floor)
-    keys = np.concatenate([b[0] for b in best])
-    rows = np.concatenate([b[1] for b in best])
-    places = _largest(keys, width + 1)
-    keys, rows = keys[places], rows[places]
+    better = partial(_better, count=width + 1)
+    keys, rows = blocks.fold(better, _best_in_block, width + 1, largest, floor)
     if len(rows) <= width:
         return rows, (-1.0, blocks.n_rows)
     last = len(keys) - 1 - int(np.argmin(keys[::-1]))  # of the smallest keys the last row

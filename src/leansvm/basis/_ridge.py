@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dtpsv
 
 from leansvm.basis._base import Fit
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
 # What the fit moved by: the change of theta, and of the bias that centring stands for.
@@ -98,6 +98,7 @@ class GrowingRidge:
         self.theta[...] = mark.theta
 
 
+@declare(changes=("r",))
 def move_gradient(block: Block, along: Array, offset: Array) -> None:
     """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
     move = block.state["P"][:, : len(along)] @ along
@@ -106,11 +107,13 @@ def move_gradient(block: Block, along: Array, offset: Array) -> None:
     block.state["r"] += move
 
 
+@declare("y")
 def _sums_of_targets(block: Block) -> tuple[float, Array]:
     y = np.asarray(block.y, dtype=np.float64)
     return float(block.state["s"].sum()), block.state["s"] @ y
 
 
+@declare("y", sets=("r",))
 def _start_gradient(block: Block, mean: Array) -> float:
     """State "r" = -S cen(y), the gradient at theta = 0; return the sum of s cen(y)^2."""
     y = np.asarray(block.y, dtype=np.float64) - mean

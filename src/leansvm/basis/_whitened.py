@@ -16,13 +16,14 @@ from scipy.linalg.lapack import dtrtri
 
 from leansvm._array_api import foreign_namespace, to_host
 from leansvm._parallel import for_tiles
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
 _DIAGONAL_IS_AT_HAND = ("rbf", "laplacian", "precomputed")
 
 
+@declare("X", "weight", sets=("D", "P"))
 def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
     """Give a block an empty basis; return the weighted sum and the maximum of its diagonal."""
     D = host_diag(kernel, block.X, block.start)
@@ -50,12 +51,13 @@ def rank_floor(largest: float) -> float:
 
 def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Array:
     """Collect the rows of P (first k columns) with these numbers."""
+    mine, values = blocks.collect(_rows_of_factor, indices, k)
     result = np.empty((len(indices), k))
-    for mine, values in blocks.map(_rows_of_factor, indices, k):
-        result[mine] = values
+    result[mine] = values
     return result
 
 
+@declare()
 def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Array]:
     mine, rows = block.positions(indices)
     return mine, block.state["P"][rows, :k]
@@ -82,6 +84,7 @@ def residual_among(
     return H, P_c, points
 
 
+@declare("X", "weight", changes=("D",), appends=("P",))
 def extend(
     block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: NDArray[np.intp]
 ) -> Array:

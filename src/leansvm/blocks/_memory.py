@@ -8,9 +8,7 @@ do not depend on the number of threads.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from scipy import sparse
 from sklearn._config import get_config
 
 from leansvm._array_api import foreign_namespace, from_host
-from leansvm._parallel import blas_threads, in_this_context, serial_blas, thread_pool
+from leansvm._parallel import blas_threads, in_order
 from leansvm.blocks._base import Block, RowBlocks
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
@@ -66,9 +64,8 @@ class MemoryBlocks(RowBlocks):
         self._threaded = foreign_namespace(X) is None
         if tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features))
-            if self._threaded:  # a sum of r x r results wants tiles taller than r
-                share = min(max(_SMALL_TILE, -(-self.n_rows // 8)), _LARGE_TILE)
-                tile_rows = min(tile_rows, max(share, 2 * columns))
+            if self._threaded:
+                tile_rows = min(tile_rows, host_tile_rows(self.n_rows, columns))
         self._blocks = []
         for start in range(0, max(self.n_rows, 1), tile_rows):
             stop = min(start + tile_rows, self.n_rows)
@@ -92,25 +89,7 @@ class MemoryBlocks(RowBlocks):
             for block in self._blocks:
                 yield function(block, *args)
             return
-        with serial_blas() as threads:
-            if threads == 1:
-                for block in self._blocks:
-                    yield function(block, *args)
-                return
-            pool = thread_pool(threads)
-            ahead: deque[Future[Any]] = deque()
-            bound = in_this_context(function)
-            try:
-                for block in self._blocks:
-                    ahead.append(pool.submit(bound, block, *args))
-                    if len(ahead) > 2 * threads:  # finished results wait for their turn
-                        yield ahead.popleft().result()
-                while ahead:
-                    yield ahead.popleft().result()
-            finally:  # after an error or an early end, nothing goes on in the background
-                for future in ahead:
-                    future.cancel()
-                wait(ahead)
+        yield from in_order(function, self._blocks, *args)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
@@ -119,6 +98,12 @@ class MemoryBlocks(RowBlocks):
             rows = self._X[indices]
             return np.asarray(rows) if isinstance(rows, np.memmap) else rows
         return xp.take(self._X, from_host(indices, self._X, dtype=xp.int64), axis=0)
+
+
+def host_tile_rows(n_rows: int, columns: int) -> int:
+    """Rows of a tile on the host: a sum of r x r results wants tiles taller than r."""
+    share = min(max(_SMALL_TILE, -(-n_rows // 8)), _LARGE_TILE)
+    return max(share, 2 * columns)
 
 
 def tile_rows_for(row_bytes: int) -> int:

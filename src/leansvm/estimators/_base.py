@@ -28,8 +28,19 @@ from leansvm._array_api import (
     moved,
     to_host,
 )
-from leansvm.blocks import Block, MemoryBlocks, MergedRows, RowBlocks
+from leansvm.blocks import (
+    Block,
+    MemoryBlocks,
+    MergedRows,
+    RowBlocks,
+    RowSource,
+    Targets,
+    declare,
+    one_vs_rest,
+    source_of,
+)
 from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
+from leansvm.estimators._rows import SourceRows
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.linalg import canonical_csr
 
@@ -43,6 +54,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
 
     _fits_where_rows_are = False  # arrays of other libraries are fitted as NumPy arrays
+    _fits_sources = False  # data sets in files, Dask collections
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
@@ -68,6 +80,11 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     def _validate_rows(
         self, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
     ) -> Any:
+        if isinstance(X, RowSource):
+            raise TypeError(
+                f"{type(self).__name__} needs rows in memory; SparseLSSVC, SparseLSSVR, ReducedSVC "
+                f"and ReducedSVR fit data sets in files."
+            )
         if reset and (self.kernel == "precomputed" or not self._fits_where_rows_are):
             X = to_host(X) if dispatched_namespace(X) else X
         xp = dispatched_namespace(X)
@@ -86,6 +103,39 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             if isinstance(checked, tuple)
             else _canonical(checked)
         )
+
+    def _source(self, X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
+        """Return rows that are in files or on a cluster as a source, None for arrays."""
+        source = source_of(X, y, sample_weight) if self._fits_sources else None
+        if source is not None and self.kernel == "precomputed":
+            raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
+        return source
+
+    def _check_source(self, source: RowSource, *, reset: bool) -> None:
+        """Set or compare the number and the names of the features."""
+        names = source.feature_names
+        if reset:
+            if not source.n_targets:
+                raise ValueError(
+                    f"This {type(self).__name__} estimator requires y to be passed, but the target "
+                    f"y is None: name it in open_dataset(..., target=...)."
+                )
+            self._forget("feature_names_in_")
+            self.n_features_in_ = source.n_features
+            if names is not None:
+                self.feature_names_in_ = np.asarray(names, dtype=object)
+            return
+        if source.n_features != self.n_features_in_:
+            raise ValueError(
+                f"X has {source.n_features} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(known) != list(names):
+            raise ValueError(
+                f"The feature names should match those that were passed during fit: {list(known)}, "
+                f"got {list(names)}."
+            )
 
     def _candidates_of_C(self) -> tuple[NDArray[np.float64] | None, str]:
         """Return the candidates (None for a single C) and the criterion that scores them."""
@@ -130,12 +180,19 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     def _decision_values(self, X: Any) -> Any:
         """Return f(x) for every row and output, computed in tiles; an array of X's kind."""
         check_is_fitted(self)
+        source = self._source(X)
+        if source is not None:
+            self._check_source(source, reset=False)
+            return self._values(source)
         X = self._validate_rows(X, reset=False)
         return from_host(self._values(X), X, dtype=X.dtype)
 
     def _values(self, X: Any) -> NDArray[Any]:
         kernel = self._kernel()
-        if foreign_namespace(X) is not None or foreign_namespace(self.support_vectors_) is not None:
+        source = isinstance(X, RowSource)
+        if (not source and foreign_namespace(X) is not None) or foreign_namespace(
+            self.support_vectors_
+        ) is not None:
             return self._values_where_rows_are(X, kernel)
         points = kernel.points(self.support_vectors_, self.support_)
         coef = self.dual_coef_.T
@@ -146,7 +203,11 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             lost = 4 * float(np.finfo(np.float32).eps) * float(np.linalg.norm(coef)) * largest
             dtype = np.dtype(np.float64) if lost > _FLOAT32_LOSS else dtype
         coef = coef.astype(dtype)
-        blocks = MemoryBlocks(X, columns=len(coef))
+        blocks = (
+            X.blocks(Targets(None), columns=len(coef))
+            if source
+            else MemoryBlocks(X, columns=len(coef))
+        )
         values = blocks.concatenate(_tile_decision, kernel, points, coef, dtype)
         return np.asarray(values + self.intercept_, dtype=X.dtype)
 
@@ -161,12 +222,15 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             blocks.concatenate(_tile_decision, kernel, points, coef, np.float64) + self.intercept_
         )
 
-    def _loo_of_all_rows(self, X: Any, Y: Array, rows: MergedRows, loo: Array) -> Array:
+    def _loo_of_all_rows(
+        self, X: Any, Y: Array, rows: MergedRows, loo: Array, blocks: RowBlocks | None = None
+    ) -> Array:
         """Left-out residuals of the original rows; a row of zero weight changes no model."""
         result = loo[rows.group]
         unused = np.flatnonzero(rows.group < 0)
         if len(unused):
-            result[unused] = Y[unused] - self._values(MemoryBlocks(X).take(unused))
+            blocks = MemoryBlocks(X) if blocks is None else blocks
+            result[unused] = Y[unused] - self._values(blocks.take(unused))
         return np.asarray(result)
 
 
@@ -174,6 +238,7 @@ def _canonical(X: Any) -> Any:
     return canonical_csr(X) if sparse.issparse(X) else X
 
 
+@declare("X")
 def _tile_decision(block: Block, kernel: Kernel, points: Any, coef: Any, dtype: Any) -> Any:
     return kernel.block(in_float64(block.X), points, dtype=dtype) @ coef
 
@@ -207,9 +272,34 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 f"The number of classes has to be greater than one; got {n_classes} class: "
                 f"y must hold at least two classes for {type(self).__name__}."
             )
-        if n_classes == 2:
-            return np.where(labels == 1, 1.0, -1.0)[:, None], labels
-        return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0), labels
+        return one_vs_rest(labels, n_classes), labels
+
+    def _encode_source(
+        self, source: RowSource, *, classes: Any = None, batch: bool = False
+    ) -> SourceRows:
+        """Find classes and weights in a pass over the targets; no look at X."""
+        seen = source.survey(numeric=False)
+        assert seen.classes is not None
+        # the checks of arrays, on one row a class
+        _, present = self._encode(seen.classes, classes=classes)
+        by_class = np.zeros(len(self.classes_))
+        by_class[present] = seen.weights
+        if not by_class.any():
+            raise ValueError("sample_weight must be positive for at least one row.")
+        class_weight = None
+        if self.class_weight is not None:
+            class_weight = self._weight_of_classes(
+                by_class[present], self.classes_[present], present
+            )
+        used = seen.rows * (1 if class_weight is None else class_weight[present] > 0)
+        if not batch and np.count_nonzero(used) < 2:
+            raise ValueError(
+                "sample_weight and class_weight leave fewer than two classes with positive weight."
+            )
+        weighted = class_weight is not None or not seen.all_ones
+        encode = Targets(self.classes_, class_weight, 1e-100 * seen.largest_weight, weighted)
+        outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
+        return SourceRows(source, encode, outputs, int(used.sum()), float(seen.weights.sum()))
 
     def _weights(
         self, sample_weight: Any, X: Any, y: Any, labels: NDArray[np.intp], *, batch: bool = False
@@ -358,6 +448,17 @@ class KernelRegressor(RegressorMixin, KernelMachine):
             raise ValueError("y must have as many target columns as in earlier calls.")
         self._single_output = Y.ndim == 1
         return X, y, Y.reshape(len(Y), -1)
+
+    def _encode_source(self, source: RowSource, *, reset: bool = True) -> SourceRows:
+        """Look at the weights; targets are numbers."""
+        if not reset and self._single_output != source.single_target:
+            raise ValueError("y must have as many target columns as in earlier calls.")
+        self._single_output = source.single_target
+        seen = source.survey(numeric=True)
+        if not seen.weights.any():
+            raise ValueError("sample_weight must be positive for at least one row.")
+        encode = Targets(None, None, 1e-100 * seen.largest_weight, not seen.all_ones)
+        return SourceRows(source, encode, source.n_targets, int(seen.rows[0]))
 
 
 def _sample_weights(sample_weight: Any, X: Any) -> Array:

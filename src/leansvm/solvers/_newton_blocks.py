@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
-from leansvm.blocks import Block
+from leansvm.blocks import Block, declare
 from leansvm.losses import Loss
 from leansvm.solvers._features import Features
 
@@ -56,6 +56,7 @@ class Slopes:
         )
 
 
+@declare("X", sets=("Phi", "P", "f", "df", "in_gram"))
 def begin(block: Block, features: Features, theta: Array) -> None:
     """Set f of every output to that of theta; no row is in a Gram matrix."""
     n, outputs = block.stop - block.start, theta.shape[1]
@@ -68,18 +69,21 @@ def begin(block: Block, features: Features, theta: Array) -> None:
     block.state["in_gram"] = np.zeros((outputs, n), dtype=bool)
 
 
+@declare(sets=("Phi", "f", "df", "in_gram", "P"))
 def end(block: Block) -> None:
     """Drop all state of the solver."""
     for key in ("Phi", "f", "df", "in_gram", "P"):
         block.state.pop(key, None)
 
 
+@declare(changes=("f",))
 def step(block: Block, task: Task, lengths: Array) -> None:
     """Move f along df."""
     for (o, _), t in zip(task, lengths, strict=True):
         block.state["f"][o] += t * block.state["df"][o]
 
 
+@declare("X", "y", "weight", changes=("df",), sets=("Phi", "P"))
 def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = False) -> Slopes:
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
     state, k, n = block.state, len(task.outputs), block.stop - block.start
@@ -108,6 +112,7 @@ def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = Fa
     return result
 
 
+@declare("y", "weight")
 def along(block: Block, task: Task, lengths: Array) -> Array:
     """First and second derivative of the losses in t at f + t df: outputs x 2."""
     side, y, s = _targets(block, task)
@@ -128,6 +133,7 @@ class Plan:
     as_gram: bool = False  # blocks send Gram matrices instead of rows
 
 
+@declare("X", "y", "weight", changes=("in_gram",), sets=("Phi", "P"))
 def curvature(block: Block, task: Task, plans: Sequence[Plan]) -> list[Any]:
     """Return, for every output, what its Hessian needs of this block.
 
@@ -188,6 +194,7 @@ def _targets(block: Block, task: Task) -> tuple[Array, Array, Array]:
 # ---------------------------------------------------------------------------- at the solution
 
 
+@declare("y", "weight")
 def balance(block: Block, task: Task) -> Array:
     """Sums of the positive and of the negative s side L'(u): outputs x 2."""
     return np.array(
@@ -195,6 +202,7 @@ def balance(block: Block, task: Task) -> Array:
     )
 
 
+@declare("X", "y", "weight", sets=("Phi", "P"))
 def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
     side, y, s = _targets(block, task)
@@ -211,6 +219,7 @@ def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
     return values, task.features.of(block).T @ G
 
 
+@declare("X", "y", "weight", sets=("Phi", "P"))
 def left_out(block: Block, task: Task, inverses: Sequence[Array]) -> Array:
     """Decision values without the row itself, by one Newton step: rows x outputs.
 

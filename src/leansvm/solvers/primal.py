@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from leansvm._array_api import foreign_namespace, from_host, in_float64, to_host
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 
@@ -227,7 +227,7 @@ def add_up(
     keep: bool = False,
 ) -> Sums:
     """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
-    gram = blocks.sum(_gram_of_block, basis, shift, keep)
+    gram = blocks.sum(_gram_and_rows if keep else _gram_of_block, basis, shift)
     return Sums(shift, gram, n_outputs, float(gram[-1, -1]) if count is None else count)
 
 
@@ -238,11 +238,16 @@ def choose_shift(basis: Features, X: Any, Y: Array, free_bias: bool) -> Array:
     return np.concatenate([basis.transform(X).mean(axis=0), Y.mean(axis=0)])
 
 
-def _gram_of_block(block: Block, basis: Features, shift: Array, keep: bool) -> Array:
+@declare("X", "y", "weight")
+def _gram_of_block(block: Block, basis: Features, shift: Array) -> Array:
     Z = _rows_of_Z(block, basis, shift)
-    if keep:
-        block.state["Z"] = Z
     return np.asarray(Z.T @ Z)  # numpy calls SYRK here
+
+
+@declare("X", "y", "weight", sets=("Z",))
+def _gram_and_rows(block: Block, basis: Features, shift: Array) -> Array:
+    block.state["Z"] = Z = _rows_of_Z(block, basis, shift)
+    return np.asarray(Z.T @ Z)
 
 
 def _rows_of_Z(block: Block, basis: Features, shift: Array) -> Array:
@@ -261,6 +266,7 @@ def complete(Z: Array, block: Block, width: int, shift: Array) -> None:
         Z *= np.sqrt(np.asarray(to_host(block.weight), dtype=np.float64))[:, None]
 
 
+@declare(sets=("Z",))
 def drop_rows_of_Z(block: Block) -> None:
     """Let go of what `add_up` kept."""
     block.state.pop("Z", None)
@@ -391,6 +397,7 @@ def left_out_residuals(
     )
 
 
+@declare("X", "y", "weight", sets=("loo",))
 def _left_out_of_block(
     block: Block,
     basis: Features,
