@@ -9,7 +9,7 @@ from leansvm.blocks._budget import available_memory, check_budget, format_bytes,
 from leansvm.blocks._files import Dataset, open_dataset
 from leansvm.blocks._memory import MemoryBlocks
 from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows, merge_rows_of
-from leansvm.blocks._sources import source_of
+from leansvm.blocks._sources import is_dask, source_of
 from leansvm.blocks._stream import RowSource
 from leansvm.blocks._targets import Targets, one_vs_rest
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_budget",
     "declare",
     "format_bytes",
+    "is_dask",
     "merge_equal_rows",
     "merge_rows_of",
     "one_vs_rest",

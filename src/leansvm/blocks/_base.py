@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, in_float64, to_host
+from leansvm.blocks._budget import resolve_cache_size
 from leansvm.linalg import canonical_csr, row_norms_squared
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -117,9 +118,9 @@ class RowBlocks(ABC):
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
 
-    def state_budget(self, budget: int) -> int:
-        """Return the bytes of state that blocks may keep, given those this process may use."""
-        return budget
+    def state_budget(self, cache_size: float | str) -> int:
+        """Return the bytes of state that blocks may keep, from the estimator's parameter."""
+        return resolve_cache_size(cache_size)
 
     def map(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Return ``function(block, *args)`` of every block, in row order."""

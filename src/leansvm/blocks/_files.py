@@ -23,7 +23,7 @@ def open_dataset(
     features: Sequence[str] | None = None,
     format: str | None = None,
 ) -> Dataset:
-    """Open a data set on disk; estimators read it as often as they need and never as a whole.
+    r"""Open a data set on disk; estimators read it as often as they need and never as a whole.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def open_dataset(
     >>> import tempfile, pathlib
     >>> import leansvm
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.csv").write_text("x1,x2,y\\n0,0,no\\n1,1,no\\n0,1,yes\\n1,0,yes\\n")
+    >>> _ = (folder / "a.csv").write_text("x1,x2,y\n0,0,no\n1,1,no\n0,1,yes\n1,0,yes\n")
     >>> data = leansvm.open_dataset(folder, target="y")
     >>> data
     Dataset(4 rows, 2 features, target='y', 1 file)

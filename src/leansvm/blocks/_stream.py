@@ -68,6 +68,10 @@ class RowSource(ABC):
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
 
     @abstractmethod
+    def targets(self) -> tuple[Any, Any]:
+        """Return targets and weights (None for ones) of all rows, as they are in the source."""
+
+    @abstractmethod
     def blocks(
         self,
         targets: Targets,
@@ -98,7 +102,10 @@ class StreamSource(RowSource):
 
     @abstractmethod
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
-        """Yield all rows in order, about ``n_rows`` at once; only ``parts`` ("X", "y", "weight")."""
+        """Yield all rows in order, about ``n_rows`` at once.
+
+        ``parts`` says what of them: "X", "y", "weight".
+        """
 
     @abstractmethod
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
@@ -112,6 +119,11 @@ class StreamSource(RowSource):
         parts = frozenset(["weight"] * self.has_weight + ["y"] * (not numeric))
         batches = self.read(parts, 1 << 18)
         return reduce(add, (survey(batch.y, batch.sample_weight, numeric) for batch in batches))
+
+    def targets(self) -> tuple[Any, Any]:
+        """Return targets and weights (None for ones) of all rows."""
+        parts = frozenset(["y"] + ["weight"] * self.has_weight)
+        return joined(list(self.read(parts, 1 << 18)))[1:]
 
     def blocks(
         self,
@@ -222,19 +234,20 @@ def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
         while count + batch.n_rows - start >= size:
             stop = start + size - count
             waiting.append(batch.rows(slice(start, stop)))
-            yield _joined(waiting)
+            yield joined(waiting)
             waiting, count, start = [], 0, stop
         if start < batch.n_rows:
             waiting.append(batch.rows(slice(start, batch.n_rows)))
             count += batch.n_rows - start
     if waiting:
-        yield _joined(waiting)
+        yield joined(waiting)
     if nothing:  # nothing to read
         for _ in range(0, n_rows, size):
             yield Batch(None, None, None)
 
 
-def _joined(batches: list[Batch]) -> Batch:
+def joined(batches: list[Batch]) -> Batch:
+    """Put batches one after the other."""
     if len(batches) == 1:
         return batches[0]
     parts = zip(*(tuple(batch) for batch in batches), strict=True)

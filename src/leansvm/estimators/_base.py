@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.callback import CallbackSupportMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, column_or_1d, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -40,6 +41,7 @@ from leansvm.blocks import (
     source_of,
 )
 from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
+from leansvm.estimators._lazy import blockwise
 from leansvm.estimators._rows import SourceRows
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.linalg import canonical_csr
@@ -125,9 +127,13 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             if names is not None:
                 self.feature_names_in_ = np.asarray(names, dtype=object)
             return
-        if source.n_features != self.n_features_in_:
+        self._check_features(source.n_features, names)
+
+    def _check_features(self, n_features: int, names: list[str] | None) -> None:
+        """Compare number and names of the features with those of the fit."""
+        if n_features != self.n_features_in_:
             raise ValueError(
-                f"X has {source.n_features} features, but {type(self).__name__} is expecting "
+                f"X has {n_features} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input."
             )
         known = getattr(self, "feature_names_in_", None)
@@ -190,11 +196,10 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     def _values(self, X: Any) -> NDArray[Any]:
         kernel = self._kernel()
         source = isinstance(X, RowSource)
-        if (not source and foreign_namespace(X) is not None) or foreign_namespace(
-            self.support_vectors_
-        ) is not None:
+        support = to_host(self.support_vectors_) if source else self.support_vectors_
+        if not source and any(foreign_namespace(array) is not None for array in (X, support)):
             return self._values_where_rows_are(X, kernel)
-        points = kernel.points(self.support_vectors_, self.support_)
+        points = kernel.points(support, self.support_)
         coef = self.dual_coef_.T
         dtype = X.dtype
         # rounding kernel values to float32 costs a decision value about eps * |beta| * max k
@@ -335,6 +340,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             )
         return np.asarray(by_class, dtype=np.float64)
 
+    @blockwise
     def decision_function(self, X: Any) -> Any:
         """Evaluate f(x): one value a row for two classes, else one column a class.
 
@@ -351,6 +357,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         values = self._decision_values(X)
         return values[:, 0] if len(self.classes_) == 2 else values
 
+    @blockwise
     def predict(self, X: Any) -> Any:
         """Predict the class of every row.
 
@@ -370,11 +377,35 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         labels = np.asarray(self.classes_[winners])
         return labels if labels.dtype.kind in "OUS" else like_rows(labels, values)
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+            Rows.
+        y : array-like of shape (n_samples,)
+            Their labels; None for a data set in files, which has them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Share of the rows that are predicted correctly.
+        """
+        source = self._source(X, y, sample_weight)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        y, weight = source.targets()
+        return float(accuracy_score(y, np.asarray(self.predict(X)), sample_weight=weight))
+
     def _calibrate(self, left_out: Array, labels: NDArray[np.intp], weight: Array) -> None:
         """Fit probabilities to leave-one-out decision values."""
         self.calibration_scale_ = fit_scale(left_out, labels, weight)
 
     @available_if(_calibrated)
+    @blockwise
     def predict_proba(self, X: Any) -> Any:
         """Probability of every class; exists with ``calibrate=True``.
 
@@ -393,6 +424,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         return like_rows(probabilities(to_host(values), self.calibration_scale_), values)
 
     @available_if(_calibrated)
+    @blockwise
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithm of `predict_proba`.
 
@@ -422,6 +454,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         tags.target_tags.multi_output = True
         return tags
 
+    @blockwise
     def predict(self, X: Any) -> Any:
         """Predict the target of every row.
 
@@ -437,6 +470,29 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         """
         values = self._decision_values(X)
         return values[:, 0] if self._single_output else values
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination R^2 of `predict`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets; None for a data set in files, which has them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, the mean of all outputs.
+        """
+        source = self._source(X, y, sample_weight)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        y, weight = source.targets()
+        return float(r2_score(y, np.asarray(self.predict(X)), sample_weight=weight))
 
     def _numeric_targets(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any, Array]:
         """Validate; return X, y and the targets with one column an output."""

@@ -166,7 +166,7 @@ class SparseMachine(BasisMachine):
         chooser = Chooser(
             self._resolve_kernel(blocks),
             self.select_on,
-            blocks.state_budget(budget),
+            blocks.state_budget(self.cache_size),
             self.random_state,
             on_step=None if hook is None else lambda k: hook(k, 0.0),
         )
