@@ -16,6 +16,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
+from leansvm._accelerated import exp_in_place
 from leansvm._array_api import device_of, foreign_namespace, from_host
 from leansvm._parallel import for_tiles
 from leansvm.linalg import (
@@ -211,14 +212,20 @@ class Kernel:
         if self.name == "laplacian":
             return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.abs))
         if self.name == "rbf":
-            centre = xp.mean(Z, axis=0, keepdims=True)
-            Xc, Zc = X - centre, Z - centre
-            norms = xp.sum(Zc * Zc, axis=1)
-            if not cancellation_is_small(gamma * float(xp.max(norms)), xp.finfo(X.dtype).eps):
-                return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.square))
-            exponent = 2 * (Xc @ Zc.T) - xp.sum(Xc * Xc, axis=1, keepdims=True) - norms[None, :]
-            return xp.exp(gamma * xp.clip(exponent, max=0.0))
+            return _generic_gaussian(xp, X, Z, gamma)
         return self._of_dot(xp, X @ Z.T)
+
+
+def _generic_gaussian(xp: Any, X: Any, Z: Any, gamma: float) -> Any:
+    """`leansvm.linalg.gaussian_block` where the data is: one product, one exp."""
+    centre = xp.mean(Z, axis=0, keepdims=True)
+    Xc, Zc = X - centre, Z - centre
+    norms = xp.sum(Zc * Zc, axis=1, keepdims=True)
+    if not cancellation_is_small(gamma * float(xp.max(norms)), xp.finfo(X.dtype).eps):
+        return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.square))
+    left = xp.concat([Xc, xp.sum(Xc * Xc, axis=1, keepdims=True), xp.ones_like(Xc[:, :1])], axis=1)
+    right = xp.concat([2 * gamma * Zc, xp.full_like(norms, -gamma), -gamma * norms], axis=1)
+    return exp_in_place(right @ left.T).T  # one point's values side by side, as P keeps them
 
 
 def _take(X: Any, columns: Any, out: NDArray[Any]) -> None:

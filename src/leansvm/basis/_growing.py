@@ -6,12 +6,10 @@ diagonal D (`leansvm.basis._whitened`).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace
+from leansvm._array_api import in_float64, rows_at, to_host
 from leansvm.basis._whitened import extend, host_diag, rank_floor, residual_among, start
 from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
@@ -84,9 +82,9 @@ class GrowingBasis:
         A = self._candidates[picked]
         self._indices[new] = A
         # rows B of P: L = [L 0; P_A L_A]
-        self._L[new, :k] = self._factor_rows[picked]
+        self._L[new, :k] = to_host(rows_at(self._factor_rows, picked))
         self._L[new, new] = np.tril(local.columns[picked, :a])
-        points = self._kernel.points(_rows_at(self._points, picked), A)
+        points = self._kernel.points(rows_at(self._points, picked), A)
         rows = np.asfortranarray(self._L[new, : k + a])
         norms = self._blocks.sum(extend, self._kernel, points, rows, k, A)
         self._trace.extend((self.residual_trace - np.cumsum(norms)).tolist())
@@ -110,13 +108,8 @@ def _rounding_of(blocks: RowBlocks, kernel: Kernel) -> float:
         return 0.0
     rows = np.linspace(0, blocks.n_rows - 1, min(64, blocks.n_rows)).astype(np.intp)
     some = np.arange(0, len(rows), 3)
-    X = blocks.take(rows)
-    K = np.asarray(kernel.block(X, X, dtype=np.float64))
-    again = np.asarray(kernel.block(X, _rows_at(X, some), dtype=np.float64))  # other rounding
+    X = in_float64(blocks.take(rows))
+    K = np.asarray(to_host(kernel.block(X, X, dtype=np.float64)))
+    again = to_host(kernel.block(X, rows_at(X, some), dtype=np.float64))  # other rounding
     error = np.abs(K.diagonal() - host_diag(kernel, X)).max()
     return float(max(error, np.abs(K[:, some] - again).max()))
-
-
-def _rows_at(points: Any, rows: NDArray[np.intp]) -> Any:
-    xp = foreign_namespace(points)
-    return points[rows] if xp is None else xp.take(points, xp.asarray(rows), axis=0)

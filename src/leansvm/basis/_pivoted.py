@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import foreign_namespace, to_host
 from leansvm.basis._growing import GrowingBasis, PartialCholesky
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
@@ -99,7 +101,10 @@ def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
     return pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), len(K)).indices
 
 
-def _keys(D: NDArray[np.float64], largest: float, floor: float) -> NDArray[np.float64]:
+def _keys(D: Any, largest: float, floor: float) -> Any:
+    xp = foreign_namespace(D)
+    if xp is not None:
+        return xp.where(floor < D, xp.round(D / largest * _QUANTA), -1.0)
     above = floor < D
     keys = np.full(len(D), -1.0)
     keys[above] = np.rint(D[above] / largest * _QUANTA)
@@ -109,6 +114,13 @@ def _keys(D: NDArray[np.float64], largest: float, floor: float) -> NDArray[np.fl
 @declare()
 def _best_in_block(block: Block, count: int, largest: float, floor: float) -> Best:
     keys = _keys(block.state["D"], largest, floor)
+    xp = foreign_namespace(keys)
+    if xp is not None:  # a stable sort: of equal keys the first row comes first
+        first = xp.argsort(keys, descending=True, stable=True)[: min(count, keys.shape[0])]
+        keys, rows = to_host((xp.take(keys, first), first))
+        order = np.argsort(rows)
+        keys, rows = keys[order], rows[order]
+        return keys[keys >= 0], rows[keys >= 0] + block.start
     rows = _largest(keys, count)
     rows = rows[keys[rows] >= 0]
     return keys[rows], rows + block.start

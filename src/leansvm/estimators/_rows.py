@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import namespace
 from leansvm.blocks import (
     Block,
     MemoryBlocks,
@@ -32,8 +33,8 @@ class ArrayRows:
     """Rows, targets (one column an output) and weights in memory."""
 
     X: Any
-    Y: Array
-    weight: Array
+    Y: Any
+    weight: Any
     count: float | None = None  # samples that GCV counts
 
     @property
@@ -44,21 +45,20 @@ class ArrayRows:
     @property
     def n_positive(self) -> int:
         """Rows of positive weight."""
-        return int(np.count_nonzero(self.weight))
+        return count_positive(self.weight)
 
     def merged(self, budget: int) -> tuple[MergedRows, ArrayRows]:
         """Find equal rows; the first of each kind gets the weight of all."""
         merged = merge_equal_rows(self.X, self.Y, self.weight)
-        weight = np.zeros_like(self.weight)
+        weight = np.zeros(self.X.shape[0])
         weight[merged.first] = merged.weight
         return merged, replace(self, weight=weight)
 
     def blocks(self, columns: int, budget: int = 0) -> RowBlocks:
         """Return the rows in blocks."""
-        weight = None if np.all(self.weight == 1.0) else self.weight
-        return MemoryBlocks(self.X, self.Y, weight, columns=columns)
+        return MemoryBlocks(self.X, self.Y, without_ones(self.weight), columns=columns)
 
-    def targets(self) -> Array:
+    def targets(self) -> Any:
         """Return the targets of all rows."""
         return self.Y
 
@@ -97,6 +97,16 @@ class SourceRows:
 
 
 Rows = ArrayRows | SourceRows
+
+
+def without_ones(weight: Any) -> Any:
+    """Return weights as blocks take them: None where all are one."""
+    return None if bool(namespace(weight).all(weight == 1.0)) else weight
+
+
+def count_positive(weight: Any) -> int:
+    """Return how many rows count."""
+    return int(namespace(weight).count_nonzero(weight > 0))
 
 
 @declare("y")

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
+from leansvm._array_api import to_host
 from leansvm.blocks import MergedRows, RowBlocks
 from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor, _sample_weights
 from leansvm.estimators._rows import ArrayRows, Rows, labels_of
@@ -183,7 +184,7 @@ default="rbf"
         def finish(blocks: RowBlocks, merged: MergedRows, loo: Array) -> None:
             if self.calibrate:
                 first = merged.first
-                Y = rows.targets()[first]
+                Y = to_host(rows.targets())[first]
                 self._calibrate(Y - loo[first], labels_of(Y), merged.weight)
             if isinstance(self.C, str) and self.C == "loo":
                 residuals = self._left_out(rows, blocks, merged, loo)

@@ -59,8 +59,7 @@ class _Task:
 
     def _may_use_float32(self, basis: primal.WhitenedBasis) -> bool:
         """Whether float32 rows can be whitened as they are: no pivot that magnifies rounding."""
-        dtype = self.blocks.dtype
-        if basis.in_state or not isinstance(dtype, np.dtype) or dtype != np.float32:
+        if basis.in_state or not self.blocks.is_float32 or self.chooser.kernel.precomputed:
             return False
         pivots = basis.L.diagonal()
         return bool(pivots.min() > 0.01 * pivots.max())
