@@ -27,6 +27,8 @@ NAMES = (
     "low_rank_scaling",
     "l2svc_accuracy",
     "l2svc_speed",
+    "out_of_core",
+    "dask_scaling",
     "peers",
     "large",
 )

@@ -227,6 +227,22 @@ def local_cluster():
     return Client(cluster, set_as_default=False)
 
 
+@pytest.fixture
+def client():
+    """The client of the cluster, which is current meanwhile."""
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    with local_cluster().as_current():
+        yield local_cluster()
+
+
+@pytest.fixture(params=["threads", "cluster"])
+def scheduler(request):
+    """Dask's local scheduler, and the cluster."""
+    if request.param == "cluster":
+        request.getfixturevalue("client")
+    return request.param
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _close_cluster():
     yield

@@ -299,9 +299,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             raise ValueError("sample_weight must be positive for at least one row.")
         class_weight = None
         if self.class_weight is not None:
-            class_weight = self._weight_of_classes(
-                by_class[present], self.classes_[present], present
-            )
+            class_weight = self._weight_of_classes(by_class)
         used = seen.rows * (1 if class_weight is None else class_weight[present] > 0)
         if not batch and np.count_nonzero(used) < 2:
             raise ValueError(
