@@ -223,7 +223,7 @@ def local_cluster():
     """Return the client of one cluster for all tests of a process."""
     from distributed import Client, LocalCluster
 
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
     return Client(cluster, set_as_default=False)
 
 

@@ -157,3 +157,37 @@ def test_bytes_between_workers_do_not_grow_with_the_rows(client, basis):
     # what a round sends: candidates, their rows of the factor and of L; rows of the data are 32 B
     assert moved[64_000] < 1.3 * moved[4_000] + 4_096
     assert moved[64_000] < 8 * 17 * (64 + 4 + 16) + 20_000
+
+
+def test_many_threads_combine_their_sums_on_the_workers():
+    from distributed import Client
+
+    rows = da.from_array(X, chunks=(20, 2))
+    parameters = {"C": 10.0, "gamma": 1.0, "n_basis": 20, "random_state": 0}
+    expected = SparseLSSVC(**parameters).fit(X, y).decision_function(X)
+    with Client(processes=False, n_workers=1, threads_per_worker=20, dashboard_address=":0"):
+        found = SparseLSSVC(**parameters).fit(rows, y)
+    assert_allclose(found.decision_function(X), expected, atol=1e-8)
+
+
+def test_a_function_that_changes_what_it_did_not_declare_is_stopped(client):
+    from leansvm.blocks import Targets, declare, source_of
+
+    @declare("X", sets=("a",))
+    def begin(block):
+        block.state["a"] = np.zeros(block.stop - block.start)
+
+    @declare()
+    def cheat(block):
+        block.state["a"] += 1.0
+
+    def undeclared(block):
+        block.state["a"] += 1.0
+        return block.state["a"].sum()
+
+    blocks = source_of(da.from_array(X, chunks=(100, 2))).blocks(Targets(None))
+    blocks.map(begin)
+    with pytest.raises(ValueError, match="read-only"):
+        blocks.map(cheat)
+    assert blocks.sum(undeclared) == 400.0
+    assert blocks.sum(undeclared) == 800.0

@@ -18,7 +18,7 @@ from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, 
 from leansvm.basis._base import Selection
 from leansvm.basis._draw import row_weights
 from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.basis._whitened import start
+from leansvm.basis._whitened import start, total_and_largest
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
@@ -54,9 +54,8 @@ class Candidates:
         self.blocks, self.kernel = blocks, kernel
         self.capacity = min(n_basis, blocks.n_rows)
         size = min(n_candidates, blocks.n_rows)
-        begun = blocks.map(_start, kernel, self.capacity, size)
-        self.total = float(sum(total for total, _ in begun))
-        rounding = Rounding(max(largest for _, largest in begun), self.capacity)
+        self.total, largest = blocks.fold(total_and_largest, _start, kernel, self.capacity, size)
+        rounding = Rounding(largest, self.capacity)
         stream = CandidateStream(rng, blocks.concatenate(_missed, rounding, 0))
         self.pool = Pool(blocks, size, self.capacity, stream, rounding)
         self.refill = Refill()  # columns that the blocks have yet to compute

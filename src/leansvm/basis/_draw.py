@@ -30,9 +30,8 @@ def draw_rows(
     No rows when there is no mass. ``mass`` must be a module-level function of the blocks' weights
     and state.
     """
-    sums = blocks.map(_total, mass, args)
-    starts = np.array([start for start, _ in sums])
-    edges = np.cumsum([0.0] + [total for _, total in sums])
+    starts, totals = blocks.collect(_total, mass, args)
+    edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
     targets = rng.random_sample(count) * edges[-1]
@@ -46,9 +45,9 @@ def draw_rows(
 
 
 @declare("weight")
-def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[int, float]:
+def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[Rows, NDArray[np.float64]]:
     edges = _running_sum(mass(block, *args))
-    return block.start, float(edges[-1]) if edges.shape[0] else 0.0
+    return np.array([block.start]), np.array([float(edges[-1]) if edges.shape[0] else 0.0])
 
 
 @declare("weight")

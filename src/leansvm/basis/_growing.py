@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import in_float64, rows_at, to_host
-from leansvm.basis._whitened import extend, host_diag, rank_floor, residual_among, start
+from leansvm.basis._whitened import (
+    extend,
+    host_diag,
+    rank_floor,
+    residual_among,
+    start,
+    total_and_largest,
+)
 from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
@@ -54,12 +61,11 @@ class GrowingBasis:
 
     def __init__(self, blocks: RowBlocks, kernel: Kernel, capacity: int) -> None:
         self._blocks, self._kernel = blocks, kernel
-        sums = blocks.map(start, kernel, capacity)
+        trace, self.largest = blocks.fold(total_and_largest, start, kernel, capacity)
         self.capacity = capacity
-        self.largest: float = max(top for _, top in sums)
         self.floor = max(rank_floor(self.largest), 16 * _rounding_of(blocks, kernel))
         self.size = 0
-        self._trace = [float(sum(total for total, _ in sums))]
+        self._trace = [float(trace)]
         self._indices = np.empty(capacity, np.intp)
         self._L = np.zeros((capacity, capacity))
 

@@ -48,6 +48,11 @@ def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
     return float(total), float(xp.max(D)) if n else 0.0
 
 
+def total_and_largest(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    """Combine what `start` returns of two blocks."""
+    return a[0] + b[0], max(a[1], b[1])
+
+
 def diagonal(kernel: Kernel, X: Any, first: int = 0) -> Any:
     """Return k(x, x) of rows from number ``first`` on, in float64, where they are."""
     if foreign_namespace(X) is None:

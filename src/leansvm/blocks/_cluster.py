@@ -9,10 +9,12 @@ computes its part again from the collection, with the same result.
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 import uuid
-from collections.abc import Callable, Iterator
-from functools import reduce
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, reduce
 from operator import add
 from typing import Any
 
@@ -31,7 +33,8 @@ from leansvm.blocks._stream import Batch, RowSource, joined
 from leansvm.blocks._targets import Survey, Targets, survey
 
 _STATE_SHARE = 0.6  # of the workers' memory that state may take
-_BLOCKS_A_GROUP = 64  # or more, where a block would not fit the working memory
+_FAN_IN = 8  # results that are combined at once
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 
 States = list[dict[str, Any]]
 
@@ -55,7 +58,9 @@ class ClusterRows(RowSource):
         self._has_weight = partitions.weight is not None
         client.wait_for_workers(1)
         threads = client.nthreads()
-        self._workers = [w for w in sorted(threads) for _ in range(threads[w])]
+        workers = [w for w in sorted(threads) for _ in range(threads[w])]
+        self._groups = _groups(partitions, len(workers))
+        self._homes = _homes(client, partitions, self._groups, workers)
         self._loaded = self._load(partitions)
         sizes = partitions.sizes
         if sizes is None:
@@ -77,15 +82,10 @@ class ClusterRows(RowSource):
             load(X, y, weight, self.dtype, dask_key_name=f"{name}-{i}")
             for i, (X, y, weight) in enumerate(parts)
         ]
-        homes = _homes(self._client, partitions.collection, self._workers, n)
         loaded: list[Any] = []
-        for worker in dict.fromkeys(homes):
-            mine = [i for i in range(n) if homes[i] == worker]
-            futures = self._client.compute(
-                [tasks[i] for i in mine], workers=[worker], allow_other_workers=True
-            )
-            loaded.extend(zip(mine, futures, strict=True))
-        return [future for _, future in sorted(loaded, key=lambda pair: pair[0])]
+        for group, home in zip(self._groups, self._homes, strict=True):
+            loaded += self._client.compute([tasks[i] for i in group], **_preferably(home))
+        return loaded
 
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
@@ -109,31 +109,28 @@ class ClusterRows(RowSource):
         weight: NDArray[np.float64] | None = None,
     ) -> RowBlocks:
         """Return the rows in blocks on the workers; see `RowSource.blocks`."""
-        n_groups = min(len(self._workers), len(self._loaded))
-        # the group of a partition: that of its first row's part of the whole
-        share = self._starts[:-1] * n_groups // max(self.n_rows, 1)
-        rows = -(-self.n_rows // n_groups)
-        tile = max(host_tile_rows(rows, columns), -(-rows // _BLOCKS_A_GROUP))
-        tile = min(tile, tile_rows_for(8 * (columns + self.n_features)))
-        groups, name = [], f"leansvm-rows-{uuid.uuid4().hex}"
-        for g in range(n_groups):
-            mine = np.flatnonzero(share == g)
-            if not len(mine) or self._starts[mine[0]] == self._starts[mine[-1] + 1]:
-                continue
+        tile = min(
+            host_tile_rows(self.n_rows, columns), tile_rows_for(8 * (columns + self.n_features))
+        )
+        groups, homes, name = [], [], f"leansvm-rows-{uuid.uuid4().hex}"
+        for g, (mine, home) in enumerate(zip(self._groups, self._homes, strict=True)):
             first, last = self._starts[mine[0]], self._starts[mine[-1] + 1]
-            groups.append(
-                self._client.submit(
-                    _assemble,
-                    [self._loaded[i] for i in mine],
-                    self._starts[mine],
-                    targets,
-                    None if weight is None else weight[first:last],
-                    tile,
-                    key=f"{name}-{g}",
-                    pure=False,
-                )
+            if first == last:
+                continue
+            task = self._client.submit(
+                _assemble,
+                [self._loaded[i] for i in mine],
+                self._starts[mine],
+                targets,
+                None if weight is None else weight[first:last],
+                tile,
+                key=f"{name}-{g}",
+                pure=False,
+                **_preferably(home),
             )
-        return ClusterBlocks(self._client, groups, self.shape, self.dtype)
+            groups.append(task)
+            homes.append(home)
+        return ClusterBlocks(self._client, groups, homes, self.shape, self.dtype)
 
 
 class ClusterBlocks(RowBlocks):
@@ -145,14 +142,21 @@ class ClusterBlocks(RowBlocks):
         Where tasks are submitted.
     groups : list of Future
         Lists of blocks, consecutive.
+    homes : list of str
+        The worker where each group is.
     shape, dtype
         Of all rows.
     """
 
     def __init__(
-        self, client: Any, groups: list[Any], shape: tuple[int, int], dtype: np.dtype[Any]
+        self,
+        client: Any,
+        groups: list[Any],
+        homes: list[str],
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
     ) -> None:
-        self._client, self._groups = client, groups
+        self._client, self._groups, self._homes = client, groups, homes
         self._states: list[Any] = [None] * len(groups)  # tasks that return (result, states)
         self.n_rows, self.n_features = shape
         self.dtype = dtype
@@ -168,18 +172,23 @@ class ClusterBlocks(RowBlocks):
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""
-        for results in self._run(_as_list, function, args):
+        for results in self._client.gather(self._run(_as_list, function, args)):
             yield from results
 
     def fold(
         self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
     ) -> Any:
-        """Combine results in every group, then those of the groups."""
-        return reduce(combine, self._run(_Fold(combine), function, args))
+        """Combine results in every group, then those of the groups, some at a time."""
+        folded = _Fold(combine)
+        parts = self._run(folded, function, args)
+        while len(parts) > _FAN_IN:
+            some = [parts[i : i + _FAN_IN] for i in range(0, len(parts), _FAN_IN)]
+            parts = _submit_each(self._client, "leansvm-combine", folded, some)
+        return reduce(combine, self._client.gather(parts))
 
     def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
         """Join the tuples of arrays in every group, then those of the groups."""
-        return join(self._run(join, function, args))
+        return join(self._client.gather(self._run(join, function, args)))
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """Return the rows with these numbers, in this order."""
@@ -189,9 +198,9 @@ class ClusterBlocks(RowBlocks):
         return result
 
     def _run(
-        self, finish: Callable[[Iterator[Any]], Any], function: Callable[..., Any], args: Any
+        self, finish: Callable[[Any], Any], function: Callable[..., Any], args: Any
     ) -> list[Any]:
-        """Submit one task a group, return their results in order; take over their states."""
+        """Submit one task a group; return their results to come, and take over their states."""
         client, keeps_state = self._client, declared(function).keeps_state
         name = f"leansvm-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
@@ -201,14 +210,21 @@ class ClusterBlocks(RowBlocks):
                 pickle.loads, cloudpickle.dumps((finish, function, args)), key=f"{name}-arguments"
             )
         tasks = [
-            client.submit(_work, packed, blocks, step, key=f"{name}-{g}", pure=False)
-            for g, (blocks, step) in enumerate(zip(self._groups, self._states, strict=True))
+            client.submit(
+                _work,
+                packed,
+                self._groups[g],
+                self._states[g],
+                key=f"{name}-{g}",
+                pure=False,
+                **_preferably(home),
+            )
+            for g, home in enumerate(self._homes)
         ]
         if keeps_state:
-            return list(client.gather(tasks))
-        results = _submit_each(client, f"{name}-result", _result_of, tasks)
+            return tasks
         self._states = tasks
-        return list(client.gather(results))
+        return _submit_each(client, f"{name}-result", _result_of, tasks)
 
 
 # ---------------------------------------------------------------------------- on the workers
@@ -250,6 +266,7 @@ def _assemble(
 
 def _work(packed: Any, blocks: list[Block], step: tuple[Any, States] | None) -> Any:
     """Run a function over the blocks of a group; return the result, and the states if changed."""
+    _reuse_freed_memory()
     finish, function, args = packed
     before: States = [{} for _ in blocks] if step is None else step[1]
     after: States = []
@@ -264,6 +281,21 @@ def _work(packed: Any, blocks: list[Block], step: tuple[Any, States] | None) -> 
     with serial_blas():
         result = finish(results())
     return result if declared(function).keeps_state else (result, after)
+
+
+@cache
+def _reuse_freed_memory() -> None:
+    """Let this worker's malloc keep what a tile frees for the next one.
+
+    Dask has its workers return every freed page to the system, which then has to clear it again:
+    half of the time of a pass. Some tens of megabytes may now stay with the process.
+    """
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+    except (OSError, AttributeError):  # another C library
+        pass
 
 
 def _guarded(state: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
@@ -297,7 +329,7 @@ class _Fold:
     def __init__(self, combine: Callable[[Any, Any], Any]) -> None:
         self.combine = combine
 
-    def __call__(self, results: Iterator[Any]) -> Any:
+    def __call__(self, results: Iterable[Any]) -> Any:
         return reduce(self.combine, results)
 
 
@@ -320,22 +352,36 @@ def _submit_each(
     ]
 
 
-def _homes(client: Any, collection: Any, workers: list[str], n: int) -> list[str]:
-    """Return the worker that shall load each partition: neighbours share one.
+def _groups(partitions: Partitions, n_groups: int) -> list[list[int]]:
+    """Put neighbouring partitions together: as many groups, of about as many rows."""
+    n = len(partitions)
+    before = np.arange(n) if partitions.sizes is None else np.cumsum([0, *partitions.sizes])[:-1]
+    total = n if partitions.sizes is None else sum(partitions.sizes)
+    share = np.minimum(before * n_groups // max(total, 1), n_groups - 1)
+    return [np.flatnonzero(share == g).tolist() for g in np.unique(share)]
 
-    Where the collection is already on the workers, the one that has most of the neighbours.
+
+def _homes(
+    client: Any, partitions: Partitions, groups: list[list[int]], workers: list[str]
+) -> list[str]:
+    """Return a worker for each group, one group a thread.
+
+    Where the collection is on the workers already, one that has much of the group.
     """
     from distributed.client import futures_of
 
-    groups = np.arange(n) * len(workers) // max(n, 1)
-    holders: dict[Any, Any] = {}
-    held = futures_of(collection)
-    if len(held) == n:
-        where = client.who_has(held)
-        holders = {i: where.get(str(f.key), where.get(f.key, ())) for i, f in enumerate(held)}
-    homes = []
-    for i in range(n):
-        mine = np.flatnonzero(groups == groups[i])
-        votes = [worker for j in mine for worker in holders.get(int(j), ())]
-        homes.append(max(sorted(set(votes)), key=votes.count) if votes else workers[groups[i]])
+    held = futures_of(partitions.collection)
+    where: dict[Any, Any] = client.who_has(held) if len(held) == len(partitions) else {}
+    holders = [where.get(future.key, where.get(str(future.key), ())) for future in held]
+    free, homes = list(workers), []
+    for group in groups:
+        votes = Counter(worker for i in group if where for worker in holders[i])
+        best = max(free, key=lambda worker: votes[worker])  # of equal ones the first
+        free.remove(best)
+        homes.append(best)
     return homes
+
+
+def _preferably(worker: str) -> dict[str, Any]:
+    """Where to run a task while that worker is there."""
+    return {"workers": [worker], "allow_other_workers": True}
