@@ -67,12 +67,24 @@ def zhou2016(name: str) -> tuple[np.ndarray, ...]:
     return X, np.where(y == positive, 1, -1), X_test, np.where(y_test == positive, 1, -1)
 
 
+def uci(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return a set of joshi's Table 1: raw numbers, one-hot nominals, labels ±1, rows shuffled."""
+    with np.load(_file(f"uci-{name}"), allow_pickle=False) as file:
+        X, y = file["X"].astype(np.float64), np.where(file["y"] == 1, 1, -1)
+    order = np.random.default_rng(0).permutation(len(y))
+    return X[order], y[order]
+
+
+def standardised_covtype(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return random rows of COVTYPE, standardised, class 2 against the rest."""
+    X, y, _, _ = covtype(n_rows)
+    spread = X.std(axis=0)
+    return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1), y
+
+
 def covtype(n_train: int = 464_810, seed: int = 0) -> tuple[np.ndarray, ...]:
     """Return COVTYPE as zhou2016's Table III uses it: class 2 against the rest, in [0, 1]."""
-    path = _folder() / "covtype" / "covtype.npz"
-    if not path.is_file():
-        raise SkipBenchmark(f"the folder {VARIABLE} names has no covtype/covtype.npz")
-    with np.load(path, allow_pickle=False) as file:
+    with np.load(_file("covtype"), allow_pickle=False) as file:
         X, y = file["X"].astype(np.float64), np.where(file["y"] == 2, 1, -1)
     low = X.min(axis=0)
     X -= low

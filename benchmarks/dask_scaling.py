@@ -1,9 +1,10 @@
 """One and two single-threaded workers of a local Dask cluster, and what they send each other.
 
 1,000,000 rows with 20 features, already on the workers in ten chunks; 500 random basis points, C
-by generalised cross-validation; a fifth of the rows where pivoted Cholesky chooses the points, which
-keeps 500 numbers a row. Both clusters are there all the time and take turns. Bytes are what workers
-received from each other, as their own logs have it, during a fit.
+by generalised cross-validation. Beside it, on a fifth of the rows, points by pivoted Cholesky,
+which keeps 500 numbers a row and has the client factor candidates between passes. Both clusters
+are there all the time and take turns. Bytes are what workers received from each other, as their
+own logs have it, while points are chosen.
 """
 
 from collections.abc import Callable
@@ -61,7 +62,8 @@ def _time(
             "relative difference of the coefficients": agree / scale,
         }
     )
-    report.at_least(f"speedup of two workers, {basis}", speedup.median, 1.7)
+    if basis == "random":
+        report.at_least(f"speedup of two workers, {rows:,} rows", speedup.median, 1.7)
 
 
 def _fit_on(client: Any, basis: str, rows: int, size: int) -> Callable[[], Any]:

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import leansvm
-from leansvm import LSSVC, LSSVR, LowRankLSSVC, LowRankLSSVR, ReducedSVC, ReducedSVR
+from leansvm import L2SVC, LSSVC, LSSVR, LowRankLSSVC, LowRankLSSVR, ReducedSVC, ReducedSVR
 
 PUBLIC = [
     thing
@@ -30,6 +30,19 @@ CONFIGURED = [
     LSSVR(C=[0.1, 1, 10]),
     LSSVR(kernel="laplacian"),
     LSSVR(kernel="poly", coef0=1.0),
+    # the checks compare fits to 1e-7, so iterations have to go further
+    LSSVC(solver="smo", tol=1e-10),
+    LSSVC(solver="smo", bias_penalty=1.0, tol=1e-10),
+    LSSVR(solver="smo", fit_intercept=False, tol=1e-10),
+    LSSVC(solver="sumt", tol=1e-10),
+    LSSVR(solver="substitution", tol=1e-10),
+    LSSVC(solver="penalty-flow", tol=1e-10),
+    L2SVC(kernel="linear"),
+    L2SVC(solver="newton", C=10.0),
+    L2SVC(solver="smo", tol=1e-10),
+    L2SVC(C=[0.1, 1, 10], bias_penalty=1.0),
+    L2SVC(calibrate=True, class_weight="balanced"),
+    L2SVC(kernel="precomputed", C=1e-4),
     ReducedSVC(loss="huber", regularizer="coef"),
     ReducedSVC(loss="logistic", p=10.0, basis="forward", bias_penalty=1.0, tol=1e-12),
     ReducedSVC(calibrate=True, class_weight="balanced", basis="all"),

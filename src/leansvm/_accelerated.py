@@ -123,6 +123,20 @@ def put(array: Any, rows: Any, value: float) -> None:
         array[from_host(rows, array, dtype=xp.int64)] = value
 
 
+def add_to_diagonal(A: Any, values: Any) -> Any:
+    """Return A + diag(values), in the memory of A where the library can."""
+    library = library_of(A)
+    if library == "torch":
+        A.diagonal().add_(values)
+        return A
+    if library == "cupy":
+        A.reshape(-1)[:: A.shape[0] + 1] += values
+        return A
+    for i in range(A.shape[0]):
+        A[i, i] += values[i]
+    return A
+
+
 def put_rows(array: Any, rows: Any, values: Any) -> None:
     """Set the rows of a matrix with these numbers (on the host)."""
     if library_of(array) == "other":

@@ -13,14 +13,22 @@ import numpy as np
 from scipy import sparse
 from sklearn._config import get_config
 
+# By type: asked for at every step of small loops.
+_namespaces: dict[type, Any] = {}
+
 
 def foreign_namespace(X: Any) -> Any | None:
     """Return the array-API namespace of ``X``, or None when ``X`` lives on the NumPy path."""
-    if isinstance(X, np.ndarray | np.generic | float | int | list | None) or sparse.issparse(X):
-        return None
-    from sklearn.externals.array_api_compat import array_namespace
+    kind = type(X)
+    if kind not in _namespaces:
+        host = np.ndarray | np.generic | float | int | list | None
+        if isinstance(X, host) or sparse.issparse(X):
+            _namespaces[kind] = None
+        else:
+            from sklearn.externals.array_api_compat import array_namespace
 
-    return array_namespace(X)
+            _namespaces[kind] = array_namespace(X)
+    return _namespaces[kind]
 
 
 def namespace(X: Any) -> Any:

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
 from leansvm import SparseLSSVC, SparseLSSVR
+from leansvm.basis import _pivoted
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
@@ -47,3 +48,17 @@ def test_several_targets(source):
 def test_scale_and_automatic_size(source):
     check_same(source, SparseLSSVC(C=10.0, gamma="scale", n_basis=50, random_state=0), X, y)
     check_same(source, SparseLSSVC(C="gcv", n_basis="auto", random_state=0), X, y, atol=1e-6)
+
+
+def test_many_candidates_give_the_same_pivots(array_source, monkeypatch):
+    """On a device, rounds have many candidates where rows crowd together."""
+    grid = np.stack(np.meshgrid(*2 * [np.linspace(0, 1, 60)]), axis=-1).reshape(-1, 2)
+    labels = (np.sin(9 * grid[:, 0]) > np.cos(7 * grid[:, 1])).astype(int)
+    model = SparseLSSVC(10.0, gamma=40.0, basis="pivoted-cholesky", n_basis=120)
+    expected = model.fit(grid, labels)
+    support, rounds = expected.support_, expected.fit_report_["selection"]["rounds"]
+    monkeypatch.setattr(_pivoted, "_many_are_cheap", lambda blocks, kernel: True)
+    monkeypatch.setattr(_pivoted, "_FEWEST_WIDE", 1500)
+    array_source.fit(model, grid, labels)
+    assert_array_equal(model.support_, support)
+    assert model.fit_report_["selection"]["rounds"] < rounds

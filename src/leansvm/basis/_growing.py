@@ -6,12 +6,23 @@ diagonal D (`leansvm.basis._whitened`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import in_float64, rows_at, to_host
+from leansvm._array_api import (
+    empty,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+)
 from leansvm.basis._whitened import (
+    diagonal,
     extend,
+    factor_rows,
     host_diag,
     rank_floor,
     residual_among,
@@ -22,13 +33,14 @@ from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
+_PLACE = 2.0**-17
 
 
 class PartialCholesky:
     """Cholesky factor of a small residual matrix H, pivot by pivot as the caller picks them."""
 
     def __init__(self, H: Array, most: int) -> None:
-        self._H = H
+        self.H = H
         self.most = min(most, len(H))
         self.D = H.diagonal().copy()  # what the pivots so far leave of the diagonal
         self.columns = np.empty((len(H), self.most))
@@ -37,13 +49,75 @@ class PartialCholesky:
     def take(self, t: int) -> None:
         """Make candidate ``t`` the next pivot: l = (H_t - columns l_t') / sqrt(D_t), D -= l^2."""
         a = len(self.picked)
-        column = self._H[:, t] - self.columns[:, :a] @ self.columns[t, :a]
+        column = self.H[:, t] - self.columns[:, :a] @ self.columns[t, :a]
         column /= np.sqrt(self.D[t])
         column[self.picked] = 0.0
         self.columns[:, a] = column
         self.D -= column**2
         self.D[t] = 0.0
         self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the columns: lower triangular."""
+        return np.tril(self.columns[self.picked, : len(self.picked)])
+
+
+class WideCholesky:
+    """The same for many candidates, where the rows are: H is never made, only its columns.
+
+    For rows that crowd together, as a fine grid does: all of the best few hundred are next to one
+    another and give one pivot. A step is few operations, for each costs a launch.
+
+    Parameters
+    ----------
+    kernel, points : Kernel, array
+        The candidates as points, in float64; at most 2^17.
+    P : array
+        Their rows of the factor.
+    most : int
+        Most pivots to take.
+    """
+
+    def __init__(self, kernel: Kernel, points: Any, P: Any, most: int) -> None:
+        n, self._k = P.shape
+        self.most, self.picked = min(most, n), list[int]()
+        self._xp = namespace(P)
+        self._column = kernel.columns(points)
+        self.D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
+        self._factor = empty((self._k + self.most, n), P).T  # P, then the new columns
+        self._factor[:, : self._k] = P
+        # so that the largest score is the first of equal keys: 36 bits of key, 17 of place
+        self._places = like_rows(_PLACE * np.arange(n, 0, -1), P)
+
+    def best(self, largest: float, quanta: float, floor: float) -> tuple[float, int]:
+        """Return the largest rint(D / largest * quanta) and its place, the first of equal ones.
+
+        Both travel in one number. The key is -1 where all D are at most ``floor``.
+        """
+        xp, D = self._xp, self.D
+        scores = xp.where(floor < D, xp.round(D / largest * quanta) + self._places, -1.0)
+        score = float(xp.max(scores))
+        if score < 0:
+            return -1.0, 0
+        key = np.ceil(score) - 1.0
+        return key, round(len(self._places) - (score - key) / _PLACE)
+
+    def take(self, t: int) -> None:
+        """Make candidate ``t`` the next pivot."""
+        end = self._k + len(self.picked)
+        known = self._factor[:, :end]
+        column = self._column(t)
+        column -= known @ known[t, :]
+        column /= self._xp.sqrt(self.D[t])
+        self._factor[:, end] = column
+        self.D -= column * column
+        self.D[t] = 0.0
+        self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the new columns: lower triangular."""
+        new = self._factor[:, self._k : self._k + len(self.picked)]
+        return np.tril(to_host(rows_at(new, np.asarray(self.picked))))
 
 
 class GrowingBasis:
@@ -80,7 +154,14 @@ class GrowingBasis:
         self._candidates, self._factor_rows, self._points = candidates, P_c, points
         return H
 
-    def accept(self, local: PartialCholesky) -> None:
+    def try_out_many(self, candidates: NDArray[np.intp], most: int) -> WideCholesky:
+        """Return what `try_out` is for, without a matrix of all pairs of candidates."""
+        self._candidates = candidates
+        self._factor_rows = factor_rows(self._blocks, candidates, self.size)
+        self._points = self._blocks.take(candidates)
+        return WideCholesky(self._kernel, in_float64(self._points), self._factor_rows, most)
+
+    def accept(self, local: PartialCholesky | WideCholesky) -> None:
         """Append the candidates that were taken as pivots of H, in order."""
         picked = np.asarray(local.picked, dtype=np.intp)
         k, a = self.size, len(picked)
@@ -89,7 +170,7 @@ class GrowingBasis:
         self._indices[new] = A
         # rows B of P: L = [L 0; P_A L_A]
         self._L[new, :k] = to_host(rows_at(self._factor_rows, picked))
-        self._L[new, new] = np.tril(local.columns[picked, :a])
+        self._L[new, new] = local.corner()
         points = self._kernel.points(rows_at(self._points, picked), A)
         rows = np.asfortranarray(self._L[new, : k + a])
         norms = self._blocks.sum(extend, self._kernel, points, rows, k, A)

@@ -15,15 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, to_host
-from leansvm.basis._growing import GrowingBasis, PartialCholesky
+from leansvm.basis._growing import GrowingBasis, PartialCholesky, WideCholesky
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
-Best = tuple[NDArray[np.float64], NDArray[np.intp]]  # keys and numbers of rows, by row
+Best = tuple[Any, Any]  # keys and numbers of rows, by row
+# Rounds that take fewer pivots than this ask for more candidates, if they are on a device.
+_RECENT, _FEW_PIVOTS = 4, 6
+_FEWEST_WIDE, _MOST_WIDE = 4096, 2**17
+_WIDE_PIVOTS = 128  # most pivots of such a round
 
 
 @dataclass
@@ -76,24 +81,36 @@ def pivoted_cholesky(
     """
     basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
     trace_tol = max(trace_tol, tol * basis.residual_trace)
-    rounds, width = 0, 1
+    # Where rows crowd together the best are neighbours, and a round gives a pivot or two. Where the
+    # rows are on a device, many candidates cost little more than few.
+    rounds, width, wide, recent = 0, 1, 0, (0,) * _RECENT
+    many_are_cheap = _many_are_cheap(blocks, kernel)
     while basis.size < basis.capacity and basis.residual_trace > trace_tol:
-        candidates, (value, row) = _best_rows(blocks, width, basis.largest, basis.floor)
+        candidates, (value, row) = _best_rows(blocks, wide or width, basis.largest, basis.floor)
         if len(candidates) == 0:
             break  # numerical rank exhausted
-        H = basis.try_out(candidates)
         most = basis.capacity - basis.size
         outside = (float(np.floor(theta * value)), row)
-        local = _eliminate(
-            PartialCholesky(H, most), candidates, outside, basis.largest, basis.floor
+        local = (
+            _eliminate_many(basis, candidates, outside, min(most, _WIDE_PIVOTS))
+            if wide
+            else _eliminate(basis, candidates, outside, most)
         )
         if not local.picked:
             break  # what was left was rounding
         basis.accept(local)
         rounds, width = rounds + 1, min(batch, blocks.n_rows)
+        recent = (*recent[1:], len(local.picked))
+        if many_are_cheap and recent[0] and not wide and sum(recent) < _RECENT * _FEW_PIVOTS:
+            wide = min(blocks.n_rows, max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE)))
         if on_step is not None and on_step(basis.size):
             break
     return PivotedFactor(*basis.cut(trace_tol), rounds)
+
+
+def _many_are_cheap(blocks: RowBlocks, kernel: Kernel) -> bool:
+    """Whether rows are on a device with memory of its own, which is fast at much at once."""
+    return not kernel.precomputed and free_memory(blocks.take(np.array([0]))) is not None
 
 
 def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -113,14 +130,12 @@ def _keys(D: Any, largest: float, floor: float) -> Any:
 
 @declare()
 def _best_in_block(block: Block, count: int, largest: float, floor: float) -> Best:
+    """Return keys and numbers of the best rows, in row order; where rows are foreign, by key."""
     keys = _keys(block.state["D"], largest, floor)
     xp = foreign_namespace(keys)
-    if xp is not None:  # a stable sort: of equal keys the first row comes first
-        first = xp.argsort(keys, descending=True, stable=True)[: min(count, keys.shape[0])]
-        keys, rows = to_host((xp.take(keys, first), first))
-        order = np.argsort(rows)
-        keys, rows = keys[order], rows[order]
-        return keys[keys >= 0], rows[keys >= 0] + block.start
+    if xp is not None:
+        rows = _first_by_key(xp, keys, count)
+        return xp.take(keys, rows), rows + block.start
     rows = _largest(keys, count)
     rows = rows[keys[rows] >= 0]
     return keys[rows], rows + block.start
@@ -128,9 +143,20 @@ def _best_in_block(block: Block, count: int, largest: float, floor: float) -> Be
 
 def _better(a: Best, b: Best, count: int) -> Best:
     """Return the best of two sets of rows, the second of which comes after the first."""
+    xp = foreign_namespace(a[0])
+    if xp is not None:
+        keys, rows = xp.concat([a[0], b[0]]), xp.concat([a[1], b[1]])
+        first = _first_by_key(xp, keys, count)
+        return xp.take(keys, first), xp.take(rows, first)
     keys, rows = np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])
     places = _largest(keys, count)
     return keys[places], rows[places]
+
+
+def _first_by_key(xp: Any, keys: Any, count: int) -> Any:
+    """Return the places of the largest keys, of equal ones the first, as a stable sort does."""
+    order = xp.argsort(keys, descending=True, stable=True)
+    return order[: min(count, keys.shape[0])]
 
 
 def _largest(keys: NDArray[np.float64], count: int) -> NDArray[np.intp]:
@@ -149,25 +175,53 @@ def _best_rows(
     """Return the ``width`` best rows in order and the key (value, row) of the next one."""
     better = partial(_better, count=width + 1)
     keys, rows = blocks.fold(better, _best_in_block, width + 1, largest, floor)
+    xp = foreign_namespace(keys)
+    if xp is not None:
+        return _best_of_foreign(xp, keys, rows, width, blocks.n_rows)
     if len(rows) <= width:
         return rows, (-1.0, blocks.n_rows)
     last = len(keys) - 1 - int(np.argmin(keys[::-1]))  # of the smallest keys the last row
     return np.delete(rows, last), (float(keys[last]), int(rows[last]))
 
 
+def _best_of_foreign(
+    xp: Any, keys: Any, rows: Any, width: int, n_rows: int
+) -> tuple[NDArray[np.intp], tuple[float, int]]:
+    """Return the same of rows by key; only the rows in order and one key come to the host."""
+    if width <= _FEWEST_WIDE:
+        xp, (keys, rows) = np, to_host((keys, rows))
+    found = int(xp.count_nonzero(keys >= 0))
+    outside = (-1.0, n_rows)
+    if found > width:
+        found, outside = width, (float(keys[width]), int(rows[width]))
+    return np.asarray(to_host(xp.sort(rows[:found])), dtype=np.intp), outside
+
+
 def _eliminate(
-    local: PartialCholesky,
-    candidates: NDArray[np.intp],
-    outside: tuple[float, int],
-    largest: float,
-    floor: float,
+    basis: GrowingBasis, candidates: NDArray[np.intp], outside: tuple[float, int], most: int
 ) -> PartialCholesky:
     """Take local pivots while they beat ``outside``; the first always does."""
+    from leansvm.basis._eliminate import greedy
+
+    local = PartialCholesky(basis.try_out(candidates), most)
+    columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)
+    H = np.ascontiguousarray(local.H)
+    scale = (basis.largest, _QUANTA, basis.floor)
+    count = greedy(H, local.D, columns, picked, candidates, *outside, *scale)
+    local.picked = picked[:count].tolist()
+    local.columns[:, :count] = columns[:count].T
+    return local
+
+
+def _eliminate_many(
+    basis: GrowingBasis, candidates: NDArray[np.intp], outside: tuple[float, int], most: int
+) -> WideCholesky:
+    """As `_eliminate`, for so many candidates that their matrix would be too large."""
+    local = basis.try_out_many(candidates, most)
     while len(local.picked) < local.most:
-        keys = _keys(local.D, largest, floor)
-        t = int(np.argmax(keys))  # first maximum: candidates are sorted by row
-        key = (float(keys[t]), -int(candidates[t]))
-        if key[0] < 0 or (local.picked and key < (outside[0], -outside[1])):
+        value, t = local.best(basis.largest, _QUANTA, basis.floor)
+        key = (value, -int(candidates[t]))
+        if value < 0 or (local.picked and key < (outside[0], -outside[1])):
             break
         local.take(t)
     return local

@@ -57,7 +57,7 @@ def diagonal(kernel: Kernel, X: Any, first: int = 0) -> Any:
     """Return k(x, x) of rows from number ``first`` on, in float64, where they are."""
     if foreign_namespace(X) is None:
         return host_diag(kernel, X, first)
-    return as_float64(kernel.diag(in_float64(X), first))
+    return as_float64(kernel.diag(in_float64(X), first)) + 0.0  # not a view of a given matrix
 
 
 def host_diag(kernel: Kernel, X: Any, first: int = 0) -> Array:
@@ -77,7 +77,8 @@ def rank_floor(largest: float) -> float:
 def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
     """Collect the rows of P (first k columns) with these numbers, where P is."""
     places, values = blocks.collect(_rows_of_factor, indices, k)
-    return rows_at(values, np.argsort(places))
+    in_order = bool(np.all(places[1:] > places[:-1]))
+    return values if in_order else rows_at(values, np.argsort(places))
 
 
 @declare()
@@ -95,7 +96,7 @@ def residual_among(
     points = kernel.points(X_c, indices)
     if foreign_namespace(X_c) is not None:
         values = kernel.block(in_float64(X_c), in_float64(points))
-        return np.array(to_host(values - P_c @ P_c.T)), P_c, points
+        return to_host(values - P_c @ P_c.T), P_c, points
     H = np.empty((len(indices), len(indices)))
 
     def fill(start: int, stop: int) -> None:

@@ -20,6 +20,7 @@ from leansvm._accelerated import free_memory
 from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at
 from leansvm._parallel import blas_threads, in_order
 from leansvm.blocks._base import Block, RowBlocks
+from leansvm.blocks._budget import resolve_cache_size
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
@@ -94,6 +95,10 @@ class MemoryBlocks(RowBlocks):
                 yield function(block, *args)
             return
         yield from in_order(function, self._blocks, *args)
+
+    def state_budget(self, cache_size: float | str) -> int:
+        """Return the bytes of state that blocks may keep, where the rows are."""
+        return resolve_cache_size(cache_size, self._X)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""

@@ -179,6 +179,8 @@ class StreamBlocks(RowBlocks):
         indices = np.asarray(indices, dtype=np.intp)
         wanted, place = np.unique(indices, return_inverse=True)
         rows = self._source.take(wanted)
+        if len(rows) < len(wanted):
+            raise OSError(f"The data set has fewer rows now than {self.n_rows:,}, when opened.")
         assert_all_finite(rows, input_name="X")
         return rows[place]
 
@@ -203,6 +205,9 @@ class StreamBlocks(RowBlocks):
         for batch in recut(self._read(reads), self._chunk, self.n_rows):
             stop = start + min(self._chunk, self.n_rows - start)
             X, y, weight = batch
+            if any(part is not None and len(part) < stop - start for part in batch):
+                start += batch.n_rows
+                break
             if X is not None:
                 assert_all_finite(X, input_name="X")
             y, weight = self._targets(y, weight)

@@ -45,7 +45,7 @@ from leansvm.blocks import (
 )
 from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
 from leansvm.estimators._lazy import blockwise
-from leansvm.estimators._rows import SourceRows
+from leansvm.estimators._rows import ArrayRows, Rows, SourceRows
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.linalg import canonical_csr
 
@@ -528,6 +528,15 @@ class KernelRegressor(RegressorMixin, KernelMachine):
             raise ValueError("y must have as many target columns as in earlier calls.")
         self._single_output = Y.ndim == 1
         return X, y, namespace(Y).reshape(Y, (Y.shape[0], -1))
+
+    def _numeric_rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
+        """Validate arrays, or a source; return rows with numeric targets and weights."""
+        source = self._source(X, y, sample_weight)
+        if source is not None:
+            self._check_source(source, reset=reset)
+            return self._encode_source(source, reset=reset)
+        X, y, Y = self._numeric_targets(X, y, reset=reset)
+        return ArrayRows(X, Y, _sample_weights(sample_weight, X))
 
     def _encode_source(self, source: RowSource, *, reset: bool = True) -> SourceRows:
         """Look at the weights; targets are numbers."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
+from leansvm._array_api import rows_at, to_host
 from leansvm.blocks import MemoryBlocks, MergedRows, merge_equal_rows, resolve_cache_size
 from leansvm.estimators._base import (
     Array,
@@ -23,6 +24,7 @@ from leansvm.estimators._base import (
     iteration_hook,
 )
 from leansvm.solvers import (
+    FREE_BIAS_ONLY,
     DualProblem,
     DualSolution,
     NotPositiveDefinite,
@@ -31,15 +33,20 @@ from leansvm.solvers import (
     solve_cg,
     solve_every,
     solve_exact,
+    solve_sequential,
 )
+
+_SEQUENTIAL = ("smo", *FREE_BIAS_ONLY)
 
 
 class DualMachine(KernelMachine):
     """The fit that LSSVC and LSSVR share."""
 
+    _fits_where_rows_are = True
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
-        "solver": [StrOptions({"auto", "cholesky", "cg"})],
+        "solver": [StrOptions({"auto", "cholesky", "cg", *_SEQUENTIAL})],
     }
 
     def _fit_dual(
@@ -60,6 +67,9 @@ class DualMachine(KernelMachine):
         single C; ``finish`` gets the rows that were solved for and their left-out residuals.
         """
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
+        Y, weight = to_host(Y), to_host(weight)  # small beside the kernel matrix
+        if self.solver in _SEQUENTIAL:
+            X = to_host(X)
         candidates, criterion = self._candidates_of_C()
         loo = loo or (candidates is not None and criterion == "loo")
         self._check_options(candidates, loo)
@@ -81,9 +91,11 @@ class DualMachine(KernelMachine):
             Y[rows.first],
             rows.weight,
             self._bias_penalty(),
-            resolve_cache_size(self.cache_size),
+            resolve_cache_size(self.cache_size, X),
             phases,
-            iteration_hook(self, context, "cg-iteration"),
+            iteration_hook(
+                self, context, f"{'cg' if self.solver == 'auto' else self.solver}-iteration"
+            ),
             rows=None if len(rows.first) == X.shape[0] else rows.first,
             count=count,
         )
@@ -108,6 +120,13 @@ class DualMachine(KernelMachine):
                 f"residual of {solution.residual:.1e} (tol={self.tol:g}). Increase max_iter or "
                 f"tol, lower C, or use solver='cholesky'."
             )
+        elif solver in _SEQUENTIAL:
+            text = (
+                f"solver={solver!r} stopped after {solution.n_iter} sweeps at a relative residual "
+                f"of {solution.residual:.1e} (tol={self.tol:g}): the kernel is too smooth for "
+                f"updates of few multipliers at this C. Use solver='cg' or 'cholesky'; or a larger "
+                f"gamma, a smaller C, a larger tol or max_iter."
+            )
         else:
             text = (
                 f"the kernel matrix is too ill-conditioned for C={self.C_:.3g}: the solution has a "
@@ -116,11 +135,16 @@ class DualMachine(KernelMachine):
         warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=5)
 
     def _check_options(self, candidates: Array | None, loo: bool) -> None:
-        if self.solver == "cg" and (candidates is not None or loo):
+        if self.solver in ("cg", *_SEQUENTIAL) and (candidates is not None or loo):
             asked = f"C={self.C!r}" if candidates is not None else "calibrate=True"
             raise ValueError(
-                f"{asked} needs a factorisation of the kernel matrix, which solver='cg' avoids: "
-                f"use solver='auto' or 'cholesky', or SparseLSSVC."
+                f"{asked} needs a factorisation of the kernel matrix, which "
+                f"solver={self.solver!r} avoids: use solver='auto' or 'cholesky', or SparseLSSVC."
+            )
+        if self.solver in FREE_BIAS_ONLY and self._bias_penalty() != 0:
+            raise ValueError(
+                f"solver={self.solver!r} is a way to the free bias: it needs fit_intercept=True "
+                f"and bias_penalty=0. Use solver='smo' for a penalised bias or none."
             )
 
     def _solve(
@@ -133,6 +157,8 @@ class DualMachine(KernelMachine):
         options = {"tol": self.tol, "max_iter": self.max_iter}
         if self.solver == "cg":
             return "cg", solve_cg(problem, self.C_, **options)
+        if self.solver in _SEQUENTIAL:
+            return self.solver, solve_sequential(problem, self.C_, self.solver, **options)
         if self.solver == "cholesky" or loo:
             return "cholesky", solve_exact(problem, self.C_, loo=loo)
         return solve_auto(problem, self.C_, **options)
@@ -145,7 +171,7 @@ class DualMachine(KernelMachine):
         self.dual_coef_ = np.ascontiguousarray((solution.beta[group] * share[:, None]).T)
         self.intercept_ = np.asarray(solution.b)
         pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[self.support_]
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else rows_at(X, self.support_)
         self.n_iter_ = solution.n_iter
 
     def _report(
@@ -164,6 +190,7 @@ class DualMachine(KernelMachine):
             "outputs": problem.Y.shape[1],
             "bytes": problem.bytes,
             "seconds": phases.seconds,
+            **solution.details,
         }
 
 

@@ -14,14 +14,28 @@ from numpy.typing import NDArray
 from sklearn.base import _fit_context, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
 
 from leansvm.blocks import MemoryBlocks, MergedRows, merge_equal_rows, resolve_cache_size
 from leansvm.estimators._base import Array, KernelClassifier, Phases, iteration_hook
 from leansvm.estimators._dual import _positive_rows, check_kernel_matrix
 from leansvm.solvers import DualProblem
 from leansvm.solvers._hinge import HingeSolution
+from leansvm.solvers._sequential_hinge import solve_sesqui, try_sesqui
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.hinge_newton import solve_newton
+
+
+def _learns_from_batches(estimator: Any) -> bool:
+    if not isinstance(estimator.C, Real) or estimator.calibrate:
+        raise AttributeError("partial_fit: several C and calibrate=True need fit on all rows.")
+    if estimator.class_weight == "balanced":
+        raise AttributeError("partial_fit: class_weight='balanced' needs fit on all rows.")
+    if estimator.kernel == "precomputed" or estimator.solver in ("newton", "smo"):
+        raise AttributeError(
+            "partial_fit: kernel='precomputed', solver='newton' and 'smo' need fit on all rows."
+        )
+    return True
 
 
 @dataclass
@@ -64,11 +78,13 @@ default="rbf"
         Whether to have a bias b.
     bias_penalty : float, default=0.0
         A of the term A b^2 / 2; 0 leaves the bias free.
-    solver : {"auto", "active-set", "newton"}, default="auto"
+    solver : {"auto", "active-set", "newton", "smo"}, default="auto"
         "active-set" follows the support set with a factor that is updated; the linear kernel
         takes a system of n_features where that is smaller. "newton" is Newton's method in the
-        primal on the whole kernel matrix, a reference for small problems. "auto" takes
-        "active-set".
+        primal on the whole kernel matrix, a reference for small problems. "smo" minimises over a
+        few multipliers at a time, with the kernel matrix or a cache of its rows: the fastest
+        where the kernel is close to diagonal, and at home in little memory. "auto" watches
+        "smo" where rows are many and the kernel is close to diagonal, and else takes "active-set".
     max_support : int or "auto", default="auto"
         Most support vectors, which bounds memory and time. A fit that needs more warns and says
         so in ``fit_report_``. "auto" takes as many as it needs.
@@ -78,9 +94,10 @@ default="rbf"
         Fit probabilities to leave-one-out decision values (at fixed support sets), for
         `predict_proba`.
     tol : float, default=1e-8
-        Largest violation of theta = C s max(0, 1 - y f), relative to the largest theta.
+        Largest violation of theta = C s max(0, 1 - y f), relative to the largest theta; for
+        "smo" the root mean square of the violation in units of y.
     max_iter : int, default=1000
-        Most linear solves for one class.
+        Most linear solves for one class; most sweeps of "smo", as many updates as there are rows.
     cache_size : float or "auto", default="auto"
         Megabytes that kernel rows and factors may take; "auto" is 80 % of the memory that is
         available. Kernel rows that do not fit are recomputed; a factor that does not fit raises
@@ -137,7 +154,7 @@ default="rbf"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelClassifier._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
-        "solver": [StrOptions({"auto", "active-set", "newton"})],
+        "solver": [StrOptions({"auto", "active-set", "newton", "smo"})],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
@@ -217,10 +234,10 @@ default="rbf"
     def _read(self, X: Any, y: Any, sample_weight: Any) -> _Data:
         """Validate the input of `fit`."""
         X, y = self._validate_rows(X, y, reset=True)
-        if self.kernel == "precomputed":
-            check_kernel_matrix(X)
         Y, labels = self._encode(y)
         weight, _ = self._weights(sample_weight, X, y, labels)
+        if self.kernel == "precomputed":
+            check_kernel_matrix(X)
         return _Data(X, y, Y, labels, weight, _positive_rows(weight))
 
     def _problem(self, data: _Data, context: Any, *, merge: bool = False) -> DualProblem:
@@ -254,22 +271,28 @@ default="rbf"
             ) from None
 
     def _check_options(self, loo: bool) -> None:
-        if self.solver == "newton" and (loo or self.max_support != "auto"):
+        if self.solver in ("newton", "smo") and (loo or self.max_support != "auto"):
             raise ValueError(
-                "solver='newton' is for one C, without calibrate and max_support: use "
-                "solver='active-set'."
+                f"solver={self.solver!r} is for one C, without calibrate and max_support: use "
+                f"solver='active-set'."
             )
 
     def _solve(self, problem: DualProblem, candidates: Array | None, loo: bool) -> HingeSolution:
         """Solve with the solver asked for; choose among several C."""
         options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
         self._solver_used = "active-set" if self.solver == "auto" else self.solver
-        if self.solver == "newton":
-            self.C_ = float(self.C)
-            return solve_newton(problem, self.C_, **options)
-        active_set = ActiveSet(problem, max_support=self._limit())
         if candidates is None:
             self.C_ = float(self.C)
+        if self.solver in ("newton", "smo"):
+            solve = solve_newton if self.solver == "newton" else solve_sesqui
+            return solve(problem, self.C_, **options)
+        if self.solver == "auto" and not loo and self.max_support == "auto":
+            solution = try_sesqui(problem, self.C_, **options)
+            if solution is not None:
+                self._solver_used = "smo"
+                return solution
+        active_set = ActiveSet(problem, max_support=self._limit())
+        if candidates is None:
             return active_set.solve(self.C_, loo=loo, **options)
         self.C_, self.cv_curve_, solution = active_set.best_of(candidates, **options)
         return solution
@@ -295,13 +318,15 @@ default="rbf"
 
     # ------------------------------------------------------------------ partial_fit
 
+    @available_if(_learns_from_batches)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
         """Add rows and repair the support set; the result equals `fit` on all rows.
 
-        ``gamma`` comes from the first batch. Rows without error may become support vectors
-        later, so all rows are kept, with kernel rows and factors (within ``cache_size``). `fit`
-        keeps none: after it, partial_fit starts anew, with a warning.
+        Exists for one C, without ``calibrate``, class_weight="balanced", kernel="precomputed" and
+        solver="newton" or "smo". ``gamma`` comes from the first batch. Rows without error may
+        become support vectors later, so all rows are kept, with kernel rows and factors (within
+        ``cache_size``). `fit` keeps none: after it, partial_fit starts anew, with a warning.
 
         Parameters
         ----------
@@ -359,15 +384,6 @@ default="rbf"
                 UserWarning,
                 stacklevel=5,
             )
-        if not isinstance(self.C, Real) or self.calibrate or self.class_weight == "balanced":
-            raise ValueError(
-                "partial_fit: several candidates of C, calibrate=True and "
-                "class_weight='balanced' need fit."
-            )
-        if self.kernel == "precomputed" or self.solver == "newton":
-            raise ValueError(
-                "partial_fit: kernel='precomputed' and solver='newton' need fit on all rows."
-            )
 
     def _limit(self) -> int | None:
         return None if self.max_support == "auto" else int(self.max_support)
@@ -403,6 +419,13 @@ default="rbf"
                 f"max_support={self.max_support} is not enough: {solution.missing:,} more rows "
                 f"have y f(x) < 1, so this is the solution for a part of the rows only. Increase "
                 f"max_support or use max_support='auto'."
+            )
+        elif self._solver_used == "smo":
+            text = (
+                f"solver='smo' stopped after {solution.n_iter} sweeps at a violation of "
+                f"{solution.violation:.1e} (tol={self.tol:g}): the kernel is too smooth for "
+                f"updates of few multipliers at this C. Use solver='active-set'; or a larger "
+                f"gamma, a smaller C, a larger tol or max_iter."
             )
         else:
             text = (

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
+from leansvm._array_api import to_host
 from leansvm.blocks import MergedRows
 from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
 from leansvm.estimators._dual import DualMachine
@@ -40,19 +41,24 @@ default="rbf"
         Whether to have a bias b.
     bias_penalty : float, default=0.0
         A of the term A b^2 / 2; 0 leaves the bias free.
-    solver : {"auto", "cholesky", "cg"}, default="auto"
+    solver : {"auto", "cholesky", "cg", "smo", "sumt", "substitution", "penalty-flow"}, \
+default="auto"
         "cholesky" factors the kernel matrix in place. "cg" runs conjugate gradients
         preconditioned by a pivoted-Cholesky factor and recomputes kernel rows when the matrix
-        exceeds ``cache_size``. "auto" watches "cg" for a few iterations on large problems and
-        changes to "cholesky" if that will be faster.
+        exceeds ``cache_size``. "smo" minimises over a few multipliers at a time, with the matrix
+        or a cache of its rows: the fastest where the kernel is close to diagonal. "sumt",
+        "substitution" and "penalty-flow" are other ways to the free bias. "auto" watches "smo"
+        (where the kernel is close to diagonal) and "cg" for a few iterations on large
+        problems and changes to "cholesky" if that will be faster.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``.
     calibrate : bool, default=False
         Fit probabilities to leave-one-out decision values, for `predict_proba`.
     tol : float, default=1e-8
-        Relative residual at which "cg" stops.
+        Relative residual of the optimality conditions at which iterative solvers stop.
     max_iter : int, default=1000
-        Most iterations of "cg".
+        Most iterations of "cg" and "penalty-flow"; most sweeps of the others, a sweep being as
+        many updates as there are rows.
     cache_size : float or "auto", default="auto"
         Megabytes that kernel values and factors may take; "auto" is 80 % of the memory that is
         available. A fit that needs more raises MemoryError before it allocates.
@@ -83,7 +89,8 @@ default="rbf"
     n_iter_ : int
         Iterations; 1 for direct solvers.
     fit_report_ : dict
-        Solver used, objective, residual and gap, iterations, rows, bytes, seconds by phase.
+        Solver used, objective, residual and gap, iterations, rows, bytes, seconds by phase;
+        sequential solvers add the largest ``violation`` of the conditions.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
 
@@ -164,9 +171,11 @@ default="rbf"
         weight, count = self._weights(sample_weight, X, y, labels)
 
         def finish(rows: MergedRows, loo: Any) -> None:
-            self.n_support_ = np.bincount(labels[self.support_], minlength=len(self.classes_))
+            numbers = to_host(labels)
+            self.n_support_ = np.bincount(numbers[self.support_], minlength=len(self.classes_))
             if self.calibrate:
-                self._calibrate(Y[rows.first] - loo, labels[rows.first], rows.weight)
+                left_out = to_host(Y)[rows.first] - loo
+                self._calibrate(left_out, numbers[rows.first], rows.weight)
             if isinstance(self.C, str) and self.C == "loo":
                 residuals = self._loo_of_all_rows(X, Y, rows, loo)
                 self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals
@@ -214,7 +223,8 @@ class LSSVR(KernelRegressor, DualMachine):
     n_iter_ : int
         Iterations; 1 for direct solvers.
     fit_report_ : dict
-        Solver used, objective, residual and gap, iterations, rows, bytes, seconds by phase.
+        Solver used, objective, residual and gap, iterations, rows, bytes, seconds by phase;
+        sequential solvers add the largest ``violation`` of the conditions.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
 

@@ -358,14 +358,6 @@ cache_size, random_state, warm_start
         self._fit_sparse(rows, y, finish)
         return self
 
-    def _numeric_rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
-        source = self._source(X, y, sample_weight)
-        if source is not None:
-            self._check_source(source, reset=reset)
-            return self._encode_source(source, reset=reset)
-        X, y, Y = self._numeric_targets(X, y, reset=reset)
-        return ArrayRows(X, Y, _sample_weights(sample_weight, X))
-
     def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
         X, y, Y = self._numeric_targets(X, y, reset=False)
         return X, Y, _sample_weights(sample_weight, X), None

@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from leansvm._array_api import to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis._resolve import resolve_basis
+from leansvm.basis._whitened import factor_rows
 from leansvm.blocks import MergedRows, RowBlocks, resolve_cache_size
 from leansvm.estimators._base import Array, Phases, iteration_hook
 from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
@@ -116,6 +118,9 @@ def first_shift(blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool)
     Y, weight = blocks.targets_of(first)
     if weight is not None and weight.any():
         first, Y = first[weight > 0], Y[weight > 0]
+    if basis.in_state and free_bias:  # as it is known already
+        Phi = to_host(factor_rows(blocks, first, basis.size)).mean(axis=0)
+        return np.concatenate([Phi, Y.mean(axis=0)])
     return primal.choose_shift(basis, blocks.take(first), Y, free_bias)
 
 

@@ -9,8 +9,11 @@ from leansvm.solvers._problem import (
     solve_every,
     solve_exact,
 )
+from leansvm.solvers._sequential import FREE_BIAS_ONLY, solve_sequential
+from leansvm.solvers._sequential_hinge import solve_sesqui
 
 __all__ = [
+    "FREE_BIAS_ONLY",
     "DualProblem",
     "DualSolution",
     "NotPositiveDefinite",
@@ -19,4 +22,6 @@ __all__ = [
     "solve_cg",
     "solve_every",
     "solve_exact",
+    "solve_sequential",
+    "solve_sesqui",
 ]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._accelerated import gram, matmul_into, product_eps
+from leansvm._accelerated import gram, library_of, matmul_into, product_eps, solve_lower
 from leansvm._array_api import (
     as_float64,
     empty,
@@ -121,17 +121,15 @@ class WhitenedBasis:
     def _transform_where_rows_are(self, X: Any, out: Any) -> Any:
         Phi, xp = out[:, : self.size], namespace(X)
         K = self.kernel.block(*(a if self.single else in_float64(a) for a in (X, self.points)))
-        whitening = self._inverse if self.rotation is None else self._inverse @ self.rotation
-        right = xp.astype(like_rows(whitening, X), K.dtype, copy=False)
+        right = inverse_transpose_like(self.L, X)
+        if self.rotation is not None:
+            right = right @ like_rows(self.rotation, X)
+        right = xp.astype(right, K.dtype, copy=False)
         if Phi.dtype == K.dtype:
             matmul_into(K, right, Phi)
         else:
             Phi[...] = xp.astype(K @ right, Phi.dtype)
         return self.with_bias(out)
-
-    @cached_property
-    def _inverse(self) -> Array:
-        return inverse_transpose(self.L)
 
     @cached_property
     def _L32(self) -> NDArray[np.float32]:
@@ -156,6 +154,13 @@ class WhitenedBasis:
 def inverse_transpose(L: Array) -> Array:
     """Return L^-T."""
     return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
+
+
+def inverse_transpose_like(L: Array, X: Any) -> Any:
+    """Return L^-T where ``X`` is."""
+    if library_of(X) == "other":
+        return like_rows(inverse_transpose(L), X)
+    return solve_lower(like_rows(L, X), like_rows(np.eye(len(L)), X)).T
 
 
 def whiten(

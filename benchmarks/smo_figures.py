@@ -1,0 +1,101 @@
+"""Draw the figures of docs/user_guide/sequential.md: ``python -m benchmarks.smo_figures``.
+
+Times come from results/smo_scaling.json; the SUMT path is computed here (joshi's Figs. 4 and 5).
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from ._data import uci
+from ._harness import RESULTS
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "user_guide" / "images"
+
+
+def main() -> None:
+    """Write all figures."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "leansvm"
+    matplotlib.rcParams["figure.constrained_layout.use"] = True
+    rows = json.loads((RESULTS / "smo_scaling.json").read_text())["rows"]
+    _scaling([row for row in rows if row["data"] == "mushroom"])
+    _penalty([row for row in rows if "blocks [s]" in row])
+    _sumt()
+
+
+def _save(figure: object, name: str) -> None:
+    figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
+
+
+def _scaling(rows: list[dict]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6, 3.5))
+    sizes = [row["rows"] for row in rows]
+    for name in ("cholesky", "cg", "2SMO", "SesquiSMO"):
+        axis.plot(sizes, [row[f"{name} [s]"] for row in rows], "o-", ms=3, label=name)
+    axis.set(xlabel="rows of mushroom", ylabel="seconds", ylim=(0, None))
+    axis.legend(frameon=False)
+    _save(figure, "smo_scaling")
+
+
+def _penalty(rows: list[dict]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), sharey=True)
+    for axis, name in zip(axes, ("kr-vs-kp", "mushroom"), strict=True):
+        own = [row for row in rows if row["data"].startswith(name)]
+        for kind in ("single updates", "blocks"):
+            done = [row for row in own if not str(row[f"{kind}: sweeps"]).startswith(">")]
+            axis.loglog(
+                [row["A"] for row in done], [row[f"{kind} [s]"] for row in done], "o-", label=kind
+            )
+        axis.set(xlabel="A", title=f"{name}, {own[0]['rows']} rows")
+    axes[0].set_ylabel("seconds to 1e-3")
+    axes[1].legend(frameon=False)
+    _save(figure, "smo_penalty")
+
+
+def _sumt() -> None:
+    """|sum(lambda y)| and the distance to the classical solution over SUMT steps, rho = 0.9."""
+    import matplotlib.pyplot as plt
+
+    from leansvm.kernels import Kernel
+    from leansvm.solvers._dual import solve_cholesky
+    from leansvm.solvers._rows import MatrixRows
+    from leansvm.solvers.smo import Quadratic
+    from leansvm.solvers.sumt import sumt
+
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
+    for name in ("ionosphere", "sick"):
+        X, y = uci(name)
+        m, target = len(y), y.astype(np.float64)
+        K = Kernel("rbf", gamma=1.0).block(X, X)
+        exact = solve_cholesky(K.copy(), target[:, None], np.ones(m), 1.0, 0.0).beta[:, 0]
+        distances: list[float] = []
+        *_, path = sumt(
+            MatrixRows(K),
+            Quadratic(target, np.ones(m), np.ones(m)),
+            tol=1e-6,
+            max_sweeps=100_000,
+            rho=0.9,
+            on_step=lambda state, e=exact, d=distances: d.append(np.linalg.norm(state.beta - e)),
+        )
+        axes[0].semilogy([step.imbalance for step in path], label=name)
+        axes[1].semilogy(distances, label=name)
+        falls = np.all(np.diff([step.imbalance for step in path]) < 0)
+        print(f"{name}: {len(path)} steps, |sum| falls at every one: {falls}")
+        print(f"  |sum| {path[0].imbalance:.3g} -> {path[-1].imbalance:.3g}")
+        print(f"  distance {distances[0]:.3g} -> {distances[-1]:.3g}")
+    axes[0].set(xlabel="SUMT step (A falls by 0.9)", title="|Σ λ y|")
+    axes[1].set(xlabel="SUMT step (A falls by 0.9)", title="‖λ − λ of the classical LS-SVM‖")
+    axes[0].legend(frameon=False)
+    _save(figure, "sumt")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""L2SVC(solver="smo"), SesquiSMO: the solution of the active set, by another road."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+
+from leansvm import L2SVC
+from leansvm.solvers import _problem, _sequential, _sequential_hinge
+
+rng = np.random.default_rng(3)
+X = rng.normal(size=(120, 4))
+X[100:] = X[:20]  # duplicated rows
+Y = np.where(X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.normal(size=120) > 0.3, "yes", "no")
+THREE = np.where(X[:, 2] > 0.8, "maybe", Y)
+
+
+def both(y=Y, rows=X, sample_weight=None, **options):
+    sequential = L2SVC(solver="smo", tol=1e-10, max_iter=20_000, **options)
+    exact = L2SVC(solver="active-set", tol=1e-12, **options)
+    return [model.fit(rows, y, sample_weight) for model in (sequential, exact)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gamma": 1.0},
+        {"gamma": 0.2, "C": 10.0},
+        {"gamma": 5.0, "C": 1e3, "bias_penalty": 1e4},
+        {"gamma": 0.5, "fit_intercept": False},
+        {"kernel": "linear", "C": 0.1},
+        {"kernel": "linear", "bias_penalty": 1.0},
+        {"kernel": "laplacian", "gamma": 1.0, "class_weight": "balanced"},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
+def test_the_solution_is_that_of_the_active_set(options, y):
+    weight = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    sequential, exact = both(y, sample_weight=weight, **options)
+    values = exact.decision_function(X)
+    assert_allclose(sequential.decision_function(X), values, atol=1e-6 * np.abs(values).max())
+    assert abs(sequential.objective_ - exact.objective_) <= 1e-8 * exact.objective_
+    assert sequential.fit_report_["gap"] <= 1e-6 * exact.objective_
+    assert sequential.fit_report_["solver"] == "smo" and sequential.fit_report_["converged"]
+
+
+def test_sparse_rows_and_a_small_cache():
+    whole, exact = both(gamma=1.0)
+    X_csr = sparse.csr_array(X)
+    cached = L2SVC(gamma=1.0, solver="smo", tol=1e-10, cache_size=0.09).fit(X_csr, Y)
+    assert cached.fit_report_["bytes"] < 8 * len(X) ** 2
+    assert_allclose(cached.decision_function(X_csr), whole.decision_function(X), atol=1e-7)
+    linear, exact = both(kernel="linear", rows=X_csr, C=0.1)
+    assert_allclose(linear.coef_, exact.coef_, atol=1e-7)
+
+
+def test_a_vanishing_bias_penalty_leads_to_the_free_bias():
+    free = L2SVC(C=10.0, gamma=0.5, solver="active-set").fit(X, Y).decision_function(X)
+    distances = []
+    for A in (1.0, 1e-2, 1e-4, 1e-6):
+        model = L2SVC(10.0, gamma=0.5, solver="smo", bias_penalty=A, tol=1e-10, max_iter=20_000)
+        distances.append(np.abs(model.fit(X, Y).decision_function(X) - free).max())
+    assert distances == sorted(distances, reverse=True) and distances[-1] < 1e-6
+
+
+def test_balanced_classes_of_equal_rows():
+    rows = np.repeat([[1.0, 3.0], [2.0, 1.0], [3.0, 3.0], [4.0, 1.0]], 4, axis=0)
+    labels = np.repeat([1, 2, 1, 2], 4)  # the first bias tried is the last
+    sequential, exact = both(labels, rows)
+    assert_allclose(sequential.decision_function(rows), exact.decision_function(rows), atol=1e-8)
+
+
+def test_a_precomputed_kernel():
+    K = np.exp(-((X[:, None] - X) ** 2).sum(axis=2))
+    given = L2SVC(kernel="precomputed", solver="smo", tol=1e-10).fit(K, Y)
+    own = L2SVC(gamma=1.0, solver="smo", tol=1e-10).fit(X, Y)
+    assert_allclose(given.decision_function(K), own.decision_function(X), atol=1e-8)
+
+
+def test_a_smooth_kernel_ends_with_advice():
+    with pytest.warns(ConvergenceWarning, match=r"too smooth for updates.*active-set"):
+        L2SVC(C=1e6, gamma=1e-3, solver="smo", max_iter=3).fit(X, Y)
+
+
+@pytest.mark.parametrize("options", [{"calibrate": True}, {"C": [1, 2]}, {"max_support": 9}])
+def test_what_smo_cannot_do_is_said(options):
+    with pytest.raises(ValueError, match=r"solver='smo' is for one C.*active-set"):
+        L2SVC(solver="smo", **options).fit(X, Y)
+
+
+@pytest.mark.parametrize("gamma, C, used", [(50.0, 1.0, "smo"), (0.05, 100.0, "active-set")])
+def test_auto_takes_smo_only_near_a_diagonal_kernel(monkeypatch, gamma, C, used):
+    monkeypatch.setattr(_sequential_hinge, "FEW_ROWS", 100)
+    monkeypatch.setattr(_sequential, "_SWEEP_FLOPS", 1)
+    auto = L2SVC(C=C, gamma=gamma).fit(X, Y)
+    assert auto.fit_report_["solver"] == used
+    exact = L2SVC(C=C, gamma=gamma, solver="active-set").fit(X, Y)
+    assert_allclose(auto.decision_function(X), exact.decision_function(X), atol=1e-6)
+
+
+def test_auto_goes_on_with_the_active_set_where_smo_is_slow(monkeypatch):
+    monkeypatch.setattr(_sequential_hinge, "FEW_ROWS", 100)
+    monkeypatch.setattr(_sequential_hinge, "affordable_sweeps", lambda *args, **kwargs: 4.0)
+    auto = L2SVC(C=1e5, gamma=0.05).fit(X, Y)
+    assert auto.fit_report_["solver"] == "active-set" and auto.fit_report_["converged"]
+    assert _problem.FEW_ROWS > 1000  # what was changed here is this module's only
