@@ -32,7 +32,7 @@ from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
-_PLACE = 2.0**-17
+_PLACE = 2.0**-16
 
 
 class PartialCholesky:
@@ -70,7 +70,7 @@ class WideCholesky:
     Parameters
     ----------
     kernel, points : Kernel, array
-        The candidates as points, in float64; at most 2^17.
+        The candidates as points, in float64; at most 2^16.
     P : array
         Their rows of the factor.
     most : int
@@ -89,7 +89,7 @@ class WideCholesky:
         self._D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
         self._factor = empty((self._k + self.most, n), P).T  # P, then the new columns
         self._factor[:, : self._k] = P
-        # so that the largest score is the first of equal keys: 36 bits of key, 17 of place
+        # so that the largest score is the first of equal keys: 37 bits of key, 16 of place
         self._places = like_rows(_PLACE * np.arange(n, 0, -1), P)
 
     def best(self) -> tuple[float, int]:

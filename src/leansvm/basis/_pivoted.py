@@ -26,7 +26,7 @@ _QUANTA = 2.0**36
 # Where a round of few candidates takes fewer pivots than this, the next has many, if they are
 # on a device.
 _FEW_PIVOTS = 8
-_FEWEST_WIDE, _MOST_WIDE = 4096, 2**17
+_FEWEST_WIDE, _MOST_WIDE = 4096, 2**16
 _WIDE_PIVOTS = 128  # most pivots of such a round
 
 
