@@ -1,5 +1,6 @@
 """Least-squares and reduced-basis kernel machines behind scikit-learn's API."""
 
+from leansvm._moving import to_device, to_numpy
 from leansvm._version import __version__
 from leansvm.estimators import (
     L2SVC,
@@ -26,4 +27,6 @@ __all__ = [
     "SparseLSSVC",
     "SparseLSSVR",
     "__version__",
+    "to_device",
+    "to_numpy",
 ]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from leansvm._array_api import to_host
+from leansvm._array_api import moved, to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis._resolve import resolve_basis
@@ -260,6 +260,8 @@ class SparseMachine(BasisMachine):
             self._fit_sparse(X, y, Y, weight, lambda merged, loo: None, count=count)
             return
         basis, sums = self._fitted_basis, self._fitted_sums
+        if not basis.kernel.precomputed:
+            basis.points = moved(basis.points, X)
         if Y.shape[1] != sums.n_outputs:
             raise ValueError(
                 f"partial_fit: y has {Y.shape[1]} target columns, earlier batches {sums.n_outputs}."
