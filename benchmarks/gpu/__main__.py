@@ -187,4 +187,5 @@ def run(case: dict[str, Any], device: Any, options: Any, result: dict[str, Any])
             print(profiled(lambda model=model: (model.fit(X, y), device.wait())), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -33,7 +33,7 @@ from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
-_PLACE = 2.0**-17
+_PLACE = 2.0**-16
 
 
 class PartialCholesky:
@@ -71,36 +71,47 @@ class WideCholesky:
     Parameters
     ----------
     kernel, points : Kernel, array
-        The candidates as points, in float64; at most 2^17.
+        The candidates as points, in float64; at most 2^16.
     P : array
         Their rows of the factor.
     most : int
         Most pivots to take.
+    unit, floor : float
+        Residuals are compared in this unit; those at most ``floor`` do not count.
     """
 
-    def __init__(self, kernel: Kernel, points: Any, P: Any, most: int) -> None:
+    def __init__(
+        self, kernel: Kernel, points: Any, P: Any, most: int, unit: float, floor: float
+    ) -> None:
         n, self._k = P.shape
         self.most, self.picked = min(most, n), list[int]()
-        self._xp = namespace(P)
+        self._xp, self._floor, self._unit = namespace(P), floor, unit
         self._column = kernel.columns(points)
-        self.D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
+        self._D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
         self._factor = empty((self._k + self.most, n), P).T  # P, then the new columns
         self._factor[:, : self._k] = P
-        # so that the largest score is the first of equal keys: 36 bits of key, 17 of place
+        # so that the largest score is the first of equal keys: 37 bits of key, 16 of place
         self._places = like_rows(_PLACE * np.arange(n, 0, -1), P)
 
-    def best(self, largest: float, quanta: float, floor: float) -> tuple[float, int]:
-        """Return the largest rint(D / largest * quanta) and its place, the first of equal ones.
+    def best(self) -> tuple[float, int]:
+        """Return the largest key rint(D / unit) and its place, the first of equal ones.
 
         Both travel in one number. The key is -1 where all D are at most ``floor``.
         """
-        xp, D = self._xp, self.D
-        scores = xp.where(floor < D, xp.round(D / largest * quanta) + self._places, -1.0)
+        xp = self._xp
+        scores = xp.round(self._D / self._unit) + self._places
         score = float(xp.max(scores))
-        if score < 0:
-            return -1.0, 0
+        if score <= 1.0:  # key 0: what is not above the floor does not count
+            score = float(xp.max(xp.where(self._floor < self._D, scores, -1.0)))
+            if score < 0:
+                return -1.0, 0
         key = np.ceil(score) - 1.0
-        return key, round(len(self._places) - (score - key) / _PLACE)
+        return key, round(self._places.shape[0] - (score - key) / _PLACE)
+
+    def key_of(self, rank: int) -> float:
+        """Return the key of the candidate with that rank, 0 being the best."""
+        keys = self._xp.round(self._D / self._unit)
+        return float(self._xp.sort(keys, descending=True)[rank])
 
     def take(self, t: int) -> None:
         """Make candidate ``t`` the next pivot."""
@@ -108,10 +119,11 @@ class WideCholesky:
         known = self._factor[:, :end]
         column = self._column(t)
         column -= known @ known[t, :]
-        column /= self._xp.sqrt(self.D[t])
+        column /= self._xp.sqrt(self._D[t])
         self._factor[:, end] = column
-        self.D -= column * column
-        self.D[t] = 0.0
+        column *= column
+        self._D -= column
+        self._D[t] = -self._unit
         self.picked.append(t)
 
     def corner(self) -> Array:
@@ -154,12 +166,13 @@ class GrowingBasis:
         self._candidates, self._factor_rows, self._points = candidates, P_c, points
         return H
 
-    def try_out_many(self, candidates: NDArray[np.intp], most: int) -> WideCholesky:
+    def try_out_many(self, candidates: NDArray[np.intp], most: int, quanta: float) -> WideCholesky:
         """Return what `try_out` is for, without a matrix of all pairs of candidates."""
         self._candidates = candidates
         self._factor_rows = factor_rows(self._blocks, candidates, self.size)
         self._points = self._blocks.take(candidates)
-        return WideCholesky(self._kernel, in_float64(self._points), self._factor_rows, most)
+        points, unit = in_float64(self._points), self.largest / quanta
+        return WideCholesky(self._kernel, points, self._factor_rows, most, unit, self.floor)
 
     def accept(self, local: PartialCholesky | WideCholesky) -> None:
         """Append the candidates that were taken as pivots of H, in order."""

@@ -25,9 +25,10 @@ from leansvm.kernels import Kernel
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
 Best = tuple[Any, Any]  # keys and numbers of rows, by row
-# Rounds that take fewer pivots than this ask for more candidates, if they are on a device.
-_RECENT, _FEW_PIVOTS = 4, 6
-_FEWEST_WIDE, _MOST_WIDE = 4096, 2**17
+# Where a round of few candidates takes fewer pivots than this, the next has many, if they are
+# on a device.
+_FEW_PIVOTS = 8
+_FEWEST_WIDE, _MOST_WIDE = 4096, 2**16
 _WIDE_PIVOTS = 128  # most pivots of such a round
 
 
@@ -81,28 +82,29 @@ def pivoted_cholesky(
     """
     basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
     trace_tol = max(trace_tol, tol * basis.residual_trace)
-    # Where rows crowd together the best are neighbours, and a round gives a pivot or two. Where the
-    # rows are on a device, many candidates cost little more than few.
-    rounds, width, wide, recent = 0, 1, 0, (0,) * _RECENT
-    many_are_cheap = _many_are_cheap(blocks, kernel)
+    rounds, width = 0, 1
+    many_are_cheap, wide = _many_are_cheap(blocks, kernel), False
     while basis.size < basis.capacity and basis.residual_trace > trace_tol:
-        candidates, (value, row) = _best_rows(blocks, wide or width, basis.largest, basis.floor)
+        most_rows = min(blocks.n_rows, max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE)))
+        candidates, (value, row) = _best_rows(
+            blocks, most_rows if wide else width, basis.largest, basis.floor
+        )
         if len(candidates) == 0:
             break  # numerical rank exhausted
         most = basis.capacity - basis.size
         outside = (float(np.floor(theta * value)), row)
-        local = (
-            _eliminate_many(basis, candidates, outside, min(most, _WIDE_PIVOTS))
-            if wide
-            else _eliminate(basis, candidates, outside, most)
-        )
+        local: PartialCholesky | WideCholesky
+        if wide:
+            local, by_few = _eliminate_many(basis, candidates, outside, most, width)
+        else:
+            local = _eliminate(basis, candidates, outside, most)
+            by_few = len(local.picked)
         if not local.picked:
             break  # what was left was rounding
         basis.accept(local)
         rounds, width = rounds + 1, min(batch, blocks.n_rows)
-        recent = (*recent[1:], len(local.picked))
-        if many_are_cheap and recent[0] and not wide and sum(recent) < _RECENT * _FEW_PIVOTS:
-            wide = min(blocks.n_rows, max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE)))
+        # where rows crowd together the best few are neighbours and give a pivot or two
+        wide = many_are_cheap and by_few < _FEW_PIVOTS and basis.size > 1
         if on_step is not None and on_step(basis.size):
             break
     return PivotedFactor(*basis.cut(trace_tol), rounds)
@@ -205,23 +207,33 @@ def _eliminate(
 
     local = PartialCholesky(basis.try_out(candidates), most)
     columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)
-    H = np.ascontiguousarray(local.H)
+    H = local.H if local.H.flags.c_contiguous else local.H.T  # symmetric
     scale = (basis.largest, _QUANTA, basis.floor)
-    count = greedy(H, local.D, columns, picked, candidates, *outside, *scale)
+    count = greedy(np.ascontiguousarray(H), local.D, columns, picked, candidates, *outside, *scale)
     local.picked = picked[:count].tolist()
     local.columns[:, :count] = columns[:count].T
     return local
 
 
 def _eliminate_many(
-    basis: GrowingBasis, candidates: NDArray[np.intp], outside: tuple[float, int], most: int
-) -> WideCholesky:
-    """As `_eliminate`, for so many candidates that their matrix would be too large."""
-    local = basis.try_out_many(candidates, most)
+    basis: GrowingBasis,
+    candidates: NDArray[np.intp],
+    outside: tuple[float, int],
+    most: int,
+    few: int,
+) -> tuple[WideCholesky, int]:
+    """As `_eliminate`, for so many candidates that their matrix would be too large.
+
+    Also returns how many of the pivots ``few`` candidates would have given.
+    """
+    local = basis.try_out_many(candidates, min(most, _WIDE_PIVOTS), _QUANTA)
+    beyond_few = local.key_of(few) if few < len(candidates) else -1.0
+    by_few = 0
     while len(local.picked) < local.most:
-        value, t = local.best(basis.largest, _QUANTA, basis.floor)
+        value, t = local.best()
         key = (value, -int(candidates[t]))
         if value < 0 or (local.picked and key < (outside[0], -outside[1])):
             break
         local.take(t)
-    return local
+        by_few += value >= beyond_few
+    return local, by_few

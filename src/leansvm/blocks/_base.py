@@ -93,7 +93,10 @@ class Block:
 
     def positions(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return which of ``indices`` lie in this block, and their rows within it."""
-        mine = np.flatnonzero((indices >= self.start) & (indices < self.stop))
+        inside = (indices >= self.start) & (indices < self.stop)
+        if inside.all():
+            return np.arange(len(indices)), indices - self.start
+        mine = np.flatnonzero(inside)
         return mine, indices[mine] - self.start
 
 

@@ -24,7 +24,7 @@ from leansvm.blocks._budget import resolve_cache_size
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
-_DEVICE_SHARE = 8  # a tile and what is computed from it take this part of a device's free memory
+_DEVICE_SHARE = 4  # a tile and what is computed from it take this part of a device's free memory
 
 
 class MemoryBlocks(RowBlocks):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from leansvm._array_api import to_host
+from leansvm._array_api import moved, to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis._resolve import resolve_basis
@@ -19,7 +19,7 @@ from leansvm.blocks import MergedRows, RowBlocks, resolve_cache_size
 from leansvm.estimators._base import Array, Phases, iteration_hook
 from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
-from leansvm.estimators._rows import Rows
+from leansvm.estimators._rows import Rows, SourceRows
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
 
@@ -245,6 +245,9 @@ class SparseMachine(BasisMachine):
             self._fit_sparse(rows, y)
             return
         basis, sums = self._fitted_basis, self._fitted_sums
+        if not basis.kernel.precomputed:
+            elsewhere = isinstance(rows, SourceRows)
+            basis.points = to_host(basis.points) if elsewhere else moved(basis.points, rows.X)
         outputs = rows.n_outputs
         if outputs != sums.n_outputs:
             raise ValueError(
