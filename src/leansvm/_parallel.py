@@ -10,7 +10,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -146,7 +146,7 @@ def in_order(function: Callable[..., Any], items: Iterable[Any], *args: Any) -> 
             wait(ahead)
 
 
-def read_ahead(items: Iterator[Any], depth: int = 2) -> Iterator[Any]:
+def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, None]:
     """Yield items that a thread of their own makes meanwhile, up to ``depth`` in advance."""
     ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     stopped = threading.Event()

@@ -20,6 +20,8 @@ import leansvm
 class NumPy:
     """Arrays in memory: the reference."""
 
+    slow = False  # a pass costs more than the rows of a test
+
     def __init__(self, tmp_path=None):
         self.tmp_path = tmp_path
 
@@ -210,6 +212,8 @@ class DaskThreads(NumPy):
 
 class DaskCluster(DaskThreads):
     """The same on two worker processes."""
+
+    slow = True
 
     @contextmanager
     def ready(self):

@@ -166,4 +166,5 @@ class LocalPartitions(StreamSource):
         X = pieces.X[i] if "X" in parts else None
         y = pieces.y[i] if "y" in parts and pieces.y is not None else None
         weight = pieces.weight[i] if "weight" in parts and pieces.weight is not None else None
-        return to_batch(*dask.compute(X, y, weight), self.dtype)
+        X, y, weight = dask.compute(X, y, weight)
+        return to_batch(X, y, weight, self.dtype)

@@ -41,8 +41,8 @@ class Survey:
                 f"regressor."
             )
         rows, weights = np.zeros(len(classes), np.intp), np.zeros(len(classes))
-        for part in (self, other):
-            place = np.searchsorted(classes, part.classes)
+        for part, known in ((self, self.classes), (other, other.classes)):
+            place = np.searchsorted(classes, known)
             rows[place] += part.rows
             weights[place] += part.weights
         return Survey(classes, rows, weights, largest, all_ones)

@@ -191,7 +191,7 @@ class ReducedMachine(BasisMachine):
         self, rows: Rows, y: Any, calibrated: bool
     ) -> tuple[_Task, Any, int, MergedRows | None, Any]:
         """Resolve parameters into a task."""
-        X = rows.X
+        X: Any = rows.X
         if float(self.C) < 1e-300:
             raise ValueError(f"C={self.C!r} is too small: it must be finite, and so must 1 / C.")
         if self.kernel == "precomputed":

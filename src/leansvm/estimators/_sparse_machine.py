@@ -151,7 +151,7 @@ class SparseMachine(BasisMachine):
         self, rows: Rows, y: Any, finish: Finish | None = None, *, calibrate: bool = False
     ) -> None:
         """Fit on all rows; ``finish`` gets the rows, those merged and left-out residuals."""
-        X = rows.X
+        X: Any = rows.X
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
@@ -199,6 +199,7 @@ class SparseMachine(BasisMachine):
         self._set_fitted(X, fitted)
         self._report(task, fitted, X)
         if merged is not None and finish is not None:
+            assert fitted.solution.loo is not None
             finish(blocks, merged, fitted.solution.loo)
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 

@@ -128,10 +128,12 @@ class NewtonMatrices:
         for o, plan, part in zip(outputs, plans, found, strict=True):
             plus = np.empty((0, 0))
             if plan.as_gram:
+                assert o.gram is not None
                 o.gram += part
             elif part is not None:
                 plus, minus = (np.array(rows) for rows in part)  # not those of a single block
                 if plan.kind != "woodbury":
+                    assert o.gram is not None
                     o.gram += plus.T @ plus
                     o.gram -= minus.T @ minus
             results.append(plus)
