@@ -25,6 +25,8 @@ NAMES = (
     "reduced_speed",
     "low_rank_scaling",
     "l2svc_speed",
+    "out_of_core",
+    "dask_scaling",
     "peers",
     "large",
 )

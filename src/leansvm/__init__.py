@@ -1,6 +1,8 @@
 """Least-squares and reduced-basis kernel machines behind scikit-learn's API."""
 
+from leansvm._moving import to_device, to_numpy
 from leansvm._version import __version__
+from leansvm.blocks import open_dataset
 from leansvm.estimators import (
     L2SVC,
     LSSVC,
@@ -26,4 +28,7 @@ __all__ = [
     "SparseLSSVC",
     "SparseLSSVR",
     "__version__",
+    "open_dataset",
+    "to_device",
+    "to_numpy",
 ]

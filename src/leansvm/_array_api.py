@@ -13,7 +13,6 @@ import numpy as np
 from scipy import sparse
 from sklearn._config import get_config
 
-
 # By type: asked for at every step of small loops.
 _namespaces: dict[type, Any] = {}
 
@@ -22,7 +21,8 @@ def foreign_namespace(X: Any) -> Any | None:
     """Return the array-API namespace of ``X``, or None when ``X`` lives on the NumPy path."""
     kind = type(X)
     if kind not in _namespaces:
-        if isinstance(X, np.ndarray | np.generic | float | int | list) or sparse.issparse(X):
+        host = np.ndarray | np.generic | float | int | list | None
+        if isinstance(X, host) or sparse.issparse(X):
             _namespaces[kind] = None
         else:
             from sklearn.externals.array_api_compat import array_namespace

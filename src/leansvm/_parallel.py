@@ -7,9 +7,11 @@ the tile leaves the cache. One thread per tile that does GEMM and exp back to ba
 from __future__ import annotations
 
 import os
+import queue
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
@@ -119,6 +121,67 @@ def in_this_context(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args)
 
     return lambda *args: context.copy().run(bound, *args)
+
+
+def in_order(function: Callable[..., Any], items: Iterable[Any], *args: Any) -> Iterator[Any]:
+    """Yield ``function(item, *args)`` in order, as many at once as BLAS has threads."""
+    with serial_blas() as threads:
+        if threads == 1:
+            for item in items:
+                yield function(item, *args)
+            return
+        pool = thread_pool(threads)
+        ahead: deque[Future[Any]] = deque()
+        bound = in_this_context(function)
+        try:
+            for item in items:
+                ahead.append(pool.submit(bound, item, *args))
+                if len(ahead) > 2 * threads:  # finished results wait for their turn
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:  # after an error or an early end, nothing goes on in the background
+            for future in ahead:
+                future.cancel()
+            wait(ahead)
+
+
+def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, None]:
+    """Yield items that a thread of their own makes meanwhile, up to ``depth`` in advance."""
+    ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def put(entry: tuple[bool, Any]) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(entry, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def read() -> None:
+        try:
+            for item in items:
+                if not put((True, item)):
+                    return
+            put((False, None))
+        except BaseException as error:  # raised again by the thread that waits for the item
+            put((False, error))
+
+    thread = threading.Thread(target=in_this_context(read), name="leansvm-reader", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, item = ready.get()
+            if not more:
+                if item is not None:
+                    raise item
+                return
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
 
 
 def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) -> None:

@@ -8,14 +8,19 @@ To add one, write a class with `fit` and `apply` and list it in ``SOURCES``.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 import pytest
 from sklearn import config_context
 
+import leansvm
+
 
 class NumPy:
     """Arrays in memory: the reference."""
+
+    slow = False  # a pass costs more than the rows of a test
 
     def __init__(self, tmp_path=None):
         self.tmp_path = tmp_path
@@ -110,12 +115,158 @@ class CuPy(ArrayAPI):
         return self.xp.asnumpy(array)
 
 
+class Memmap(NumPy):
+    """A memory-mapped file."""
+
+    def rows(self, array):
+        if array.ndim < 2:
+            return array
+        path = self.tmp_path / f"{id(array)}.npy"
+        np.save(path, array)
+        return np.load(path, mmap_mode="r")
+
+
+class ConvertedMemmap(NumPy):
+    """A memory map that has to be converted, which is done batch by batch."""
+
+    def rows(self, array):
+        if array.ndim < 2:
+            return array
+        path = self.tmp_path / f"{id(array)}.bin"
+        columns = np.memmap(path, array.dtype, "w+", shape=array.shape, order="F")
+        columns[...] = array
+        return columns
+
+
+@contextmanager
+def small_tiles():
+    """Several blocks, of few rows."""
+    with config_context(working_memory=0.1):
+        yield
+
+
+class Parquet(NumPy):
+    """Two files with several row groups, read as often as the fit goes over the rows."""
+
+    suffix = "parquet"
+
+    @contextmanager
+    def ready(self):
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+        with small_tiles():
+            yield self
+
+    def write(self, table, path):
+        from pyarrow import parquet
+
+        parquet.write_table(table, path, row_group_size=70)
+
+    def dataset(self, X, y=None, sample_weight=None):
+        import pyarrow
+
+        columns = {f"x{j}": X[:, j] for j in range(X.shape[1])}
+        targets = None
+        if y is not None:
+            Y = y.reshape(len(y), -1)
+            targets = [f"y{j}" for j in range(Y.shape[1])]
+            columns |= dict(zip(targets, Y.T, strict=True))
+        if sample_weight is not None:
+            columns["w"] = sample_weight
+        table = pyarrow.table(columns)
+        folder = self.tmp_path / str(len(list(self.tmp_path.iterdir())))
+        folder.mkdir()
+        half = len(X) // 2 + 3
+        self.write(table.slice(0, half), folder / f"a.{self.suffix}")
+        self.write(table.slice(half), folder / f"b.{self.suffix}")
+        if targets is not None and y.ndim == 1:
+            targets = targets[0]
+        weight = None if sample_weight is None else "w"
+        return leansvm.open_dataset(folder, target=targets, sample_weight=weight)
+
+    def rows(self, array):
+        return self.dataset(array)
+
+    def fit(self, estimator, X, y, sample_weight=None):
+        return estimator.fit(self.dataset(X, y, sample_weight))
+
+
+class DaskThreads(NumPy):
+    """Uneven chunks, one of them empty, that the local scheduler computes."""
+
+    @contextmanager
+    def ready(self):
+        self.da = pytest.importorskip("dask.array", reason="dask is not installed")
+        with small_tiles():
+            yield self
+
+    def rows(self, array):
+        chunks = (len(array) // 3, 0, len(array) // 2)
+        rest = (len(array) - sum(chunks),)
+        columns = () if array.ndim == 1 else (array.shape[1] // 2 + 1,)
+        return self.da.from_array(array, chunks=(chunks + rest, *columns))
+
+    def host(self, array):
+        assert isinstance(array, self.da.Array)
+        return array.compute()
+
+
+class DaskCluster(DaskThreads):
+    """The same on two worker processes."""
+
+    slow = True
+
+    @contextmanager
+    def ready(self):
+        pytest.importorskip("distributed", reason="distributed is not installed")
+        with super().ready(), local_cluster().as_current():
+            yield self
+
+
+@cache
+def local_cluster():
+    """Return the client of one cluster for all tests of a process."""
+    from distributed import Client, LocalCluster
+
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")
+    return Client(cluster, set_as_default=False)
+
+
+@pytest.fixture
+def client():
+    """The client of the cluster, which is current meanwhile."""
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    with local_cluster().as_current():
+        yield local_cluster()
+
+
+@pytest.fixture(params=["threads", "cluster"])
+def scheduler(request):
+    """Dask's local scheduler, and the cluster."""
+    if request.param == "cluster":
+        request.getfixturevalue("client")
+    return request.param
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _close_cluster():
+    yield
+    if local_cluster.cache_info().currsize:
+        client = local_cluster()
+        client.close()
+        client.cluster.close()
+
+
 SOURCES = {
     "numpy": NumPy,
     "array-api-strict": ArrayAPI,
     "torch-cpu": TorchCPU,
     "torch-cuda": TorchCUDA,
     "cupy": CuPy,
+    "memmap": Memmap,
+    "converted-memmap": ConvertedMemmap,
+    "parquet": Parquet,
+    "dask-threads": DaskThreads,
+    "dask-cluster": DaskCluster,
 }
 # Sources that only some estimators can fit from say so here.
 ARRAY_SOURCES = ("array-api-strict", "torch-cpu", "torch-cuda", "cupy")

@@ -31,6 +31,8 @@ def check_same(source, model, X, y, weight=None, atol=1e-8):
 @pytest.mark.parametrize("C", [10.0, 1e3, "gcv", "loo"])
 @pytest.mark.parametrize("basis", BASES)
 def test_same_model(source, basis, C):
+    if source.slow and C in (10.0, "gcv"):
+        pytest.skip("the same passes as with 1000 and 'loo'")
     basis = np.arange(40) if basis == "rows" else basis
     model = SparseLSSVC(C, gamma=1.0, basis=basis, n_basis=40, random_state=0)
     check_same(source, model, X, y, WEIGHT)

@@ -18,8 +18,8 @@ from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, 
 from leansvm.basis._base import Selection
 from leansvm.basis._draw import row_weights
 from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.basis._whitened import start
-from leansvm.blocks import Block, RowBlocks
+from leansvm.basis._whitened import start, total_and_largest
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 # What a block knows of candidates: which of them it has, their rows of P and their D.
@@ -54,9 +54,8 @@ class Candidates:
         self.blocks, self.kernel = blocks, kernel
         self.capacity = min(n_basis, blocks.n_rows)
         size = min(n_candidates, blocks.n_rows)
-        begun = blocks.map(_start, kernel, self.capacity, size)
-        self.total = float(sum(total for total, _ in begun))
-        rounding = Rounding(max(largest for _, largest in begun), self.capacity)
+        self.total, largest = blocks.fold(total_and_largest, _start, kernel, self.capacity, size)
+        rounding = Rounding(largest, self.capacity)
         stream = CandidateStream(rng, blocks.concatenate(_missed, rounding, 0))
         self.pool = Pool(blocks, size, self.capacity, stream, rounding)
         self.refill = Refill()  # columns that the blocks have yet to compute
@@ -64,7 +63,7 @@ class Candidates:
     def draw(self, k: int) -> None:
         """Draw the whole pool anew."""
         self.refill = self.pool.replace_all()
-        self.pool.refresh(self.blocks.map(rows_of_basis, self.pool.rows, k), k)
+        self.pool.refresh([self.blocks.collect(rows_of_basis, self.pool.rows, k)], k)
 
     def draw_missed(self, k: int) -> bool:
         """Draw from rows that the basis does not contain; return whether there are any."""
@@ -187,6 +186,7 @@ def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
         D[chosen - block.start] = 0.0
 
 
+@declare()
 def rows_of_basis(block: Block, rows: Rows, k: int) -> Found:
     """Return which candidates lie in this block, their rows of P and their D."""
     mine, local = block.positions(rows)
@@ -194,6 +194,7 @@ def rows_of_basis(block: Block, rows: Rows, k: int) -> Found:
     return mine, *to_host((rows_at(state["P"][:, :k], local), rows_at(state["D"], local)))
 
 
+@declare("X", "weight", sets=("s", "pool", "D", "P"))
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
     """As `_whitened.start`, with room for the candidates' columns and the weights in "s"."""
     state, n = block.state, block.stop - block.start
@@ -202,11 +203,13 @@ def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[floa
     return start(block, kernel, capacity)
 
 
+@declare()
 def _missed(block: Block, rounding: Rounding, k: int) -> Any:
     """Rows that the basis does not contain, to rounding."""
     return rounding.bound(block.state["P"][:, :k]) < block.state["D"]
 
 
+@declare(sets=("pool", "s", "r"))
 def _end(block: Block) -> None:
     """Drop what the choice needed and the model does not."""
     for key in ("pool", "s", "r"):

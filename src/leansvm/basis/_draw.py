@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import put
 from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host, zeros
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 
 Rows = NDArray[np.intp]
 Mass = Callable[..., Any]
@@ -27,28 +27,30 @@ def draw_rows(
 ) -> Rows:
     """Draw ``count`` rows with replacement, with probabilities ``mass(block, *args)``.
 
-    No rows when there is no mass. ``mass`` must be a module-level function.
+    No rows when there is no mass. ``mass`` must be a module-level function of the blocks' weights
+    and state.
     """
-    sums = blocks.map(_total, mass, args)
-    starts = np.array([start for start, _ in sums])
-    edges = np.cumsum([0.0] + [total for _, total in sums])
+    starts, totals = blocks.collect(_total, mass, args)
+    edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
     targets = rng.random_sample(count) * edges[-1]
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
+    mine, rows = blocks.collect(_locate, mass, args, starts[home], targets - edges[home])
     result = np.empty(count, np.intp)
-    for mine, rows in blocks.map(_locate, mass, args, starts[home], targets - edges[home]):
-        result[mine] = rows
+    result[mine] = rows
     return result
 
 
-def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[int, float]:
+@declare("weight")
+def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[Rows, NDArray[np.float64]]:
     edges = _running_sum(mass(block, *args))
-    return block.start, float(edges[-1]) if edges.shape[0] else 0.0
+    return np.array([block.start]), np.array([float(edges[-1]) if edges.shape[0] else 0.0])
 
 
+@declare("weight")
 def _locate(
     block: Block, mass: Mass, args: tuple[Any, ...], home: Rows, targets: NDArray[np.float64]
 ) -> tuple[Rows, Rows]:

@@ -27,12 +27,13 @@ from leansvm.basis._whitened import (
     rank_floor,
     residual_among,
     start,
+    total_and_largest,
 )
 from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
-_PLACE = 2.0**-17
+_PLACE = 2.0**-16
 
 
 class PartialCholesky:
@@ -70,7 +71,7 @@ class WideCholesky:
     Parameters
     ----------
     kernel, points : Kernel, array
-        The candidates as points, in float64; at most 2^17.
+        The candidates as points, in float64; at most 2^16.
     P : array
         Their rows of the factor.
     most : int
@@ -89,7 +90,7 @@ class WideCholesky:
         self._D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
         self._factor = empty((self._k + self.most, n), P).T  # P, then the new columns
         self._factor[:, : self._k] = P
-        # so that the largest score is the first of equal keys: 36 bits of key, 17 of place
+        # so that the largest score is the first of equal keys: 37 bits of key, 16 of place
         self._places = like_rows(_PLACE * np.arange(n, 0, -1), P)
 
     def best(self) -> tuple[float, int]:
@@ -101,7 +102,7 @@ class WideCholesky:
         scores = xp.round(self._D / self._unit) + self._places
         score = float(xp.max(scores))
         if score <= 1.0:  # key 0: what is not above the floor does not count
-            score = float(xp.max(xp.where(self._D > self._floor, scores, -1.0)))
+            score = float(xp.max(xp.where(self._floor < self._D, scores, -1.0)))
             if score < 0:
                 return -1.0, 0
         key = np.ceil(score) - 1.0
@@ -146,12 +147,11 @@ class GrowingBasis:
 
     def __init__(self, blocks: RowBlocks, kernel: Kernel, capacity: int) -> None:
         self._blocks, self._kernel = blocks, kernel
-        sums = blocks.map(start, kernel, capacity)
+        trace, self.largest = blocks.fold(total_and_largest, start, kernel, capacity)
         self.capacity = capacity
-        self.largest: float = max(top for _, top in sums)
         self.floor = max(rank_floor(self.largest), 16 * _rounding_of(blocks, kernel))
         self.size = 0
-        self._trace = [float(sum(total for total, _ in sums))]
+        self._trace = [float(trace)]
         self._indices = np.empty(capacity, np.intp)
         self._L = np.zeros((capacity, capacity))
 
@@ -166,9 +166,7 @@ class GrowingBasis:
         self._candidates, self._factor_rows, self._points = candidates, P_c, points
         return H
 
-    def try_out_many(
-        self, candidates: NDArray[np.intp], most: int, quanta: float
-    ) -> WideCholesky:
+    def try_out_many(self, candidates: NDArray[np.intp], most: int, quanta: float) -> WideCholesky:
         """Return what `try_out` is for, without a matrix of all pairs of candidates."""
         self._candidates = candidates
         self._factor_rows = factor_rows(self._blocks, candidates, self.size)

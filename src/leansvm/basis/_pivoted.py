@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,17 @@ from numpy.typing import NDArray
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, to_host
 from leansvm.basis._growing import GrowingBasis, PartialCholesky, WideCholesky
-from leansvm.blocks import Block, MemoryBlocks, RowBlocks
+from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
+Best = tuple[Any, Any]  # keys and numbers of rows, by row
 # Where a round of few candidates takes fewer pivots than this, the next has many, if they are
 # on a device.
 _FEW_PIVOTS = 8
-_FEWEST_WIDE, _MOST_WIDE = 4096, 2**17
+_FEWEST_WIDE, _MOST_WIDE = 4096, 2**16
 _WIDE_PIVOTS = 128  # most pivots of such a round
 
 
@@ -121,14 +123,15 @@ def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
 def _keys(D: Any, largest: float, floor: float) -> Any:
     xp = foreign_namespace(D)
     if xp is not None:
-        return xp.where(D > floor, xp.round(D / largest * _QUANTA), -1.0)
+        return xp.where(floor < D, xp.round(D / largest * _QUANTA), -1.0)
     above = floor < D
     keys = np.full(len(D), -1.0)
     keys[above] = np.rint(D[above] / largest * _QUANTA)
     return keys
 
 
-def _best_in_block(block: Block, count: int, largest: float, floor: float) -> tuple[Any, Any]:
+@declare()
+def _best_in_block(block: Block, count: int, largest: float, floor: float) -> Best:
     """Return keys and numbers of the best rows, in row order; where rows are foreign, by key."""
     keys = _keys(block.state["D"], largest, floor)
     xp = foreign_namespace(keys)
@@ -138,6 +141,18 @@ def _best_in_block(block: Block, count: int, largest: float, floor: float) -> tu
     rows = _largest(keys, count)
     rows = rows[keys[rows] >= 0]
     return keys[rows], rows + block.start
+
+
+def _better(a: Best, b: Best, count: int) -> Best:
+    """Return the best of two sets of rows, the second of which comes after the first."""
+    xp = foreign_namespace(a[0])
+    if xp is not None:
+        keys, rows = xp.concat([a[0], b[0]]), xp.concat([a[1], b[1]])
+        first = _first_by_key(xp, keys, count)
+        return xp.take(keys, first), xp.take(rows, first)
+    keys, rows = np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]])
+    places = _largest(keys, count)
+    return keys[places], rows[places]
 
 
 def _first_by_key(xp: Any, keys: Any, count: int) -> Any:
@@ -160,14 +175,11 @@ def _best_rows(
     blocks: RowBlocks, width: int, largest: float, floor: float
 ) -> tuple[NDArray[np.intp], tuple[float, int]]:
     """Return the ``width`` best rows in order and the key (value, row) of the next one."""
-    best = blocks.map(_best_in_block, width + 1, largest, floor)
-    xp = foreign_namespace(best[0][0])
+    better = partial(_better, count=width + 1)
+    keys, rows = blocks.fold(better, _best_in_block, width + 1, largest, floor)
+    xp = foreign_namespace(keys)
     if xp is not None:
-        return _best_of_foreign(xp, best, width, blocks.n_rows)
-    keys = np.concatenate([b[0] for b in best])
-    rows = np.concatenate([b[1] for b in best])
-    places = _largest(keys, width + 1)
-    keys, rows = keys[places], rows[places]
+        return _best_of_foreign(xp, keys, rows, width, blocks.n_rows)
     if len(rows) <= width:
         return rows, (-1.0, blocks.n_rows)
     last = len(keys) - 1 - int(np.argmin(keys[::-1]))  # of the smallest keys the last row
@@ -175,14 +187,9 @@ def _best_rows(
 
 
 def _best_of_foreign(
-    xp: Any, best: list[tuple[Any, Any]], width: int, n_rows: int
+    xp: Any, keys: Any, rows: Any, width: int, n_rows: int
 ) -> tuple[NDArray[np.intp], tuple[float, int]]:
-    """Merge what blocks found; only the rows in order and one key come to the host."""
-    keys, rows = best[0]
-    if len(best) > 1:
-        keys, rows = (xp.concat([part[i] for part in best]) for i in range(2))
-        first = _first_by_key(xp, keys, width + 1)
-        keys, rows = xp.take(keys, first), xp.take(rows, first)
+    """Return the same of rows by key; only the rows in order and one key come to the host."""
     if width <= _FEWEST_WIDE:
         xp, (keys, rows) = np, to_host((keys, rows))
     found = int(xp.count_nonzero(keys >= 0))
@@ -202,9 +209,7 @@ def _eliminate(
     columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)
     H = local.H if local.H.flags.c_contiguous else local.H.T  # symmetric
     scale = (basis.largest, _QUANTA, basis.floor)
-    count = greedy(
-        np.ascontiguousarray(H), local.D, columns, picked, candidates, *outside, *scale
-    )
+    count = greedy(np.ascontiguousarray(H), local.D, columns, picked, candidates, *outside, *scale)
     local.picked = picked[:count].tolist()
     local.columns[:, :count] = columns[:count].T
     return local

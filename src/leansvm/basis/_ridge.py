@@ -16,7 +16,7 @@ from scipy.linalg.blas import dtpsv
 
 from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.basis._base import Fit
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
 # What the fit moved by: the change of theta, and of the bias that centring stands for.
@@ -99,6 +99,7 @@ class GrowingRidge:
         self.theta[...] = mark.theta
 
 
+@declare(changes=("r",))
 def move_gradient(block: Block, along: Array, offset: Array) -> None:
     """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
     P = block.state["P"]
@@ -108,11 +109,13 @@ def move_gradient(block: Block, along: Array, offset: Array) -> None:
     block.state["r"] += move
 
 
+@declare("y")
 def _sums_of_targets(block: Block) -> tuple[float, Any]:
     s, y = block.state["s"], as_float64(block.y)
     return float(namespace(s).sum(s)), s @ y
 
 
+@declare("y", sets=("r",))
 def _start_gradient(block: Block, mean: Array) -> float:
     """State "r" = -S cen(y), the gradient at theta = 0; return the sum of s cen(y)^2."""
     y = as_float64(block.y) - like_rows(mean, block.X)

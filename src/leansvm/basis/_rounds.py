@@ -27,7 +27,7 @@ from leansvm.basis._growing import PartialCholesky
 from leansvm.basis._pool import Array, Refill, Rows, by_score
 from leansvm.basis._ridge import GrowingRidge, Mark, Move, move_gradient
 from leansvm.basis._whitened import append, residual_among
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 # A round ends when rounding may have changed a gain's root by this part: three orders below what
@@ -142,13 +142,12 @@ class Rounds(Candidates):
                 self._move = None
             return rows
         X = self.blocks.take(rows)
-        found = self.blocks.map(_screen, self.kernel, self._move, X, rows, ridge.theta[:k])
-        slope, sums, squares = (np.sum([f[i] for f in found], axis=0) for i in range(3))
+        slope, sums, squares, F, k_jj = self.blocks.sum(
+            _screen, self.kernel, self._move, X, rows, ridge.theta[:k]
+        )
         self._move = None
-        G, mu = slope, np.maximum(squares - sums * ridge.mean(sums), 0.0)
-        for *_, mine, F, k_jj in found:
-            G[mine] += ridge.lam * F
-            mu[mine] += ridge.lam * k_jj
+        G = slope + ridge.lam * F
+        mu = np.maximum(squares - sums * ridge.mean(sums), 0.0) + ridge.lam * k_jj
         best = by_score(-_gains(G, mu), rows)
         pool.stream.give_back(rows[best[count:]])
         return rows[best[:count]]
@@ -209,9 +208,10 @@ def _gains(G: Array, mu: Array) -> Array:
     return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
 
 
+@declare("X", changes=("r",))
 def _screen(
     block: Block, kernel: Kernel, move: Move | None, X: Any, rows: Rows, theta: Array
-) -> tuple[Array, Array, Array, Rows, Array, Array]:
+) -> tuple[Array, Array, Array, Array, Array]:
     """Bring r up to date; return K'r, s'K and K'SK of rows, and of those here F and k(x, x)."""
     state = block.state
     if move is not None:
@@ -221,12 +221,13 @@ def _screen(
     K *= K
     slope, sums, squares = to_host((slope, sums, state["s"] @ K))
     mine, P, D = rows_of_basis(block, rows, len(theta))
-    return slope, sums, squares, mine, P @ theta, D + np.einsum("ij,ij->i", P, P)
+    F, k_jj = np.zeros_like(slope), np.zeros_like(sums)
+    F[mine], k_jj[mine] = P @ theta, D + np.einsum("ij,ij->i", P, P)
+    return slope, sums, squares, F, k_jj
 
 
-def _look(
-    block: Block, kernel: Kernel, refill: Refill, k: int
-) -> tuple[Any, Any, Any, Any]:
+@declare("X", changes=("pool",))
+def _look(block: Block, kernel: Kernel, refill: Refill, k: int) -> tuple[Any, Any, Any, Any]:
     """Bring the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
     state = block.state
     weighted = bring_in(block, kernel, refill) * state["s"]
@@ -239,6 +240,7 @@ def _look(
     )
 
 
+@declare("weight", changes=("D",), appends=("P",))
 def _append(
     block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array
 ) -> tuple[Any, Any, Any, Any]:

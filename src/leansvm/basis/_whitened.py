@@ -26,13 +26,14 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm._parallel import for_tiles
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
 _DIAGONAL_IS_AT_HAND = ("rbf", "laplacian", "precomputed")
 
 
+@declare("X", "weight", sets=("D", "P"))
 def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
     """Give a block an empty basis; return the weighted sum and the maximum of its diagonal."""
     xp, n = namespace(block.X), block.stop - block.start
@@ -45,6 +46,11 @@ def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
     block.state["D"] = D
     block.state["P"] = empty((capacity, n), block.X).T  # so that columns are contiguous
     return float(total), float(xp.max(D)) if n else 0.0
+
+
+def total_and_largest(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    """Combine what `start` returns of two blocks."""
+    return a[0] + b[0], max(a[1], b[1])
 
 
 def diagonal(kernel: Kernel, X: Any, first: int = 0) -> Any:
@@ -70,19 +76,12 @@ def rank_floor(largest: float) -> float:
 
 def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
     """Collect the rows of P (first k columns) with these numbers, where P is."""
-    found = blocks.map(_rows_of_factor, indices, k)
-    if all(foreign_namespace(values) is None for _, values in found):
-        result = np.empty((len(indices), k))
-        for mine, values in found:
-            result[mine] = values
-        return result
-    if len(found) == 1:
-        return found[0][1]
-    places = np.concatenate([mine for mine, _ in found])
-    stacked = namespace(found[0][1]).concat([values for _, values in found])
-    return rows_at(stacked, np.argsort(places))
+    places, values = blocks.collect(_rows_of_factor, indices, k)
+    in_order = bool(np.all(places[1:] > places[:-1]))
+    return values if in_order else rows_at(values, np.argsort(places))
 
 
+@declare()
 def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Any]:
     mine, rows = block.positions(indices)
     return mine, rows_at(block.state["P"][:, :k], rows)
@@ -108,6 +107,7 @@ def residual_among(
     return H, P_c, points
 
 
+@declare("X", "weight", changes=("D",), appends=("P",))
 def extend(
     block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: NDArray[np.intp]
 ) -> Any:

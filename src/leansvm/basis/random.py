@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from leansvm._array_api import to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis._draw import WeightedSample, row_weights
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 _MOST_CLASSES = 1000
@@ -126,6 +126,7 @@ def _classes(
     return classes, weights, sizes
 
 
+@declare("y", "weight")
 def _classes_in_block(
     block: Block,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
@@ -150,12 +151,13 @@ def _targets(block: Block) -> NDArray[np.float64]:
 def _labels_of(
     blocks: RowBlocks, rows: NDArray[np.intp], classes: NDArray[np.float64]
 ) -> NDArray[np.intp]:
+    mine, values = blocks.collect(_labels_in_block, rows, classes)
     labels = np.empty(len(rows), np.intp)
-    for mine, values in blocks.map(_labels_in_block, rows, classes):
-        labels[mine] = values
+    labels[mine] = values
     return labels
 
 
+@declare("y")
 def _labels_in_block(
     block: Block, indices: NDArray[np.intp], classes: NDArray[np.float64]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -4,20 +4,33 @@ Solvers and selectors are written once against `RowBlocks`; the implementations 
 where a block of rows lives (memory, memory map, device; files and clusters plug in here).
 """
 
-from leansvm.blocks._base import Block, RowBlocks
+from leansvm.blocks._base import Block, RowBlocks, declare
 from leansvm.blocks._budget import available_memory, check_budget, format_bytes, resolve_cache_size
+from leansvm.blocks._files import Dataset, open_dataset
 from leansvm.blocks._memory import MemoryBlocks
-from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows
+from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows, merge_rows_of
+from leansvm.blocks._sources import is_dask, source_of
+from leansvm.blocks._stream import RowSource
+from leansvm.blocks._targets import Targets, one_vs_rest
 
 __all__ = [
     "Block",
+    "Dataset",
     "MemoryBlocks",
     "MergedRows",
     "RowBlocks",
+    "RowSource",
+    "Targets",
     "available_memory",
     "canonical_order",
     "check_budget",
+    "declare",
     "format_bytes",
+    "is_dask",
     "merge_equal_rows",
+    "merge_rows_of",
+    "one_vs_rest",
+    "open_dataset",
     "resolve_cache_size",
+    "source_of",
 ]

@@ -8,16 +8,71 @@ between calls, wherever the block lives.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, in_float64, namespace, rows_at, to_host
+from leansvm.blocks._budget import resolve_cache_size
 from leansvm.linalg import canonical_csr, row_norms_squared
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Declared(NamedTuple):
+    """What a function does with a block; see `declare`."""
+
+    reads: frozenset[str] = frozenset(("X", "y", "weight"))
+    changes: tuple[str, ...] | None = None  # None: any entry of the state
+    sets: tuple[str, ...] = ()
+    appends: tuple[str, ...] = ()
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the function leaves ``block.state`` as it is."""
+        return self.changes == () and not (self.sets or self.appends)
+
+
+def declare(
+    *reads: str,
+    changes: tuple[str, ...] = (),
+    sets: tuple[str, ...] = (),
+    appends: tuple[str, ...] = (),
+) -> Callable[[Function], Function]:
+    """Declare what a function given to `RowBlocks` does with a block.
+
+    Nothing depends on it but cost: what is not read need not come from a disk, and a state that
+    is not changed need not be copied where a lost machine may make us compute it again. Without
+    a declaration a function is taken to read and change everything.
+
+    Parameters
+    ----------
+    *reads : {"X", "y", "weight"}
+        Parts of the block that the function reads.
+    changes : tuple of str
+        Entries of ``block.state`` whose arrays it writes into.
+    sets : tuple of str
+        Entries that it sets or drops without writing into what was there.
+    appends : tuple of str
+        Entries of which it writes only columns that nothing has been read from yet: doing that
+        twice does no harm.
+    """
+
+    def mark(function: Function) -> Function:
+        function.declared = Declared(frozenset(reads), changes, sets, appends)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def declared(function: Callable[..., Any]) -> Declared:
+    """Return what `declare` said of a function."""
+    return getattr(function, "declared", Declared())
 
 
 @dataclass(slots=True)
@@ -71,23 +126,33 @@ class RowBlocks(ABC):
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
 
+    def state_budget(self, cache_size: float | str) -> int:
+        """Return the bytes of state that blocks may keep, from the estimator's parameter."""
+        return resolve_cache_size(cache_size)
+
     def map(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Return ``function(block, *args)`` of every block, in row order."""
         return list(self.each(function, *args))
+
+    def fold(
+        self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Combine ``function(block, *args)`` of all blocks, two at a time, in row order.
+
+        ``combine`` must be associative, to rounding.
+        """
+        return reduce(combine, self.each(function, *args))
 
     def sum(self, function: Callable[..., Any], *args: Any) -> Any:
         """Add up ``function(block, *args)`` over all blocks; tuples are added item by item.
 
         Sums are made where the blocks are; arrays come back on the host.
         """
-        results = self.each(function, *args)
-        total = next(results)
-        for result in results:
-            if isinstance(total, tuple):
-                total = tuple(a + b for a, b in zip(total, result, strict=True))
-            else:
-                total = total + result
-        return to_host(total)
+        return to_host(self.fold(add, function, *args))
+
+    def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
+        """Join the tuples of arrays that ``function(block, *args)`` returns, item by item."""
+        return join(self.each(function, *args))
 
     def concatenate(self, function: Callable[..., Any], *args: Any) -> NDArray[Any]:
         """Collect one host array of all rows from the blocks' results."""
@@ -100,16 +165,9 @@ class RowBlocks(ABC):
 
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
         """Return targets and weights (None without any) of the rows with these numbers."""
-        y: Any = None
-        weight: Any = None
-        for mine, part_y, part_weight in self.map(_targets_at, indices):
-            if part_y is not None:
-                y = np.empty((len(indices), *part_y.shape[1:])) if y is None else y
-                y[mine] = part_y
-            if part_weight is not None:
-                weight = np.empty(len(indices)) if weight is None else weight
-                weight[mine] = part_weight
-        return y, weight
+        mine, y, weight = self.collect(_targets_at, indices)
+        order = np.argsort(mine, kind="stable")
+        return None if y is None else y[order], None if weight is None else weight[order]
 
     def variance(self) -> float:
         """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
@@ -125,12 +183,32 @@ class RowBlocks(ABC):
         return float(self.sum(_deviations, mean, 2)[1] / (weight * self.n_features))
 
 
+def add(a: Any, b: Any) -> Any:
+    """Add two results, tuples item by item."""
+    if isinstance(a, tuple):
+        return tuple(x + y for x, y in zip(a, b, strict=True))
+    return a + b
+
+
+def join(results: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Concatenate tuples of arrays item by item; None stays None, empty ones leave no trace."""
+    iterator = iter(results)
+    first = next(iterator)
+    parts = [part for part in (first, *iterator) if len(part[0])] or [first]
+    return tuple(
+        None if items[0] is None else namespace(items[0]).concat(items)
+        for items in zip(*parts, strict=True)
+    )
+
+
+@declare("y", "weight")
 def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]:
     mine, rows = block.positions(indices)
     y = None if block.y is None else to_host(rows_at(block.y, rows))
     return mine, y, None if block.weight is None else to_host(rows_at(block.weight, rows))
 
 
+@declare("X", "weight")
 def _deviations(block: Block, shift: float, power: int) -> tuple[float, float]:
     """Return the block's sum of weights and its weighted sum of (entries - shift)^power."""
     X = block.X

@@ -1,16 +1,14 @@
 """Rows in memory: dense, CSR, memory-mapped or array-API arrays, cut into tiles of views.
 
 The tile size follows scikit-learn's ``working_memory``: the tiles at work and what is computed
-from them (``columns`` numbers a row) stay below it; on a GPU, below a part of its free memory. Tiles of NumPy and CSR rows are worked on by as
-many threads as BLAS has, each with BLAS to itself; results are added in row order, so that they
-do not depend on the number of threads.
+from them (``columns`` numbers a row) stay below it; on a GPU, below a part of its free memory.
+Tiles of NumPy and CSR rows are worked on by as many threads as BLAS has, each with BLAS to itself;
+results are added in row order, so that they do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
@@ -20,8 +18,9 @@ from sklearn._config import get_config
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at
-from leansvm._parallel import blas_threads, in_this_context, serial_blas, thread_pool
+from leansvm._parallel import blas_threads, in_order
 from leansvm.blocks._base import Block, RowBlocks
+from leansvm.blocks._budget import resolve_cache_size
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
@@ -70,9 +69,8 @@ class MemoryBlocks(RowBlocks):
             y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
         if tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features), X)
-            if self._threaded:  # a sum of r x r results wants tiles taller than r
-                share = min(max(_SMALL_TILE, -(-self.n_rows // 8)), _LARGE_TILE)
-                tile_rows = min(tile_rows, max(share, 2 * columns))
+            if self._threaded:
+                tile_rows = min(tile_rows, host_tile_rows(self.n_rows, columns))
         self._blocks = []
         for start in range(0, max(self.n_rows, 1), tile_rows):
             stop = min(start + tile_rows, self.n_rows)
@@ -96,30 +94,22 @@ class MemoryBlocks(RowBlocks):
             for block in self._blocks:
                 yield function(block, *args)
             return
-        with serial_blas() as threads:
-            if threads == 1:
-                for block in self._blocks:
-                    yield function(block, *args)
-                return
-            pool = thread_pool(threads)
-            ahead: deque[Future[Any]] = deque()
-            bound = in_this_context(function)
-            try:
-                for block in self._blocks:
-                    ahead.append(pool.submit(bound, block, *args))
-                    if len(ahead) > 2 * threads:  # finished results wait for their turn
-                        yield ahead.popleft().result()
-                while ahead:
-                    yield ahead.popleft().result()
-            finally:  # after an error or an early end, nothing goes on in the background
-                for future in ahead:
-                    future.cancel()
-                wait(ahead)
+        yield from in_order(function, self._blocks, *args)
+
+    def state_budget(self, cache_size: float | str) -> int:
+        """Return the bytes of state that blocks may keep, where the rows are."""
+        return resolve_cache_size(cache_size, self._X)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
         rows = rows_at(self._X, indices)
         return np.asarray(rows) if isinstance(rows, np.memmap) else rows
+
+
+def host_tile_rows(n_rows: int, columns: int) -> int:
+    """Rows of a tile on the host: a sum of r x r results wants tiles taller than r."""
+    share = min(max(_SMALL_TILE, -(-n_rows // 8)), _LARGE_TILE)
+    return max(share, 2 * columns)
 
 
 def tile_rows_for(row_bytes: int, X: Any = None) -> int:

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from leansvm._array_api import to_host
 from leansvm._parallel import for_tiles
+from leansvm.blocks._base import Block, RowBlocks, declare
 from leansvm.linalg import canonical_csr
 
 
@@ -51,6 +52,38 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
     group[kept] = inverse
     merged = np.bincount(inverse, weights=weight[kept], minlength=len(first)).astype(np.float64)
     return MergedRows(first, group, merged)
+
+
+@declare("X", "y", "weight")
+def row_keys(block: Block) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Any]:
+    """Return two hashes of (x, y) of every row, which together tell rows apart, and the weights."""
+    keys = [
+        _row_hashes(block.X, seed=seed) + _row_hashes(block.y, seed=seed + 1) for seed in (1, 3)
+    ]
+    return keys[0], keys[1], block.weight
+
+
+def merge_rows_of(blocks: RowBlocks) -> MergedRows:
+    """Do what `merge_equal_rows` does for rows that are elsewhere: 16 bytes of each come here.
+
+    Two hashes of 64 bits stand for the comparison of rows.
+    """
+    first_key, second_key, weight = blocks.collect(row_keys)
+    weight = np.ones(len(first_key)) if weight is None else weight
+    kept = np.flatnonzero(weight > 0)
+    order = kept[np.lexsort((kept, second_key[kept], first_key[kept]))]
+    a, b = first_key[order], second_key[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
+    inverse = np.cumsum(new) - 1
+    first = order[new]  # of a group the first row, by the last sort key
+    # number the groups by first appearance
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    group = np.full(len(weight), -1, dtype=np.intp)
+    group[order] = rank[inverse]
+    merged = np.bincount(group[kept], weights=weight[kept], minlength=len(first))
+    return MergedRows(np.sort(first), group, merged.astype(np.float64))
 
 
 def canonical_order(X: Any, Y: NDArray[Any]) -> NDArray[np.intp]:

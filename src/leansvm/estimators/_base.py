@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.callback import CallbackSupportMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, column_or_1d, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -31,8 +32,20 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm.blocks import Block, MemoryBlocks, MergedRows, RowBlocks
+from leansvm.blocks import (
+    Block,
+    MemoryBlocks,
+    MergedRows,
+    RowBlocks,
+    RowSource,
+    Targets,
+    declare,
+    one_vs_rest,
+    source_of,
+)
 from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
+from leansvm.estimators._lazy import blockwise
+from leansvm.estimators._rows import ArrayRows, Rows, SourceRows
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.linalg import canonical_csr
 
@@ -46,6 +59,7 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
 
     _fits_where_rows_are = False  # arrays of other libraries are fitted as NumPy arrays
+    _fits_sources = False  # data sets in files, Dask collections
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
@@ -71,6 +85,11 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     def _validate_rows(
         self, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
     ) -> Any:
+        if isinstance(X, RowSource):
+            raise TypeError(
+                f"{type(self).__name__} needs rows in memory; SparseLSSVC, SparseLSSVR, ReducedSVC "
+                f"and ReducedSVR fit data sets in files."
+            )
         if reset and (self.kernel == "precomputed" or not self._fits_where_rows_are):
             X = to_host(X) if dispatched_namespace(X) else X
         xp = dispatched_namespace(X)
@@ -91,6 +110,43 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             if isinstance(checked, tuple)
             else _canonical(checked)
         )
+
+    def _source(self, X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
+        """Return rows that are in files or on a cluster as a source, None for arrays."""
+        source = source_of(X, y, sample_weight) if self._fits_sources else None
+        if source is not None and self.kernel == "precomputed":
+            raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
+        return source
+
+    def _check_source(self, source: RowSource, *, reset: bool) -> None:
+        """Set or compare the number and the names of the features."""
+        names = source.feature_names
+        if reset:
+            if not source.n_targets:
+                raise ValueError(
+                    f"This {type(self).__name__} estimator requires y to be passed, but the target "
+                    f"y is None: name it in open_dataset(..., target=...)."
+                )
+            self._forget("feature_names_in_")
+            self.n_features_in_ = source.n_features
+            if names is not None:
+                self.feature_names_in_ = np.asarray(names, dtype=object)
+            return
+        self._check_features(source.n_features, names)
+
+    def _check_features(self, n_features: int, names: list[str] | None) -> None:
+        """Compare number and names of the features with those of the fit."""
+        if n_features != self.n_features_in_:
+            raise ValueError(
+                f"X has {n_features} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        known = getattr(self, "feature_names_in_", None)
+        if names is not None and known is not None and list(known) != list(names):
+            raise ValueError(
+                f"The feature names should match those that were passed during fit: {list(known)}, "
+                f"got {list(names)}."
+            )
 
     def _candidates_of_C(self) -> tuple[NDArray[np.float64] | None, str]:
         """Return the candidates (None for a single C) and the criterion that scores them."""
@@ -135,14 +191,20 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
     def _decision_values(self, X: Any) -> Any:
         """Return f(x) for every row and output, computed in tiles; an array of X's kind."""
         check_is_fitted(self)
+        source = self._source(X)
+        if source is not None:
+            self._check_source(source, reset=False)
+            return self._values(source)
         X = self._validate_rows(X, reset=False)
         return self._values(X)
 
     def _values(self, X: Any) -> Any:
         kernel = self._kernel()
-        if foreign_namespace(X) is not None or foreign_namespace(self.support_vectors_) is not None:
+        source = isinstance(X, RowSource)
+        support = to_host(self.support_vectors_) if source else self.support_vectors_
+        if not source and any(foreign_namespace(array) is not None for array in (X, support)):
             return self._values_where_rows_are(X, kernel)
-        points = kernel.points(self.support_vectors_, self.support_)
+        points = kernel.points(support, self.support_)
         coef = self.dual_coef_.T
         dtype = X.dtype
         # rounding kernel values to float32 costs a decision value about eps * |beta| * max k
@@ -151,7 +213,11 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
             lost = 4 * float(np.finfo(np.float32).eps) * float(np.linalg.norm(coef)) * largest
             dtype = np.dtype(np.float64) if lost > _FLOAT32_LOSS else dtype
         coef = coef.astype(dtype)
-        blocks = MemoryBlocks(X, columns=len(coef))
+        blocks = (
+            X.blocks(Targets(None), columns=len(coef))
+            if source
+            else MemoryBlocks(X, columns=len(coef))
+        )
         values = blocks.concatenate(_tile_decision, kernel, points, coef, dtype)
         return np.asarray(values + self.intercept_, dtype=X.dtype)
 
@@ -165,12 +231,15 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         values = blocks.stack(_tile_decision, kernel, points, coef, np.float64)
         return namespace(X).asarray(values + moved(self.intercept_, X), dtype=X.dtype)
 
-    def _loo_of_all_rows(self, X: Any, Y: Any, rows: MergedRows, loo: Array) -> Array:
+    def _loo_of_all_rows(
+        self, X: Any, Y: Any, rows: MergedRows, loo: Array, blocks: RowBlocks | None = None
+    ) -> Array:
         """Left-out residuals of the original rows; a row of zero weight changes no model."""
         result, Y = loo[rows.group], to_host(Y)
         unused = np.flatnonzero(rows.group < 0)
         if len(unused):
-            result[unused] = Y[unused] - to_host(self._values(MemoryBlocks(X).take(unused)))
+            blocks = MemoryBlocks(X) if blocks is None else blocks
+            result[unused] = Y[unused] - to_host(self._values(blocks.take(unused)))
         return np.asarray(result)
 
 
@@ -178,6 +247,7 @@ def _canonical(X: Any) -> Any:
     return canonical_csr(X) if sparse.issparse(X) else X
 
 
+@declare("X")
 def _tile_decision(block: Block, kernel: Kernel, points: Any, coef: Any, dtype: Any) -> Any:
     return kernel.block(in_float64(block.X), points, dtype=dtype) @ coef
 
@@ -213,9 +283,32 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
             labels = np.searchsorted(self.classes_, present)[labels]
         self._check_classes()
-        if len(self.classes_) == 2:
-            return np.where(labels == 1, 1.0, -1.0)[:, None], labels
-        return np.where(labels[:, None] == np.arange(len(self.classes_)), 1.0, -1.0), labels
+        return one_vs_rest(labels, len(self.classes_)), labels
+
+    def _encode_source(
+        self, source: RowSource, *, classes: Any = None, batch: bool = False
+    ) -> SourceRows:
+        """Find classes and weights in a pass over the targets; no look at X."""
+        seen = source.survey(numeric=False)
+        assert seen.classes is not None
+        # the checks of arrays, on one row a class
+        _, present = self._encode(seen.classes, classes=classes)
+        by_class = np.zeros(len(self.classes_))
+        by_class[present] = seen.weights
+        if not by_class.any():
+            raise ValueError("sample_weight must be positive for at least one row.")
+        class_weight = None
+        if self.class_weight is not None:
+            class_weight = self._weight_of_classes(by_class)
+        used = seen.rows * (1 if class_weight is None else class_weight[present] > 0)
+        if not batch and np.count_nonzero(used) < 2:
+            raise ValueError(
+                "sample_weight and class_weight leave fewer than two classes with positive weight."
+            )
+        weighted = class_weight is not None or not seen.all_ones
+        encode = Targets(self.classes_, class_weight, 1e-100 * seen.largest_weight, weighted)
+        outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
+        return SourceRows(source, encode, outputs, int(used.sum()), float(seen.weights.sum()))
 
     def _encode_where_rows_are(self, xp: Any, y: Any) -> tuple[Any, Any]:
         classes, labels = xp.unique_inverse(y)
@@ -261,15 +354,14 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             balanced = np.zeros(len(counts))
             balanced[present] = counts.sum() / (present.sum() * counts[present])
             return balanced
-        by_class = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=self.classes_
-        )
+        by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(
                 f"class_weight must hold finite numbers >= 0, got {self.class_weight!r}."
             )
         return np.asarray(by_class, dtype=np.float64)
 
+    @blockwise
     def decision_function(self, X: Any) -> Any:
         """Evaluate f(x): one value a row for two classes, else one column a class.
 
@@ -286,6 +378,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         values = self._decision_values(X)
         return values[:, 0] if len(self.classes_) == 2 else values
 
+    @blockwise
     def predict(self, X: Any) -> Any:
         """Predict the class of every row.
 
@@ -305,16 +398,38 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             scores = to_host(scores)
             winners = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
             return np.asarray(self.classes_[winners])
-        winners = (
-            xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
-        )
+        winners = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
         return xp.take(moved(self.classes_, scores), winners)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+            Rows.
+        y : array-like of shape (n_samples,)
+            Their labels; None for a data set in files, which has them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Share of the rows that are predicted correctly.
+        """
+        source = self._source(X, y, sample_weight)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        y, weight = source.targets()
+        return float(accuracy_score(y, np.asarray(self.predict(X)), sample_weight=weight))
 
     def _calibrate(self, left_out: Array, labels: NDArray[np.intp], weight: Array) -> None:
         """Fit probabilities to leave-one-out decision values."""
         self.calibration_scale_ = fit_scale(left_out, labels, weight)
 
     @available_if(_calibrated)
+    @blockwise
     def predict_proba(self, X: Any) -> Any:
         """Probability of every class; exists with ``calibrate=True``.
 
@@ -333,6 +448,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         return like_rows(probabilities(to_host(values), self.calibration_scale_), values)
 
     @available_if(_calibrated)
+    @blockwise
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithm of `predict_proba`.
 
@@ -362,6 +478,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         tags.target_tags.multi_output = True
         return tags
 
+    @blockwise
     def predict(self, X: Any) -> Any:
         """Predict the target of every row.
 
@@ -378,6 +495,29 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         values = self._decision_values(X)
         return values[:, 0] if self._single_output else values
 
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination R^2 of `predict`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets; None for a data set in files, which has them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, the mean of all outputs.
+        """
+        source = self._source(X, y, sample_weight)
+        if source is None:
+            return float(super().score(X, y, sample_weight))
+        y, weight = source.targets()
+        return float(r2_score(y, np.asarray(self.predict(X)), sample_weight=weight))
+
     def _numeric_targets(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any, Any]:
         """Validate; return X, y and the targets with one column an output."""
         if sparse.issparse(y):
@@ -389,6 +529,26 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         self._single_output = Y.ndim == 1
         return X, y, namespace(Y).reshape(Y, (Y.shape[0], -1))
 
+    def _numeric_rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> Rows:
+        """Validate arrays, or a source; return rows with numeric targets and weights."""
+        source = self._source(X, y, sample_weight)
+        if source is not None:
+            self._check_source(source, reset=reset)
+            return self._encode_source(source, reset=reset)
+        X, y, Y = self._numeric_targets(X, y, reset=reset)
+        return ArrayRows(X, Y, _sample_weights(sample_weight, X))
+
+    def _encode_source(self, source: RowSource, *, reset: bool = True) -> SourceRows:
+        """Look at the weights; targets are numbers."""
+        if not reset and self._single_output != source.single_target:
+            raise ValueError("y must have as many target columns as in earlier calls.")
+        self._single_output = source.single_target
+        seen = source.survey(numeric=True)
+        if not seen.weights.any():
+            raise ValueError("sample_weight must be positive for at least one row.")
+        encode = Targets(None, None, 1e-100 * seen.largest_weight, not seen.all_ones)
+        return SourceRows(source, encode, source.n_targets, int(seen.rows[0]))
+
 
 def weight_of_labels(weight: Any, labels: Any, n_classes: int) -> Array:
     """Return the weight of every class, on the host."""
@@ -398,16 +558,6 @@ def weight_of_labels(weight: Any, labels: Any, n_classes: int) -> Array:
     xp, labels = namespace(weight), moved(labels, weight)
     sums = [xp.sum(xp.where(labels == c, weight, 0.0)) for c in range(n_classes)]
     return np.asarray(to_host(xp.stack(sums)))
-
-
-def without_ones(weight: Any) -> Any:
-    """Return weights as blocks take them: None where all are one."""
-    return None if bool(namespace(weight).all(weight == 1.0)) else weight
-
-
-def count_positive(weight: Any) -> int:
-    """Return how many rows count."""
-    return int(namespace(weight).count_nonzero(weight > 0))
 
 
 def _sample_weights(sample_weight: Any, X: Any) -> Any:

@@ -10,8 +10,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import to_host
 from leansvm.blocks import MergedRows
-from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor, _sample_weights
+from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor
 from leansvm.estimators._reduced_machine import ReducedMachine
+from leansvm.estimators._rows import ArrayRows, Rows, labels_of
 
 
 class ReducedSVC(KernelClassifier, ReducedMachine):
@@ -186,15 +187,16 @@ default="rbf"
         return {"delta": delta, "p": self.p}
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReducedSVC:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ReducedSVC:
         """Choose a basis and fit the classifier.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
             Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
         y : array-like of shape (n_samples,)
-            Labels.
+            Labels; None for a data set in files, which has them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a weight of k counts like k copies of the row.
 
@@ -203,23 +205,23 @@ default="rbf"
         ReducedSVC
             The fitted estimator.
         """
-        X, y = self._validate_rows(X, y, reset=True)
-        Y, labels = self._encode(y)
-        weight, _ = self._weights(sample_weight, X, y, labels)
+        rows, y = self._rows_and_targets(X, y, sample_weight)
 
         def calibrate(merged: MergedRows, left_out: Array) -> None:
-            first = merged.first
-            self._calibrate(left_out[first], to_host(labels)[first], merged.weight)
+            labels = labels_of(to_host(rows.targets())[merged.first])
+            self._calibrate(left_out[merged.first], labels, merged.weight)
 
-        self._fit_reduced(X, y, Y, weight, calibrate=calibrate if self.calibrate else None)
+        self._fit_reduced(rows, y, calibrate=calibrate if self.calibrate else None)
         return self
 
-    def _rows_and_targets(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Any, Any, Array, Array]:
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Any]:
+        source = self._source(X, y, sample_weight)
+        if source is not None:
+            self._check_source(source, reset=True)
+            return self._encode_source(source), y
         X, y = self._validate_rows(X, y, reset=True)
         Y, labels = self._encode(y)
-        return X, y, Y, self._weights(sample_weight, X, y, labels)[0]
+        return ArrayRows(X, Y, *self._weights(sample_weight, X, y, labels)), y
 
 
 class ReducedSVR(KernelRegressor, ReducedMachine):
@@ -327,15 +329,16 @@ tol, max_iter, cache_size, random_state
         self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ReducedSVR:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ReducedSVR:
         """Choose a basis and fit the regressor.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
             Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
+            Targets; None for a data set in files, which has them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a weight of k counts like k copies of the row.
 
@@ -347,8 +350,5 @@ tol, max_iter, cache_size, random_state
         self._fit_reduced(*self._rows_and_targets(X, y, sample_weight))
         return self
 
-    def _rows_and_targets(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Any, Any, Array, Array]:
-        X, y, Y = self._numeric_targets(X, y, reset=True)
-        return X, y, Y, _sample_weights(sample_weight, X)
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Any]:
+        return self._numeric_rows(X, y, sample_weight, reset=True), y

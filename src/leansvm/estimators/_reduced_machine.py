@@ -16,22 +16,15 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from leansvm._array_api import rows_at
 from leansvm.basis import Fit
 from leansvm.basis._resolve import resolve_basis
-from leansvm.blocks import (
-    MemoryBlocks,
-    MergedRows,
-    RowBlocks,
-    merge_equal_rows,
-    resolve_cache_size,
-)
+from leansvm.blocks import MergedRows, RowBlocks, resolve_cache_size
 from leansvm.estimators._base import (
     Array,
     Phases,
-    count_positive,
     iteration_hook,
-    without_ones,
 )
 from leansvm.estimators._basis_machine import BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
+from leansvm.estimators._rows import Rows
 from leansvm.estimators._sparse_fit import Basis, Chooser
 from leansvm.losses import Loss, get_loss
 from leansvm.solvers._features import Features, PlainBasis
@@ -124,13 +117,13 @@ class ReducedMachine(BasisMachine):
 
     _fits_where_rows_are = True
 
+    _fits_sources = True
+
     fit_report_: dict[str, Any]
     _margin: ClassVar[bool]  # classification
     _losses: ClassVar[tuple[str, ...]]
 
-    def _rows_and_targets(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[Any, Any, Array, Array]:
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Any]:
         raise NotImplementedError
 
     def _loss(self, **parameters: float | None) -> Loss:
@@ -155,17 +148,12 @@ class ReducedMachine(BasisMachine):
         return {"delta": self.delta}
 
     def _fit_reduced(
-        self,
-        X: Any,
-        y: Any,
-        Y: Array,
-        weight: Array,
-        *,
-        calibrate: Callable[[MergedRows, Array], None] | None = None,
+        self, rows: Rows, y: Any, *, calibrate: Callable[[MergedRows, Array], None] | None = None
     ) -> None:
         """Fit on all rows; ``calibrate`` gets the merged rows and left-out decision values."""
         self._forget("calibration_scale_")
-        task, selector, size, merged, context = self._begin(X, y, Y, weight, calibrate is not None)
+        X = rows.X
+        task, selector, size, merged, context = self._begin(rows, y, calibrate is not None)
         path = np.array([float(self.C)])
         fitted = self._solve(task, selector, size, path)
         self._set_fitted(X, fitted, fitted.solution)
@@ -182,8 +170,9 @@ class ReducedMachine(BasisMachine):
         self._validate_params()
         if getattr(self, "calibrate", False):
             raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
-        X, y, Y, weight = self._rows_and_targets(X, y, sample_weight)
-        task, selector, size, _, context = self._begin(X, y, Y, weight, False)
+        rows, y = self._rows_and_targets(X, y, sample_weight)
+        X = rows.X
+        task, selector, size, _, context = self._begin(rows, y, False)
         if self._is_auto(selector):
             raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
         fitted = task.solve(selector, size, path)
@@ -199,9 +188,10 @@ class ReducedMachine(BasisMachine):
         return models
 
     def _begin(
-        self, X: Any, y: Any, Y: Array, weight: Array, calibrated: bool
+        self, rows: Rows, y: Any, calibrated: bool
     ) -> tuple[_Task, Any, int, MergedRows | None, Any]:
         """Resolve parameters into a task."""
+        X: Any = rows.X
         if float(self.C) < 1e-300:
             raise ValueError(f"C={self.C!r} is too small: it must be finite, and so must 1 / C.")
         if self.kernel == "precomputed":
@@ -209,29 +199,24 @@ class ReducedMachine(BasisMachine):
         loss = self._loss(**self._loss_parameters(X.shape[0]))
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         left_out = calibrated or self._is_auto(selector)
-        merged = None
+        budget, merged = resolve_cache_size(self.cache_size), None
         if left_out:  # copies of a row are left out together: the first one stands for all
-            merged = merge_equal_rows(X, Y, weight)
-            weight = np.zeros(X.shape[0])
-            weight[merged.first] = merged.weight
+            merged, rows = rows.merged(budget)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        size = self._size(selector, count_positive(weight))
-        blocks = MemoryBlocks(
-            X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1)
-        )
+        size, outputs = self._size(selector, rows.n_positive), rows.n_outputs
+        blocks = rows.blocks(3 * (size + outputs + 1), budget)
         fit = Fit(float(self.C), self._bias_penalty(), loss, self.regularizer, self._margin)
         step = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
             self._resolve_kernel(blocks),
             self.select_on,
-            resolve_cache_size(self.cache_size, X),
+            blocks.state_budget(self.cache_size),
             self.random_state,
             fit,
             None if step is None else lambda k: step(k, 0.0),
         )
         hook = iteration_hook(self, context, "newton-iteration")
-        outputs = Y.shape[1]
         task = _Task(
             blocks, chooser, Phases(), fit, outputs, self.tol, self.max_iter, hook, left_out
         )
@@ -264,7 +249,9 @@ class ReducedMachine(BasisMachine):
         order = np.argsort(basis.kept)  # that of the choice, not that of the factor's pivots
         self.support_ = fitted.chosen.support(basis)[order]
         pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else rows_at(basis.points, order)
+        self.support_vectors_ = (
+            np.empty((0, 0), X.dtype) if pairwise else rows_at(basis.points, order)
+        )
         self.dual_coef_ = np.ascontiguousarray(basis.coefficients(solution.theta)[order].T)
         outputs = solution.theta.shape[1]
         self.intercept_ = solution.theta[-1].copy() if has_bias else np.zeros(outputs)

@@ -8,7 +8,9 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
 from leansvm._array_api import to_host
-from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
+from leansvm.blocks import MergedRows, RowBlocks
+from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor, _sample_weights
+from leansvm.estimators._rows import ArrayRows, Rows, labels_of
 from leansvm.estimators._sparse_machine import SparseMachine
 
 
@@ -152,15 +154,16 @@ default="rbf"
         self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVC:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVC:
         """Choose a basis and fit the classifier.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
             Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
         y : array-like of shape (n_samples,)
-            Labels.
+            Labels; None for a data set in files, which has them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a weight of k counts like k copies of the row.
 
@@ -169,21 +172,25 @@ default="rbf"
         SparseLSSVC
             The fitted estimator.
         """
-        X, y = self._validate_rows(X, y, reset=True)
-        Y, labels = self._encode(y)
-        weight, count = self._weights(sample_weight, X, y, labels)
+        source = self._source(X, y, sample_weight)
+        if source is not None:
+            self._check_source(source, reset=True)
+            rows: Rows = self._encode_source(source)
+        else:
+            X, y = self._validate_rows(X, y, reset=True)
+            Y, labels = self._encode(y)
+            rows = ArrayRows(X, Y, *self._weights(sample_weight, X, y, labels))
 
-        def finish(merged: Any, loo: Any) -> None:
+        def finish(blocks: RowBlocks, merged: MergedRows, loo: Array) -> None:
             if self.calibrate:
                 first = merged.first
-                self._calibrate(
-                    to_host(Y)[first] - loo[first], to_host(labels)[first], merged.weight
-                )
+                Y = to_host(rows.targets())[first]
+                self._calibrate(Y - loo[first], labels_of(Y), merged.weight)
             if isinstance(self.C, str) and self.C == "loo":
-                residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
+                residuals = self._left_out(rows, blocks, merged, loo)
                 self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals
 
-        self._fit_sparse(X, y, Y, weight, finish, count=count, calibrate=self.calibrate)
+        self._fit_sparse(rows, y, finish, calibrate=self.calibrate)
         return self
 
     def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
@@ -193,7 +200,7 @@ default="rbf"
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
-        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> SparseLSSVC:
         """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
 
@@ -216,15 +223,21 @@ default="rbf"
             The estimator.
         """
         first = not hasattr(self, "_fitted_sums")
-        X, y = self._validate_rows(X, y, reset=first)
-        Y, labels = self._encode(y, classes=classes if first else self.classes_)
+        classes = classes if first else self.classes_
         if self.calibrate or self.class_weight == "balanced":
             raise ValueError(
                 "partial_fit cannot look at all rows again: calibrate=True and "
                 "class_weight='balanced' need fit."
             )
-        weight, count = self._weights(sample_weight, X, y, labels, batch=True)
-        self._partial_fit_sparse(X, y, Y, weight, count)
+        source = self._source(X, y, sample_weight)
+        if source is not None:
+            self._check_source(source, reset=first)
+            rows: Rows = self._encode_source(source, classes=classes, batch=True)
+        else:
+            X, y = self._validate_rows(X, y, reset=first)
+            Y, labels = self._encode(y, classes=classes)
+            rows = ArrayRows(X, Y, *self._weights(sample_weight, X, y, labels, batch=True))
+        self._partial_fit_sparse(rows, y)
         return self
 
 
@@ -318,15 +331,16 @@ cache_size, random_state, warm_start
         self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVR:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:
         """Choose a basis and fit the regressor.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
             Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
+            Targets; None for a data set in files, which has them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a weight of k counts like k copies of the row.
 
@@ -335,15 +349,13 @@ cache_size, random_state, warm_start
         SparseLSSVR
             The fitted estimator.
         """
-        X, y, Y = self._numeric_targets(X, y, reset=True)
-        weight = _sample_weights(sample_weight, X)
+        rows = self._numeric_rows(X, y, sample_weight, reset=True)
 
-        def finish(merged: Any, loo: Any) -> None:
-            if isinstance(self.C, str) and self.C == "loo":
-                residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
-                self.loo_residuals_ = residuals[:, 0] if self._single_output else residuals
+        def finish(blocks: RowBlocks, merged: MergedRows, loo: Array) -> None:
+            residuals = self._left_out(rows, blocks, merged, loo)
+            self.loo_residuals_ = residuals[:, 0] if self._single_output else residuals
 
-        self._fit_sparse(X, y, Y, weight, finish)
+        self._fit_sparse(rows, y, finish)
         return self
 
     def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
@@ -351,7 +363,7 @@ cache_size, random_state, warm_start
         return X, Y, _sample_weights(sample_weight, X), None
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseLSSVR:
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:
         """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
 
         The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
@@ -370,6 +382,6 @@ cache_size, random_state, warm_start
         SparseLSSVR
             The estimator.
         """
-        X, y, Y = self._numeric_targets(X, y, reset=not hasattr(self, "_fitted_sums"))
-        self._partial_fit_sparse(X, y, Y, _sample_weights(sample_weight, X))
+        first = not hasattr(self, "_fitted_sums")
+        self._partial_fit_sparse(self._numeric_rows(X, y, sample_weight, reset=first), y)
         return self

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
+from sklearn.utils.random import sample_without_replacement
 
 from leansvm._array_api import foreign_namespace, from_host, moved, to_host
 from leansvm.basis import BasisSelector, Fit
-from leansvm.blocks import Block, MemoryBlocks, RowBlocks
+from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.solvers import primal
 from leansvm.solvers._features import BasisFeatures
@@ -157,15 +158,52 @@ def _stacked(first: Any, second: Any) -> Any:
 
 
 def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:
-    """Draw rows of positive weight, classes (sign patterns of y) in proportion."""
-    keys = blocks.concatenate(_stratum)
-    usable = np.flatnonzero(keys >= 0)
-    if len(usable) <= count:
-        return usable
-    usable = usable[rng.permutation(len(usable))]
+    """Draw rows of positive weight, classes (the columns of y) in proportion.
+
+    Memory is that of the sample: blocks count the rows of every class, then find those whose
+    numbers within their class were drawn.
+    """
+    in_blocks = np.asarray(blocks.map(_sizes_of_strata))
+    sizes = in_blocks.sum(axis=0)
+    count = min(count, int(sizes.sum()))
     # equal spacing along the rows sorted by class takes every class in proportion
-    ordered = usable[np.argsort(keys[usable], kind="stable")]
-    return np.sort(ordered[np.linspace(0, len(ordered) - 1, count).astype(np.intp)])
+    spaced = np.linspace(0, sizes.sum() - 1, count).astype(np.intp)
+    drawn = np.diff(np.searchsorted(spaced, np.concatenate([[0], np.cumsum(sizes)])))
+    ranks = [
+        np.sort(sample_without_replacement(size, n, random_state=rng))
+        for size, n in zip(sizes.tolist(), drawn.tolist(), strict=True)
+    ]
+    before = np.cumsum(np.vstack([np.zeros_like(sizes), in_blocks]), axis=0)
+    starts = np.asarray(blocks.map(_start_of))
+    (rows,) = blocks.collect(_rows_of_ranks, starts, before, ranks)
+    return np.asarray(rows)
+
+
+@declare()
+def _start_of(block: Block) -> int:
+    return block.start
+
+
+@declare("y", "weight")
+def _sizes_of_strata(block: Block) -> NDArray[np.intp]:
+    columns = 1 if block.y is None else block.y.shape[1]
+    strata = _stratum(block)
+    return np.bincount(strata[strata >= 0], minlength=max(columns, 2))
+
+
+@declare("y", "weight")
+def _rows_of_ranks(
+    block: Block, starts: NDArray[np.intp], before: NDArray[np.intp], ranks: list[NDArray[np.intp]]
+) -> tuple[NDArray[np.intp]]:
+    """Return the rows whose numbers within their class, counted over all blocks, are drawn."""
+    strata = _stratum(block)
+    here = int(np.flatnonzero(starts == block.start)[-1])
+    found = [np.empty(0, np.intp)]
+    for k, wanted in enumerate(ranks):
+        low, high = np.searchsorted(wanted, [before[here, k], before[here + 1, k]])
+        if low < high:
+            found.append(np.flatnonzero(strata == k)[wanted[low:high] - before[here, k]])
+    return (block.start + np.sort(np.concatenate(found)),)
 
 
 def _stratum(block: Block) -> NDArray[np.intp]:
@@ -300,6 +338,7 @@ def _solve_in_dual(
     return _described(basis, equations, theta, b, best, curve, error, left_out)
 
 
+@declare("X")
 def _all_features(block: Block, basis: primal.Features) -> Any:
     return basis.features(block)
 
@@ -307,6 +346,7 @@ def _all_features(block: Block, basis: primal.Features) -> Any:
 _KEEP_LOO_BYTES = 2**28
 
 
+@declare(sets=("loo",))
 def _pop_left_out(block: Block, position: int) -> Array:
     return np.ascontiguousarray(to_host(block.state.pop("loo")[:, :, position]).T)
 

@@ -10,26 +10,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from leansvm._array_api import to_host
+from leansvm._array_api import moved, to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis._resolve import resolve_basis
 from leansvm.basis._whitened import factor_rows
-from leansvm.blocks import (
-    MemoryBlocks,
-    RowBlocks,
-    merge_equal_rows,
-    resolve_cache_size,
-)
-from leansvm.estimators._base import (
-    Array,
-    Phases,
-    count_positive,
-    iteration_hook,
-    without_ones,
-)
+from leansvm.blocks import MergedRows, RowBlocks, resolve_cache_size
+from leansvm.estimators._base import Array, Phases, iteration_hook
 from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
+from leansvm.estimators._rows import Rows, SourceRows
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
 
@@ -37,6 +27,8 @@ _SHIFT_ROWS = 256  # rows whose means shift the sums
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 _SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
+
+Finish = Callable[[RowBlocks, MergedRows, Array], None]
 
 
 @dataclass
@@ -136,6 +128,7 @@ class SparseMachine(BasisMachine):
     """Choose a basis, add up the rows once, solve the small system."""
 
     _fits_where_rows_are = True
+    _fits_sources = True
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
@@ -155,40 +148,29 @@ class SparseMachine(BasisMachine):
     # ------------------------------------------------------------------ fit
 
     def _fit_sparse(
-        self,
-        X: Any,
-        y: Any,
-        Y: Array,
-        weight: Array,
-        finish: Callable[[Any, Any], None],
-        *,
-        count: float | None = None,
-        calibrate: bool = False,
+        self, rows: Rows, y: Any, finish: Finish | None = None, *, calibrate: bool = False
     ) -> None:
-        """Fit on all rows; ``finish`` gets the merged rows and left-out residuals (or None)."""
+        """Fit on all rows; ``finish`` gets the rows, those merged and left-out residuals."""
+        X: Any = rows.X
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
         candidates, criterion = self._candidates_of_C()
         loo = calibrate or (candidates is not None and criterion == "loo")
-        merged = None
+        budget, merged = resolve_cache_size(self.cache_size), None
         if loo:  # copies of a row are left out together: the first one stands for all
-            merged = merge_equal_rows(X, Y, weight)
-            weight = np.zeros(X.shape[0])
-            weight[merged.first] = merged.weight
+            merged, rows = rows.merged(budget)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        n_rows = count_positive(weight)
+        n_rows = rows.n_positive
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size = self._size(selector, n_rows)
-        blocks = MemoryBlocks(
-            X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1)
-        )
+        blocks = rows.blocks(3 * (size + rows.n_outputs + 1), budget)
         hook = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
             self._resolve_kernel(blocks),
             self.select_on,
-            resolve_cache_size(self.cache_size, X),
+            blocks.state_budget(self.cache_size),
             self.random_state,
             on_step=None if hook is None else lambda k: hook(k, 0.0),
         )
@@ -201,7 +183,7 @@ class SparseMachine(BasisMachine):
             )
         if self._is_auto(selector):  # sizes are compared by the criterion
             C = np.atleast_1d(C)
-        task = _Task(blocks, chooser, Phases(), self._bias_penalty(), C, criterion, loo, count)
+        task = _Task(blocks, chooser, Phases(), self._bias_penalty(), C, criterion, loo, rows.count)
         self._choose_C_for_selector(task, selector, n_rows)
         if self._is_auto(selector):
             there = 0 if chooser.earlier is None else chooser.earlier.rows.shape[0]
@@ -216,7 +198,9 @@ class SparseMachine(BasisMachine):
             fitted = task.solve(selector, size)
         self._set_fitted(X, fitted)
         self._report(task, fitted, X)
-        finish(merged, fitted.solution.loo)
+        if merged is not None and finish is not None:
+            assert fitted.solution.loo is not None
+            finish(blocks, merged, fitted.solution.loo)
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 
     def _earlier_basis(self, blocks: RowBlocks) -> Basis | None:
@@ -248,25 +232,31 @@ class SparseMachine(BasisMachine):
 
     # ------------------------------------------------------------------ partial_fit
 
-    def _partial_fit_sparse(
-        self, X: Any, y: Any, Y: Array, weight: Array, count: float | None = None
-    ) -> None:
+    def _left_out(self, rows: Rows, blocks: RowBlocks, merged: MergedRows, loo: Array) -> Array:
+        """Left-out residuals of all rows, from those of the rows that stand for them."""
+        return self._loo_of_all_rows(rows.X, rows.targets(), merged, loo[merged.first], blocks)
+
+    def _partial_fit_sparse(self, rows: Rows, y: Any) -> None:
         candidates, criterion = self._candidates_of_C()
         if candidates is not None and criterion == "loo":
             raise ValueError(
                 "partial_fit: C='loo' needs a second pass over all rows; use C='gcv' or a number."
             )
         if not hasattr(self, "_fitted_sums"):
-            self._fit_sparse(X, y, Y, weight, lambda merged, loo: None, count=count)
+            self._fit_sparse(rows, y)
             return
         basis, sums = self._fitted_basis, self._fitted_sums
-        if Y.shape[1] != sums.n_outputs:
+        if not basis.kernel.precomputed:
+            elsewhere = isinstance(rows, SourceRows)
+            basis.points = to_host(basis.points) if elsewhere else moved(basis.points, rows.X)
+        outputs = rows.n_outputs
+        if outputs != sums.n_outputs:
             raise ValueError(
-                f"partial_fit: y has {Y.shape[1]} target columns, earlier batches {sums.n_outputs}."
+                f"partial_fit: y has {outputs} target columns, earlier batches {sums.n_outputs}."
             )
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
-        blocks = MemoryBlocks(X, Y, weight, columns=3 * (basis.width + Y.shape[1] + 1))
-        sums = sums + primal.add_up(blocks, basis, sums.shift, sums.n_outputs, count)
+        blocks = rows.blocks(3 * (basis.width + outputs + 1))
+        sums = sums + primal.add_up(blocks, basis, sums.shift, outputs, rows.count)
         solution = solve_on_basis(
             blocks,
             basis,
@@ -278,7 +268,7 @@ class SparseMachine(BasisMachine):
         )
         self._fitted_sums = sums
         self._set_solution(solution)
-        self.n_rows_seen_ += X.shape[0]
+        self.n_rows_seen_ += rows.X.shape[0]
         self.fit_report_ = {
             **self.fit_report_,
             "objective": solution.objective,

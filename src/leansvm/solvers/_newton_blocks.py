@@ -24,7 +24,7 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm.blocks import Block
+from leansvm.blocks import Block, declare
 from leansvm.losses import Loss, Squared
 from leansvm.solvers._features import Features
 
@@ -66,6 +66,7 @@ class Slopes:
         )
 
 
+@declare("X", sets=("Phi", "P", "f", "df", "in_gram"))
 def begin(block: Block, features: Features, theta: Array) -> None:
     """Set f of every output to that of theta; no row is in a Gram matrix."""
     n, outputs, X = block.stop - block.start, theta.shape[1], block.X
@@ -76,18 +77,21 @@ def begin(block: Block, features: Features, theta: Array) -> None:
     block.state["in_gram"] = zeros((outputs, n), X, namespace(X).bool)
 
 
+@declare(sets=("Phi", "f", "df", "in_gram", "P"))
 def end(block: Block) -> None:
     """Drop all state of the solver."""
     for key in ("Phi", "f", "df", "in_gram", "P"):
         block.state.pop(key, None)
 
 
+@declare(changes=("f",))
 def step(block: Block, task: Task, lengths: Array) -> None:
     """Move f along df."""
     for (o, _), t in zip(task, lengths.tolist(), strict=True):
         block.state["f"][o, :] += t * block.state["df"][o, :]
 
 
+@declare("X", "y", "weight", changes=("df",), sets=("Phi", "P"))
 def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = False) -> Slopes:
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
     state, k, n = block.state, len(task.outputs), block.stop - block.start
@@ -118,6 +122,7 @@ def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = Fa
     return result
 
 
+@declare("y", "weight")
 def along(block: Block, task: Task, lengths: Array) -> Array:
     """First and second derivative of the losses in t at f + t df: outputs x 2."""
     side, y, s = _targets(block, task)
@@ -138,6 +143,7 @@ class Plan:
     as_gram: bool = False  # blocks send Gram matrices instead of rows
 
 
+@declare("X", "y", "weight", changes=("in_gram",), sets=("Phi", "P"))
 def curvature(block: Block, task: Task, plans: Sequence[Plan]) -> list[Any]:
     """Return, for every output, what its Hessian needs of this block.
 
@@ -209,6 +215,7 @@ def _targets(block: Block, task: Task) -> tuple[Any, Any, Any]:
 # ---------------------------------------------------------------------------- at the solution
 
 
+@declare("y", "weight")
 def balance(block: Block, task: Task) -> Array:
     """Sums of the positive and of the negative s side L'(u): outputs x 2."""
     xp = namespace(block.X)
@@ -220,6 +227,7 @@ def balance(block: Block, task: Task) -> Array:
     )
 
 
+@declare("X", "y", "weight", sets=("Phi", "P"))
 def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
     (side, y, s), xp = _targets(block, task), namespace(block.X)
@@ -233,6 +241,7 @@ def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
     return values, to_host(task.features.of(block).T @ xp.stack(columns, axis=1))
 
 
+@declare("X", "y", "weight", sets=("Phi", "P"))
 def left_out(block: Block, task: Task, inverses: Sequence[Array]) -> Any:
     """Decision values without the row itself, by one Newton step: rows x outputs.
 

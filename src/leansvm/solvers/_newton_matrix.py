@@ -119,28 +119,23 @@ class NewtonMatrices:
         """Bring the Gram matrices up to date; return the curved rows where Woodbury wants them."""
         if all(plan.kind == "none" for plan in plans):
             return [np.empty(0)] * len(plans)
-        parts: list[list[tuple[Array, Array]]] = [[] for _ in plans]
         for o, plan in zip(outputs, plans, strict=True):
             if plan.kind == "rebuild":
                 o.gram, o.updates = np.zeros((self.features.width,) * 2), 0
             o.updates += plan.kind == "update"
-        for found in self.blocks.each(rows_of.curvature, self.task(outputs), plans):
-            for o, plan, part, collected in zip(outputs, plans, found, parts, strict=True):
-                if plan.as_gram:
-                    assert o.gram is not None
-                    o.gram += part
-                elif part is not None:
-                    collected.append(part)
+        found = self.blocks.fold(_both, rows_of.curvature, self.task(outputs), plans)
         results = []
-        for o, plan, collected in zip(outputs, plans, parts, strict=True):
-            plus, minus = (
-                np.concatenate([part[i] for part in collected] or [np.empty((0, 0))])
-                for i in range(2)
-            )
-            if plan.kind in ("update", "rebuild") and not plan.as_gram:
+        for o, plan, part in zip(outputs, plans, found, strict=True):
+            plus = np.empty((0, 0))
+            if plan.as_gram:
                 assert o.gram is not None
-                o.gram += plus.T @ plus
-                o.gram -= minus.T @ minus
+                o.gram += part
+            elif part is not None:
+                plus, minus = (np.array(rows) for rows in part)  # not those of a single block
+                if plan.kind != "woodbury":
+                    assert o.gram is not None
+                    o.gram += plus.T @ plus
+                    o.gram -= minus.T @ minus
             results.append(plus)
         return results
 
@@ -184,3 +179,15 @@ def _shrunk(Z: Array, v: Array, lam: float) -> Array:
     small.flat[:: len(small) + 1] += lam
     inner = cholesky_solve(cholesky_in_place(small), Z @ v)
     return np.asarray((v - Z.T @ inner) / lam)
+
+
+def _both(a: list[Any], b: list[Any]) -> list[Any]:
+    """Combine what `curvature` returns of two blocks: Gram matrices are added, rows joined."""
+    return [
+        None
+        if first is None
+        else tuple(np.concatenate(rows) for rows in zip(first, second, strict=True))
+        if isinstance(first, tuple)
+        else first + second
+        for first, second in zip(a, b, strict=True)
+    ]

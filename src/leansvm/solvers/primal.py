@@ -30,7 +30,7 @@ from leansvm._array_api import (
     rows_at,
     to_host,
 )
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 
@@ -254,7 +254,7 @@ def add_up(
     keep: bool = False,
 ) -> Sums:
     """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
-    total = blocks.sum(_gram_of_block, basis, shift, keep)
+    total = blocks.sum(_gram_and_rows if keep else _gram_of_block, basis, shift)
     return Sums(shift, total, n_outputs, float(total[-1, -1]) if count is None else count)
 
 
@@ -265,10 +265,14 @@ def choose_shift(basis: Features, X: Any, Y: Array, free_bias: bool) -> Array:
     return np.concatenate([to_host(basis.transform(X)).mean(axis=0), Y.mean(axis=0)])
 
 
-def _gram_of_block(block: Block, basis: Features, shift: Array, keep: bool) -> Any:
-    Z = _rows_of_Z(block, basis, shift)
-    if keep:
-        block.state["Z"] = Z
+@declare("X", "y", "weight")
+def _gram_of_block(block: Block, basis: Features, shift: Array) -> Any:
+    return gram(_rows_of_Z(block, basis, shift))
+
+
+@declare("X", "y", "weight", sets=("Z",))
+def _gram_and_rows(block: Block, basis: Features, shift: Array) -> Any:
+    block.state["Z"] = Z = _rows_of_Z(block, basis, shift)
     return gram(Z)
 
 
@@ -293,6 +297,7 @@ def complete(Z: Any, block: Block, width: int, shift: Array) -> None:
         Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
 
 
+@declare(sets=("Z",))
 def drop_rows_of_Z(block: Block) -> None:
     """Let go of what `add_up` kept."""
     block.state.pop("Z", None)
@@ -426,6 +431,7 @@ def left_out_residuals(
     )
 
 
+@declare("X", "y", "weight", sets=("loo",))
 def _left_out_of_block(
     block: Block,
     basis: Features,

@@ -1,0 +1,66 @@
+"""Predictions for Dask collections: lazy, one task a partition."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm.blocks import is_dask
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def blockwise(method: Method) -> Method:
+    """Let a method of (self, X) return a lazy array for a Dask collection X."""
+
+    @wraps(method)
+    def evaluate(self: Any, X: Any) -> Any:
+        return _later(self, method.__name__, X) if is_dask(X) else method(self, X)
+
+    return evaluate  # type: ignore[return-value]
+
+
+def _later(model: Any, name: str, X: Any) -> Any:
+    """Return ``model.name(X)`` as a Dask array with the chunks of X."""
+    import dask
+    import dask.array as da
+
+    from leansvm.blocks._dask import Partitions
+
+    check_is_fitted(model)
+    rows = Partitions(X, None, None)
+    model._check_features(rows.n_features, rows.feature_names)
+    columns = rows.feature_names
+    like = _call(model, name, _frame(np.zeros((1, rows.n_features), rows.dtype), columns))
+    sizes = [np.nan] * len(rows) if rows.sizes is None else rows.sizes
+    prefix, shared = f"leansvm-{name}-{uuid.uuid4().hex}", dask.delayed(model, pure=False)
+    call = dask.delayed(_call, pure=False)
+    parts = [
+        da.from_delayed(
+            call(shared, name, part, dask_key_name=f"{prefix}-{i}"),
+            shape=(size, *like.shape[1:]),
+            meta=like[:0],
+        )
+        for i, (part, size) in enumerate(zip(rows.X, sizes, strict=True))
+    ]
+    return da.concatenate(parts)
+
+
+def _call(model: Any, name: str, X: Any) -> Any:
+    if len(X) == 0:  # an empty partition, which scikit-learn would refuse
+        rest = np.zeros((1, X.shape[1]), getattr(X, "dtype", np.float64))
+        return _call(model, name, _frame(rest, getattr(X, "columns", None)))[:0]
+    return getattr(model, name)(X)
+
+
+def _frame(X: Any, columns: Any) -> Any:
+    if columns is None:
+        return X
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=list(columns))

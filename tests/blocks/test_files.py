@@ -1,0 +1,201 @@
+"""Data sets in files: formats, labels, weights, batches, bounded state, errors."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
+from sklearn.datasets import make_moons
+
+import leansvm
+from leansvm import LSSVC, ReducedSVC, SparseLSSVC, SparseLSSVR
+from leansvm.basis import PivotedCholesky
+from leansvm.blocks import MemoryBlocks, Targets
+from leansvm.kernels import Kernel
+
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+
+X, y = make_moons(500, noise=0.2, random_state=0)
+NAMES = np.array(["moon", "sun"])[y]
+WEIGHT = np.random.default_rng(1).uniform(0.0, 2.0, len(X)).round()
+
+
+@pytest.fixture(autouse=True)
+def small_tiles():
+    with config_context(working_memory=0.05):
+        yield
+
+
+def table(**columns):
+    return pa.table({"a": X[:, 0], "b": X[:, 1], **columns})
+
+
+def write(data, path, format="parquet"):
+    if format == "parquet":
+        from pyarrow import parquet
+
+        parquet.write_table(data, path, row_group_size=90)
+    elif format == "csv":
+        from pyarrow import csv
+
+        csv.write_csv(data, path)
+    else:
+        from pyarrow import feather
+
+        feather.write_feather(data, path, chunksize=70, compression="uncompressed")
+    return path
+
+
+def model(**parameters):
+    return SparseLSSVC(**{"gamma": 1.0, "n_basis": 25, "random_state": 0, **parameters})
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "feather", "arrow"])
+def test_formats(tmp_path, format):
+    data = table(label=NAMES, w=WEIGHT)
+    write(data.slice(0, 123), tmp_path / f"1.{format}", format)
+    write(data.slice(123), tmp_path / f"2.{format}", format)
+    found = leansvm.open_dataset(tmp_path, target="label", sample_weight="w")
+    assert repr(found) == "Dataset(500 rows, 2 features, target='label', 2 files)"
+    expected = model().fit(X, NAMES, WEIGHT)
+    fitted = model().fit(found)
+    assert_array_equal(fitted.support_, expected.support_)
+    assert_allclose(fitted.dual_coef_, expected.dual_coef_, rtol=1e-10)
+    assert_array_equal(fitted.classes_, ["moon", "sun"])
+    assert_array_equal(fitted.predict(found), expected.predict(X))
+    assert fitted.score(found) == expected.score(X, NAMES, WEIGHT)
+
+
+def test_the_model_is_that_of_rows_in_memory_to_the_last_bit(tmp_path):
+    data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
+    for basis in ("random", "pivoted-cholesky"):
+        expected = model(basis=basis).fit(X, y)
+        fitted = model(basis=basis).fit(data)
+        assert_array_equal(fitted.dual_coef_, expected.dual_coef_)
+        assert_array_equal(fitted.decision_function(data), expected.decision_function(X))
+
+
+def test_reduced_machines(tmp_path):
+    data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
+    parameters = {"gamma": 1.0, "n_basis": 25, "random_state": 0}
+    for loss in ("squared_hinge", "logistic"):
+        expected = ReducedSVC(loss=loss, **parameters).fit(X, y).decision_function(X)
+        fitted = ReducedSVC(loss=loss, cache_size=0.2, **parameters).fit(data)
+        assert_allclose(fitted.decision_function(data), expected, atol=1e-8)
+
+
+def test_columns_float32_and_many_targets(tmp_path):
+    data = table(y=X[:, 0] ** 2, z=np.sin(X[:, 1]), unused=NAMES)
+    data = data.set_column(0, "a", data["a"].cast("float32"))
+    data = data.set_column(1, "b", data["b"].cast("float32"))
+    path = write(data, tmp_path / "x.parquet")
+    found = leansvm.open_dataset(path, target=["y", "z"], features=["b", "a"])
+    assert found.dtype == np.float32 and found.shape == (500, 2)
+    rows = X[:, ::-1].astype(np.float32)
+    targets = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
+    expected = SparseLSSVR(n_basis=25, random_state=0).fit(rows, targets)
+    fitted = SparseLSSVR(n_basis=25, random_state=0).fit(found)
+    assert_array_equal(fitted.dual_coef_, expected.dual_coef_)
+    assert fitted.predict(found).shape == (500, 2)
+    assert list(fitted.feature_names_in_) == ["b", "a"]
+    assert fitted.score(found) == pytest.approx(expected.score(rows, targets))
+
+
+def test_partial_fit_over_data_sets_and_batches(tmp_path):
+    data = leansvm.open_dataset(write(table(y=y, w=WEIGHT), tmp_path / "x.parquet"), target="y")
+    assert data.shape[1] == 3  # the weight is a feature unless it is named
+    data = leansvm.open_dataset(tmp_path / "x.parquet", target="y", sample_weight="w")
+    expected = model(basis=np.arange(25)).fit(data)
+    by_batches = model(basis=np.arange(25))
+    sizes = []
+    for batch in data.batches(64):
+        sizes.append(len(batch.X))
+        by_batches.partial_fit(batch.X, batch.y, classes=[0, 1], sample_weight=batch.sample_weight)
+    assert sum(sizes) == 500 and max(sizes) == 64
+    assert_allclose(by_batches.dual_coef_, expected.dual_coef_, rtol=1e-6)
+    twice = model(basis=np.arange(25)).partial_fit(data).partial_fit(data)
+    double = model(basis=np.arange(25)).fit(X, y, 2 * WEIGHT)
+    assert twice.n_rows_seen_ == 1000
+    assert_allclose(twice.dual_coef_, double.dual_coef_, rtol=1e-6)
+
+
+def test_leave_one_out_merges_equal_rows(tmp_path):
+    twice = np.r_[np.arange(500), np.arange(100)]
+    data = pa.table({"a": X[twice, 0], "b": X[twice, 1], "y": y[twice]})
+    found = leansvm.open_dataset(write(data, tmp_path / "x.parquet"), target="y")
+    fitted = model(C="loo").fit(found)
+    expected = model(C="loo").fit(X[twice], y[twice])
+    assert_array_equal(fitted.support_, expected.support_)
+    assert_allclose(fitted.loo_residuals_, expected.loo_residuals_, atol=1e-10)
+    with pytest.raises(MemoryError, match="leave-one-out residuals of 600 rows"):
+        model(C="loo", cache_size=0.01).fit(found)
+
+
+def test_state_beyond_the_budget_lies_in_files(tmp_path):
+    data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
+    kernel = Kernel("rbf", gamma=1.0)
+    rows = MemoryBlocks(X, y[:, None].astype(float), columns=60)
+    expected = PivotedCholesky(batch=8).select(rows, kernel, 20)
+    blocks = data.blocks(Targets(None), columns=60, budget=20_000)
+    found = PivotedCholesky(batch=8).select(blocks, kernel, 20)
+    assert_array_equal(found.indices, expected.indices)
+    assert 0 < blocks.states.in_memory <= 20_000 < blocks.states.on_disk
+    whole = model(basis="backfitting", select_on="all", cache_size=0.02, C=10.0).fit(data)
+    assert_array_equal(whole.dual_coef_, model(basis="backfitting", C=10.0).fit(X, y).dual_coef_)
+
+
+def test_selection_on_a_sample_keeps_classes_in_proportion(tmp_path):
+    labels = (np.arange(500) % 10 == 0).astype(int)
+    data = leansvm.open_dataset(write(table(y=labels), tmp_path / "x.parquet"), target="y")
+    parameters = {"basis": "pivoted-cholesky", "select_on": 100, "C": 10.0}
+    fitted = model(**parameters).fit(data)
+    assert fitted.fit_report_["selection"]["selected_on"] == 100
+    assert_array_equal(fitted.support_, model(**parameters).fit(X, labels).support_)
+
+
+def test_only_what_is_needed_is_read(tmp_path, monkeypatch):
+    data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
+    seen, read = [], type(data).read
+    monkeypatch.setattr(
+        type(data), "read", lambda self, parts, n: seen.append(parts) or read(self, parts, n)
+    )
+    model(gamma=1.0, C=1.0).fit(data)
+    assert seen[0] == {"y"}  # classes: the target alone
+    assert sum("X" in parts for parts in seen) == 1  # the sums; basis points are taken by number
+
+
+def test_clear_errors(tmp_path):
+    path = write(table(y=y, name=NAMES), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="no column 'z'"):
+        leansvm.open_dataset(path, target="z")
+    with pytest.raises(ValueError, match="Column 'name' is of type string"):
+        leansvm.open_dataset(path, target="y")
+    with pytest.raises(ValueError, match="format must be one of"):
+        leansvm.open_dataset(tmp_path / "x.xlsx")
+    data = leansvm.open_dataset(path, target="y", features=["a", "b"])
+    with pytest.raises(ValueError, match="brings its targets"):
+        model().fit(data, y)
+    with pytest.raises(ValueError, match=r"open_dataset\(\.\.\., target"):
+        model().fit(leansvm.open_dataset(path, features=["a", "b"]))
+    with pytest.raises(TypeError, match="LSSVC needs rows in memory"):
+        LSSVC().fit(data, y)
+    with pytest.raises(ValueError, match="precomputed"):
+        model(kernel="precomputed").fit(data)
+    with pytest.raises(ValueError, match="feature names"):
+        model().fit(data).predict(leansvm.open_dataset(path, features=["b", "a"]))
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        model().fit(X, y).predict(leansvm.open_dataset(path, features=["b"]))
+    broken = X.copy()
+    broken[300, 1] = np.nan
+    path = write(pa.table({"a": broken[:, 0], "b": broken[:, 1], "y": y}), tmp_path / "n.parquet")
+    with pytest.raises(ValueError, match="NaN"):
+        model().fit(leansvm.open_dataset(path, target="y"))
+
+
+def test_rows_that_disappear_are_noticed(tmp_path):
+    path = write(table(y=y), tmp_path / "x.csv", "csv")
+    data = leansvm.open_dataset(path, target="y")
+    write(table(y=y).slice(0, 400), path, "csv")
+    with pytest.raises(OSError, match="fewer rows now than 500"):
+        model(C=1.0).fit(data)
+    with pytest.raises(OSError, match="400 rows now, 500 when opened"):
+        model(C=1.0, basis=np.arange(10)).fit(data)

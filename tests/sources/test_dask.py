@@ -1,0 +1,200 @@
+"""Dask collections: lazy results, frames, unknown chunks, a lost worker, bytes that travel."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import make_moons
+
+from leansvm import LSSVC, ReducedSVC, SparseLSSVC, SparseLSSVR
+from leansvm.basis import PivotedCholesky
+from leansvm.kernels import Kernel
+
+da = pytest.importorskip("dask.array", reason="dask is not installed")
+pytest.importorskip("distributed", reason="distributed is not installed")
+
+X, y = make_moons(400, noise=0.2, random_state=0)
+NAMES = np.array(["left", "right"])[y]
+
+
+def frames(npartitions=3):
+    import dask.dataframe as dd
+    import pandas as pd
+
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    return [
+        dd.from_pandas(part, npartitions=npartitions)
+        for part in (frame, pd.Series(NAMES, dtype=object))
+    ]
+
+
+def test_data_frames(scheduler):
+    rows, labels = frames()
+    model = SparseLSSVC(n_basis=30, calibrate=True, random_state=0)
+    expected = model.fit(X, NAMES).predict_proba(X)
+    model.fit(rows, labels)
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert list(model.classes_) == ["left", "right"]
+    found = model.predict_proba(rows)
+    assert isinstance(found, da.Array) and found.shape[1] == 2
+    assert_allclose(found.compute(), expected, atol=1e-8)
+    assert set(model.predict(rows).compute()) == {"left", "right"}
+    assert model.score(rows, labels) > 0.9
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(rows.rename(columns={"a": "c"}))
+
+
+def test_unknown_chunks_and_arrays_from_a_filter(scheduler):
+    source = da.from_array(np.column_stack([X, y]), chunks=(90, 3))
+    kept = source[source[:, 0] > -0.5]  # chunks of unknown size
+    expected = SparseLSSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0)
+    mask = X[:, 0] > -0.5
+    values = expected.fit(X[mask], y[mask]).decision_function(X[mask])
+    model = SparseLSSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0)
+    found = model.fit(kept[:, :2], kept[:, 2]).decision_function(kept[:, :2])
+    assert np.isnan(found.shape[0])
+    assert_allclose(found.compute(), values, atol=1e-8)
+    assert_array_equal(model.support_, expected.support_)
+
+
+def test_targets_in_memory_and_balanced_weights(scheduler):
+    rows = da.from_array(X, chunks=(150, 1))
+    model = SparseLSSVC(C=10.0, n_basis=20, class_weight={0: 3.0, 1: 1.0}, random_state=0)
+    expected = model.fit(X, y).decision_function(X)
+    assert_allclose(model.fit(rows, y).decision_function(rows).compute(), expected, atol=1e-8)
+    model.set_params(class_weight="balanced")
+    expected = model.fit(X[:300], y[:300]).decision_function(X)
+    model.fit(rows[:300], da.from_array(y[:300], chunks=70))
+    assert_allclose(model.decision_function(X), expected, atol=1e-8)
+
+
+def test_partial_fit_adds_a_collection(scheduler):
+    rows, labels = da.from_array(X, chunks=(60, 2)), da.from_array(y, chunks=60)
+    model = SparseLSSVC(C=10.0, gamma=1.0, basis=np.arange(20))
+    expected = model.fit(X, y).decision_function(X)
+    model = SparseLSSVC(C=10.0, gamma=1.0, basis=np.arange(20))
+    for part in (slice(0, 120), slice(120, 400)):
+        model.partial_fit(rows[part], labels[part])
+    assert_allclose(model.decision_function(X), expected, atol=1e-8)
+
+
+def test_clear_errors(scheduler):
+    rows = da.from_array(X, chunks=(100, 2))
+    with pytest.raises(ValueError, match="requires y"):
+        SparseLSSVC().fit(rows)
+    with pytest.raises(ValueError, match="400 rows, y has 399"):
+        SparseLSSVC().fit(rows, y[:399])
+    with pytest.raises(ValueError, match="NaN"):
+        SparseLSSVR(n_basis=5).fit(da.where(rows > 1, np.nan, rows), y.astype(float))
+    with pytest.raises(ValueError, match="greater than one"):
+        SparseLSSVC().fit(rows, np.zeros(400))
+    model = SparseLSSVC(n_basis=5).fit(rows, y)
+    with pytest.raises(ValueError, match="expecting 2 features"):
+        model.predict(rows[:, :1])
+
+
+def test_results_are_lazy_and_tasks_have_names(client):
+    rows = da.from_array(X, chunks=(100, 2))
+    model = SparseLSSVC(n_basis=5, random_state=0).fit(rows, y)
+    found = model.predict(rows)
+    names = {str(key) for key in found.__dask_graph__()}
+    assert any("leansvm-predict" in name for name in names)
+    assert_array_equal(found.compute(), model.predict(X))
+    assert LSSVC().fit(rows, y).predict(X).shape == (400,)  # the exact machine takes arrays
+
+
+def test_a_lost_worker_changes_nothing(client, monkeypatch):
+    from leansvm.blocks._cluster import ClusterBlocks
+
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(4000, 5))
+    labels = (np.sin(2 * source[:, 0]) + source[:, 1] > 0).astype(int)
+    rows = da.from_array(source, chunks=(500, 5))
+    model = SparseLSSVC(basis=PivotedCholesky(batch=8), n_basis=60, random_state=0)
+    expected = model.fit(rows, labels)
+    coef, support = expected.dual_coef_, expected.support_
+    run, passes = ClusterBlocks._run, []
+
+    def interrupted(self, *args):
+        passes.append(args[1].__name__)
+        if len(passes) == 12:
+            lost = next(iter(client.run(os.getpid).values()))
+            os.kill(lost, signal.SIGKILL)
+        return run(self, *args)
+
+    monkeypatch.setattr(ClusterBlocks, "_run", interrupted)
+    model.fit(rows, labels)
+    assert len(passes) > 20
+    assert_array_equal(model.support_, support)
+    assert_array_equal(model.dual_coef_, coef)  # to the last bit
+    client.wait_for_workers(2, timeout=30)
+
+
+def received(dask_worker):
+    log = dask_worker.transfer_incoming_log
+    total = sum(entry["total"] for entry in log)
+    log.clear()
+    return total
+
+
+def test_bytes_between_workers_do_not_grow_with_the_rows(client):
+    from leansvm.blocks import Targets, source_of
+
+    moved = {}
+    for n_rows in (4_000, 32_000):
+        rows = da.random.default_rng(0).standard_normal((n_rows, 4), chunks=(n_rows // 8, 4))
+        blocks = source_of(rows, np.zeros(n_rows)).blocks(Targets(None), columns=100)
+        blocks.variance()  # loaded, and neighbours together
+        client.run(received)
+        rounds = []
+        PivotedCholesky(batch=16).select(
+            blocks, Kernel("rbf", gamma=0.1), 40, on_step=lambda k, seen=rounds: seen.append(k)
+        )
+        moved[n_rows] = sum(client.run(received).values()) / len(rounds)
+    # what a round sends: candidates, their rows of the factor and of L; rows of the data are 32 B
+    assert moved[32_000] < 1.3 * moved[4_000] + 4_096
+    assert moved[32_000] < 8 * 17 * (40 + 4 + 16) + 20_000
+
+
+def test_many_threads_combine_their_sums_on_the_workers():
+    from distributed import Client
+
+    rows = da.from_array(X, chunks=(20, 2))
+    parameters = {"C": 10.0, "gamma": 1.0, "n_basis": 20, "random_state": 0}
+    expected = SparseLSSVC(**parameters).fit(X, y).decision_function(X)
+    with Client(processes=False, n_workers=1, threads_per_worker=20, dashboard_address=":0"):
+        found = SparseLSSVC(**parameters).fit(rows, y)
+    assert_allclose(found.decision_function(X), expected, atol=1e-8)
+
+
+def test_a_function_that_changes_what_it_did_not_declare_is_stopped(client):
+    from leansvm.blocks import Targets, declare, source_of
+
+    @declare("X", sets=("a",))
+    def begin(block):
+        block.state["a"] = np.zeros(block.stop - block.start)
+
+    @declare()
+    def cheat(block):
+        block.state["a"] += 1.0
+
+    def undeclared(block):
+        block.state["a"] += 1.0
+        return block.state["a"].sum()
+
+    blocks = source_of(da.from_array(X, chunks=(100, 2))).blocks(Targets(None))
+    blocks.map(begin)
+    with pytest.raises(ValueError, match="read-only"):
+        blocks.map(cheat)
+    assert blocks.sum(undeclared) == 400.0
+    assert blocks.sum(undeclared) == 800.0
+
+
+def test_reduced_machines(scheduler):
+    rows, labels = da.from_array(X, chunks=(150, 2)), da.from_array(y, chunks=150)
+    model = ReducedSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0, tol=1e-9)
+    expected = model.fit(X, y).decision_function(X)
+    found = model.fit(rows, labels).decision_function(rows)
+    assert_allclose(found.compute(), expected, atol=1e-7)
