@@ -67,8 +67,10 @@ def checkerboard(device: Any, scale: float) -> dict[str, Any]:
 def ten_million(device: Any, scale: float) -> dict[str, Any]:
     m = int(10_000_000 * scale)
     X = device.normal(m, 50)
-    y = (X[:, :5].sum(1) + X[:, 5] * X[:, 6] > 0).astype("int64") if hasattr(X, "astype") else (
-        (X[:, :5].sum(1) + X[:, 5] * X[:, 6] > 0).long()
+    y = (
+        (X[:, :5].sum(1) + X[:, 5] * X[:, 6] > 0).astype("int64")
+        if hasattr(X, "astype")
+        else ((X[:, :5].sum(1) + X[:, 5] * X[:, 6] > 0).long())
     )
     n_basis = 1000 if scale == 1 else 200
     model = SparseLSSVC(10.0, gamma=0.02, basis="random", n_basis=n_basis, random_state=0)
@@ -126,7 +128,9 @@ def main() -> None:
         "gram": [],
         "machine": machine_facts(),
     }
-    print(f"{result['library']} on {result['device']}, float64: product of {GEMM} at {gemm:.1f} TFLOP/s")
+    print(
+        f"{result['library']} on {result['device']}, float64: product of {GEMM} at {gemm:.1f} TFLOP/s"
+    )
     for make in (covtype, checkerboard, ten_million):
         if options.only and make.__name__ not in options.only.split(","):
             continue

@@ -13,7 +13,6 @@ import numpy as np
 from scipy import sparse
 from sklearn._config import get_config
 
-
 # By type: asked for at every step of small loops.
 _namespaces: dict[type, Any] = {}
 

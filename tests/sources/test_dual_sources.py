@@ -38,7 +38,7 @@ def test_choice_of_C(array_source, C):
     values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
     chosen = model.C_
     array_source.fit(model, X, y, WEIGHT)
-    assert model.C_ == chosen
+    assert chosen == model.C_
     assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-7)
 
 

@@ -101,7 +101,7 @@ class WideCholesky:
         scores = xp.round(self._D / self._unit) + self._places
         score = float(xp.max(scores))
         if score <= 1.0:  # key 0: what is not above the floor does not count
-            score = float(xp.max(xp.where(self._D > self._floor, scores, -1.0)))
+            score = float(xp.max(xp.where(self._floor < self._D, scores, -1.0)))
             if score < 0:
                 return -1.0, 0
         key = np.ceil(score) - 1.0
@@ -166,9 +166,7 @@ class GrowingBasis:
         self._candidates, self._factor_rows, self._points = candidates, P_c, points
         return H
 
-    def try_out_many(
-        self, candidates: NDArray[np.intp], most: int, quanta: float
-    ) -> WideCholesky:
+    def try_out_many(self, candidates: NDArray[np.intp], most: int, quanta: float) -> WideCholesky:
         """Return what `try_out` is for, without a matrix of all pairs of candidates."""
         self._candidates = candidates
         self._factor_rows = factor_rows(self._blocks, candidates, self.size)

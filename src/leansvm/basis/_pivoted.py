@@ -121,7 +121,7 @@ def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
 def _keys(D: Any, largest: float, floor: float) -> Any:
     xp = foreign_namespace(D)
     if xp is not None:
-        return xp.where(D > floor, xp.round(D / largest * _QUANTA), -1.0)
+        return xp.where(floor < D, xp.round(D / largest * _QUANTA), -1.0)
     above = floor < D
     keys = np.full(len(D), -1.0)
     keys[above] = np.rint(D[above] / largest * _QUANTA)
@@ -202,9 +202,7 @@ def _eliminate(
     columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)
     H = local.H if local.H.flags.c_contiguous else local.H.T  # symmetric
     scale = (basis.largest, _QUANTA, basis.floor)
-    count = greedy(
-        np.ascontiguousarray(H), local.D, columns, picked, candidates, *outside, *scale
-    )
+    count = greedy(np.ascontiguousarray(H), local.D, columns, picked, candidates, *outside, *scale)
     local.picked = picked[:count].tolist()
     local.columns[:, :count] = columns[:count].T
     return local

@@ -224,9 +224,7 @@ def _screen(
     return slope, sums, squares, mine, P @ theta, D + np.einsum("ij,ij->i", P, P)
 
 
-def _look(
-    block: Block, kernel: Kernel, refill: Refill, k: int
-) -> tuple[Any, Any, Any, Any]:
+def _look(block: Block, kernel: Kernel, refill: Refill, k: int) -> tuple[Any, Any, Any, Any]:
     """Bring the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
     state = block.state
     weighted = bring_in(block, kernel, refill) * state["s"]

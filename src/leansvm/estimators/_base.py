@@ -261,9 +261,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             balanced = np.zeros(len(counts))
             balanced[present] = counts.sum() / (present.sum() * counts[present])
             return balanced
-        by_class = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=self.classes_
-        )
+        by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_)
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(
                 f"class_weight must hold finite numbers >= 0, got {self.class_weight!r}."
@@ -305,9 +303,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             scores = to_host(scores)
             winners = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
             return np.asarray(self.classes_[winners])
-        winners = (
-            xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
-        )
+        winners = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
         return xp.take(moved(self.classes_, scores), winners)
 
     def _calibrate(self, left_out: Array, labels: NDArray[np.intp], weight: Array) -> None:

@@ -217,9 +217,7 @@ class ReducedMachine(BasisMachine):
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         size = self._size(selector, count_positive(weight))
-        blocks = MemoryBlocks(
-            X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1)
-        )
+        blocks = MemoryBlocks(X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1))
         fit = Fit(float(self.C), self._bias_penalty(), loss, self.regularizer, self._margin)
         step = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
@@ -264,7 +262,9 @@ class ReducedMachine(BasisMachine):
         order = np.argsort(basis.kept)  # that of the choice, not that of the factor's pivots
         self.support_ = fitted.chosen.support(basis)[order]
         pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else rows_at(basis.points, order)
+        self.support_vectors_ = (
+            np.empty((0, 0), X.dtype) if pairwise else rows_at(basis.points, order)
+        )
         self.dual_coef_ = np.ascontiguousarray(basis.coefficients(solution.theta)[order].T)
         outputs = solution.theta.shape[1]
         self.intercept_ = solution.theta[-1].copy() if has_bias else np.zeros(outputs)

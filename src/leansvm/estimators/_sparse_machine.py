@@ -181,9 +181,7 @@ class SparseMachine(BasisMachine):
         n_rows = count_positive(weight)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size = self._size(selector, n_rows)
-        blocks = MemoryBlocks(
-            X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1)
-        )
+        blocks = MemoryBlocks(X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1))
         hook = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
             self._resolve_kernel(blocks),

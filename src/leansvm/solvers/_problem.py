@@ -219,9 +219,7 @@ def _times(K: Any, V: Array) -> Array:
     return np.ascontiguousarray(total.T)
 
 
-def factor_bytes(
-    m: int, n_outputs: int, *, loo: bool = False, on_device: bool = False
-) -> int:
+def factor_bytes(m: int, n_outputs: int, *, loo: bool = False, on_device: bool = False) -> int:
     """Bytes of the kernel matrix, factored in place, with its work space.
 
     On a device the factor has memory of its own.
