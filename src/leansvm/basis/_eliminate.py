@@ -18,8 +18,8 @@ def greedy(H, D, columns, picked, rows, outside_key, outside_row, largest, quant
     """Take pivots of H while they beat (``outside_key``, ``outside_row``); return how many.
 
     ``columns`` gets one row a pivot, ``picked`` its place, ``D`` what is left of the diagonal.
-    Values are compared as rint(D / largest * quanta), ties go to the lowest row; the first pivot is always
-    taken unless it is at most ``floor``.
+    Values are compared as rint(D / largest * quanta), ties go to the lowest row; the first pivot
+    is always taken unless it is at most ``floor``.
     """
     n, most = len(D), len(picked)
     for a in range(most):
