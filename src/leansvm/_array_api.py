@@ -1,8 +1,8 @@
-"""Which array namespace an array belongs to, decided in one place.
+"""Which array library an array belongs to and where it lives, decided in one place.
 
-NumPy arrays, memory maps and scipy matrices answer ``None``: they take the fast path that
-writes in place. Any other array (CuPy, torch, array-api-strict) answers its namespace and
-takes the generic path, which uses the array API standard only.
+NumPy arrays, memory maps and scipy matrices are on the host: they take the path that writes in
+place. Any other array (CuPy, torch, array-api-strict) is *foreign*: it is worked on where it is, by
+its library, through the array API standard; `leansvm._accelerated` has the few faster forms.
 """
 
 from __future__ import annotations
@@ -14,13 +14,27 @@ from scipy import sparse
 from sklearn._config import get_config
 
 
+# By type: asked for at every step of small loops.
+_namespaces: dict[type, Any] = {}
+
+
 def foreign_namespace(X: Any) -> Any | None:
     """Return the array-API namespace of ``X``, or None when ``X`` lives on the NumPy path."""
-    if isinstance(X, np.ndarray | np.generic | float | int | list) or sparse.issparse(X):
-        return None
-    from sklearn.externals.array_api_compat import array_namespace
+    kind = type(X)
+    if kind not in _namespaces:
+        if isinstance(X, np.ndarray | np.generic | float | int | list) or sparse.issparse(X):
+            _namespaces[kind] = None
+        else:
+            from sklearn.externals.array_api_compat import array_namespace
 
-    return array_namespace(X)
+            _namespaces[kind] = array_namespace(X)
+    return _namespaces[kind]
+
+
+def namespace(X: Any) -> Any:
+    """Return the namespace of ``X``: NumPy itself for what lives on the host."""
+    xp = foreign_namespace(X)
+    return np if xp is None else xp
 
 
 def dispatched_namespace(X: Any) -> Any | None:
@@ -39,7 +53,15 @@ def dispatched_namespace(X: Any) -> Any | None:
 def like_rows(array: Any, X: Any) -> Any:
     """Return a host array as an array of the library, and on the device, of ``X``."""
     xp = foreign_namespace(X)
-    return array if xp is None else xp.asarray(array, device=device_of(X))
+    if xp is None:
+        return array
+    if isinstance(array, np.ndarray) and not (array.flags.writeable and _forward(array)):
+        array = array.copy(order="C")  # torch takes neither negative strides nor read-only memory
+    return xp.asarray(array, device=device_of(X))
+
+
+def _forward(array: Any) -> bool:
+    return all(stride >= 0 for stride in array.strides)
 
 
 def in_float64(array: Any) -> Any:
@@ -50,13 +72,49 @@ def in_float64(array: Any) -> Any:
     return xp.astype(array, xp.float64, copy=False)
 
 
+def as_float64(array: Any) -> Any:
+    """Return numbers in float64, where they are."""
+    xp = foreign_namespace(array)
+    if xp is None:
+        return np.asarray(array, dtype=np.float64)
+    return xp.astype(array, xp.float64, copy=False)
+
+
+def empty(shape: tuple[int, ...], X: Any, dtype: Any = None) -> Any:
+    """Return an array without values, of float64 unless told otherwise, where ``X`` is."""
+    xp = foreign_namespace(X)
+    if xp is None:
+        return np.empty(shape, np.float64 if dtype is None else dtype)
+    return xp.empty(shape, dtype=xp.float64 if dtype is None else dtype, device=device_of(X))
+
+
+def zeros(shape: tuple[int, ...], X: Any, dtype: Any = None) -> Any:
+    """Return zeros, of float64 unless told otherwise, where ``X`` is."""
+    xp = foreign_namespace(X)
+    if xp is None:
+        return np.zeros(shape, np.float64 if dtype is None else dtype)
+    return xp.zeros(shape, dtype=xp.float64 if dtype is None else dtype, device=device_of(X))
+
+
+def rows_at(array: Any, rows: Any) -> Any:
+    """Return the rows with these numbers (on the host), in this order, where ``array`` is."""
+    xp = foreign_namespace(array)
+    if xp is None:
+        return array[rows]
+    return xp.take(array, from_host(rows, array, dtype=xp.int64), axis=0)
+
+
+def same_place(array: Any, X: Any) -> bool:
+    """Whether two arrays are of one library and on one device."""
+    xp = foreign_namespace(X)
+    if foreign_namespace(array) is not xp:
+        return False
+    return xp is None or bool(device_of(array) == device_of(X))
+
+
 def moved(array: Any, X: Any) -> Any:
     """Return ``array``, whatever its library, where ``X`` is."""
-    if foreign_namespace(array) is foreign_namespace(X) and (
-        foreign_namespace(X) is None or device_of(array) == device_of(X)
-    ):
-        return array
-    return like_rows(to_host(array), X)
+    return array if same_place(array, X) else like_rows(to_host(array), X)
 
 
 def device_of(X: Any) -> Any:
@@ -75,7 +133,14 @@ def from_host(array: Any, like: Any, *, dtype: Any = None) -> Any:
 
 
 def to_host(array: Any) -> Any:
-    """Return a NumPy array with the values of ``array`` (NumPy and sparse pass through)."""
+    """Return a NumPy array with the values of ``array`` (NumPy and sparse pass through).
+
+    Tuples are brought over item by item.
+    """
+    if isinstance(array, tuple):
+        return tuple(to_host(item) for item in array)
+    if not hasattr(array, "dtype"):
+        return array
     xp = foreign_namespace(array)
     if xp is None:
         return array

@@ -16,6 +16,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
+from leansvm._accelerated import exp_in_place
 from leansvm._array_api import device_of, foreign_namespace, from_host
 from leansvm._parallel import for_tiles
 from leansvm.linalg import (
@@ -153,6 +154,21 @@ class Kernel:
             self._dot_block(X, Z, out)
         return out
 
+    def columns(self, X: Any) -> Callable[[int], Any]:
+        """Return the function t -> k(X, x_t) for rows of another array library.
+
+        What the columns share is computed once: for callers that want one after the other.
+        """
+        xp = foreign_namespace(X)
+        factors = None
+        if xp is not None and self.name == "rbf":
+            gamma = min(self.gamma, float(xp.finfo(X.dtype).max) ** 0.5)
+            factors = _exponent_factors(xp, X, X, gamma)
+        if factors is None:
+            return lambda t: self.block(X, X[t : t + 1, :])[:, 0]
+        left, right = factors
+        return lambda t: exp_in_place(left @ right[t, :])
+
     def diag(self, X: Any, start: int = 0) -> Any:
         """Return k(x_i, x_i) of every row; ``start`` is the number of the first one."""
         xp = foreign_namespace(X)
@@ -211,14 +227,31 @@ class Kernel:
         if self.name == "laplacian":
             return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.abs))
         if self.name == "rbf":
-            centre = xp.mean(Z, axis=0, keepdims=True)
-            Xc, Zc = X - centre, Z - centre
-            norms = xp.sum(Zc * Zc, axis=1)
-            if not cancellation_is_small(gamma * float(xp.max(norms)), xp.finfo(X.dtype).eps):
-                return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.square))
-            exponent = 2 * (Xc @ Zc.T) - xp.sum(Xc * Xc, axis=1, keepdims=True) - norms[None, :]
-            return xp.exp(gamma * xp.clip(exponent, max=0.0))
+            return _generic_gaussian(xp, X, Z, gamma)
         return self._of_dot(xp, X @ Z.T)
+
+
+def _generic_gaussian(xp: Any, X: Any, Z: Any, gamma: float) -> Any:
+    """`leansvm.linalg.gaussian_block` where the data is: one product, one exp."""
+    factors = _exponent_factors(xp, X, Z, gamma)
+    if factors is None:
+        return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.square))
+    left, right = factors
+    return exp_in_place(right @ left.T).T  # one point's values side by side, as P keeps them
+
+
+def _exponent_factors(xp: Any, X: Any, Z: Any, gamma: float) -> tuple[Any, Any] | None:
+    """Return [x, |x|^2, 1] and [2 gamma z, -gamma, -gamma |z|^2], centred at the mean of Z.
+
+    None where their product would lose too much to cancellation.
+    """
+    centre = xp.mean(Z, axis=0, keepdims=True)
+    Xc, Zc = X - centre, Z - centre
+    norms = xp.sum(Zc * Zc, axis=1, keepdims=True)
+    if not cancellation_is_small(gamma * float(xp.max(norms)), xp.finfo(X.dtype).eps):
+        return None
+    left = xp.concat([Xc, xp.sum(Xc * Xc, axis=1, keepdims=True), xp.ones_like(Xc[:, :1])], axis=1)
+    return left, xp.concat([2 * gamma * Zc, xp.full_like(norms, -gamma), -gamma * norms], axis=1)
 
 
 def _take(X: Any, columns: Any, out: NDArray[Any]) -> None:

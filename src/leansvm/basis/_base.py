@@ -65,6 +65,11 @@ class BasisSelector(BaseEstimator):
     nested: ClassVar[bool] = False
     uses_targets: ClassVar[bool] = False
 
+    @property
+    def runs_where_rows_are(self) -> bool:
+        """Whether `select` takes rows of any array library; others get theirs on the host."""
+        return False
+
     def state_columns(self, n_basis: int) -> int:
         """Columns (8 bytes a row each) that `select` keeps for every row; 0 for none."""
         return 0

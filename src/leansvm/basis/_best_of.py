@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from leansvm._accelerated import put_rows
+from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
 from leansvm.basis._base import Selection
+from leansvm.basis._draw import row_weights
 from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis._whitened import start
 from leansvm.blocks import Block, RowBlocks
@@ -150,24 +152,29 @@ class OneByOne(Candidates, ABC):
         pool.refresh(found, k)
 
 
-def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Array:
+def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Any:
     """Compute the columns that new candidates need and put them into their slots."""
     pool = block.state["pool"]
     if refill.rows is None:
-        return np.empty((0, pool.shape[1]))
-    in_place = isinstance(refill.slots, slice)
-    new = pool[refill.slots] if in_place else np.empty((len(refill.rows), pool.shape[1]))
+        return pool[:0, :]
+    slots = refill.slots
+    if foreign_namespace(pool) is not None:
+        new = kernel_columns(block, kernel, refill.X, refill.rows).T
+        put_rows(pool, range(slots.start, slots.stop) if isinstance(slots, slice) else slots, new)
+        return new
+    in_place = isinstance(slots, slice)
+    new = pool[slots] if in_place else np.empty((len(refill.rows), pool.shape[1]))
     kernel_columns(block, kernel, refill.X, refill.rows, new.T)
     if not in_place:
-        pool[refill.slots] = new
+        pool[slots] = new
     return new
 
 
-def kernel_columns(block: Block, kernel: Kernel, X: Any, rows: Rows, out: Array) -> None:
+def kernel_columns(
+    block: Block, kernel: Kernel, X: Any, rows: Rows, out: Array | None = None
+) -> Any:
     """Compute the kernel columns of points X, which are rows of the data with these numbers."""
-    values = kernel.block(block.X, kernel.points(X, rows), out=out)
-    if values is not out:  # another array library
-        out[...] = np.asarray(values)
+    return kernel.block(in_float64(block.X), in_float64(kernel.points(X, rows)), out, np.float64)
 
 
 def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
@@ -183,20 +190,21 @@ def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
 def rows_of_basis(block: Block, rows: Rows, k: int) -> Found:
     """Return which candidates lie in this block, their rows of P and their D."""
     mine, local = block.positions(rows)
-    return mine, block.state["P"][local, :k], block.state["D"][local]
+    state = block.state
+    return mine, *to_host((rows_at(state["P"][:, :k], local), rows_at(state["D"], local)))
 
 
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
     """As `_whitened.start`, with room for the candidates' columns and the weights in "s"."""
     state, n = block.state, block.stop - block.start
-    state["s"] = np.ones(n) if block.weight is None else np.asarray(block.weight, np.float64)
-    state["pool"] = np.zeros((size, n))
+    state["s"] = row_weights(block)
+    state["pool"] = zeros((size, n), block.X)
     return start(block, kernel, capacity)
 
 
-def _missed(block: Block, rounding: Rounding, k: int) -> NDArray[np.bool_]:
+def _missed(block: Block, rounding: Rounding, k: int) -> Any:
     """Rows that the basis does not contain, to rounding."""
-    return np.asarray(rounding.bound(block.state["P"][:, :k]) < block.state["D"])
+    return rounding.bound(block.state["P"][:, :k]) < block.state["D"]
 
 
 def _end(block: Block) -> None:

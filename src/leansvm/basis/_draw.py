@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._accelerated import put
+from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host, zeros
 from leansvm.blocks import Block, RowBlocks
 
 Rows = NDArray[np.intp]
-Mass = Callable[..., NDArray[np.float64]]
+Mass = Callable[..., Any]
 _BATCH = 512  # draws in the first round
 
 
@@ -43,8 +45,8 @@ def draw_rows(
 
 
 def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[int, float]:
-    edges = np.cumsum(mass(block, *args))  # a running sum, as in _locate
-    return block.start, float(edges[-1]) if len(edges) else 0.0
+    edges = _running_sum(mass(block, *args))
+    return block.start, float(edges[-1]) if edges.shape[0] else 0.0
 
 
 def _locate(
@@ -53,10 +55,23 @@ def _locate(
     mine = np.flatnonzero(home == block.start)
     if len(mine) == 0:
         return mine, mine
-    edges = np.cumsum(mass(block, *args))
-    rows = np.searchsorted(edges, targets[mine], side="right")
-    last = int(np.searchsorted(edges, edges[-1]))  # the last row with any mass
+    edges = _running_sum(mass(block, *args))
+    rows = _first_beyond(edges, targets[mine], "right")
+    last = int(_first_beyond(edges, to_host(edges[-1:]), "left")[0])  # the last row with any mass
     return mine, np.minimum(rows, last) + block.start
+
+
+def _running_sum(mass: Any) -> Any:
+    xp = foreign_namespace(mass)
+    return np.cumsum(mass) if xp is None else xp.cumulative_sum(mass)
+
+
+def _first_beyond(edges: Any, targets: NDArray[np.float64], side: Any) -> Rows:
+    xp = foreign_namespace(edges)
+    if xp is None:
+        return np.searchsorted(edges, targets, side=side)
+    found = xp.searchsorted(edges, like_rows(targets, edges), side=side)
+    return np.asarray(to_host(found), dtype=np.intp)
 
 
 class WeightedSample:
@@ -86,16 +101,16 @@ class WeightedSample:
         return self.rows[:count]
 
 
-def row_weights(block: Block) -> NDArray[np.float64]:
-    """Return the block's weights on the host, ones where there are none."""
-    if block.weight is None:
-        return np.ones(block.stop - block.start)
-    return np.array(block.weight, dtype=np.float64)
+def row_weights(block: Block) -> Any:
+    """Return a copy of the block's weights, where the rows are; ones where there are none."""
+    ones = zeros((block.stop - block.start,), block.X)
+    ones += 1.0
+    return ones if block.weight is None else ones * as_float64(block.weight)
 
 
-def _open_weight(block: Block, taken: Rows) -> NDArray[np.float64]:
+def _open_weight(block: Block, taken: Rows) -> Any:
     """Return the weights of rows that are not taken yet."""
     weight = row_weights(block)
     low, high = np.searchsorted(taken, [block.start, block.stop])
-    weight[taken[low:high] - block.start] = 0.0
+    put(weight, taken[low:high] - block.start, 0.0)
     return weight

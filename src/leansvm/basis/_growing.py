@@ -11,19 +11,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace
-from leansvm.basis._whitened import extend, host_diag, rank_floor, residual_among, start
+from leansvm._array_api import (
+    empty,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+)
+from leansvm.basis._whitened import (
+    diagonal,
+    extend,
+    factor_rows,
+    host_diag,
+    rank_floor,
+    residual_among,
+    start,
+)
 from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
+_PLACE = 2.0**-17
 
 
 class PartialCholesky:
     """Cholesky factor of a small residual matrix H, pivot by pivot as the caller picks them."""
 
     def __init__(self, H: Array, most: int) -> None:
-        self._H = H
+        self.H = H
         self.most = min(most, len(H))
         self.D = H.diagonal().copy()  # what the pivots so far leave of the diagonal
         self.columns = np.empty((len(H), self.most))
@@ -32,13 +48,87 @@ class PartialCholesky:
     def take(self, t: int) -> None:
         """Make candidate ``t`` the next pivot: l = (H_t - columns l_t') / sqrt(D_t), D -= l^2."""
         a = len(self.picked)
-        column = self._H[:, t] - self.columns[:, :a] @ self.columns[t, :a]
+        column = self.H[:, t] - self.columns[:, :a] @ self.columns[t, :a]
         column /= np.sqrt(self.D[t])
         column[self.picked] = 0.0
         self.columns[:, a] = column
         self.D -= column**2
         self.D[t] = 0.0
         self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the columns: lower triangular."""
+        return np.tril(self.columns[self.picked, : len(self.picked)])
+
+
+class WideCholesky:
+    """The same for many candidates, where the rows are: H is never made, only its columns.
+
+    For rows that crowd together, as a fine grid does: all of the best few hundred are next to one
+    another and give one pivot. A step is few operations, for each costs a launch.
+
+    Parameters
+    ----------
+    kernel, points : Kernel, array
+        The candidates as points, in float64; at most 2^17.
+    P : array
+        Their rows of the factor.
+    most : int
+        Most pivots to take.
+    unit, floor : float
+        Residuals are compared in this unit; those at most ``floor`` do not count.
+    """
+
+    def __init__(
+        self, kernel: Kernel, points: Any, P: Any, most: int, unit: float, floor: float
+    ) -> None:
+        n, self._k = P.shape
+        self.most, self.picked = min(most, n), list[int]()
+        self._xp, self._floor, self._unit = namespace(P), floor, unit
+        self._column = kernel.columns(points)
+        self._D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
+        self._factor = empty((self._k + self.most, n), P).T  # P, then the new columns
+        self._factor[:, : self._k] = P
+        # so that the largest score is the first of equal keys: 36 bits of key, 17 of place
+        self._places = like_rows(_PLACE * np.arange(n, 0, -1), P)
+
+    def best(self) -> tuple[float, int]:
+        """Return the largest key rint(D / unit) and its place, the first of equal ones.
+
+        Both travel in one number. The key is -1 where all D are at most ``floor``.
+        """
+        xp = self._xp
+        scores = xp.round(self._D / self._unit) + self._places
+        score = float(xp.max(scores))
+        if score <= 1.0:  # key 0: what is not above the floor does not count
+            score = float(xp.max(xp.where(self._D > self._floor, scores, -1.0)))
+            if score < 0:
+                return -1.0, 0
+        key = np.ceil(score) - 1.0
+        return key, round(self._places.shape[0] - (score - key) / _PLACE)
+
+    def key_of(self, rank: int) -> float:
+        """Return the key of the candidate with that rank, 0 being the best."""
+        keys = self._xp.round(self._D / self._unit)
+        return float(self._xp.sort(keys, descending=True)[rank])
+
+    def take(self, t: int) -> None:
+        """Make candidate ``t`` the next pivot."""
+        end = self._k + len(self.picked)
+        known = self._factor[:, :end]
+        column = self._column(t)
+        column -= known @ known[t, :]
+        column /= self._xp.sqrt(self._D[t])
+        self._factor[:, end] = column
+        column *= column
+        self._D -= column
+        self._D[t] = -self._unit
+        self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the new columns: lower triangular."""
+        new = self._factor[:, self._k : self._k + len(self.picked)]
+        return np.tril(to_host(rows_at(new, np.asarray(self.picked))))
 
 
 class GrowingBasis:
@@ -76,7 +166,17 @@ class GrowingBasis:
         self._candidates, self._factor_rows, self._points = candidates, P_c, points
         return H
 
-    def accept(self, local: PartialCholesky) -> None:
+    def try_out_many(
+        self, candidates: NDArray[np.intp], most: int, quanta: float
+    ) -> WideCholesky:
+        """Return what `try_out` is for, without a matrix of all pairs of candidates."""
+        self._candidates = candidates
+        self._factor_rows = factor_rows(self._blocks, candidates, self.size)
+        self._points = self._blocks.take(candidates)
+        points, unit = in_float64(self._points), self.largest / quanta
+        return WideCholesky(self._kernel, points, self._factor_rows, most, unit, self.floor)
+
+    def accept(self, local: PartialCholesky | WideCholesky) -> None:
         """Append the candidates that were taken as pivots of H, in order."""
         picked = np.asarray(local.picked, dtype=np.intp)
         k, a = self.size, len(picked)
@@ -84,9 +184,9 @@ class GrowingBasis:
         A = self._candidates[picked]
         self._indices[new] = A
         # rows B of P: L = [L 0; P_A L_A]
-        self._L[new, :k] = self._factor_rows[picked]
-        self._L[new, new] = np.tril(local.columns[picked, :a])
-        points = self._kernel.points(_rows_at(self._points, picked), A)
+        self._L[new, :k] = to_host(rows_at(self._factor_rows, picked))
+        self._L[new, new] = local.corner()
+        points = self._kernel.points(rows_at(self._points, picked), A)
         rows = np.asfortranarray(self._L[new, : k + a])
         norms = self._blocks.sum(extend, self._kernel, points, rows, k, A)
         self._trace.extend((self.residual_trace - np.cumsum(norms)).tolist())
@@ -110,13 +210,8 @@ def _rounding_of(blocks: RowBlocks, kernel: Kernel) -> float:
         return 0.0
     rows = np.linspace(0, blocks.n_rows - 1, min(64, blocks.n_rows)).astype(np.intp)
     some = np.arange(0, len(rows), 3)
-    X = blocks.take(rows)
-    K = np.asarray(kernel.block(X, X, dtype=np.float64))
-    again = np.asarray(kernel.block(X, _rows_at(X, some), dtype=np.float64))  # other rounding
+    X = in_float64(blocks.take(rows))
+    K = np.asarray(to_host(kernel.block(X, X, dtype=np.float64)))
+    again = to_host(kernel.block(X, rows_at(X, some), dtype=np.float64))  # other rounding
     error = np.abs(K.diagonal() - host_diag(kernel, X)).max()
     return float(max(error, np.abs(K[:, some] - again).max()))
-
-
-def _rows_at(points: Any, rows: NDArray[np.intp]) -> Any:
-    xp = foreign_namespace(points)
-    return points[rows] if xp is None else xp.take(points, xp.asarray(rows), axis=0)

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.basis._growing import GrowingBasis, PartialCholesky
+from leansvm._accelerated import free_memory
+from leansvm._array_api import foreign_namespace, to_host
+from leansvm.basis._growing import GrowingBasis, PartialCholesky, WideCholesky
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
 
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
+# Where a round of few candidates takes fewer pivots than this, the next has many, if they are
+# on a device.
+_FEW_PIVOTS = 8
+_FEWEST_WIDE, _MOST_WIDE = 4096, 2**17
+_WIDE_PIVOTS = 128  # most pivots of such a round
 
 
 @dataclass
@@ -73,23 +81,36 @@ def pivoted_cholesky(
     basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
     trace_tol = max(trace_tol, tol * basis.residual_trace)
     rounds, width = 0, 1
+    many_are_cheap, wide = _many_are_cheap(blocks, kernel), False
     while basis.size < basis.capacity and basis.residual_trace > trace_tol:
-        candidates, (value, row) = _best_rows(blocks, width, basis.largest, basis.floor)
+        most_rows = min(blocks.n_rows, max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE)))
+        candidates, (value, row) = _best_rows(
+            blocks, most_rows if wide else width, basis.largest, basis.floor
+        )
         if len(candidates) == 0:
             break  # numerical rank exhausted
-        H = basis.try_out(candidates)
         most = basis.capacity - basis.size
         outside = (float(np.floor(theta * value)), row)
-        local = _eliminate(
-            PartialCholesky(H, most), candidates, outside, basis.largest, basis.floor
-        )
+        local: PartialCholesky | WideCholesky
+        if wide:
+            local, by_few = _eliminate_many(basis, candidates, outside, most, width)
+        else:
+            local = _eliminate(basis, candidates, outside, most)
+            by_few = len(local.picked)
         if not local.picked:
             break  # what was left was rounding
         basis.accept(local)
         rounds, width = rounds + 1, min(batch, blocks.n_rows)
+        # where rows crowd together the best few are neighbours and give a pivot or two
+        wide = many_are_cheap and by_few < _FEW_PIVOTS and basis.size > 1
         if on_step is not None and on_step(basis.size):
             break
     return PivotedFactor(*basis.cut(trace_tol), rounds)
+
+
+def _many_are_cheap(blocks: RowBlocks, kernel: Kernel) -> bool:
+    """Whether rows are on a device with memory of its own, which is fast at much at once."""
+    return not kernel.precomputed and free_memory(blocks.take(np.array([0]))) is not None
 
 
 def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -97,20 +118,32 @@ def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
     return pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), len(K)).indices
 
 
-def _keys(D: NDArray[np.float64], largest: float, floor: float) -> NDArray[np.float64]:
+def _keys(D: Any, largest: float, floor: float) -> Any:
+    xp = foreign_namespace(D)
+    if xp is not None:
+        return xp.where(D > floor, xp.round(D / largest * _QUANTA), -1.0)
     above = floor < D
     keys = np.full(len(D), -1.0)
     keys[above] = np.rint(D[above] / largest * _QUANTA)
     return keys
 
 
-def _best_in_block(
-    block: Block, count: int, largest: float, floor: float
-) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def _best_in_block(block: Block, count: int, largest: float, floor: float) -> tuple[Any, Any]:
+    """Return keys and numbers of the best rows, in row order; where rows are foreign, by key."""
     keys = _keys(block.state["D"], largest, floor)
+    xp = foreign_namespace(keys)
+    if xp is not None:
+        rows = _first_by_key(xp, keys, count)
+        return xp.take(keys, rows), rows + block.start
     rows = _largest(keys, count)
     rows = rows[keys[rows] >= 0]
     return keys[rows], rows + block.start
+
+
+def _first_by_key(xp: Any, keys: Any, count: int) -> Any:
+    """Return the places of the largest keys, of equal ones the first, as a stable sort does."""
+    order = xp.argsort(keys, descending=True, stable=True)
+    return order[: min(count, keys.shape[0])]
 
 
 def _largest(keys: NDArray[np.float64], count: int) -> NDArray[np.intp]:
@@ -128,6 +161,9 @@ def _best_rows(
 ) -> tuple[NDArray[np.intp], tuple[float, int]]:
     """Return the ``width`` best rows in order and the key (value, row) of the next one."""
     best = blocks.map(_best_in_block, width + 1, largest, floor)
+    xp = foreign_namespace(best[0][0])
+    if xp is not None:
+        return _best_of_foreign(xp, best, width, blocks.n_rows)
     keys = np.concatenate([b[0] for b in best])
     rows = np.concatenate([b[1] for b in best])
     places = _largest(keys, width + 1)
@@ -138,19 +174,61 @@ def _best_rows(
     return np.delete(rows, last), (float(keys[last]), int(rows[last]))
 
 
+def _best_of_foreign(
+    xp: Any, best: list[tuple[Any, Any]], width: int, n_rows: int
+) -> tuple[NDArray[np.intp], tuple[float, int]]:
+    """Merge what blocks found; only the rows in order and one key come to the host."""
+    keys, rows = best[0]
+    if len(best) > 1:
+        keys, rows = (xp.concat([part[i] for part in best]) for i in range(2))
+        first = _first_by_key(xp, keys, width + 1)
+        keys, rows = xp.take(keys, first), xp.take(rows, first)
+    if width <= _FEWEST_WIDE:
+        xp, (keys, rows) = np, to_host((keys, rows))
+    found = int(xp.count_nonzero(keys >= 0))
+    outside = (-1.0, n_rows)
+    if found > width:
+        found, outside = width, (float(keys[width]), int(rows[width]))
+    return np.asarray(to_host(xp.sort(rows[:found])), dtype=np.intp), outside
+
+
 def _eliminate(
-    local: PartialCholesky,
-    candidates: NDArray[np.intp],
-    outside: tuple[float, int],
-    largest: float,
-    floor: float,
+    basis: GrowingBasis, candidates: NDArray[np.intp], outside: tuple[float, int], most: int
 ) -> PartialCholesky:
     """Take local pivots while they beat ``outside``; the first always does."""
+    from leansvm.basis._eliminate import greedy
+
+    local = PartialCholesky(basis.try_out(candidates), most)
+    columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)
+    H = local.H if local.H.flags.c_contiguous else local.H.T  # symmetric
+    scale = (basis.largest, _QUANTA, basis.floor)
+    count = greedy(
+        np.ascontiguousarray(H), local.D, columns, picked, candidates, *outside, *scale
+    )
+    local.picked = picked[:count].tolist()
+    local.columns[:, :count] = columns[:count].T
+    return local
+
+
+def _eliminate_many(
+    basis: GrowingBasis,
+    candidates: NDArray[np.intp],
+    outside: tuple[float, int],
+    most: int,
+    few: int,
+) -> tuple[WideCholesky, int]:
+    """As `_eliminate`, for so many candidates that their matrix would be too large.
+
+    Also returns how many of the pivots ``few`` candidates would have given.
+    """
+    local = basis.try_out_many(candidates, min(most, _WIDE_PIVOTS), _QUANTA)
+    beyond_few = local.key_of(few) if few < len(candidates) else -1.0
+    by_few = 0
     while len(local.picked) < local.most:
-        keys = _keys(local.D, largest, floor)
-        t = int(np.argmax(keys))  # first maximum: candidates are sorted by row
-        key = (float(keys[t]), -int(candidates[t]))
-        if key[0] < 0 or (local.picked and key < (outside[0], -outside[1])):
+        value, t = local.best()
+        key = (value, -int(candidates[t]))
+        if value < 0 or (local.picked and key < (outside[0], -outside[1])):
             break
         local.take(t)
-    return local
+        by_few += value >= beyond_few
+    return local, by_few

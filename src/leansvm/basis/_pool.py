@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import like_rows, namespace
 from leansvm.basis._whitened import rank_floor
 from leansvm.blocks import RowBlocks
 
@@ -36,10 +37,12 @@ class Rounding:
         self._eps = float(np.finfo(np.float64).eps) * largest
         self._inverse = np.zeros(capacity)  # 1 / L_ll
 
-    def bound(self, P: Array) -> Array:
+    def bound(self, P: Any) -> Any:
         """Return the largest residual that may be rounding alone, for every row of P."""
-        a = np.abs(P) * self._inverse[: P.shape[1]]
-        return self._floor + self._eps * (2 * a.sum(axis=1) + np.einsum("ij,ij->i", a, a))
+        a = abs(P) * like_rows(self._inverse[: P.shape[1]], P)
+        xp = namespace(P)
+        squares = np.einsum("ij,ij->i", a, a) if xp is np else xp.sum(a * a, axis=1)
+        return self._floor + self._eps * (2 * xp.sum(a, axis=1) + squares)
 
     def add(self, row: Array) -> None:
         """Take note of a pivot by its row of L."""

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtpsv
 
+from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.basis._base import Fit
 from leansvm.blocks import Block, RowBlocks
 
@@ -100,19 +101,20 @@ class GrowingRidge:
 
 def move_gradient(block: Block, along: Array, offset: Array) -> None:
     """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
-    move = block.state["P"][:, : len(along)] @ along
-    move += offset
+    P = block.state["P"]
+    move = P[:, : len(along)] @ like_rows(along, P)
+    move += like_rows(offset, P)
     move *= block.state["s"][:, None]
     block.state["r"] += move
 
 
-def _sums_of_targets(block: Block) -> tuple[float, Array]:
-    y = np.asarray(block.y, dtype=np.float64)
-    return float(block.state["s"].sum()), block.state["s"] @ y
+def _sums_of_targets(block: Block) -> tuple[float, Any]:
+    s, y = block.state["s"], as_float64(block.y)
+    return float(namespace(s).sum(s)), s @ y
 
 
 def _start_gradient(block: Block, mean: Array) -> float:
     """State "r" = -S cen(y), the gradient at theta = 0; return the sum of s cen(y)^2."""
-    y = np.asarray(block.y, dtype=np.float64) - mean
+    y = as_float64(block.y) - like_rows(mean, block.X)
     block.state["r"] = -block.state["s"][:, None] * y
-    return -float(np.vdot(block.state["r"], y))
+    return -float(namespace(y).sum(block.state["r"] * y))

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from leansvm._array_api import like_rows, namespace, rows_at, to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import Fit, Selection
 from leansvm.basis._best_of import Candidates, bring_in, kernel_columns, rows_of_basis
@@ -105,7 +106,8 @@ class Rounds(Candidates):
         self._Q[:, slots] = Q.T
         self._U[slots, :k] = U - np.multiply.outer(ridge.mean(sums), ridge.sums[:k])
         rows = np.maximum(pool.rows, 0)  # empty slots: any row
-        H, pool.P[:, :k], _ = residual_among(self.blocks, self.kernel, rows, k)
+        H, P, _ = residual_among(self.blocks, self.kernel, rows, k)
+        pool.P[:, :k] = to_host(P)
         self._among = PartialCholesky(H, self._length)
         k_jj = self._among.D + np.einsum("ij,ij->i", pool.P[:, :k], pool.P[:, :k])
         self._mu = ridge.lam * k_jj + np.maximum(self._Q.diagonal(), 0.0)
@@ -214,24 +216,24 @@ def _screen(
     state = block.state
     if move is not None:
         move_gradient(block, *move)
-    K = np.empty((block.stop - block.start, len(rows)))
-    kernel_columns(block, kernel, X, rows, K)
+    K = kernel_columns(block, kernel, X, rows)
     slope, sums = K.T @ state["r"], state["s"] @ K
-    squares = state["s"] @ np.square(K, out=K)
+    K *= K
+    slope, sums, squares = to_host((slope, sums, state["s"] @ K))
     mine, P, D = rows_of_basis(block, rows, len(theta))
     return slope, sums, squares, mine, P @ theta, D + np.einsum("ij,ij->i", P, P)
 
 
 def _look(
     block: Block, kernel: Kernel, refill: Refill, k: int
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Any, Any, Any, Any]:
     """Bring the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
     state = block.state
     weighted = bring_in(block, kernel, refill) * state["s"]
     pool = state["pool"]
     return (
         pool @ state["r"],
-        weighted.sum(axis=1),
+        namespace(weighted).sum(weighted, axis=1),
         weighted @ pool.T,
         weighted @ state["P"][:, :k],
     )
@@ -239,12 +241,12 @@ def _look(
 
 def _append(
     block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array
-) -> tuple[Array, Array, Array, Array]:
+) -> tuple[Any, Any, Any, Any]:
     """Append columns N to P; return, with q = S (N - shift), P'q, the sum of q, K'q and N'r."""
     state = block.state
-    append(block, state["pool"][slots], rows, k, indices)
+    append(block, rows_at(state["pool"], slots), rows, k, indices)
     P = state["P"][:, : k + len(rows)]
     new = P[:, k:]
-    q = new - shift
+    q = new - like_rows(shift, new)
     q *= state["s"][:, None]
-    return P.T @ q, q.sum(axis=0), state["pool"] @ q, new.T @ state["r"]
+    return P.T @ q, namespace(q).sum(q, axis=0), state["pool"] @ q, new.T @ state["r"]

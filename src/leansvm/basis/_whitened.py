@@ -1,7 +1,7 @@
 """The whitened basis P = K_MB L^-T, kept in the blocks and grown column by column.
 
 State of a block: ``P`` (rows x capacity, column by column) and ``D`` = k(x, x) - |P_x|^2, what
-the basis misses; 0 in rows of zero weight.
+the basis misses; 0 in rows of zero weight. Both are where the rows are.
 Adding point t appends p = (K_Mt - P P_t') / sqrt(D_t) and lowers D by p^2 (zhou2016, Theorem
 3.1).
 """
@@ -14,7 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._array_api import foreign_namespace, to_host
+from leansvm._accelerated import matmul_into, put
+from leansvm._array_api import (
+    as_float64,
+    empty,
+    foreign_namespace,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+)
 from leansvm._parallel import for_tiles
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
@@ -25,20 +35,30 @@ _DIAGONAL_IS_AT_HAND = ("rbf", "laplacian", "precomputed")
 
 def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
     """Give a block an empty basis; return the weighted sum and the maximum of its diagonal."""
-    D = host_diag(kernel, block.X, block.start)
-    total = D.sum()
+    xp, n = namespace(block.X), block.stop - block.start
+    D = diagonal(kernel, block.X, block.start)
+    total = xp.sum(D)
     if block.weight is not None:  # rows that count for nothing are never chosen
-        weight = np.asarray(block.weight, dtype=np.float64)
-        D[weight == 0] = 0.0
-        total = weight @ D
+        weight = as_float64(block.weight)
+        D = xp.where(weight == 0, 0.0, D)
+        total = xp.sum(weight * D)
     block.state["D"] = D
-    block.state["P"] = np.empty((len(D), capacity), order="F")  # so that columns are contiguous
-    return float(total), float(D.max(initial=0.0))
+    block.state["P"] = empty((capacity, n), block.X).T  # so that columns are contiguous
+    return float(total), float(xp.max(D)) if n else 0.0
+
+
+def diagonal(kernel: Kernel, X: Any, first: int = 0) -> Any:
+    """Return k(x, x) of rows from number ``first`` on, in float64, where they are."""
+    if foreign_namespace(X) is None:
+        return host_diag(kernel, X, first)
+    return as_float64(kernel.diag(in_float64(X), first)) + 0.0  # not a view of a given matrix
 
 
 def host_diag(kernel: Kernel, X: Any, first: int = 0) -> Array:
     """Return k(x, x) of rows from number ``first`` on, in float64 also of float32 rows."""
-    if foreign_namespace(X) is None and kernel.name not in _DIAGONAL_IS_AT_HAND:
+    if foreign_namespace(X) is not None:
+        return np.array(to_host(diagonal(kernel, X, first)))
+    if kernel.name not in _DIAGONAL_IS_AT_HAND:
         X = X.astype(np.float64, copy=False)
     return np.array(kernel.diag(X, first), dtype=np.float64)
 
@@ -48,30 +68,36 @@ def rank_floor(largest: float) -> float:
     return 10 * float(np.finfo(np.float64).eps) * largest
 
 
-def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Array:
-    """Collect the rows of P (first k columns) with these numbers."""
-    result = np.empty((len(indices), k))
-    for mine, values in blocks.map(_rows_of_factor, indices, k):
-        result[mine] = values
-    return result
+def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
+    """Collect the rows of P (first k columns) with these numbers, where P is."""
+    found = blocks.map(_rows_of_factor, indices, k)
+    if all(foreign_namespace(values) is None for _, values in found):
+        result = np.empty((len(indices), k))
+        for mine, values in found:
+            result[mine] = values
+        return result
+    if len(found) == 1:
+        return found[0][1]
+    places = np.concatenate([mine for mine, _ in found])
+    stacked = namespace(found[0][1]).concat([values for _, values in found])
+    return rows_at(stacked, np.argsort(places))
 
 
-def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Array]:
+def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Any]:
     mine, rows = block.positions(indices)
-    return mine, block.state["P"][rows, :k]
+    return mine, rows_at(block.state["P"][:, :k], rows)
 
 
 def residual_among(
     blocks: RowBlocks, kernel: Kernel, indices: NDArray[np.intp], k: int
-) -> tuple[Array, Array, Any]:
-    """Return H = K_cc - P_c P_c', the rows P_c and the rows' points."""
+) -> tuple[Array, Any, Any]:
+    """Return H = K_cc - P_c P_c' on the host, the rows P_c where P is, and the rows' points."""
     P_c = factor_rows(blocks, indices, k)
     X_c = blocks.take(indices)
     points = kernel.points(X_c, indices)
     if foreign_namespace(X_c) is not None:
-        H = np.array(to_host(kernel.block(X_c, points)), dtype=np.float64)
-        H -= P_c @ P_c.T
-        return H, P_c, points
+        values = kernel.block(in_float64(X_c), in_float64(points))
+        return to_host(values - P_c @ P_c.T), P_c, points
     H = np.empty((len(indices), len(indices)))
 
     def fill(start: int, stop: int) -> None:
@@ -84,32 +110,33 @@ def residual_among(
 
 def extend(
     block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: NDArray[np.intp]
-) -> Array:
+) -> Any:
     """Append the columns P_new = (K_bA - P P_A') L_A^-T; return their weighted squared norms.
 
     ``rows`` are the rows A of L, [P_A, L_A], with k columns in P_A.
     """
-    new = block.state["P"][:, k : k + rows.shape[0]]
     if foreign_namespace(block.X) is None:
+        new = block.state["P"][:, k : k + rows.shape[0]]
         kernel.block(block.X, points, out=new)
-    else:
-        new[...] = np.asarray(kernel.block(block.X, points))
-    return append(block, new.T, rows, k, indices)
+        return append(block, new.T, rows, k, indices)
+    K_A = kernel.block(in_float64(block.X), in_float64(points)).T
+    return append(block, K_A, rows, k, indices)
 
 
-def append(block: Block, K_A: Array, rows: Array, k: int, indices: NDArray[np.intp]) -> Array:
+def append(block: Block, K_A: Any, rows: Array, k: int, indices: NDArray[np.intp]) -> Any:
     """As `extend`, with the kernel columns of A at hand, as rows of ``K_A``."""
-    P, D = block.state["P"], block.state["D"]
-    new = P[:, k : k + rows.shape[0]]
+    P, D, xp = block.state["P"], block.state["D"], namespace(block.X)
+    new = P[:, k : k + rows.shape[0]].T
     # products, transposed as BLAS sees them: SciPy's triangular solve keeps other threads waiting
-    residual = rows[:, :k] @ P[:, :k].T
-    np.subtract(K_A, residual, out=residual)
-    np.matmul(np.tril(dtrtri(rows[:, k:], lower=1)[0]), residual, out=new.T)
-    squares = np.square(new)
-    D -= squares.sum(axis=1)
-    np.maximum(D, 0.0, out=D)
+    negative_inverse = like_rows(-np.tril(dtrtri(rows[:, k:], lower=1)[0]), block.X)
+    residual = like_rows(rows[:, :k], block.X) @ P[:, :k].T
+    residual -= K_A
+    matmul_into(negative_inverse, residual, new)
+    squares = new * new
+    D -= xp.sum(squares, axis=0)
+    D = block.state["D"] = xp.clip(D, 0.0, None)
     _, mine = block.positions(indices)
-    D[mine] = 0.0
+    put(D, mine, 0.0)
     if block.weight is None:
-        return np.asarray(squares.sum(axis=0))
-    return np.asarray(np.asarray(block.weight, dtype=np.float64) @ squares)
+        return xp.sum(squares, axis=1)
+    return squares @ as_float64(block.weight)

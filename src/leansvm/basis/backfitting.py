@@ -87,6 +87,11 @@ class Backfitting(BasisSelector):
         self.keep_pool = keep_pool
         self.random_state = random_state
 
+    @property
+    def runs_where_rows_are(self) -> bool:
+        """Whether rows of any array library will do."""
+        return self.keep_pool
+
     def state_columns(self, n_basis: int) -> int:
         """Columns kept for every row: P, the candidates, D, weights and one output's residual."""
         return n_basis + self.n_candidates + 3

@@ -72,6 +72,11 @@ class PivotedCholesky(BasisSelector):
         self.batch = batch
         self.theta = theta
 
+    @property
+    def runs_where_rows_are(self) -> bool:
+        """Whether rows of any array library will do."""
+        return True
+
     def state_columns(self, n_basis: int) -> int:
         """P and the residual diagonal."""
         return n_basis + 1

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis._draw import WeightedSample, row_weights
 from leansvm.blocks import Block, RowBlocks
@@ -60,6 +61,11 @@ class RandomBasis(BasisSelector):
     def __init__(self, stratify: bool = False, random_state: Any = None) -> None:
         self.stratify = stratify
         self.random_state = random_state
+
+    @property
+    def runs_where_rows_are(self) -> bool:
+        """Whether rows of any array library will do."""
+        return not self.stratify
 
     def select(
         self,
@@ -125,7 +131,7 @@ def _classes_in_block(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
     if block.y is None:
         raise ValueError("RandomBasis(stratify=True) needs targets, but the rows have none.")
-    y, weight = _targets(block), row_weights(block)
+    y, weight = _targets(block), to_host(row_weights(block))
     y, weight = y[weight > 0], weight[weight > 0]
     if y.shape[1] == 1:
         values, place = np.unique(y, return_inverse=True)
@@ -137,7 +143,7 @@ def _classes_in_block(
 
 
 def _targets(block: Block) -> NDArray[np.float64]:
-    y = np.asarray(block.y, dtype=np.float64)
+    y = np.asarray(to_host(block.y), dtype=np.float64)
     return y.reshape(len(y), -1)
 
 

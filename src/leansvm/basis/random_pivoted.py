@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 
+from leansvm._array_api import as_float64, namespace
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis._draw import draw_rows
 from leansvm.basis._growing import GrowingBasis, PartialCholesky
@@ -82,6 +83,11 @@ class RandomPivotedCholesky(BasisSelector):
         self.tol = tol
         self.random_state = random_state
 
+    @property
+    def runs_where_rows_are(self) -> bool:
+        """Whether rows of any array library will do."""
+        return True
+
     def state_columns(self, n_basis: int) -> int:
         """P and the residual diagonal."""
         return n_basis + 1
@@ -121,12 +127,12 @@ class RandomPivotedCholesky(BasisSelector):
         return Selection(indices, L, {"rounds": rounds, "draws": drawn, "trace": trace})
 
 
-def _missed(block: Block, floor: float) -> NDArray[np.float64]:
+def _missed(block: Block, floor: float) -> Any:
     """Return the mass of every row: its weight times its residual, if that is not rounding."""
     D = block.state["D"]
-    mass = np.where(floor < D, D, 0.0)
+    mass = namespace(D).where(floor < D, D, 0.0)
     if block.weight is not None:
-        mass *= np.asarray(block.weight, dtype=np.float64)
+        mass *= as_float64(block.weight)
     return mass
 
 

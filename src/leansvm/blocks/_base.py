@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import foreign_namespace, in_float64, to_host
+from leansvm._array_api import foreign_namespace, in_float64, namespace, rows_at, to_host
 from leansvm.linalg import canonical_csr, row_norms_squared
 
 
@@ -38,7 +38,10 @@ class Block:
 
     def positions(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return which of ``indices`` lie in this block, and their rows within it."""
-        mine = np.flatnonzero((indices >= self.start) & (indices < self.stop))
+        inside = (indices >= self.start) & (indices < self.stop)
+        if inside.all():
+            return np.arange(len(indices)), indices - self.start
+        mine = np.flatnonzero(inside)
         return mine, indices[mine] - self.start
 
 
@@ -55,6 +58,11 @@ class RowBlocks(ABC):
     n_features: int
     dtype: Any
 
+    @property
+    def is_float32(self) -> bool:
+        """Whether the rows are in float32, in whatever library."""
+        return str(self.dtype).endswith("float32")
+
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""
@@ -68,7 +76,10 @@ class RowBlocks(ABC):
         return list(self.each(function, *args))
 
     def sum(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Add up ``function(block, *args)`` over all blocks; tuples are added item by item."""
+        """Add up ``function(block, *args)`` over all blocks; tuples are added item by item.
+
+        Sums are made where the blocks are; arrays come back on the host.
+        """
         results = self.each(function, *args)
         total = next(results)
         for result in results:
@@ -76,11 +87,16 @@ class RowBlocks(ABC):
                 total = tuple(a + b for a, b in zip(total, result, strict=True))
             else:
                 total = total + result
-        return total
+        return to_host(total)
 
     def concatenate(self, function: Callable[..., Any], *args: Any) -> NDArray[Any]:
         """Collect one host array of all rows from the blocks' results."""
         return np.concatenate([to_host(part) for part in self.each(function, *args)])
+
+    def stack(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Collect one array of all rows from the blocks' results, where these are."""
+        parts = self.map(function, *args)
+        return namespace(parts[0]).concat(parts) if len(parts) > 1 else parts[0]
 
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
         """Return targets and weights (None without any) of the rows with these numbers."""
@@ -111,8 +127,8 @@ class RowBlocks(ABC):
 
 def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]:
     mine, rows = block.positions(indices)
-    y = None if block.y is None else to_host(block.y)[rows]
-    return mine, y, None if block.weight is None else to_host(block.weight)[rows]
+    y = None if block.y is None else to_host(rows_at(block.y, rows))
+    return mine, y, None if block.weight is None else to_host(rows_at(block.weight, rows))
 
 
 def _deviations(block: Block, shift: float, power: int) -> tuple[float, float]:
@@ -130,8 +146,10 @@ def _deviations(block: Block, shift: float, power: int) -> tuple[float, float]:
         deviation = np.subtract(X, shift, dtype=np.float64)
         sums = deviation.sum(axis=1) if power == 1 else row_norms_squared(deviation)
     else:
-        sums = to_host(xp.sum((in_float64(X) - shift) ** power, axis=1))
+        sums = xp.sum((in_float64(X) - shift) ** power, axis=1)
     if block.weight is None:
-        return float(X.shape[0]), float(np.sum(sums))
-    weight = to_host(block.weight)
+        return float(X.shape[0]), float(sums.sum() if xp is None else xp.sum(sums))
+    if xp is not None:
+        return float(xp.sum(block.weight)), float(xp.sum(sums * block.weight))
+    weight = block.weight
     return float(np.sum(weight)), float(np.sum(sums * weight))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
+
+from leansvm._accelerated import free_memory
 
 # Part of the available memory that cache_size="auto" takes.
 _AUTO_SHARE = 0.8
@@ -49,10 +52,11 @@ def _cgroup(name: str) -> int | None:
         return None
 
 
-def resolve_cache_size(cache_size: float | str) -> int:
-    """Turn ``cache_size`` ("auto" or megabytes) into bytes."""
+def resolve_cache_size(cache_size: float | str, X: Any = None) -> int:
+    """Turn ``cache_size`` ("auto" or megabytes) into bytes of memory where the rows ``X`` are."""
     if cache_size == "auto":
-        return int(_AUTO_SHARE * available_memory())
+        free = None if X is None else free_memory(X)
+        return int(_AUTO_SHARE * (available_memory() if free is None else free))
     return int(float(cache_size) * 2**20)
 
 

@@ -1,7 +1,7 @@
 """Rows in memory: dense, CSR, memory-mapped or array-API arrays, cut into tiles of views.
 
 The tile size follows scikit-learn's ``working_memory``: the tiles at work and what is computed
-from them (``columns`` numbers a row) stay below it. Tiles of NumPy and CSR rows are worked on by as
+from them (``columns`` numbers a row) stay below it; on a GPU, below a part of its free memory. Tiles of NumPy and CSR rows are worked on by as
 many threads as BLAS has, each with BLAS to itself; results are added in row order, so that they
 do not depend on the number of threads.
 """
@@ -18,12 +18,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn._config import get_config
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._accelerated import free_memory
+from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at
 from leansvm._parallel import blas_threads, in_this_context, serial_blas, thread_pool
 from leansvm.blocks._base import Block, RowBlocks
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
+_DEVICE_SHARE = 4  # a tile and what is computed from it take this part of a device's free memory
 
 
 class MemoryBlocks(RowBlocks):
@@ -64,8 +66,10 @@ class MemoryBlocks(RowBlocks):
         self.n_rows, self.n_features = X.shape
         self.dtype = X.dtype
         self._threaded = foreign_namespace(X) is None
+        if not self._threaded:  # targets and weights go where the rows are
+            y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
         if tile_rows is None:
-            tile_rows = tile_rows_for(8 * (columns + self.n_features))
+            tile_rows = tile_rows_for(8 * (columns + self.n_features), X)
             if self._threaded:  # a sum of r x r results wants tiles taller than r
                 share = min(max(_SMALL_TILE, -(-self.n_rows // 8)), _LARGE_TILE)
                 tile_rows = min(tile_rows, max(share, 2 * columns))
@@ -114,17 +118,21 @@ class MemoryBlocks(RowBlocks):
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
-        xp = foreign_namespace(self._X)
-        if xp is None:
-            rows = self._X[indices]
-            return np.asarray(rows) if isinstance(rows, np.memmap) else rows
-        return xp.take(self._X, from_host(indices, self._X, dtype=xp.int64), axis=0)
+        rows = rows_at(self._X, indices)
+        return np.asarray(rows) if isinstance(rows, np.memmap) else rows
 
 
-def tile_rows_for(row_bytes: int) -> int:
-    """Rows a tile may have so that one for every thread fits in scikit-learn's working memory."""
+def tile_rows_for(row_bytes: int, X: Any = None) -> int:
+    """Rows a tile may have so that one for every thread fits in scikit-learn's working memory.
+
+    On a device with memory of its own: so that one fits in a part of what is free there.
+    """
+    free = None if X is None else free_memory(X)
+    if free is not None:
+        return max(1, int(free // _DEVICE_SHARE // max(row_bytes, 1)))
     budget = get_config()["working_memory"] * 2**20
-    return max(1, int(budget // max(blas_threads() * row_bytes, 1)))
+    threads = blas_threads() if X is None or foreign_namespace(X) is None else 1
+    return max(1, int(budget // max(threads * row_bytes, 1)))
 
 
 def _rows(X: Any, rows: slice) -> Any:

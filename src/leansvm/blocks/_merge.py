@@ -27,9 +27,13 @@ class MergedRows:
     weight: NDArray[np.float64]  # summed weight of each group
 
 
-def merge_equal_rows(X: Any, Y: NDArray[Any], weight: NDArray[Any]) -> MergedRows:
-    """Group rows that are equal in X and Y; rows of zero weight belong to no group."""
+def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
+    """Group rows that are equal in X and Y; rows of zero weight belong to no group.
+
+    The array API has no bit patterns: arrays of other libraries are looked at on the host.
+    """
     X = canonical_csr(X) if sparse.issparse(X) else to_host(X)
+    Y, weight = to_host(Y), to_host(weight)
     kept = np.flatnonzero(weight > 0)
     keys = _row_hashes(X, seed=1) + _row_hashes(np.asarray(Y, dtype=np.float64), seed=2)
     _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)

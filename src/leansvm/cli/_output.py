@@ -86,7 +86,7 @@ class Output:
 
     def say(self, text: str) -> None:
         """Print a line of progress on stderr."""
-        self.progress_console.print(text, markup=False)
+        self.progress_console.print(text, markup=False, soft_wrap=True)
 
     def finish(self, result: dict[str, Any], *text: str | Table) -> None:
         """Print the result: as JSON, or the text and tables given for people."""

@@ -68,7 +68,7 @@ class Run:
         model = self.model
         chosen = {
             name.rstrip("_"): _json(getattr(model, name))
-            for name in ("C_", "gamma_", "objective_")
+            for name in ("C_", "gamma_")
             if hasattr(model, name)
         }
         evaluation = self.evaluation
@@ -261,7 +261,10 @@ def _search(run: Run, grid: Sequence[str], n_folds: int, seed: int, output: Outp
             model = clone_with(probe, **values)
             found = cross_validate(model, run.data.X, run.y, n_folds, seed, silent)
             run.trials.append({**values, "score": found.score, "spread": found.spread})
-    best = max(run.trials, key=lambda trial: trial["score"])
+    # of equal scores the one nearest to the middle of the grid
+    middle = (len(tried) - 1) / 2
+    ranked = [(trial["score"], -abs(i - middle)) for i, trial in enumerate(run.trials)]
+    best = run.trials[ranked.index(max(ranked))]
     run.pipeline = clone_with(run.pipeline, **{name: best[name] for name in space})
     chosen = ", ".join(f"{name} = {_short(best[name])}" for name in space)
     output.say(f"{len(tried)} candidates tried; best: {chosen}")
@@ -326,11 +329,16 @@ def _fit_and_finish(
     with run.phase("fit"), output.progress() as bars:
         bars.add_task("fit", total=None)
         run.pipeline.fit(X, y)
+    output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
     with run.phase("evaluate"):
         if folds == "loo":
             run.evaluation = leave_one_out(run.pipeline, y)
         elif folds:
-            run.evaluation = cross_validate(run.pipeline, X, y, int(folds), seed, output)
+            model = run.pipeline
+            if run.model.get_params().get("n_basis") == "auto":  # the folds need no search for it
+                fewest = len(y) - math.ceil(len(y) / int(folds))  # rows of a fold
+                model = clone_with(model, n_basis=min(len(run.model.support_), fewest))
+            run.evaluation = cross_validate(model, X, y, int(folds), seed, output)
     if run.evaluation is not None:
         run.notes += run.evaluation.notes
     page = ""

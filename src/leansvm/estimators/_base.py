@@ -20,13 +20,16 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from leansvm._array_api import (
+    as_float64,
     dispatched_namespace,
     foreign_namespace,
-    from_host,
     in_float64,
     like_rows,
     moved,
+    namespace,
+    same_place,
     to_host,
+    zeros,
 )
 from leansvm.blocks import Block, MemoryBlocks, MergedRows, RowBlocks
 from leansvm.estimators._calibration import fit_scale, log_probabilities, probabilities
@@ -71,10 +74,12 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         if reset and (self.kernel == "precomputed" or not self._fits_where_rows_are):
             X = to_host(X) if dispatched_namespace(X) else X
         xp = dispatched_namespace(X)
+        if dispatched_namespace(y) is not None and not (xp and same_place(y, X)):
+            y = to_host(y)
         checked = validate_data(
             self,
             X,
-            y if isinstance(y, str) else to_host(y) if dispatched_namespace(y) else y,
+            y,
             reset=reset,
             accept_sparse=False if self.kernel == "precomputed" else "csr",
             dtype=[np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
@@ -131,9 +136,9 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         """Return f(x) for every row and output, computed in tiles; an array of X's kind."""
         check_is_fitted(self)
         X = self._validate_rows(X, reset=False)
-        return from_host(self._values(X), X, dtype=X.dtype)
+        return self._values(X)
 
-    def _values(self, X: Any) -> NDArray[Any]:
+    def _values(self, X: Any) -> Any:
         kernel = self._kernel()
         if foreign_namespace(X) is not None or foreign_namespace(self.support_vectors_) is not None:
             return self._values_where_rows_are(X, kernel)
@@ -150,23 +155,22 @@ class KernelMachine(CallbackSupportMixin, BaseEstimator):
         values = blocks.concatenate(_tile_decision, kernel, points, coef, dtype)
         return np.asarray(values + self.intercept_, dtype=X.dtype)
 
-    def _values_where_rows_are(self, X: Any, kernel: Kernel) -> NDArray[Any]:
-        """Decision values, on the host, of rows of any library with a model from any other."""
+    def _values_where_rows_are(self, X: Any, kernel: Kernel) -> Any:
+        """Decision values of rows of any library, by that library, with a model from any other."""
         points = kernel.points(self.support_vectors_, self.support_)
         if not kernel.precomputed:
             points = in_float64(moved(points, X))
-        coef = like_rows(self.dual_coef_.T, X)
-        blocks = MemoryBlocks(X, columns=coef.shape[0])
-        return (
-            blocks.concatenate(_tile_decision, kernel, points, coef, np.float64) + self.intercept_
-        )
+        coef = moved(self.dual_coef_, X).T
+        blocks = MemoryBlocks(X, columns=2 * coef.shape[0])
+        values = blocks.stack(_tile_decision, kernel, points, coef, np.float64)
+        return namespace(X).asarray(values + moved(self.intercept_, X), dtype=X.dtype)
 
-    def _loo_of_all_rows(self, X: Any, Y: Array, rows: MergedRows, loo: Array) -> Array:
+    def _loo_of_all_rows(self, X: Any, Y: Any, rows: MergedRows, loo: Array) -> Array:
         """Left-out residuals of the original rows; a row of zero weight changes no model."""
-        result = loo[rows.group]
+        result, Y = loo[rows.group], to_host(Y)
         unused = np.flatnonzero(rows.group < 0)
         if len(unused):
-            result[unused] = Y[unused] - self._values(MemoryBlocks(X).take(unused))
+            result[unused] = Y[unused] - to_host(self._values(MemoryBlocks(X).take(unused)))
         return np.asarray(result)
 
 
@@ -190,10 +194,17 @@ def _calibrated(estimator: Any) -> bool:
 class KernelClassifier(ClassifierMixin, KernelMachine):
     """Adds labels, class weights and one-vs-rest decisions."""
 
-    def _encode(self, y: Any, classes: Any = None) -> tuple[Array, NDArray[np.intp]]:
-        """Return targets +-1, one column a class (binary: one column), and class numbers."""
+    def _encode(self, y: Any, classes: Any = None) -> tuple[Any, Any]:
+        """Return targets +-1, one column a class (binary: one column), and class numbers.
+
+        Both are where y is.
+        """
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
+        xp = foreign_namespace(y)
+        if xp is not None and classes is None:
+            return self._encode_where_rows_are(xp, y)
+        y = to_host(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         if classes is not None:
             present, self.classes_ = self.classes_, np.unique(classes)
@@ -201,43 +212,57 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             if len(unknown):
                 raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
             labels = np.searchsorted(self.classes_, present)[labels]
-        n_classes = len(self.classes_)
-        if n_classes < 2:
-            raise ValueError(
-                f"The number of classes has to be greater than one; got {n_classes} class: "
-                f"y must hold at least two classes for {type(self).__name__}."
-            )
-        if n_classes == 2:
+        self._check_classes()
+        if len(self.classes_) == 2:
             return np.where(labels == 1, 1.0, -1.0)[:, None], labels
-        return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0), labels
+        return np.where(labels[:, None] == np.arange(len(self.classes_)), 1.0, -1.0), labels
+
+    def _encode_where_rows_are(self, xp: Any, y: Any) -> tuple[Any, Any]:
+        classes, labels = xp.unique_inverse(y)
+        self.classes_ = to_host(classes)
+        self._check_classes()
+        numbers = like_rows(np.arange(len(self.classes_)), labels)
+        if len(self.classes_) == 2:
+            numbers = numbers[1:]
+        return 2.0 * as_float64(labels[:, None] == numbers) - 1.0, labels
+
+    def _check_classes(self) -> None:
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"The number of classes has to be greater than one; got {len(self.classes_)} "
+                f"class: y must hold at least two classes for {type(self).__name__}."
+            )
 
     def _weights(
-        self, sample_weight: Any, X: Any, y: Any, labels: NDArray[np.intp], *, batch: bool = False
-    ) -> tuple[Array, float]:
+        self, sample_weight: Any, X: Any, y: Any, labels: Any, *, batch: bool = False
+    ) -> tuple[Any, float]:
         """Return sample weights times class weights, and the sum of the former alone.
 
         Class weights are costs, not samples: generalised cross-validation counts without them.
         A ``batch`` may lack classes.
         """
         weight = _sample_weights(sample_weight, X)
-        count = float(weight.sum())
+        count = float(namespace(weight).sum(weight))
+        totals = weight_of_labels(weight, labels, len(self.classes_))
         if self.class_weight is not None:
-            weight = weight * self._weight_of_classes(weight, y, labels)[labels]
-        if not batch and len(np.unique(labels[weight > 0])) < 2:
+            by_class = self._weight_of_classes(totals)
+            of_rows = namespace(labels).take(like_rows(by_class, labels), labels)
+            weight = weight * moved(of_rows, weight)
+            totals = totals * by_class
+        if not batch and np.count_nonzero(totals) < 2:
             raise ValueError(
                 "sample_weight and class_weight leave fewer than two classes with positive weight."
             )
         return weight, count
 
-    def _weight_of_classes(self, weight: Array, y: Any, labels: NDArray[np.intp]) -> Array:
+    def _weight_of_classes(self, counts: Array) -> Array:
         if self.class_weight == "balanced":  # over classes that have any weight
-            counts = np.bincount(labels, weights=weight, minlength=len(self.classes_))
             present = counts > 0
             balanced = np.zeros(len(counts))
             balanced[present] = counts.sum() / (present.sum() * counts[present])
             return balanced
         by_class = compute_class_weight(
-            self.class_weight, classes=self.classes_, y=np.asarray(y).ravel()
+            self.class_weight, classes=self.classes_, y=self.classes_
         )
         if not np.all(np.isfinite(by_class) & (by_class >= 0)):
             raise ValueError(
@@ -274,11 +299,16 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         ndarray of shape (n_samples,)
             Class labels.
         """
-        values = self.decision_function(X)
-        scores = to_host(values)
-        winners = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        labels = np.asarray(self.classes_[winners])
-        return labels if labels.dtype.kind in "OUS" else like_rows(labels, values)
+        scores = self.decision_function(X)
+        xp = foreign_namespace(scores)
+        if xp is None or self.classes_.dtype.kind in "OUS":
+            scores = to_host(scores)
+            winners = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+            return np.asarray(self.classes_[winners])
+        winners = (
+            xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
+        )
+        return xp.take(moved(self.classes_, scores), winners)
 
     def _calibrate(self, left_out: Array, labels: NDArray[np.intp], weight: Array) -> None:
         """Fit probabilities to leave-one-out decision values."""
@@ -348,22 +378,54 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         values = self._decision_values(X)
         return values[:, 0] if self._single_output else values
 
-    def _numeric_targets(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any, Array]:
+    def _numeric_targets(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any, Any]:
         """Validate; return X, y and the targets with one column an output."""
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
         X, y = self._validate_rows(X, y, reset=reset, multi_output=True, y_numeric=True)
-        Y = np.asarray(y, dtype=np.float64)
+        Y = as_float64(y)
         if not reset and self._single_output != (Y.ndim == 1):
             raise ValueError("y must have as many target columns as in earlier calls.")
         self._single_output = Y.ndim == 1
-        return X, y, Y.reshape(len(Y), -1)
+        return X, y, namespace(Y).reshape(Y, (Y.shape[0], -1))
 
 
-def _sample_weights(sample_weight: Any, X: Any) -> Array:
+def weight_of_labels(weight: Any, labels: Any, n_classes: int) -> Array:
+    """Return the weight of every class, on the host."""
+    if foreign_namespace(weight) is None:
+        counts = np.bincount(to_host(labels), weights=weight, minlength=n_classes)
+        return np.asarray(counts, dtype=np.float64)
+    xp, labels = namespace(weight), moved(labels, weight)
+    sums = [xp.sum(xp.where(labels == c, weight, 0.0)) for c in range(n_classes)]
+    return np.asarray(to_host(xp.stack(sums)))
+
+
+def without_ones(weight: Any) -> Any:
+    """Return weights as blocks take them: None where all are one."""
+    return None if bool(namespace(weight).all(weight == 1.0)) else weight
+
+
+def count_positive(weight: Any) -> int:
+    """Return how many rows count."""
+    return int(namespace(weight).count_nonzero(weight > 0))
+
+
+def _sample_weights(sample_weight: Any, X: Any) -> Any:
+    """Return checked weights where the rows are; ones where none are given."""
+    xp = foreign_namespace(X)
+    if xp is not None:
+        weight = zeros((X.shape[0],), X)
+        weight += 1.0
+        if sample_weight is not None:
+            given = to_host(sample_weight) if hasattr(sample_weight, "dtype") else sample_weight
+            weight = like_rows(_checked_weights(given, np.empty((X.shape[0], 0))), X)
+        return weight
     if dispatched_namespace(sample_weight) is not None:
         sample_weight = to_host(sample_weight)
-    host = X if foreign_namespace(X) is None else np.empty((X.shape[0], 0))
+    return _checked_weights(sample_weight, X)
+
+
+def _checked_weights(sample_weight: Any, host: Any) -> Array:
     weight = _check_sample_weight(
         sample_weight, host, dtype=np.float64, ensure_non_negative=True, copy=True
     )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
+from leansvm._array_api import rows_at, to_host
 from leansvm.blocks import MemoryBlocks, MergedRows, merge_equal_rows, resolve_cache_size
 from leansvm.estimators._base import (
     Array,
@@ -41,6 +42,8 @@ _SEQUENTIAL = ("smo", *FREE_BIAS_ONLY)
 class DualMachine(KernelMachine):
     """The fit that LSSVC and LSSVR share."""
 
+    _fits_where_rows_are = True
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
         "solver": [StrOptions({"auto", "cholesky", "cg", *_SEQUENTIAL})],
@@ -64,6 +67,9 @@ class DualMachine(KernelMachine):
         single C; ``finish`` gets the rows that were solved for and their left-out residuals.
         """
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
+        Y, weight = to_host(Y), to_host(weight)  # small beside the kernel matrix
+        if self.solver in _SEQUENTIAL:
+            X = to_host(X)
         candidates, criterion = self._candidates_of_C()
         loo = loo or (candidates is not None and criterion == "loo")
         self._check_options(candidates, loo)
@@ -85,7 +91,7 @@ class DualMachine(KernelMachine):
             Y[rows.first],
             rows.weight,
             self._bias_penalty(),
-            resolve_cache_size(self.cache_size),
+            resolve_cache_size(self.cache_size, X),
             phases,
             iteration_hook(
                 self, context, f"{'cg' if self.solver == 'auto' else self.solver}-iteration"
@@ -165,7 +171,7 @@ class DualMachine(KernelMachine):
         self.dual_coef_ = np.ascontiguousarray((solution.beta[group] * share[:, None]).T)
         self.intercept_ = np.asarray(solution.b)
         pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[self.support_]
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else rows_at(X, self.support_)
         self.n_iter_ = solution.n_iter
 
     def _report(

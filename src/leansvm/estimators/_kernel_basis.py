@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._array_api import foreign_namespace, namespace, to_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis._resolve import resolve_basis, resolve_n_basis
 from leansvm.blocks import Block, MemoryBlocks, resolve_cache_size
@@ -137,7 +137,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
                 Y, fit = _targets(X, y, type(selector).__name__), Fit(float(self.C))
         blocks = MemoryBlocks(X, Y, columns=3 * size)
         kernel = self._resolve_kernel(blocks)
-        budget = resolve_cache_size(self.cache_size)
+        budget = resolve_cache_size(self.cache_size, X)
         chooser = Chooser(kernel, self.select_on, budget, self.random_state, fit)
         chosen = chooser(blocks, selector, size)
         basis = chosen.whitened(kernel, np.inf)
@@ -165,9 +165,9 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         check_is_fitted(self)
         X = self._validate_rows(X, reset=False)
         blocks = MemoryBlocks(X, columns=2 * self._basis.size)
-        features = blocks.concatenate(_features, self._basis)
         if foreign_namespace(X) is not None:
-            return from_host(features, X, dtype=X.dtype)
+            return namespace(X).asarray(blocks.stack(_features, self._basis), dtype=X.dtype)
+        features = blocks.concatenate(_features, self._basis)
         return features.astype(X.dtype, copy=False)
 
     @property
@@ -175,7 +175,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         return self._basis.size
 
 
-def _features(block: Block, basis: primal.WhitenedBasis) -> Array:
+def _features(block: Block, basis: primal.WhitenedBasis) -> Any:
     return basis.transform(block.X)
 
 
@@ -183,7 +183,7 @@ def _targets(X: Any, y: Any, selector: str) -> Array:
     """Return classes as +-1 columns, numbers as they are."""
     if y is None:
         raise ValueError(f"basis: {selector} looks at the targets; pass y to fit.")
-    y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
+    y = check_array(to_host(y), ensure_2d=False, dtype=None, input_name="y")
     check_consistent_length(X, y)
     if type_of_target(y) in ("binary", "multiclass"):
         classes, labels = np.unique(y, return_inverse=True)

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
+from leansvm._array_api import to_host
 from leansvm.blocks import MergedRows
 from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
 from leansvm.estimators._dual import DualMachine
@@ -170,9 +171,11 @@ default="auto"
         weight, count = self._weights(sample_weight, X, y, labels)
 
         def finish(rows: MergedRows, loo: Any) -> None:
-            self.n_support_ = np.bincount(labels[self.support_], minlength=len(self.classes_))
+            numbers = to_host(labels)
+            self.n_support_ = np.bincount(numbers[self.support_], minlength=len(self.classes_))
             if self.calibrate:
-                self._calibrate(Y[rows.first] - loo, labels[rows.first], rows.weight)
+                left_out = to_host(Y)[rows.first] - loo
+                self._calibrate(left_out, numbers[rows.first], rows.weight)
             if isinstance(self.C, str) and self.C == "loo":
                 residuals = self._loo_of_all_rows(X, Y, rows, loo)
                 self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._array_api import to_host
 from leansvm.blocks import MergedRows
 from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor, _sample_weights
 from leansvm.estimators._reduced_machine import ReducedMachine
@@ -208,7 +209,7 @@ default="rbf"
 
         def calibrate(merged: MergedRows, left_out: Array) -> None:
             first = merged.first
-            self._calibrate(left_out[first], labels[first], merged.weight)
+            self._calibrate(left_out[first], to_host(labels)[first], merged.weight)
 
         self._fit_reduced(X, y, Y, weight, calibrate=calibrate if self.calibrate else None)
         return self

@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from leansvm._array_api import rows_at
 from leansvm.basis import Fit
 from leansvm.basis._resolve import resolve_basis
 from leansvm.blocks import (
@@ -22,7 +23,13 @@ from leansvm.blocks import (
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators._base import (
+    Array,
+    Phases,
+    count_positive,
+    iteration_hook,
+    without_ones,
+)
 from leansvm.estimators._basis_machine import BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser
@@ -115,6 +122,8 @@ class ReducedMachine(BasisMachine):
         "delta": [Interval(Real, 0, None, closed="neither"), None],
     }
 
+    _fits_where_rows_are = True
+
     fit_report_: dict[str, Any]
     _margin: ClassVar[bool]  # classification
     _losses: ClassVar[tuple[str, ...]]
@@ -203,20 +212,20 @@ class ReducedMachine(BasisMachine):
         merged = None
         if left_out:  # copies of a row are left out together: the first one stands for all
             merged = merge_equal_rows(X, Y, weight)
-            weight = np.zeros_like(weight)
+            weight = np.zeros(X.shape[0])
             weight[merged.first] = merged.weight
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        size = self._size(selector, int(np.count_nonzero(weight)))
+        size = self._size(selector, count_positive(weight))
         blocks = MemoryBlocks(
-            X, Y, None if np.all(weight == 1.0) else weight, columns=3 * (size + Y.shape[1] + 1)
+            X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1)
         )
         fit = Fit(float(self.C), self._bias_penalty(), loss, self.regularizer, self._margin)
         step = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
             self._resolve_kernel(blocks),
             self.select_on,
-            resolve_cache_size(self.cache_size),
+            resolve_cache_size(self.cache_size, X),
             self.random_state,
             fit,
             None if step is None else lambda k: step(k, 0.0),
@@ -255,7 +264,7 @@ class ReducedMachine(BasisMachine):
         order = np.argsort(basis.kept)  # that of the choice, not that of the factor's pivots
         self.support_ = fitted.chosen.support(basis)[order]
         pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else basis.points[order]
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else rows_at(basis.points, order)
         self.dual_coef_ = np.ascontiguousarray(basis.coefficients(solution.theta)[order].T)
         outputs = solution.theta.shape[1]
         self.intercept_ = solution.theta[-1].copy() if has_bias else np.zeros(outputs)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
+from leansvm._array_api import to_host
 from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
 from leansvm.estimators._sparse_machine import SparseMachine
 
@@ -175,7 +176,9 @@ default="rbf"
         def finish(merged: Any, loo: Any) -> None:
             if self.calibrate:
                 first = merged.first
-                self._calibrate(Y[first] - loo[first], labels[first], merged.weight)
+                self._calibrate(
+                    to_host(Y)[first] - loo[first], to_host(labels)[first], merged.weight
+                )
             if isinstance(self.C, str) and self.C == "loo":
                 residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
                 self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals

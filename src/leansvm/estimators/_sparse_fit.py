@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
-from leansvm._array_api import foreign_namespace, from_host, moved
+from leansvm._array_api import foreign_namespace, from_host, moved, to_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
@@ -104,12 +104,15 @@ class Chooser:
                 return Basis(None, points, None, {})
             return Basis(basis, blocks.take(basis), None, {})
         rng = check_random_state(self.random_state)
+        elsewhere = blocks
+        if not basis.runs_where_rows_are and foreign_namespace(blocks.take(np.array([0]))):
+            blocks = _on_host(blocks)
         sample = self._sample(blocks, basis, n_basis, rng)
         seed = int(rng.randint(np.iinfo(np.int32).max))
         options: dict[str, Any] = {"random_state": seed, "fit": self.fit, "on_step": self.on_step}
         if sample is None:
             chosen = basis.select(blocks, self.kernel, n_basis, **options)
-            indices, L = chosen.indices, chosen.L
+            indices, L = chosen.indices, chosen.L if blocks is elsewhere else None
         else:
             y, weight = blocks.targets_of(sample)
             part = MemoryBlocks(
@@ -118,7 +121,7 @@ class Chooser:
             chosen = basis.select(part, self.kernel, n_basis, **options)
             indices, L = sample[chosen.indices], None
             chosen.report["selected_on"] = len(sample)
-        return Basis(indices, blocks.take(indices), L, chosen.report)
+        return Basis(indices, elsewhere.take(indices), L, chosen.report)
 
     def _sample(
         self, blocks: RowBlocks, basis: BasisSelector, n_basis: int, rng: Any
@@ -136,6 +139,12 @@ class Chooser:
         if count >= blocks.n_rows:
             return None
         return _stratified_rows(blocks, max(count, n_basis), rng)
+
+
+def _on_host(blocks: RowBlocks) -> RowBlocks:
+    """Copy all rows to the host, for selectors that know NumPy alone."""
+    everything = np.arange(blocks.n_rows)
+    return MemoryBlocks(to_host(blocks.take(everything)), *blocks.targets_of(everything))
 
 
 def _stacked(first: Any, second: Any) -> Any:
@@ -163,10 +172,10 @@ def _stratum(block: Block) -> NDArray[np.intp]:
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)
     if block.y is not None:
-        y = np.asarray(block.y)
+        y = np.asarray(to_host(block.y))
         strata = (y > 0).astype(np.intp)[:, 0] if y.shape[1] == 1 else np.argmax(y, axis=1)
     if block.weight is not None:
-        strata = np.where(np.asarray(block.weight) > 0, strata, -1)
+        strata = np.where(np.asarray(to_host(block.weight)) > 0, strata, -1)
     return strata
 
 
@@ -212,7 +221,7 @@ def solve_on_basis(
         best, error = float(candidates[0]), np.nan
         theta = primal.solve_single(equations, best)
     else:
-        spectrum = primal.decompose(equations)
+        spectrum = primal.decompose(equations, blocks.take(np.array([0])))
         if by_loo:
             small = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
             curve = primal.left_out_residuals(
@@ -291,7 +300,7 @@ def _solve_in_dual(
     return _described(basis, equations, theta, b, best, curve, error, left_out)
 
 
-def _all_features(block: Block, basis: primal.Features) -> Array:
+def _all_features(block: Block, basis: primal.Features) -> Any:
     return basis.features(block)
 
 
@@ -299,7 +308,7 @@ _KEEP_LOO_BYTES = 2**28
 
 
 def _pop_left_out(block: Block, position: int) -> Array:
-    return np.ascontiguousarray(block.state.pop("loo")[:, :, position].T)
+    return np.ascontiguousarray(to_host(block.state.pop("loo")[:, :, position]).T)
 
 
 def _check_gcv(curve: Array, n: float) -> None:

@@ -10,16 +10,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from leansvm._array_api import to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis._resolve import resolve_basis
+from leansvm.basis._whitened import factor_rows
 from leansvm.blocks import (
     MemoryBlocks,
     RowBlocks,
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators._base import (
+    Array,
+    Phases,
+    count_positive,
+    iteration_hook,
+    without_ones,
+)
 from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
@@ -61,8 +69,7 @@ class _Task:
 
     def _may_use_float32(self, basis: primal.WhitenedBasis) -> bool:
         """Whether float32 rows can be whitened as they are: no pivot that magnifies rounding."""
-        dtype = self.blocks.dtype
-        if basis.in_state or not isinstance(dtype, np.dtype) or dtype != np.float32:
+        if basis.in_state or not self.blocks.is_float32 or self.chooser.kernel.precomputed:
             return False
         pivots = basis.L.diagonal()
         return bool(pivots.min() > 0.01 * pivots.max())
@@ -119,6 +126,9 @@ def first_shift(blocks: RowBlocks, basis: primal.WhitenedBasis, free_bias: bool)
     Y, weight = blocks.targets_of(first)
     if weight is not None and weight.any():
         first, Y = first[weight > 0], Y[weight > 0]
+    if basis.in_state and free_bias:  # as it is known already
+        Phi = to_host(factor_rows(blocks, first, basis.size)).mean(axis=0)
+        return np.concatenate([Phi, Y.mean(axis=0)])
     return primal.choose_shift(basis, blocks.take(first), Y, free_bias)
 
 
@@ -164,21 +174,21 @@ class SparseMachine(BasisMachine):
         merged = None
         if loo:  # copies of a row are left out together: the first one stands for all
             merged = merge_equal_rows(X, Y, weight)
-            weight = np.zeros_like(weight)
+            weight = np.zeros(X.shape[0])
             weight[merged.first] = merged.weight
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        n_rows = int(np.count_nonzero(weight))
+        n_rows = count_positive(weight)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size = self._size(selector, n_rows)
         blocks = MemoryBlocks(
-            X, Y, None if np.all(weight == 1.0) else weight, columns=3 * (size + Y.shape[1] + 1)
+            X, Y, without_ones(weight), columns=3 * (size + Y.shape[1] + 1)
         )
         hook = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
             self._resolve_kernel(blocks),
             self.select_on,
-            resolve_cache_size(self.cache_size),
+            resolve_cache_size(self.cache_size, X),
             self.random_state,
             on_step=None if hook is None else lambda k: hook(k, 0.0),
         )

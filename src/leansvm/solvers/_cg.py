@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from leansvm._accelerated import gram
+from leansvm._array_api import like_rows, to_host
 from leansvm.basis import PivotedFactor
 from leansvm.blocks import Block, RowBlocks
 from leansvm.solvers._dual import DualSolution, NotPositiveDefinite, bias_from, certify
@@ -31,9 +34,9 @@ class Preconditioner:
         self._blocks = blocks
         self._k = len(factor.indices)
         self._root = np.sqrt(C * weight)
-        gram = blocks.sum(_scaled_gram, self._root, self._k)
-        gram.flat[:: self._k + 1] += 1.0
-        self._inner = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+        total = blocks.sum(_scaled_gram, self._root, self._k)
+        total.flat[:: self._k + 1] += 1.0
+        self._inner = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
 
     def __call__(self, v: Array) -> Array:
         w = self._root[:, None] * v
@@ -41,22 +44,19 @@ class Preconditioner:
         return self._blocks.concatenate(_apply, w, self._root, inner, self._k)
 
 
-def _scaled(block: Block, root: Array, k: int) -> Array:
-    return np.asarray(block.state["P"][:, :k] * root[block.rows, None])
+def _scaled_gram(block: Block, root: Array, k: int) -> Any:
+    P = block.state["P"][:, :k]
+    return gram(P * like_rows(root[block.rows, None], P))
 
 
-def _scaled_gram(block: Block, root: Array, k: int) -> Array:
-    F = _scaled(block, root, k)
-    return np.asarray(F.T @ F)
-
-
-def _project(block: Block, w: Array, root: Array, k: int) -> Array:
-    return np.asarray(block.state["P"][:, :k].T @ (root[block.rows, None] * w[block.rows]))
+def _project(block: Block, w: Array, root: Array, k: int) -> Any:
+    P = block.state["P"][:, :k]
+    return P.T @ like_rows(root[block.rows, None] * w[block.rows], P)
 
 
 def _apply(block: Block, w: Array, root: Array, inner: Array, k: int) -> Array:
-    rows, r = block.rows, root[block.rows, None]
-    return np.asarray(r * (w[rows] - r * (block.state["P"][:, :k] @ inner)))
+    rows, r, P = block.rows, root[block.rows, None], block.state["P"][:, :k]
+    return np.asarray(r * (w[rows] - r * to_host(P @ like_rows(inner, P))))
 
 
 def conjugate_gradients(

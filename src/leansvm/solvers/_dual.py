@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal, symmetric_matmul
+from leansvm.solvers._factor import factored
 
 Array = NDArray[np.float64]
 DIRECT_TOL = 1e-6  # a direct solution with a larger relative residual is reported
@@ -71,14 +71,14 @@ def certify(
 
 
 def solve_cholesky(
-    K: Array, Y: Array, weight: Array, C: float, bias_penalty: float, *, loo: bool = False
+    K: Any, Y: Array, weight: Array, C: float, bias_penalty: float, *, loo: bool = False
 ) -> DualSolution:
     """Solve for all outputs with one factorisation; ``K`` is overwritten.
 
     Parameters
     ----------
-    K : ndarray of shape (m, m)
-        Kernel matrix, C-contiguous; its lower triangle becomes the factor.
+    K : array of shape (m, m)
+        Kernel matrix, C-contiguous, on the host or on a device.
     Y : ndarray of shape (m, n_outputs)
         Targets.
     weight : ndarray of shape (m,)
@@ -88,32 +88,29 @@ def solve_cholesky(
     loo : bool
         Also compute the leave-one-out residuals (twice the flops).
     """
-    kernel_diagonal = K.diagonal().copy()
-    K.flat[:: K.shape[0] + 1] += 1.0 / (C * weight)
     try:
-        cholesky_in_place(K)
+        factor = factored(K, 1.0 / (C * weight))
     except np.linalg.LinAlgError as error:
         raise NotPositiveDefinite(str(error)) from None
     ones = np.ones((len(Y), 1))
-    solved = cholesky_solve(K, np.hstack([ones, Y]))
+    solved = factor.solve(np.hstack([ones, Y]))
     u, V = solved[:, :1], solved[:, 1:]
     b = bias_from(float(u.sum()), V.sum(axis=0), bias_penalty)
     beta = V - u * b
 
     def certificate(beta: Array, b: Array) -> Certificate:
-        product = symmetric_matmul(K, kernel_diagonal, beta)
-        return certify(product, beta, b, Y, weight, C, bias_penalty)
+        return certify(factor.times(beta), beta, b, Y, weight, C, bias_penalty)
 
     found = certificate(beta, b)
     if found.residual > 1e-14:  # one step of refinement: the factor is there, it costs two solves
-        correction = cholesky_solve(K, found.r)
+        correction = factor.solve(found.r)
         db = bias_from(float(u.sum()), correction.sum(axis=0), bias_penalty)
         refined = certificate(beta + correction - u * db, b + db)
         if refined.residual < found.residual:
             beta, b, found = beta + correction - u * db, b + db, refined
     left_out = None
     if loo:
-        T = inverse_diagonal(K)[:, None]
+        T = factor.inverse_diagonal()[:, None]
         if not np.isinf(bias_penalty):
             T = T - u**2 / (bias_penalty + u.sum())
         left_out = beta / T

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import to_host
+from leansvm._array_api import as_float64, foreign_namespace, in_float64, namespace, rows_at
 from leansvm.blocks import Block
 from leansvm.kernels import Kernel
 
@@ -34,8 +34,8 @@ class BasisFeatures(Protocol):
     def size(self) -> int:
         """Number of points kept."""
 
-    def transform(self, X: Any) -> Array:
-        """Return Phi of rows, on the host."""
+    def transform(self, X: Any) -> Any:
+        """Return Phi of rows, where they are."""
 
     def coefficients(self, theta: Array) -> Array:
         """Return alpha of the points kept."""
@@ -58,9 +58,10 @@ class PlainBasis:
         """Positions of the points among those asked for: all."""
         return np.arange(self.size)
 
-    def transform(self, X: Any) -> Array:
-        """Return k(X, B), on the host."""
-        return np.asarray(to_host(self.kernel.block(X, self.points, dtype=np.float64)), np.float64)
+    def transform(self, X: Any) -> Any:
+        """Return k(X, B), where the rows are."""
+        values = self.kernel.block(in_float64(X), in_float64(self.points), dtype=np.float64)
+        return as_float64(values)
 
     def coefficients(self, theta: Array) -> Array:
         """Return theta."""
@@ -82,30 +83,35 @@ class Features:
         """Columns: the basis and, if there is a bias, one for it."""
         return self.basis.size + self.has_bias
 
-    def of(self, block: Block) -> Array:
-        """Return the features of all rows of a block."""
-        found: Array | None = block.state.get("Phi")
+    def of(self, block: Block) -> Any:
+        """Return the features of all rows of a block, where they are."""
+        found: Any = block.state.get("Phi")
         if found is None:
             found = self._with_bias(self._phi(block))
             if self.keep:
                 block.state["Phi"] = found
         return found
 
-    def of_rows(self, block: Block, rows: NDArray[Any]) -> Array:
+    def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
         """Return the features of some rows of a block; only these are computed."""
         if "Phi" in block.state:
-            return np.asarray(block.state["Phi"][rows])
-        return self._with_bias(self.basis.transform(block.X[rows]))
+            return rows_at(block.state["Phi"], rows)
+        return self._with_bias(self.basis.transform(rows_at(block.X, rows)))
 
-    def _phi(self, block: Block) -> Array:
+    def _phi(self, block: Block) -> Any:
         if self.copies:
-            return np.ascontiguousarray(block.state["P"][:, : self.basis.size])
+            return _row_by_row(block.state["P"][:, : self.basis.size])
         P = block.state.pop("P", None)
         if P is None or not self.in_state:
             return self.basis.transform(block.X)
-        return np.ascontiguousarray(P[:, : self.basis.size])
+        return _row_by_row(P[:, : self.basis.size])
 
-    def _with_bias(self, Phi: Array) -> Array:
+    def _with_bias(self, Phi: Any) -> Any:
         if not self.has_bias:
             return Phi
-        return np.hstack([Phi, np.ones((len(Phi), 1))])
+        xp = namespace(Phi)
+        return xp.concat([Phi, xp.ones_like(Phi[:, :1])], axis=1)
+
+
+def _row_by_row(P: Any) -> Any:
+    return np.ascontiguousarray(P) if foreign_namespace(P) is None else P

@@ -14,13 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import to_host
+from leansvm._accelerated import gram
+from leansvm._array_api import (
+    as_float64,
+    foreign_namespace,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+    zeros,
+)
 from leansvm.blocks import Block
-from leansvm.losses import Loss
+from leansvm.losses import Loss, Squared
 from leansvm.solvers._features import Features
 
 Array = NDArray[np.float64]
 _SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
+_SQUARED = Squared()
 _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
 
 
@@ -58,14 +68,12 @@ class Slopes:
 
 def begin(block: Block, features: Features, theta: Array) -> None:
     """Set f of every output to that of theta; no row is in a Gram matrix."""
-    n, outputs = block.stop - block.start, theta.shape[1]
-    block.state["f"] = (
-        np.ascontiguousarray((features.of(block) @ theta).T)
-        if theta.any()
-        else (np.zeros((outputs, n)))
-    )
-    block.state["df"] = np.zeros((outputs, n))
-    block.state["in_gram"] = np.zeros((outputs, n), dtype=bool)
+    n, outputs, X = block.stop - block.start, theta.shape[1], block.X
+    f = zeros((outputs, n), X)
+    if theta.any():
+        f[...] = (features.of(block) @ like_rows(theta, X)).T
+    block.state["f"], block.state["df"] = f, zeros((outputs, n), X)
+    block.state["in_gram"] = zeros((outputs, n), X, namespace(X).bool)
 
 
 def end(block: Block) -> None:
@@ -76,35 +84,37 @@ def end(block: Block) -> None:
 
 def step(block: Block, task: Task, lengths: Array) -> None:
     """Move f along df."""
-    for (o, _), t in zip(task, lengths, strict=True):
-        block.state["f"][o] += t * block.state["df"][o]
+    for (o, _), t in zip(task, lengths.tolist(), strict=True):
+        block.state["f"][o, :] += t * block.state["df"][o, :]
 
 
 def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = False) -> Slopes:
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
     state, k, n = block.state, len(task.outputs), block.stop - block.start
-    Phi = task.features.of(block)
+    Phi, xp = task.features.of(block), namespace(block.X)
     side, y, s = _targets(block, task)
     result = Slopes(np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp))
-    tile = max(32, _SUBTILE_BYTES // (8 * Phi.shape[1]))
+    direction = None if direction is None else like_rows(direction, Phi)
+    # on a device there is no cache to stay in
+    in_cache = max(32, _SUBTILE_BYTES // (8 * Phi.shape[1]))
+    tile = in_cache if foreign_namespace(Phi) is None else max(n, 1)
     for start in range(0, n, tile):
         rows = slice(start, min(start + tile, n))
-        moved = None if direction is None else Phi[rows] @ direction
-        slope = np.empty((rows.stop - start, k))
+        moved = None if direction is None else Phi[rows, :] @ direction
+        slope = zeros((rows.stop - start, k), Phi)
         for c, (o, loss) in enumerate(task):
             f = 0.0 if at_zero else state["f"][o, rows]
             if moved is not None:
                 state["df"][o, rows] = moved[:, c]
                 f = f + moved[:, c]
             u = side[rows, o] * (y[rows, o] - f)
-            result.value[c] += s[rows] @ loss.value(u)
-            np.multiply(loss.derivative(u), side[rows, o], out=slope[:, c])
-            slope[:, c] *= s[rows]
+            result.value[c] += float(s[rows] @ loss.value(u))
+            slope[:, c] = loss.derivative(u) * side[rows, o] * s[rows]
             curved, before = _curved(loss, u, s[rows]), state["in_gram"][o, rows]
-            both = int(np.count_nonzero(curved & before))
-            now = int(np.count_nonzero(curved))
-            result.counts[c] += (now, now - both, int(np.count_nonzero(before)) - both)
-        result.gradient += Phi[rows].T @ slope
+            both = int(xp.count_nonzero(curved & before))
+            now = int(xp.count_nonzero(curved))
+            result.counts[c] += (now, now - both, int(xp.count_nonzero(before)) - both)
+        result.gradient += to_host(Phi[rows, :].T @ slope)
     return result
 
 
@@ -113,10 +123,10 @@ def along(block: Block, task: Task, lengths: Array) -> Array:
     side, y, s = _targets(block, task)
     result = np.empty((len(task.outputs), 2))
     for c, (o, loss) in enumerate(task):
-        df = block.state["df"][o]
-        u = side[:, o] * (y[:, o] - block.state["f"][o] - lengths[c] * df)
-        result[c, 0] = -(s * side[:, o] * df) @ loss.derivative(u)
-        result[c, 1] = (s * df * df) @ loss.second_derivative(u)
+        df = block.state["df"][o, :]
+        u = side[:, o] * (y[:, o] - block.state["f"][o, :] - float(lengths[c]) * df)
+        result[c, 0] = -float((s * side[:, o] * df) @ loss.derivative(u))
+        result[c, 1] = float((s * df * df) @ loss.second_derivative(u))
     return result
 
 
@@ -142,46 +152,57 @@ def curvature(block: Block, task: Task, plans: Sequence[Plan]) -> list[Any]:
         if plan.kind == "none":
             results.append(None)
             continue
-        u = side[:, o] * (y[:, o] - state["f"][o])
-        now, before = _curved(loss, u, s), state["in_gram"][o]
+        u = side[:, o] * (y[:, o] - state["f"][o, :])
+        now, before = _curved(loss, u, s), state["in_gram"][o, :]
         updates = plan.kind == "update"
-        entered = np.flatnonzero(now & ~before if updates else now)
-        left = np.flatnonzero(before & ~now) if updates else entered[:0]
+        entered = _places(now & ~before if updates else now)
+        left = _places(before & ~now) if updates else entered[:0]
         if plan.kind != "woodbury":
-            state["in_gram"][o] = now
+            state["in_gram"][o, :] = now
         plus = _scaled(block, task.features, entered, _root(loss, u, s, entered))
-        minus = _scaled(block, task.features, left, np.sqrt(s[left]))
-        # numpy calls SYRK for Z'Z
-        results.append(plus.T @ plus - minus.T @ minus if plan.as_gram else (plus, minus))
+        minus = _scaled(block, task.features, left, _root(_SQUARED, u, s, left))
+        if plan.as_gram:
+            results.append(to_host(gram(plus) - gram(minus)))
+        else:
+            results.append(to_host((plus, minus)))
     return results
 
 
-def _root(loss: Loss, u: Array, s: Array, rows: NDArray[np.intp]) -> Array:
-    if loss.curvature_is_piecewise_constant:
-        return np.sqrt(s[rows])
-    return np.sqrt(s[rows] * loss.second_derivative(u[rows]) / loss.max_curvature)
+def _places(mask: Any) -> NDArray[np.intp]:
+    """Return the numbers of the rows that are marked, on the host."""
+    xp = foreign_namespace(mask)
+    if xp is None:
+        return np.flatnonzero(mask)
+    return np.asarray(to_host(xp.nonzero(mask)[0]), dtype=np.intp)
 
 
-def _scaled(block: Block, features: Features, rows: NDArray[np.intp], root: Array) -> Array:
+def _root(loss: Loss, u: Any, s: Any, rows: NDArray[np.intp]) -> Any:
+    s, xp = rows_at(s, rows), namespace(s)
+    if not loss.curvature_is_piecewise_constant:
+        s = s * loss.second_derivative(rows_at(u, rows)) / loss.max_curvature
+    return xp.sqrt(s)
+
+
+def _scaled(block: Block, features: Features, rows: NDArray[np.intp], root: Any) -> Any:
     if len(rows) == 0:
-        return np.empty((0, features.width))
+        return zeros((0, features.width), block.X)
     everything = len(rows) == block.stop - block.start
     Z = features.of(block) if everything else features.of_rows(block, rows)
-    if np.all(root == 1.0):
+    if bool(namespace(root).all(root == 1.0)):
         return Z
-    return np.asarray(Z * root[:, None])
+    return Z * root[:, None]
 
 
-def _curved(loss: Loss, u: Array, s: Array) -> NDArray[np.bool_]:
+def _curved(loss: Loss, u: Any, s: Any) -> Any:
     floor = 0.0 if loss.curvature_is_piecewise_constant else _NO_CURVATURE * loss.max_curvature
     return (loss.second_derivative(u) > floor) & (s > 0)
 
 
-def _targets(block: Block, task: Task) -> tuple[Array, Array, Array]:
-    """Return side, y (rows x outputs) and weights."""
-    y = np.asarray(to_host(block.y), dtype=np.float64)
-    side = y if task.margin else np.ones_like(y)
-    s = np.ones(len(y)) if block.weight is None else np.asarray(to_host(block.weight), np.float64)
+def _targets(block: Block, task: Task) -> tuple[Any, Any, Any]:
+    """Return side, y (rows x outputs) and weights, where the rows are."""
+    y, xp = as_float64(block.y), namespace(block.X)
+    side = y if task.margin else xp.ones_like(y)
+    s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
     return side, y, s
 
 
@@ -190,48 +211,50 @@ def _targets(block: Block, task: Task) -> tuple[Array, Array, Array]:
 
 def balance(block: Block, task: Task) -> Array:
     """Sums of the positive and of the negative s side L'(u): outputs x 2."""
+    xp = namespace(block.X)
     return np.array(
-        [(np.maximum(g, 0).sum(), -np.minimum(g, 0).sum()) for g in _slopes_at(block, task)]
+        [
+            (float(xp.sum(xp.clip(g, 0.0, None))), -float(xp.sum(xp.clip(g, None, 0.0))))
+            for g in _slopes_at(block, task)
+        ]
     )
 
 
 def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
-    side, y, s = _targets(block, task)
-    values = np.empty(len(task.outputs))
-    G = np.empty((len(y), len(task.outputs)))
-    used = s > 0
+    (side, y, s), xp = _targets(block, task), namespace(block.X)
+    values, columns = np.empty(len(task.outputs)), []
+    safe = xp.where(s > 0, s, 1.0)  # rows of zero weight have no slope
     for c, ((o, loss), g) in enumerate(zip(task, _slopes_at(block, task), strict=True)):
-        g = np.where(g > 0, scale[c, 0] * g, scale[c, 1] * g)
-        G[:, c] = g
-        ratio = side[used, o] * g[used] / s[used]
-        low, high = loss.domain
-        conjugate = loss.conjugate(np.clip(ratio, low, high))
-        values[c] = g @ y[:, o] - s[used] @ conjugate
-    return values, task.features.of(block).T @ G
+        g = xp.where(g > 0, float(scale[c, 0]) * g, float(scale[c, 1]) * g)
+        columns.append(g)
+        conjugate = loss.conjugate(xp.clip(side[:, o] * g / safe, *loss.domain))
+        values[c] = float(g @ y[:, o] - s @ conjugate)
+    return values, to_host(task.features.of(block).T @ xp.stack(columns, axis=1))
 
 
-def left_out(block: Block, task: Task, inverses: Sequence[Array]) -> Array:
+def left_out(block: Block, task: Task, inverses: Sequence[Array]) -> Any:
     """Decision values without the row itself, by one Newton step: rows x outputs.
 
     f - g h / (1 - w h) with g = s side L', w = s L'' and h = phi' H^-1 phi, H = A A'
     (``inverses``: A^-1). Exact for the squared loss.
     """
-    side, y, s = _targets(block, task)
-    Phi = task.features.of(block)
-    result = np.empty((len(y), len(task.outputs)))
+    (side, y, s), xp = _targets(block, task), namespace(block.X)
+    Phi, columns = task.features.of(block), []
     for c, ((o, loss), g) in enumerate(zip(task, _slopes_at(block, task), strict=True)):
-        f = block.state["f"][o]
-        h = np.square(Phi @ inverses[c].T).sum(axis=1)
+        f = block.state["f"][o, :]
+        turned = Phi @ like_rows(inverses[c].T, Phi)
+        turned *= turned
+        h = xp.sum(turned, axis=1)
         w = s * loss.second_derivative(side[:, o] * (y[:, o] - f))
-        result[:, c] = f - g * h / np.maximum(1.0 - w * h, 1e-12)
-    return result
+        columns.append(f - g * h / xp.clip(1.0 - w * h, 1e-12, None))
+    return xp.stack(columns, axis=1)
 
 
-def _slopes_at(block: Block, task: Task) -> list[Array]:
+def _slopes_at(block: Block, task: Task) -> list[Any]:
     """Return s side L'(u) of every output at f."""
     side, y, s = _targets(block, task)
     return [
-        s * side[:, o] * loss.derivative(side[:, o] * (y[:, o] - block.state["f"][o]))
+        s * side[:, o] * loss.derivative(side[:, o] * (y[:, o] - block.state["f"][o, :]))
         for o, loss in task
     ]

@@ -17,6 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._array_api import (
+    empty,
+    foreign_namespace,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+)
 from leansvm._parallel import blas_threads
 from leansvm.basis import pivoted_cholesky
 from leansvm.blocks import Block, MemoryBlocks, check_budget
@@ -79,7 +88,8 @@ class DualProblem:
         self.bytes = max(self.bytes, needed)
         if self.rows is not None:
             pairwise = self.kernel.precomputed
-            self.X = self.X[np.ix_(self.rows, self.rows)] if pairwise else self.X[self.rows]
+            rows = self.rows
+            self.X = self.X[np.ix_(rows, rows)] if pairwise else rows_at(self.X, rows)
             self.rows = None
 
     def fits(self, needed: int) -> bool:
@@ -90,14 +100,23 @@ class DualProblem:
         """Bytes of the rows that a fit copies: those that count, and the support vectors."""
         if self.kernel.precomputed:
             return 0 if self.rows is None else self.m**2 * self.X.dtype.itemsize
+        if self.on_device:
+            return 8 * self.X.shape[0] * self.X.shape[1] * (1 if self.rows is None else 2)
         parts = [self.X]
         if sparse.issparse(self.X):
             parts = [self.X.data, self.X.indices, self.X.indptr]
         return sum(part.nbytes for part in parts) * (1 if self.rows is None else 2)
 
-    def gram(self) -> Array:
-        """Return a fresh kernel matrix of all rows in float64."""
+    @property
+    def on_device(self) -> bool:
+        """Whether rows, and so the kernel matrix, belong to another array library."""
+        return foreign_namespace(self.X) is not None
+
+    def gram(self) -> Any:
+        """Return a fresh kernel matrix of all rows in float64, where they are."""
         with self.phases("gram"):
+            if self.on_device:
+                return self._gram_on_device()
             K = np.empty((self.m, self.m))
             if self.kernel.precomputed:
                 np.copyto(K, self.X)
@@ -105,6 +124,16 @@ class DualProblem:
             self.kernel.block(self.X, self.X, out=K)
             check_kernel_values(K, self.kernel)
             return K
+
+    def _gram_on_device(self) -> Any:
+        X = in_float64(self.X)
+        K = empty((self.m, self.m), X)
+        tile = tile_rows_for(8 * 4 * self.m, X)
+        for start in range(0, self.m, tile):
+            stop = min(start + tile, self.m)
+            K[start:stop, :] = self.kernel.block(X[start:stop, :], X)
+        check_kernel_values(K, self.kernel)
+        return K
 
     def product(self, V: Array) -> Array:
         """Return K V with kernel values computed by tiles of rows and thrown away."""
@@ -117,9 +146,12 @@ class DualProblem:
         """Bytes of the tiles that `product` works on at a time."""
         if self.kernel.precomputed:
             return 0
-        return 8 * blas_threads() * self._product_rows() * (self.m + self.X.shape[1])
+        threads = 1 if self.on_device else blas_threads()
+        return 8 * threads * self._product_rows() * (self.m + self.X.shape[1])
 
     def _product_rows(self) -> int:
+        if self.on_device:
+            return min(self.m, tile_rows_for(8 * 2 * (self.m + self.X.shape[1]), self.X))
         most = min(_PRODUCT_ROWS, tile_rows_for(8 * (self.m + self.X.shape[1])))
         return max(1, min(most, self.m // 16))
 
@@ -139,14 +171,16 @@ class DualProblem:
         return solution
 
 
-def check_kernel_values(K: Array, kernel: Kernel, rows: NDArray[np.intp] | None = None) -> None:
+def check_kernel_values(K: Any, kernel: Kernel, rows: NDArray[np.intp] | None = None) -> None:
     """Refuse kernel values that are not finite, or not symmetric where a user wrote them.
 
     K holds the given rows of the kernel matrix, None for all of them.
     """
     if callable(kernel.name):
-        check_symmetric(K if rows is None else K[:, rows], "the callable kernel")
-    elif kernel.name in ("linear", "poly", "sigmoid") and not np.isfinite(K.sum()):
+        check_symmetric(to_host(K) if rows is None else K[:, rows], "the callable kernel")
+    elif kernel.name in ("linear", "poly", "sigmoid") and not np.isfinite(
+        float(namespace(K).sum(K))
+    ):
         raise ValueError(
             f"kernel={kernel.name!r} gives values that are not finite: scale X, or change gamma, "
             f"degree or coef0."
@@ -167,11 +201,14 @@ def check_symmetric(K: NDArray[Any], what: str) -> None:
 
 
 def _kernel_times(block: Block, kernel: Kernel, points: Any, V: Array) -> Array:
-    return np.asarray(kernel.block(block.X, points, dtype=np.float64) @ V)
+    values = kernel.block(in_float64(block.X), in_float64(points), dtype=np.float64)
+    return np.asarray(to_host(values @ like_rows(V, values)))
 
 
-def _times(K: Array, V: Array) -> Array:
+def _times(K: Any, V: Array) -> Array:
     """Multiply symmetric K by V as (V'K)', where BLAS reads K's rows once."""
+    if foreign_namespace(K) is not None:
+        return np.asarray(to_host(K @ like_rows(V, K)))
     Vt = np.ascontiguousarray(V.T)
     if K.dtype == np.float64:
         return np.ascontiguousarray((Vt @ K).T)
@@ -182,20 +219,27 @@ def _times(K: Array, V: Array) -> Array:
     return np.ascontiguousarray(total.T)
 
 
-def factor_bytes(m: int, n_outputs: int, *, loo: bool = False) -> int:
-    """Bytes of the kernel matrix, factored in place, with its work space."""
+def factor_bytes(
+    m: int, n_outputs: int, *, loo: bool = False, on_device: bool = False
+) -> int:
+    """Bytes of the kernel matrix, factored in place, with its work space.
+
+    On a device the factor has memory of its own.
+    """
+    if on_device:
+        return 8 * (2 * m * m + 6 * m * (n_outputs + 1) + 3 * loo * m * min(2048, m))
     panels = int(m > LAPACK_SAFE_ROWS) + 3 * int(loo)
     return 8 * (m * m + panels * m * min(CHOLESKY_TILE, m) + 6 * m * (n_outputs + 1))
 
 
 def solve_exact(problem: DualProblem, C: float, *, loo: bool = False) -> DualSolution:
     """Solve by a Cholesky factorisation in place."""
-    needed = factor_bytes(problem.m, problem.Y.shape[1], loo=loo)
+    needed = factor_bytes(problem.m, problem.Y.shape[1], loo=loo, on_device=problem.on_device)
     problem.reserve(needed, "The kernel matrix")
     return _factor(problem, problem.gram(), C, loo=loo)
 
 
-def _factor(problem: DualProblem, K: Array, C: float, *, loo: bool = False) -> DualSolution:
+def _factor(problem: DualProblem, K: Any, C: float, *, loo: bool = False) -> DualSolution:
     with problem.phases("solve"):
         return solve_cholesky(K, problem.Y, problem.weight, C, problem.bias_penalty, loo=loo)
 
@@ -253,14 +297,16 @@ def solve_auto(
     m, n_outputs = problem.Y.shape
     if m < FEW_ROWS:
         return "cholesky", solve_exact(problem, C)
-    needed = factor_bytes(m, n_outputs)
+    needed = factor_bytes(m, n_outputs, on_device=problem.on_device)
     k = _preconditioner_columns(m)
     with_cg = needed + _preconditioner_bytes(m, n_outputs, k)
     fits = problem.fits(needed)
     if fits:
         problem.reserve(with_cg if problem.fits(with_cg) else needed, "The kernel matrix")
     K = problem.gram() if fits else None
-    tried, solution = try_smo(problem, C, K, tol=tol, max_iter=max_iter)
+    tried, solution = False, None
+    if not problem.on_device:  # sequential updates are for the host
+        tried, solution = try_smo(problem, C, K, tol=tol, max_iter=max_iter)
     if solution is not None:
         return "smo", solution
     if K is None:
@@ -287,7 +333,7 @@ def _preconditioner_bytes(m: int, n_outputs: int, k: int) -> int:
 
 def _iterate(
     problem: DualProblem,
-    K: Array | None,
+    K: Any,
     C: float,
     k: int,
     *,

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.solvers._dual import DualSolution, NotPositiveDefinite
 
 Array = NDArray[np.float64]
@@ -53,7 +55,7 @@ class _Spectrum:
 
 
 def solve_for_every_C(
-    K: Array,
+    K: Any,
     Y: Array,
     weight: Array,
     candidates: Array,
@@ -87,14 +89,17 @@ def solve_for_every_C(
 
 
 def _decompose(
-    K: Array, Y: Array, weight: Array, ridges: Array, bias_penalty: float, eps: float
+    K: Any, Y: Array, weight: Array, ridges: Array, bias_penalty: float, eps: float
 ) -> _Spectrum:
     root = np.sqrt(weight)
-    K *= root
-    K *= root[:, None]
-    sigma, vectors = eigh(K.T, lower=True, overwrite_a=True, check_finite=False, driver="evd")
+    K *= like_rows(root, K)
+    K *= like_rows(root[:, None], K)
+    if foreign_namespace(K) is None:
+        sigma, vectors = eigh(K.T, lower=True, overwrite_a=True, check_finite=False, driver="evd")
+    else:
+        sigma, vectors = to_host(tuple(namespace(K).linalg.eigh(K)))
     # a semidefinite kernel has no negative eigenvalues but for rounding
-    noise = 10 * len(K) * eps * np.abs(sigma).max(initial=0.0)
+    noise = 10 * len(root) * eps * np.abs(sigma).max(initial=0.0)
     sigma = np.where(np.abs(sigma) <= noise, np.maximum(sigma, 0.0), sigma)
     if not sigma.min() + ridges.min() > 0:
         raise NotPositiveDefinite(f"smallest eigenvalue {sigma.min():.3g}")

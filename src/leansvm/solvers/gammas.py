@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace
+from leansvm._accelerated import gram
+from leansvm._array_api import empty, foreign_namespace
 from leansvm.blocks import Block, RowBlocks
 from leansvm.linalg import negative_distances, right_solve_in_place
 from leansvm.solvers.primal import WhitenedBasis, complete
@@ -46,7 +47,7 @@ def _grams_of_block(
     grams = []
     for basis, shift in zip(bases, shifts, strict=True):
         # contiguous columns: taking some of the distances, in another order, is cheap
-        Z = np.empty((len(shift) + 1, block.stop - block.start)).T
+        Z = empty((len(shift) + 1, block.stop - block.start), block.X).T
         features = Z[:, : basis.width]
         if distances is None:
             basis.transform(block.X, out=features)
@@ -57,5 +58,5 @@ def _grams_of_block(
             right_solve_in_place(values, basis.L)
             basis.with_bias(features)
         complete(Z, block, basis.width, shift)
-        grams.append(np.asarray(Z.T @ Z))
+        grams.append(gram(Z))
     return tuple(grams)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from leansvm._array_api import to_host
 from leansvm.blocks import Block, RowBlocks
 from leansvm.solvers.primal import NormalEquations, WhitenedBasis
 
@@ -80,9 +81,11 @@ def _columns(Phi: Array, factor: PrefixFactor) -> Array:
 
 def _left_out(block: Block, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
     eq = factor.equations
-    W = _columns(basis.features(block), factor)
-    Y = np.asarray(block.y, dtype=np.float64)
-    weight = np.ones(len(Y)) if block.weight is None else np.asarray(block.weight, np.float64)
+    W = _columns(to_host(basis.features(block)), factor)
+    Y = np.asarray(to_host(block.y), dtype=np.float64)
+    weight = np.ones(len(Y))
+    if block.weight is not None:
+        weight = np.asarray(to_host(block.weight), dtype=np.float64)
     leverage = np.cumsum(W**2, axis=1)
     if eq.free_bias:
         leverage += 1.0 / eq.n
@@ -98,7 +101,7 @@ def _left_out(block: Block, basis: WhitenedBasis, factor: PrefixFactor) -> Array
 def decisions(X: Any, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
     """Decision values of every size: rows x sizes x outputs."""
     eq = factor.equations
-    W = _columns(basis.transform(X), factor)
+    W = _columns(to_host(basis.transform(X)), factor)
     values = np.stack([np.cumsum(W * t, axis=1) for t in factor.tau.T], axis=2)
     values = values[:, factor.first :]
     return np.asarray(values + eq.mean_y if eq.free_bias else values)

@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._array_api import foreign_namespace, from_host, in_float64, to_host
+from leansvm._accelerated import gram, library_of, matmul_into, product_eps, solve_lower
+from leansvm._array_api import (
+    as_float64,
+    empty,
+    foreign_namespace,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+)
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
@@ -42,11 +52,11 @@ class Features(Protocol):
     def order(self) -> Literal["C", "F"]:
         """Order of memory in which Phi is computed."""
 
-    def features(self, block: Block, out: Array | None = None) -> Array:
-        """Return Phi of a block's rows, on the host; in ``out`` where that is given."""
+    def features(self, block: Block, out: Any = None) -> Any:
+        """Return Phi of a block's rows, where they are; in ``out`` where that is given."""
 
-    def transform(self, X: Any) -> Array:
-        """Return Phi of any rows, on the host."""
+    def transform(self, X: Any) -> Any:
+        """Return Phi of any rows, where they are."""
 
     def coefficients(self, theta: Array) -> Array:
         """Return the coefficients of the basis functions."""
@@ -76,28 +86,26 @@ class WhitenedBasis:
         """Columns of Phi: the points and, when the bias is penalised, one for it."""
         return self.size + (self.bias_column is not None)
 
-    def features(self, block: Block, out: Array | None = None) -> Array:
-        """Return Phi of a block's rows, on the host; in ``out`` where that is given."""
+    def features(self, block: Block, out: Any = None) -> Any:
+        """Return Phi of a block's rows, where they are; in ``out`` where that is given."""
         if not (self.in_state and "P" in block.state):
             return self.transform(block.X, out)
         Phi = block.state["P"][:, : self.size]
         if out is None:
             if self.bias_column is None:
-                return np.asarray(Phi)
-            out = np.empty((len(Phi), self.width))
+                return Phi
+            out = empty((Phi.shape[0], self.width), Phi)
         out[:, : self.size] = Phi
         return self.with_bias(out)
 
-    def transform(self, X: Any, out: Array | None = None) -> Array:
-        """Return Phi = k(X, B) L^-T, on the host; in ``out`` where that is given."""
+    def transform(self, X: Any, out: Any = None) -> Any:
+        """Return Phi = k(X, B) L^-T, where the rows are; in ``out`` where that is given."""
         if out is None:
-            out = np.empty((X.shape[0], self.width))
+            out = empty((X.shape[0], self.width), X)
         Phi = out[:, : self.size]
         if foreign_namespace(X) is not None:
-            K = self.kernel.block(in_float64(X), in_float64(self.points))
-            inverse = from_host(inverse_transpose(self.L), K, dtype=K.dtype)
-            whitened = np.asarray(to_host(K @ inverse), dtype=np.float64)
-        elif self.single:
+            return self._transform_where_rows_are(X, out)
+        if self.single:
             whitened = self.kernel.block(X, self.points, dtype=np.float32)
             right_solve_in_place(whitened, self._L32)
         else:
@@ -110,16 +118,29 @@ class WhitenedBasis:
             Phi[...] = whitened
         return self.with_bias(out)
 
+    def _transform_where_rows_are(self, X: Any, out: Any) -> Any:
+        Phi, xp = out[:, : self.size], namespace(X)
+        K = self.kernel.block(*(a if self.single else in_float64(a) for a in (X, self.points)))
+        right = inverse_transpose_like(self.L, X)
+        if self.rotation is not None:
+            right = right @ like_rows(self.rotation, X)
+        right = xp.astype(right, K.dtype, copy=False)
+        if Phi.dtype == K.dtype:
+            matmul_into(K, right, Phi)
+        else:
+            Phi[...] = xp.astype(K @ right, Phi.dtype)
+        return self.with_bias(out)
+
     @cached_property
     def _L32(self) -> NDArray[np.float32]:
         return np.asfortranarray(self.L, dtype=np.float32)
 
     def rounding_of(self, alpha: Array) -> float:
         """Return about how much decision values lose where `single` kernel values are rounded."""
-        largest = float(np.abs(self.kernel.diag(self.points)).max(initial=0.0))
-        return 8 * float(np.finfo(np.float32).eps) * float(np.linalg.norm(alpha)) * largest
+        largest = float(np.abs(to_host(self.kernel.diag(self.points))).max(initial=0.0))
+        return 8 * product_eps(self.points) * float(np.linalg.norm(alpha)) * largest
 
-    def with_bias(self, out: Array) -> Array:
+    def with_bias(self, out: Any) -> Any:
         """Fill in the column of a penalised bias, if there is one."""
         if self.bias_column is not None:
             out[:, self.size] = self.bias_column
@@ -133,6 +154,13 @@ class WhitenedBasis:
 def inverse_transpose(L: Array) -> Array:
     """Return L^-T."""
     return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
+
+
+def inverse_transpose_like(L: Array, X: Any) -> Any:
+    """Return L^-T where ``X`` is."""
+    if library_of(X) == "other":
+        return like_rows(inverse_transpose(L), X)
+    return solve_lower(like_rows(L, X), like_rows(np.eye(len(L)), X)).T
 
 
 def whiten(
@@ -159,6 +187,8 @@ def whiten(
     if L is None:
         values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
         K = np.array(to_host(values), np.float64, order="F")
+        if kernel.name in ("rbf", "laplacian"):  # exact, so that rounding decides no tie
+            np.fill_diagonal(K, 1.0)
         floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
         factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
         kept = np.asarray(pivots[:rank], dtype=np.intp) - 1
@@ -173,7 +203,7 @@ def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
     Cholesky in the given order would divide by tiny pivots; instead the rows' features under
     the pivoted factor are orthogonalised in order, skipping those that depend on earlier ones.
     """
-    features = basis.transform(rows)[:, : basis.size]
+    features = to_host(basis.transform(rows))[:, : basis.size]
     floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(features).sum(axis=1).max())
     Q = np.empty((basis.size, basis.size))
     kept: list[int] = []
@@ -190,10 +220,7 @@ def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
 
 def take_points(points: Any, kept: NDArray[np.intp]) -> Any:
     """Return some points, in this order."""
-    xp = foreign_namespace(points)
-    if xp is None:
-        return points[kept]
-    return xp.take(points, from_host(kept, points, dtype=xp.int64), axis=0)
+    return rows_at(points, kept)
 
 
 # ---------------------------------------------------------------------------- sums over rows
@@ -227,38 +254,43 @@ def add_up(
     keep: bool = False,
 ) -> Sums:
     """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
-    gram = blocks.sum(_gram_of_block, basis, shift, keep)
-    return Sums(shift, gram, n_outputs, float(gram[-1, -1]) if count is None else count)
+    total = blocks.sum(_gram_of_block, basis, shift, keep)
+    return Sums(shift, total, n_outputs, float(total[-1, -1]) if count is None else count)
 
 
 def choose_shift(basis: Features, X: Any, Y: Array, free_bias: bool) -> Array:
     """Column means of a first block, which keep the later centring free of cancellation."""
     if not free_bias:
         return np.zeros(basis.width + Y.shape[1])
-    return np.concatenate([basis.transform(X).mean(axis=0), Y.mean(axis=0)])
+    return np.concatenate([to_host(basis.transform(X)).mean(axis=0), Y.mean(axis=0)])
 
 
-def _gram_of_block(block: Block, basis: Features, shift: Array, keep: bool) -> Array:
+def _gram_of_block(block: Block, basis: Features, shift: Array, keep: bool) -> Any:
     Z = _rows_of_Z(block, basis, shift)
     if keep:
         block.state["Z"] = Z
-    return np.asarray(Z.T @ Z)  # numpy calls SYRK here
+    return gram(Z)
 
 
-def _rows_of_Z(block: Block, basis: Features, shift: Array) -> Array:
-    Z = np.empty((block.stop - block.start, len(shift) + 1), order=basis.order)
+def _rows_of_Z(block: Block, basis: Features, shift: Array) -> Any:
+    n, columns = block.stop - block.start, len(shift) + 1
+    if foreign_namespace(block.X) is None:
+        Z = np.empty((n, columns), order=basis.order)
+    else:  # in float32, Z'Z is added up in float64 all the same
+        Z = empty((n, columns), block.X, block.X.dtype if getattr(basis, "single", False) else None)
     basis.features(block, out=Z[:, : basis.width])
     complete(Z, block, basis.width, shift)
     return Z
 
 
-def complete(Z: Array, block: Block, width: int, shift: Array) -> None:
+def complete(Z: Any, block: Block, width: int, shift: Array) -> None:
     """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
-    Z[:, width:-1] = np.asarray(to_host(block.y), dtype=np.float64)
+    xp = namespace(Z)
+    Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
     Z[:, -1] = 1.0
-    Z[:, :-1] -= shift
+    Z[:, :-1] -= xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
     if block.weight is not None:
-        Z *= np.sqrt(np.asarray(to_host(block.weight), dtype=np.float64))[:, None]
+        Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
 
 
 def drop_rows_of_Z(block: Block) -> None:
@@ -348,13 +380,16 @@ class Spectrum:
         return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, room, 1.0) ** 2, np.inf)
 
 
-def decompose(equations: NormalEquations) -> Spectrum:
-    """Decompose M once for all C.
+def decompose(equations: NormalEquations, like: Any = None) -> Spectrum:
+    """Decompose M once for all C, where ``like`` is.
 
     A direction in which both M and c are rounding (a constant function in the span of a centred
     basis) has no part in the solution; C would multiply its noise.
     """
-    values, vectors = eigh(equations.M, check_finite=False, driver="evd")
+    if like is None or foreign_namespace(like) is None:
+        values, vectors = eigh(equations.M, check_finite=False, driver="evd")
+    else:
+        values, vectors = to_host(tuple(namespace(like).linalg.eigh(like_rows(equations.M, like))))
     z = vectors.T @ equations.c
     noise = 16 * float(np.finfo(np.float64).eps)
     flat = values <= noise * np.abs(values).max(initial=0.0)
@@ -400,28 +435,29 @@ def _left_out_of_block(
     inverse: Array,
     keep: bool,
     one_copy: bool,
-) -> Array:
-    eq, width = spectrum.equations, basis.width
-    Z = block.state["Z"] if "Z" in block.state else _rows_of_Z(block, basis, shift)
+) -> Any:
+    eq, width, xp = spectrum.equations, basis.width, namespace(block.X)
+    Z = as_float64(block.state["Z"] if "Z" in block.state else _rows_of_Z(block, basis, shift))
     root = Z[:, -1:]  # sqrt(s): what follows are rows times it
-    turned = Z @ turn
+    turned = Z @ like_rows(turn, Z)
     E, Y = turned[:, :width], turned[:, width:]
-    left_out = np.empty((Y.shape[1], len(Y), inverse.shape[1]))
-    for o in range(Y.shape[1]):
-        np.matmul(E, spectrum.z[:, o, None] * inverse, out=left_out[o])
-        np.subtract(Y[:, o, None], left_out[o], out=left_out[o])
-    # 1 - h = 1 - s (1/n + sum_j E_j^2 / (lam + sigma_j)), kept away from zero by rounding
-    leverage = np.square(E, out=E) @ inverse
+    left_out = empty((Y.shape[1], Y.shape[0], inverse.shape[1]), Z)
+    for o in range(Y.shape[1]):  # Y - E z / (lam + sigma)
+        residual = left_out[o, ...]
+        matmul_into(E, like_rows(-spectrum.z[:, o, None] * inverse, Z), residual)
+        residual += Y[:, o : o + 1]
+    # h - 1 = s (1/n + sum_j E_j^2 / (lam + sigma_j)) - 1, kept away from zero by rounding
+    E *= E
+    leverage = E @ like_rows(inverse, Z)
     if eq.free_bias:
-        leverage += np.square(root) / eq.n
+        leverage += root * root / eq.n
     if one_copy:
-        leverage /= np.maximum(np.square(root), 1.0)
-    np.subtract(1.0, leverage, out=leverage)
-    np.maximum(leverage, 1e-12, out=leverage)
-    left_out /= leverage
-    total = np.square(left_out).sum(axis=(0, 1))
+        leverage /= xp.clip(root * root, 1.0, None)
+    leverage -= 1.0
+    left_out /= xp.clip(leverage, None, -1e-12)
+    total = xp.sum(left_out * left_out, axis=(0, 1))
     if keep:
         with np.errstate(invalid="ignore"):  # rows of zero weight have none
-            left_out /= root
+            left_out /= -root
         block.state["loo"] = left_out
-    return np.asarray(total)
+    return total

@@ -1,0 +1,199 @@
+"""Faster forms of a few operations in torch and CuPy, chosen by the library of the arrays.
+
+The array API standard has no ``out=``, no triangular solve and no product that knows its result
+to be symmetric. Each function here has a form in the standard alone, which any other library
+takes and which the tests compare the fast ones with.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from leansvm._array_api import empty, foreign_namespace, from_host, zeros
+
+_WIDE = 768  # columns from which halves of a Gram matrix are still good products
+_GRAM_ROWS = 8192  # rows of a part: many parts keep the whole device busy
+_GRAM_ROWS32 = 1024  # in float32: what is added up before float64 takes over
+
+
+def library_of(X: Any) -> str:
+    """Return "numpy", "torch", "cupy" or, for any other library, "other"."""
+    if foreign_namespace(X) is None:
+        return "numpy"
+    name = type(X).__module__.partition(".")[0]
+    return name if name in ("torch", "cupy") else "other"
+
+
+def matmul_into(A: Any, B: Any, out: Any) -> None:
+    """Write A @ B into ``out``, which may be a view."""
+    library = library_of(out)
+    if library == "numpy":
+        np.matmul(A, B, out=out)
+    elif library == "torch":
+        import torch
+
+        torch.matmul(A, B, out=out)
+    else:
+        out[...] = A @ B
+
+
+def exp_in_place(E: Any) -> Any:
+    """Return exp(E), in the memory of E where the library can."""
+    library = library_of(E)
+    if library == "torch":
+        return E.exp_()
+    if library in ("numpy", "cupy"):
+        return np.exp(E, out=E)  # CuPy answers NumPy's ufuncs
+    xp = foreign_namespace(E)
+    assert xp is not None
+    return xp.exp(E)
+
+
+def gram(Z: Any) -> Any:
+    """Return Z'Z in float64.
+
+    Parts of the rows are multiplied at once and added up in float64, also those of float32 rows:
+    rounding does not grow with the number of rows.
+    """
+    library = library_of(Z)
+    if library == "numpy":
+        return np.asarray(Z.T @ Z)  # NumPy calls SYRK
+    xp = foreign_namespace(Z)
+    if library == "other":
+        return gram_by_standard(Z)
+    assert xp is not None
+    if Z.shape[1] < _WIDE or Z.dtype != xp.float64:
+        return _gram_batched(xp, Z)
+    return _gram_by_halves(xp, Z)
+
+
+def gram_by_standard(Z: Any) -> Any:
+    """`gram` with the array API alone."""
+    xp = foreign_namespace(Z)
+    assert xp is not None
+    part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
+    total = zeros((Z.shape[1], Z.shape[1]), Z)
+    for start in range(0, Z.shape[0], part):
+        rows = Z[start : min(start + part, Z.shape[0]), :]
+        total += xp.astype(rows.T @ rows, xp.float64, copy=False)
+    return total
+
+
+def _gram_batched(xp: Any, Z: Any) -> Any:
+    """Many products of narrow parts at once: one alone leaves most of a GPU idle."""
+    n, width = Z.shape
+    part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
+    parts = n // part
+    rest = Z[parts * part :, :]
+    total = xp.astype(rest.T @ rest, xp.float64, copy=False)
+    most = max(1, 2**28 // (8 * width**2))  # their results take memory, too
+    for first in range(0, parts, most):
+        count = min(most, parts - first)
+        rows = xp.reshape(Z[first * part : (first + count) * part, :], (count, part, width))
+        products = xp.matmul(xp.permute_dims(rows, (0, 2, 1)), rows)
+        total = total + xp.sum(products, axis=0, dtype=xp.float64)
+    return total
+
+
+def _gram_by_halves(xp: Any, Z: Any) -> Any:
+    """Three products of half the width instead of four: the fourth is a transpose."""
+    width = Z.shape[1]
+    half = width // 2
+    A, B = Z[:, :half], Z[:, half:]
+    below, result = B.T @ A, empty((width, width), Z)
+    result[:half, :half], result[half:, half:] = A.T @ A, B.T @ B
+    result[half:, :half], result[:half, half:] = below, below.T
+    return result
+
+
+def put(array: Any, rows: Any, value: float) -> None:
+    """Set the entries of a vector with these numbers (on the host)."""
+    library = library_of(array)
+    if library == "numpy":
+        array[rows] = value
+    elif library == "other":
+        for row in rows.tolist():
+            array[row] = value
+    elif len(rows):
+        xp = foreign_namespace(array)
+        assert xp is not None
+        array[from_host(rows, array, dtype=xp.int64)] = value
+
+
+def add_to_diagonal(A: Any, values: Any) -> Any:
+    """Return A + diag(values), in the memory of A where the library can."""
+    library = library_of(A)
+    if library == "torch":
+        A.diagonal().add_(values)
+        return A
+    if library == "cupy":
+        A.reshape(-1)[:: A.shape[0] + 1] += values
+        return A
+    for i in range(A.shape[0]):
+        A[i, i] += values[i]
+    return A
+
+
+def put_rows(array: Any, rows: Any, values: Any) -> None:
+    """Set the rows of a matrix with these numbers (on the host)."""
+    if library_of(array) == "other":
+        for position, row in enumerate(rows):
+            array[int(row), :] = values[position, :]
+    elif len(rows):
+        xp = foreign_namespace(array)
+        assert xp is not None
+        array[from_host(np.asarray(rows), array, dtype=xp.int64)] = values
+
+
+def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:
+    """Solve L X = B or, ``transposed``, L'X = B, with L lower triangular."""
+    library = library_of(L)
+    if library == "torch":
+        import torch
+
+        if transposed:
+            return torch.linalg.solve_triangular(L.T, B, upper=True)
+        return torch.linalg.solve_triangular(L, B, upper=False)
+    if library == "cupy":
+        from cupyx.scipy.linalg import solve_triangular
+
+        return solve_triangular(L, B, lower=True, trans="T" if transposed else "N")
+    xp = foreign_namespace(L)
+    assert xp is not None
+    return xp.linalg.solve(L.T if transposed else L, B)
+
+
+def free_memory(X: Any) -> int | None:
+    """Return the bytes still free on the device of ``X``; None where that is the host."""
+    library = library_of(X)
+    if library == "torch" and X.device.type == "cuda":
+        import torch
+
+        free, _ = torch.cuda.mem_get_info(X.device)
+        kept = torch.cuda.memory_reserved(X.device) - torch.cuda.memory_allocated(X.device)
+        return int(free + kept)
+    if library == "cupy":
+        import cupy
+
+        with X.device:
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            return int(free + cupy.get_default_memory_pool().free_bytes())
+    return None
+
+
+def product_eps(X: Any) -> float:
+    """Return the rounding unit of products of float32 arrays of this library.
+
+    Coarser than that of float32 where the user has asked for TF32.
+    """
+    library, single = library_of(X), float(np.finfo(np.float32).eps)
+    if library == "torch":
+        import torch
+
+        return single if torch.get_float32_matmul_precision() == "highest" else 2.0**-10
+    if library == "cupy":
+        return 2.0**-10 if os.environ.get("CUPY_TF32") == "1" else single
+    return single

@@ -1,0 +1,64 @@
+"""SparseLSSVC and SparseLSSVR give the same model wherever the rows are."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import make_moons
+
+from leansvm import SparseLSSVC, SparseLSSVR
+from leansvm.basis import _pivoted
+
+X, y = make_moons(300, noise=0.2, random_state=0)
+Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
+WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+BASES = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitting", "rows"]
+
+
+def check_same(source, model, X, y, weight=None, atol=1e-8):
+    """Fit on NumPy arrays and on the source; decision values and basis agree."""
+    method = "predict" if isinstance(model, SparseLSSVR) else "decision_function"
+    expected = model.fit(X, y, sample_weight=weight)
+    values, labels = getattr(expected, method)(X), expected.predict(X)
+    support = expected.support_
+    source.fit(model, X, y, weight)
+    assert_array_equal(model.support_, support)
+    assert_allclose(source.apply(model, method, X), values, atol=atol)
+    if method == "decision_function":
+        clear = np.abs(values) > 1e-7 if values.ndim == 1 else slice(None)
+        assert_array_equal(source.apply(model, "predict", X)[clear], labels[clear])
+
+
+@pytest.mark.parametrize("C", [10.0, 1e3, "gcv", "loo"])
+@pytest.mark.parametrize("basis", BASES)
+def test_same_model(source, basis, C):
+    basis = np.arange(40) if basis == "rows" else basis
+    model = SparseLSSVC(C, gamma=1.0, basis=basis, n_basis=40, random_state=0)
+    check_same(source, model, X, y, WEIGHT)
+
+
+def test_several_classes(source):
+    check_same(source, SparseLSSVC("gcv", gamma=1.0, n_basis=40, random_state=0), X, Y3, WEIGHT)
+
+
+def test_several_targets(source):
+    targets = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
+    check_same(source, SparseLSSVR(100.0, n_basis=40, random_state=0), X, targets)
+
+
+def test_scale_and_automatic_size(source):
+    check_same(source, SparseLSSVC(C=10.0, gamma="scale", n_basis=50, random_state=0), X, y)
+    check_same(source, SparseLSSVC(C="gcv", n_basis="auto", random_state=0), X, y, atol=1e-6)
+
+
+def test_many_candidates_give_the_same_pivots(array_source, monkeypatch):
+    """On a device, rounds have many candidates where rows crowd together."""
+    grid = np.stack(np.meshgrid(*2 * [np.linspace(0, 1, 60)]), axis=-1).reshape(-1, 2)
+    labels = (np.sin(9 * grid[:, 0]) > np.cos(7 * grid[:, 1])).astype(int)
+    model = SparseLSSVC(10.0, gamma=40.0, basis="pivoted-cholesky", n_basis=120)
+    expected = model.fit(grid, labels)
+    support, rounds = expected.support_, expected.fit_report_["selection"]["rounds"]
+    monkeypatch.setattr(_pivoted, "_many_are_cheap", lambda blocks, kernel: True)
+    monkeypatch.setattr(_pivoted, "_FEWEST_WIDE", 1500)
+    array_source.fit(model, grid, labels)
+    assert_array_equal(model.support_, support)
+    assert model.fit_report_["selection"]["rounds"] < rounds
