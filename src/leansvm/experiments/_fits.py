@@ -11,9 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 
-from leansvm.blocks._budget import available_memory
 from leansvm.datasets import Dataset, load
-from leansvm.experiments._experiment import Skipped
 
 
 class Split(NamedTuple):
@@ -56,13 +54,6 @@ def accuracy(model: Any, X: Any, y: np.ndarray) -> float:
 def signs(y: np.ndarray) -> np.ndarray:
     """Return two-class labels as ±1, the larger one +1."""
     return np.where(y == y.max(), 1, -1)
-
-
-def memory_for(n_bytes: int) -> None:
-    """Leave out what would take more than two thirds of the memory that is free."""
-    free = available_memory()
-    if 1.5 * n_bytes > free:
-        raise Skipped(f"needs {n_bytes / 1e9:.1f} GB of memory; {free / 1e9:.1f} GB are free here")
 
 
 class Trials:

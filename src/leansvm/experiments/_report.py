@@ -36,6 +36,7 @@ _STYLE = """
 .scroll.tall thead th { position: sticky; top: 0; z-index: 1; }
 .scroll.tall thead.two tr:last-child th { top: 1.7rem; }
 .scroll thead th.key, .scroll td.key { text-align: left; }
+.scroll td.name { white-space: normal; max-width: 10rem; overflow-wrap: break-word; }
 .scroll thead th.head { text-align: center; color: var(--ink); }
 .scroll tbody tr:last-child > * { border-bottom: 0; }
 .scroll .from { border-left: 1px solid var(--line); }
@@ -259,7 +260,7 @@ def _row(
     notes: list[str],
 ) -> str:
     figures = (entry or {}).get("metrics", {})
-    cells = [f'<td class="key">{escape(_key(row.key.get(key)))}</td>' for key in keys]
+    cells = [f'<td class="key name">{escape(_key(row.key.get(key)))}</td>' for key in keys]
     decisive = [name for name in metrics if metric(name).better]
     for name in decisive:
         cells += _pair(name, row.published.get(name), figures.get(name))
