@@ -15,6 +15,7 @@ from scipy import sparse
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 from scipy.spatial.distance import cdist
 
+from leansvm._array_api import as_float64, foreign_namespace
 from leansvm._parallel import for_tiles
 
 # Threaded OpenBLAS potrf crashes the interpreter from m ~ 17,000 on some machines.
@@ -182,8 +183,13 @@ def _dense64(X: Any) -> NDArray[np.float64]:
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
-def dense64(X: Any) -> NDArray[np.float64]:
-    """Return dense rows in float64 and Fortran order, one feature after the other."""
+def dense64(X: Any) -> Any:
+    """Return dense rows in float64 and Fortran order, one feature after the other.
+
+    Rows of another array library stay there.
+    """
+    if foreign_namespace(X) is not None:
+        return as_float64(X)
     return np.asfortranarray(_dense64(X))
 
 

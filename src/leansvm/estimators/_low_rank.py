@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._array_api import to_host
 from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
 from leansvm.estimators._low_rank_fit import Learned, Learner, Start
 from leansvm.estimators._low_rank_machine import LowRankMachine
@@ -216,7 +217,8 @@ class LowRankLSSVC(KernelClassifier, LowRankMachine):
         def finish(merged: Any, loo: Any) -> None:
             if self.calibrate:
                 first = merged.first
-                self._calibrate(Y[first] - loo[first], labels[first], merged.weight)
+                left_out = to_host(Y)[first] - loo[first]
+                self._calibrate(left_out, to_host(labels)[first], merged.weight)
             if isinstance(self.C, str) and self.C == "loo":
                 residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
                 self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals

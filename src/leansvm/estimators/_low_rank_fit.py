@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 
+from leansvm._array_api import rows_at, to_host
 from leansvm.basis._draw import WeightedSample
 from leansvm.basis._pam import pam
 from leansvm.blocks import (
@@ -19,6 +20,7 @@ from leansvm.blocks import (
     canonical_order,
     merge_equal_rows,
 )
+from leansvm.estimators._rows import without_ones
 from leansvm.estimators._sparse_fit import PrimalSolution, solve_on_basis
 from leansvm.functions import BasisFunction
 from leansvm.linalg import dense64
@@ -58,17 +60,18 @@ class TrainingRows:
             return cls(X, Y, weight, None, None, n_rows)
         merged = merge_equal_rows(X, Y, weight)
         if n_rows > ORDERED_ROWS:  # in place: the first of equal rows stands for all
-            weight = np.zeros_like(weight)
+            weight = np.zeros(n_rows)
             weight[merged.first] = merged.weight
             return cls(X, Y, weight, merged, None, n_rows)
-        order = canonical_order(X[merged.first], Y[merged.first])
-        taken = merged.first[order]
-        return cls(X[taken], Y[taken], merged.weight[order], merged, taken, n_rows)
+        first = merged.first
+        order = canonical_order(to_host(rows_at(X, first)), to_host(rows_at(Y, first)))
+        taken = first[order]
+        weight = merged.weight[order]
+        return cls(rows_at(X, taken), rows_at(Y, taken), weight, merged, taken, n_rows)
 
     def blocks(self, tile_rows: int) -> MemoryBlocks:
         """Return the rows in blocks."""
-        weight = None if np.all(self.weight == 1.0) else self.weight
-        return MemoryBlocks(self.X, self.Y, weight, tile_rows=tile_rows)
+        return MemoryBlocks(self.X, self.Y, without_ones(self.weight), tile_rows=tile_rows)
 
     def in_place(self, values: Array | None) -> Array | None:
         """Return numbers of the rows, at the places of the original rows."""
@@ -89,12 +92,12 @@ def initial_centers(blocks: RowBlocks, init: str, n_basis: int, rng: Any) -> Arr
     limit = medoid_rows(n_basis)
     rows = WeightedSample(blocks, rng).first(n_basis if init == "random" else limit + 1)
     if init == "random":
-        return np.ascontiguousarray(dense64(blocks.take(rows)))
+        return np.ascontiguousarray(to_host(dense64(blocks.take(rows))))
     weight = None
     if len(rows) <= limit:  # all of them: their weights count
         rows = np.sort(rows)
         _, weight = blocks.targets_of(rows)
-    X = dense64(blocks.take(rows[:limit]))
+    X = to_host(dense64(blocks.take(rows[:limit])))
     medoids = pam(np.asarray(euclidean_distances(X)), n_basis, weight)
     return np.ascontiguousarray(X[medoids])
 

@@ -8,7 +8,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
@@ -16,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis._resolve import resolve_n_basis
 from leansvm.blocks import (
     Block,
@@ -24,7 +24,12 @@ from leansvm.blocks import (
     resolve_cache_size,
 )
 from leansvm.blocks._memory import tile_rows_for
-from leansvm.estimators._base import Array, KernelMachine, Phases, iteration_hook
+from leansvm.estimators._base import (
+    Array,
+    KernelMachine,
+    Phases,
+    iteration_hook,
+)
 from leansvm.estimators._low_rank_fit import (
     ORDERED_ROWS,
     Learned,
@@ -34,8 +39,10 @@ from leansvm.estimators._low_rank_fit import (
     initial_centers,
     medoid_rows,
 )
+from leansvm.estimators._rows import count_positive
 from leansvm.estimators._sparse_fit import PrimalSolution
 from leansvm.functions import FUNCTIONS, BasisFunction, Simplex, get_function
+from leansvm.functions._separable import SeparableFunction
 from leansvm.linalg import dense64
 from leansvm.solvers._feature_units import feature_units
 from leansvm.solvers._learned import LearnedBasis
@@ -73,6 +80,7 @@ class LowRankMachine(KernelMachine):
     }
     kernel: ClassVar[str] = "learned"  # no parameter: k(x, z) = sum_j phi_j(x) phi_j(z), eq. (13)
 
+    _fits_where_rows_are = True
     objective: str = "loss"
     function_: BasisFunction
     centers_: Array
@@ -95,10 +103,12 @@ class LowRankMachine(KernelMachine):
     ) -> None:
         """Fit on all rows; ``finish`` gets the merged rows and left-out residuals (or None)."""
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
+        if not isinstance(get_function(self.function), SeparableFunction):
+            X, Y, weight = to_host((X, Y, weight))  # a user's own function knows NumPy
         candidates, criterion = self._candidates_of_C()
         by_loo = candidates is not None and criterion == "loo"
         rows = TrainingRows.of(X, Y, weight, leave_out=by_loo or calibrate)
-        n_rows = int(np.count_nonzero(rows.weight))
+        n_rows = count_positive(rows.weight)
         if candidates is not None and n_rows < 2:
             raise ValueError(
                 f"C={self.C!r} needs two distinct rows of positive weight, got n_samples={n_rows}; "
@@ -110,7 +120,7 @@ class LowRankMachine(KernelMachine):
         given = self._given_centers(X)
         n_basis = len(given) if given is not None else resolve_n_basis(self.n_basis, n_rows)
         n_bytes = self._reserve(X, Y, n_basis)
-        blocks = rows.blocks(_tile_rows(X.shape[1], 4 * (n_basis + Y.shape[1])))
+        blocks = rows.blocks(_tile_rows(X, 4 * (n_basis + Y.shape[1])))
         phases = Phases()
         with phases("scan"):
             units = feature_units(blocks)
@@ -157,12 +167,12 @@ class LowRankMachine(KernelMachine):
         per_row = n_basis + 3 * Y.shape[1] + n_basis * (self.objective != "loss")
         needed = 8 * X.shape[0] * per_row
         if X.shape[0] <= ORDERED_ROWS:  # a copy of the rows
-            needed += X.data.nbytes * (2 if sparse.issparse(X) else 1)
+            needed += 2 * X.data.nbytes if sparse.issparse(X) else 8 * X.shape[0] * X.shape[1]
         if isinstance(self.init, str) and self.init == "medoids":  # distances and changes
             needed += 4 * 8 * min(X.shape[0], medoid_rows(n_basis)) ** 2
         check_budget(
             needed,
-            resolve_cache_size(self.cache_size),
+            resolve_cache_size(self.cache_size, X),
             f"{type(self).__name__} with {n_basis} functions on {X.shape[0]:,} rows",
             "Use fewer functions (n_basis), fewer rows, or a larger cache_size.",
         )
@@ -232,11 +242,11 @@ class LowRankMachine(KernelMachine):
 
     # ------------------------------------------------------------------ values
 
-    def _values(self, X: Any) -> NDArray[Any]:
+    def _values(self, X: Any) -> Any:
         basis = LearnedBasis(self.function_, self.centers_, self.shapes_)
-        blocks = MemoryBlocks(X, tile_rows=_tile_rows(X.shape[1], 2 * len(self.centers_)))
-        values = blocks.concatenate(_tile_values, basis, self.coef_.T)
-        return np.asarray(values + self.intercept_, dtype=X.dtype)
+        blocks = MemoryBlocks(X, tile_rows=_tile_rows(X, 2 * len(self.centers_)))
+        values = blocks.stack(_tile_values, basis, self.coef_.T) + like_rows(self.intercept_, X)
+        return namespace(values).asarray(values, dtype=X.dtype)
 
     def _names(self, feature_names: Any) -> list[str]:
         names = feature_names
@@ -301,7 +311,7 @@ class LowRankMachine(KernelMachine):
             f(x) = slopes @ x + intercept, and so for all points of the same piece.
         """
         check_is_fitted(self)
-        X = dense64(self._validate_rows(X, reset=False))
+        X = to_host(dense64(self._validate_rows(X, reset=False)))
         inside = self.function_.values(X, self.centers_, self.shapes_) > 0
         # mu sign(c - x), rows x functions x features
         tilt = self.shapes_ * np.sign(self.centers_ - X[:, None, :])
@@ -314,14 +324,18 @@ class LowRankMachine(KernelMachine):
         return slopes, intercepts
 
 
-def _tile_rows(n_features: int, columns: int) -> int:
+def _tile_rows(X: Any, columns: int) -> int:
     """Rows of a tile: few enough for the cache, enough to be worth a call, within the budget."""
-    rows = max(1024, min(2**14, _TILE_VALUES // n_features))
-    return min(rows, tile_rows_for(8 * (3 * n_features + columns)))
+    n_features = X.shape[1]
+    within = tile_rows_for(8 * (3 * n_features + columns), X)
+    if foreign_namespace(X) is not None:
+        return within
+    return min(max(1024, min(2**14, _TILE_VALUES // n_features)), within)
 
 
-def _tile_values(block: Block, basis: LearnedBasis, coef: Array) -> Array:
-    return np.asarray(basis.transform(block.X) @ coef)
+def _tile_values(block: Block, basis: LearnedBasis, coef: Array) -> Any:
+    values = basis.transform(block.X)
+    return values @ like_rows(coef, values)
 
 
 def _numbers(values: Array, *, sign: bool = False) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host, zeros
 from leansvm.functions._base import Array, BasisFunction
 
 
@@ -16,27 +17,51 @@ class SeparableFunction(BasisFunction):
     power: ClassVar[int] = 1
 
     @abstractmethod
-    def _profile(self, z: Array) -> None:
-        """Replace z by g(z)."""
+    def _profile(self, z: Any) -> Any:
+        """Return g(z), in the memory of z where that is on the host."""
 
     @abstractmethod
-    def _slope(self, values: Array) -> Array:
+    def _slope(self, values: Any) -> Any:
         """Return g'(z) where g(z) = values."""
 
     def values(self, X: Array, centers: Array, shapes: Array) -> Array:
         """Return phi_j(x_n), of shape (n_rows, n_functions), in Fortran order."""
+        if foreign_namespace(X) is not None:
+            return self._profile(self._distances(X, centers, shapes)).T
         from leansvm.functions import _compiled
 
         z = np.empty((len(centers), len(X)))
         distances = (_compiled.absolute, _compiled.squared)[self.power - 1]
         distances(np.ascontiguousarray(X.T), centers, shapes, z)
-        self._profile(z)
-        return z.T
+        return self._profile(z).T
+
+    def _distances(self, X: Any, centers: Array, shapes: Array) -> Any:
+        """Return z, functions x rows, by the array library of the rows."""
+        c, mu = like_rows(centers, X), like_rows(shapes, X)
+        z = zeros((centers.shape[0], X.shape[0]), X)
+        for i in range(X.shape[1]):
+            d = X[:, i][None, :] - c[:, i][:, None]
+            z += mu[:, i][:, None] * (abs(d) if self.power == 1 else d * d)
+        return z
+
+    def _sums(self, X: Any, centers: Array, slopes: Any) -> tuple[Array, Array]:
+        """Return the sums over rows of slope d'(x - c) and slope d(x - c), on the host."""
+        xp, c = namespace(X), like_rows(centers, X)
+        by_center, by_shape = [], []
+        for i in range(X.shape[1]):
+            d = X[:, i][None, :] - c[:, i][:, None]
+            signed, size = (xp.sign(d), abs(d)) if self.power == 1 else (2.0 * d, d * d)
+            by_center.append(xp.sum(slopes * signed, axis=1))
+            by_shape.append(xp.sum(slopes * size, axis=1))
+        return to_host((xp.stack(by_center, axis=1), xp.stack(by_shape, axis=1)))
 
     def gradients(
         self, X: Array, centers: Array, shapes: Array, values: Array, weights: Array
     ) -> tuple[Array, Array]:
         """Return the weighted sums of d phi / d c and d phi / d mu."""
+        if foreign_namespace(X) is not None:
+            signed, sizes = self._sums(X, centers, (self._slope(values) * weights).T)
+            return -shapes * signed, sizes
         from leansvm.functions import _compiled
 
         slopes = np.ascontiguousarray((self._slope(values) * weights).T)

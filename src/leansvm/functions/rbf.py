@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from leansvm._accelerated import exp_in_place
 from leansvm.functions._base import Array
 from leansvm.functions._separable import SeparableFunction
 
@@ -25,10 +26,11 @@ class RBF(SeparableFunction):
     name = "rbf"
     power: ClassVar[int] = 2
 
-    def _profile(self, z: Array) -> None:
-        np.exp(np.negative(z, out=z), out=z)
+    def _profile(self, z: Any) -> Any:
+        z *= -1.0
+        return exp_in_place(z)
 
-    def _slope(self, values: Array) -> Array:
+    def _slope(self, values: Any) -> Any:
         return -values
 
     def initial_shapes(self, spread: Array) -> Array:

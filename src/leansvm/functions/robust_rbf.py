@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from leansvm.functions._base import Array
+from leansvm._accelerated import exp_in_place
 from leansvm.functions._separable import SeparableFunction
 
 
@@ -22,8 +22,9 @@ class RobustRBF(SeparableFunction):
 
     name = "robust-rbf"
 
-    def _profile(self, z: Array) -> None:
-        np.exp(np.negative(z, out=z), out=z)
+    def _profile(self, z: Any) -> Any:
+        z *= -1.0
+        return exp_in_place(z)
 
-    def _slope(self, values: Array) -> Array:
+    def _slope(self, values: Any) -> Any:
         return -values

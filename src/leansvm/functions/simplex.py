@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+from leansvm._array_api import as_float64, namespace
 from leansvm.functions._base import Array
 from leansvm.functions._separable import SeparableFunction
 
@@ -22,12 +23,13 @@ class Simplex(SeparableFunction):
 
     name = "simplex"
 
-    def _profile(self, z: Array) -> None:
-        np.subtract(1.0, z, out=z)
-        np.maximum(z, 0.0, out=z)
+    def _profile(self, z: Any) -> Any:
+        z *= -1.0
+        z += 1.0
+        return namespace(z).clip(z, 0.0, None)
 
-    def _slope(self, values: Array) -> Array:
-        return np.where(values > 0.0, -1.0, 0.0)
+    def _slope(self, values: Any) -> Any:
+        return -1.0 * as_float64(values > 0.0)
 
     def initial_shapes(self, spread: Array) -> Array:
         """Return shapes so wide that the pyramid covers most of the rows."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import to_host
+from leansvm._array_api import like_rows, namespace, to_host
+from leansvm.basis._draw import row_weights
 from leansvm.blocks import Block, RowBlocks
 from leansvm.linalg import dense64
 
@@ -31,7 +32,7 @@ class FeatureUnits:
 
 def feature_units(blocks: RowBlocks) -> FeatureUnits:
     """Measure the rows of positive weight."""
-    first = dense64(blocks.take(np.array([0])))[0]
+    first = to_host(dense64(blocks.take(np.array([0]))))[0]
     parts = blocks.map(_measure, first)
     weight, total, squares = (sum(part[k] for part in parts) for k in range(3))
     low = np.min([part[3] for part in parts], axis=0)
@@ -44,10 +45,12 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
 
 
 def _measure(block: Block, first: Array) -> tuple[float, Array, Array, Array, Array]:
-    X = dense64(block.X)
-    weight = np.ones(len(X)) if block.weight is None else np.asarray(to_host(block.weight))
-    used = X if block.weight is None else X[weight > 0]
-    deviation = X - first
-    low = used.min(axis=0, initial=np.inf)
-    high = used.max(axis=0, initial=-np.inf)
-    return float(weight.sum()), weight @ deviation, weight @ np.square(deviation), low, high
+    X, weight = dense64(block.X), row_weights(block)
+    xp, used = namespace(X), weight[:, None] > 0
+    deviation = X - like_rows(first, X)
+    if X.shape[0] == 0:
+        return 0.0, 0 * first, 0 * first, first + np.inf, first - np.inf
+    low = xp.min(xp.where(used, X, np.inf), axis=0)
+    high = xp.max(xp.where(used, X, -np.inf), axis=0)
+    sums = weight @ deviation, weight @ (deviation * deviation), low, high
+    return float(xp.sum(weight)), *to_host(sums)

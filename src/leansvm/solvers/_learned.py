@@ -13,9 +13,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import to_host
+from leansvm._array_api import as_float64, empty, like_rows, to_host
 from leansvm.blocks import Block, RowBlocks
 from leansvm.functions import BasisFunction
+from leansvm.functions._separable import SeparableFunction
 from leansvm.linalg import dense64
 from leansvm.solvers import primal
 
@@ -46,15 +47,15 @@ class LearnedBasis:
         """Return the basis with other parameters."""
         return LearnedBasis(self.function, centers, shapes, self.bias_column)
 
-    def values(self, block: Block) -> Array:
+    def values(self, block: Block) -> Any:
         """Return phi_j(x_n) of a block's rows, from its state where they are known."""
         known: Any = block.state.get("learned")
         if known is None or known[0] is not self:
-            known = (self, self.function.values(dense64(block.X), self.centers, self.shapes))
+            known = (self, self._phi(block.X))
             block.state["learned"] = known
-        return np.asarray(known[1])
+        return known[1]
 
-    def features(self, block: Block, out: Array | None = None) -> Array:
+    def features(self, block: Block, out: Any = None) -> Any:
         """Return Phi of a block's rows; in ``out`` where that is given."""
         Phi = self._with_bias(self.values(block))
         if out is None:
@@ -62,14 +63,21 @@ class LearnedBasis:
         out[...] = Phi
         return out
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> Any:
         """Return Phi of any rows."""
-        return self._with_bias(self.function.values(dense64(X), self.centers, self.shapes))
+        return self._with_bias(self._phi(X))
 
-    def _with_bias(self, values: Array) -> Array:
+    def _phi(self, X: Any) -> Any:
+        X = dense64(X)
+        if isinstance(self.function, SeparableFunction):
+            return self.function.values(X, self.centers, self.shapes)
+        # functions of a user's own know NumPy
+        return like_rows(self.function.values(to_host(X), self.centers, self.shapes), X)
+
+    def _with_bias(self, values: Any) -> Any:
         if self.bias_column is None:
             return values
-        Phi = np.empty((len(values), self.width), order="F")
+        Phi = empty((self.width, values.shape[0]), values).T
         Phi[:, :-1], Phi[:, -1] = values, self.bias_column
         return Phi
 
@@ -94,10 +102,11 @@ class Fitted:
         equations = self.spectrum.equations
         return np.concatenate([equations.mean_phi, equations.mean_y])
 
-    def outputs(self, block: Block) -> Array:
+    def outputs(self, block: Block) -> Any:
         """Return f(x) of a block's rows, one column an output."""
         values = self.basis.values(block)
-        return np.asarray((self.basis.coefficients(self.theta).T @ values.T).T + self.b)
+        coef = like_rows(self.basis.coefficients(self.theta).T, values)
+        return (coef @ values.T).T + like_rows(self.b, values)
 
 
 @dataclass
@@ -146,14 +155,12 @@ class LowRankProblem:
 _SHIFT_ROWS = 1024  # rows whose means shift the first sums
 
 
-def targets_and_weights(block: Block) -> tuple[Array, Array | None]:
-    """Return targets and weights of a block (a column; None: all one) on the host."""
-    Y = np.asarray(to_host(block.y), dtype=np.float64)
-    if block.weight is None:
-        return Y, None
-    return Y, np.asarray(to_host(block.weight), dtype=np.float64)[:, None]
+def targets_and_weights(block: Block) -> tuple[Any, Any]:
+    """Return targets and weights of a block (a column; None: all one), where the rows are."""
+    Y = as_float64(block.y)
+    return Y, None if block.weight is None else as_float64(block.weight)[:, None]
 
 
-def weighted(values: Array, weight: Array | None) -> Array:
+def weighted(values: Any, weight: Any) -> Any:
     """Return values times the rows' weights."""
     return values if weight is None else values * weight

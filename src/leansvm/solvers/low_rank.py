@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._accelerated import put_rows
+from leansvm._array_api import foreign_namespace, like_rows, namespace, rows_at
 from leansvm.blocks import Block
 from leansvm.linalg import dense64
 from leansvm.solvers._learned import (
@@ -30,8 +33,8 @@ from leansvm.solvers._learned import (
 _HALVINGS = 20
 
 # psi(y, t) and its derivative by y: (23), the targeted objective below it, (31)
-OBJECTIVES: dict[str, tuple[Callable[[Array, Array], Array], Callable[[Array, Array], Array]]] = {
-    "abs": (lambda y, t: np.abs(y), lambda y, t: np.sign(y)),
+OBJECTIVES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "abs": (lambda y, t: abs(y), lambda y, t: namespace(y).sign(y)),
     "target": (lambda y, t: t * y, lambda y, t: t),
     "squared": (lambda y, t: y * y, lambda y, t: 2.0 * y),
 }
@@ -161,7 +164,20 @@ def hold_dual(block: Block, fitted: Fitted, objective: str) -> float:
     T, weight = targets_and_weights(block)
     y = fitted.outputs(block)
     block.state["v"], block.state["y"] = fitted.C * weighted(T - y, weight), y
-    return float(weighted(OBJECTIVES[objective][0](y, T), weight).sum())
+    return float(namespace(y).sum(weighted(OBJECTIVES[objective][0](y, T), weight)))
+
+
+def columns_at(values: Any, units: NDArray[np.intp]) -> Any:
+    """Return some of the functions' values."""
+    return values[:, units] if foreign_namespace(values) is None else rows_at(values.T, units).T
+
+
+def put_columns(values: Any, units: NDArray[np.intp], new: Any) -> None:
+    """Replace some of the functions' values."""
+    if foreign_namespace(values) is None:
+        values[:, units] = new
+    else:
+        put_rows(values.T, units, new.T)
 
 
 def _forget_dual(block: Block) -> None:
@@ -169,7 +185,7 @@ def _forget_dual(block: Block) -> None:
         block.state.pop(name, None)
 
 
-def _pull(block: Block, objective: str) -> Array:
+def _pull(block: Block, objective: str) -> Any:
     """Return S q."""
     T, weight = targets_and_weights(block)
     return weighted(OBJECTIVES[objective][1](block.state["y"], T), weight)
@@ -177,9 +193,9 @@ def _pull(block: Block, objective: str) -> Array:
 
 def _sums_of_block(
     block: Block, basis: LearnedBasis, objective: str, units: NDArray[np.intp]
-) -> tuple[Array, Array]:
+) -> tuple[Any, Any]:
     """Return theta = Phi'v and sigma = Phi'S q of these units."""
-    phi = basis.values(block)[:, units].T
+    phi = columns_at(basis.values(block), units).T
     return phi @ block.state["v"], phi @ _pull(block, objective)
 
 
@@ -191,21 +207,22 @@ def _gradients_of_block(
     theta: Array,
     sigma: Array,
 ) -> tuple[Array, Array]:
-    weights = theta @ _pull(block, objective).T + sigma @ block.state["v"].T
+    v = block.state["v"]
+    weights = like_rows(theta, v) @ _pull(block, objective).T + like_rows(sigma, v) @ v.T
     return basis.function.gradients(
         dense64(block.X),
         basis.centers[units],
         basis.shapes[units],
-        basis.values(block)[:, units],
+        columns_at(basis.values(block), units),
         weights.T,
     )
 
 
-def _weights_of_trial(block: Block, trial: LearnedBasis, units: NDArray[np.intp]) -> Array:
+def _weights_of_trial(block: Block, trial: LearnedBasis, units: NDArray[np.intp]) -> Any:
     """Keep the moved units' values; return their theta."""
     phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
     block.state["trial"] = phi
-    return np.asarray(phi.T @ block.state["v"])
+    return phi.T @ block.state["v"]
 
 
 def _outputs_of_trial(
@@ -217,17 +234,18 @@ def _outputs_of_trial(
     moved_theta: Array,
 ) -> float:
     """Keep y after the move; return the block's part of the objective."""
-    y = block.state["y"] - (theta.T @ basis.values(block)[:, units].T).T
-    y += (moved_theta.T @ block.state["trial"].T).T
+    values = columns_at(basis.values(block), units)
+    y = block.state["y"] - (like_rows(theta.T, values) @ values.T).T
+    y += (like_rows(moved_theta.T, values) @ block.state["trial"].T).T
     block.state["trial_y"] = y
     T, weight = targets_and_weights(block)
-    return float(weighted(OBJECTIVES[objective][0](y, T), weight).sum())
+    return float(namespace(y).sum(weighted(OBJECTIVES[objective][0](y, T), weight)))
 
 
 def _accept_trial(
     block: Block, basis: LearnedBasis, trial: LearnedBasis, units: NDArray[np.intp]
 ) -> None:
     values = basis.values(block)
-    values[:, units] = block.state["trial"]
+    put_columns(values, units, block.state["trial"])
     block.state["learned"] = (trial, values)
     block.state["y"] = block.state["trial_y"]

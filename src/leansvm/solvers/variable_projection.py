@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
+from leansvm._array_api import like_rows, namespace
 from leansvm.blocks import Block
 from leansvm.linalg import dense64
 from leansvm.solvers._learned import (
@@ -132,8 +133,8 @@ def _residuals_of_block(block: Block, fitted: Fitted) -> tuple[float, Array, Arr
     e = T - fitted.outputs(block)
     se = weighted(e, weight)
     basis = fitted.basis
-    weights = (-fitted.C * (basis.coefficients(fitted.theta) @ se.T)).T
+    weights = (like_rows(-fitted.C * basis.coefficients(fitted.theta), se) @ se.T).T
     by_center, by_shape = basis.function.gradients(
         dense64(block.X), basis.centers, basis.shapes, basis.values(block), weights
     )
-    return float(np.sum(se * e)), by_center, by_shape
+    return float(namespace(e).sum(se * e)), by_center, by_shape
