@@ -129,8 +129,8 @@ def main() -> None:
         "machine": machine_facts(),
     }
     print(
-        f"{result['library']} on {result['device']}, float64: product of {GEMM} at "
-        f"{gemm:.1f} TFLOP/s"
+        f"{result['library']} on {result['device']}, float64: "
+        f"product of {GEMM} at {gemm:.1f} TFLOP/s"
     )
     for make in (covtype, checkerboard, ten_million):
         if options.only and make.__name__ not in options.only.split(","):

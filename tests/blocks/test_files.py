@@ -184,6 +184,8 @@ def test_clear_errors(tmp_path):
         model().fit(data).predict(leansvm.open_dataset(path, features=["b", "a"]))
     with pytest.raises(ValueError, match="expecting 2 features"):
         model().fit(X, y).predict(leansvm.open_dataset(path, features=["b"]))
+    with pytest.raises(ValueError, match="score needs the targets"):
+        model().fit(data).score(leansvm.open_dataset(path, features=["a", "b"]))
     broken = X.copy()
     broken[300, 1] = np.nan
     path = write(pa.table({"a": broken[:, 0], "b": broken[:, 1], "y": y}), tmp_path / "n.parquet")

@@ -421,7 +421,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         source = self._source(X, y, sample_weight)
         if source is None:
             return float(super().score(X, y, sample_weight))
-        y, weight = source.targets()
+        y, weight = _targets_to_score(source)
         return float(accuracy_score(y, np.asarray(self.predict(X)), sample_weight=weight))
 
     def _calibrate(self, left_out: Array, labels: NDArray[np.intp], weight: Array) -> None:
@@ -515,7 +515,7 @@ class KernelRegressor(RegressorMixin, KernelMachine):
         source = self._source(X, y, sample_weight)
         if source is None:
             return float(super().score(X, y, sample_weight))
-        y, weight = source.targets()
+        y, weight = _targets_to_score(source)
         return float(r2_score(y, np.asarray(self.predict(X)), sample_weight=weight))
 
     def _numeric_targets(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any, Any]:
@@ -548,6 +548,12 @@ class KernelRegressor(RegressorMixin, KernelMachine):
             raise ValueError("sample_weight must be positive for at least one row.")
         encode = Targets(None, None, 1e-100 * seen.largest_weight, not seen.all_ones)
         return SourceRows(source, encode, source.n_targets, int(seen.rows[0]))
+
+
+def _targets_to_score(source: RowSource) -> tuple[Any, Any]:
+    if not source.n_targets:
+        raise ValueError("score needs the targets: pass y, or name it in open_dataset(target=...).")
+    return source.targets()
 
 
 def weight_of_labels(weight: Any, labels: Any, n_classes: int) -> Array:
