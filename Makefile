@@ -4,16 +4,17 @@ PYTHON      ?= python3
 VENV        ?= .venv
 PYTEST_ARGS ?= -n 2 --dist loadfile
 BENCH_ARGS  ?=
+REPRODUCE_ARGS ?= all --quick
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench docs clean
+.PHONY: help demo test lint format bench reproduce docs clean
 
 BIN := $(VENV)/bin
 
 help: ## show this list
 	@echo "make <target>; each target installs what it needs into $(VENV) on its first run"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready-plot ## train beside scikit-learn's SVC, print a table, write demo.html
 	@$(BIN)/python examples/demo.py --output demo.html
@@ -33,12 +34,15 @@ format: $(VENV)/.ready-dev ## reformat the code and fix what can be fixed
 bench: $(VENV)/.ready-dev ## run the benchmarks (minutes), print tables, save JSON
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+reproduce: $(VENV)/.ready-cli ## repeat the papers' tables, write reproduction/report.html (five minutes)
+	$(BIN)/leansvm reproduce $(REPRODUCE_ARGS)
+
 docs: $(VENV)/.ready-docs ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 clean: ## remove what the other targets generate (all but the environment)
-	rm -rf build dist demo.html docs/_build docs/generated \
+	rm -rf build dist demo.html reproduction docs/_build docs/generated docs/gallery \
 		.mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests benchmarks examples docs -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -7,6 +7,7 @@ wants its memory measured wraps the interesting call in :func:`measure`.
 
 import importlib
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -73,9 +74,17 @@ def run_isolated(
     """
     command = [python or sys.executable, "-m", "benchmarks._isolated"]
     request = json.dumps({"function": function, "threads": threads, "arguments": arguments})
+    # an interpreter of peers has no leansvm, whose loaders all benchmarks share
+    path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
     try:
         child = subprocess.run(
-            command, input=request, capture_output=True, text=True, timeout=time_limit, cwd=ROOT
+            command,
+            input=request,
+            capture_output=True,
+            text=True,
+            timeout=time_limit,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
         )
     except subprocess.TimeoutExpired:
         return Outcome(f"stopped after {time_limit:g} s")

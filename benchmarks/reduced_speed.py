@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
+from leansvm.datasets import make_checkerboard
+
 from ._data import zhou2016
 from ._harness import Options, Report, Summary, ratio, time_interleaved
 from ._isolated import run_isolated
-from .checkerboard import board
 
 
 def _svc(**options: Any) -> Any:
@@ -145,7 +146,7 @@ def _judge(report: Report, name: str, found: dict[str, dict[str, float]]) -> Non
 def fit_model(data: str, maker: str, parameters: dict[str, Any], rows: int | None) -> dict:
     """Fit and apply one model; called in a fresh interpreter."""
     if data == "CHECKERBOARD":
-        X, y = board()
+        X, y = make_checkerboard()
         order = np.random.default_rng(1).permutation(len(y))
         X_test, y_test = X[order[25_000:]], y[order[25_000:]]
         X, y = X[order[:25_000]], y[order[:25_000]]
@@ -178,7 +179,7 @@ def fit_model(data: str, maker: str, parameters: dict[str, Any], rows: int | Non
 def _parts(report: Report, options: Options) -> None:
     """Time what incremental Hessians save, and a step beside its floor."""
     m, r = options.pick((25_000, 1_000), (2_000, 100))
-    X, y = board()
+    X, y = make_checkerboard()
     order = np.random.default_rng(1).permutation(len(y))[:m]
     X, y = X[order], y[order].astype(np.float64)
     for loss, C in (("squared_hinge", 10.0), ("squared_hinge", 100.0), ("huber", 100.0)):

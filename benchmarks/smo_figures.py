@@ -6,9 +6,6 @@ Times come from results/smo_scaling.json; the SUMT path is computed here (joshi'
 import json
 from pathlib import Path
 
-import numpy as np
-
-from ._data import uci
 from ._harness import RESULTS
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "user_guide" / "images"
@@ -64,33 +61,13 @@ def _sumt() -> None:
     """|sum(lambda y)| and the distance to the classical solution over SUMT steps, rho = 0.9."""
     import matplotlib.pyplot as plt
 
-    from leansvm.kernels import Kernel
-    from leansvm.solvers._dual import solve_cholesky
-    from leansvm.solvers._rows import MatrixRows
-    from leansvm.solvers.smo import Quadratic
-    from leansvm.solvers.sumt import sumt
+    from leansvm.experiments.joshi import sumt_path
 
     figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
     for name in ("ionosphere", "sick"):
-        X, y = uci(name)
-        m, target = len(y), y.astype(np.float64)
-        K = Kernel("rbf", gamma=1.0).block(X, X)
-        exact = solve_cholesky(K.copy(), target[:, None], np.ones(m), 1.0, 0.0).beta[:, 0]
-        distances: list[float] = []
-        *_, path = sumt(
-            MatrixRows(K),
-            Quadratic(target, np.ones(m), np.ones(m)),
-            tol=1e-6,
-            max_sweeps=100_000,
-            rho=0.9,
-            on_step=lambda state, e=exact, d=distances: d.append(np.linalg.norm(state.beta - e)),
-        )
-        axes[0].semilogy([step.imbalance for step in path], label=name)
+        distances, imbalances = sumt_path(name.upper())
+        axes[0].semilogy(imbalances, label=name)
         axes[1].semilogy(distances, label=name)
-        falls = np.all(np.diff([step.imbalance for step in path]) < 0)
-        print(f"{name}: {len(path)} steps, |sum| falls at every one: {falls}")
-        print(f"  |sum| {path[0].imbalance:.3g} -> {path[-1].imbalance:.3g}")
-        print(f"  distance {distances[0]:.3g} -> {distances[-1]:.3g}")
     axes[0].set(xlabel="SUMT step (A falls by 0.9)", title="|Σ λ y|")
     axes[1].set(xlabel="SUMT step (A falls by 0.9)", title="‖λ − λ of the classical LS-SVM‖")
     axes[0].legend(frameon=False)

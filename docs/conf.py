@@ -16,9 +16,11 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx.ext.mathjax",
     "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates"]
+exclude_patterns = ["_build", "_templates", "sg_execution_times.rst"]
+html_extra_path = ["reproduction"]  # report.html and results.json, as they are
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -27,6 +29,15 @@ autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings say it
 numpydoc_show_class_members = False
 numpydoc_show_inherited_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_memory": False,
+    "min_reported_time": 3600,
+}
 
 html_theme = "furo"
 html_title = "leansvm"

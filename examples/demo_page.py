@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import base64
 import io
-import os
-import platform
 from html import escape
 from typing import TYPE_CHECKING
 
-import matplotlib
 import numpy as np
-import sklearn
 from contourpy import contour_generator
 from matplotlib.image import imsave
 
-import leansvm
+from leansvm import _html
 
 if TYPE_CHECKING:
     from demo import Result, Task
@@ -32,15 +28,10 @@ NEGATIVE, POSITIVE = (0.85, 0.37, 0.05), (0.15, 0.39, 0.92)  # orange, blue
 def page(results: list[Result], note: str) -> str:
     """Return the whole page."""
     planar = [r for r in results if r.task.X_train.shape[1] == 2]
-    return TEMPLATE.format(
-        style=STYLE,
-        summary="".join(f"<li>{line}</li>" for line in summary(results)),
-        panels=data_panel(planar[0].task) + "".join(surface_panel(r) for r in planar),
-        curves=curves(results),
-        table=table(results),
-        note=escape(note),
-        versions=escape(versions()),
-    )
+    lines = "".join(f"<li>{line}</li>" for line in summary(results))
+    panels = data_panel(planar[0].task) + "".join(surface_panel(r) for r in planar)
+    body = BODY.format(summary=lines, panels=panels, table=table(results), curves=curves(results))
+    return _html.page(TITLE, LEAD, body, [note], style=STYLE)
 
 
 def summary(results: list[Result]) -> list[str]:
@@ -210,33 +201,11 @@ def milliseconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.0f} ms"
 
 
-def versions() -> str:
-    """What this was run with."""
-    return (
-        f"leansvm {leansvm.__version__}, scikit-learn {sklearn.__version__}, "
-        f"NumPy {np.__version__}, Matplotlib {matplotlib.__version__}, "
-        f"Python {platform.python_version()}, {os.cpu_count()} CPU cores"
-    )
+TITLE = "leansvm beside scikit-learn’s SVC"
+LEAD = "Least-squares kernel machines, trained on this machine in one run."
 
-
+# What the shared style of all pages lacks.
 STYLE = """
-:root { color-scheme: light dark; --ink: #1c2333; --soft: #5b6477; --line: #dfe3ea;
-  --paper: #ffffff; --panel: #f7f8fa; --neg: #d95f0d; --pos: #2663eb; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8ebf2; --soft: #9aa4b8; --line: #303748;
-  --paper: #12151d; --panel: #191d28; --neg: #fb923c; --pos: #6ea0ff; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2rem 1.25rem 3rem; max-width: 68rem; color: var(--ink);
-  background: var(--paper); font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", sans-serif; }
-h1 { font-size: clamp(1.6rem, 5vw, 2.3rem); letter-spacing: -.02em; margin: 0; }
-h2 { font-size: 1.2rem; margin: 2.5rem 0 .5rem; }
-p, ul { max-width: 46rem; } ul { padding-left: 1.2rem; }
-.lead, small, footer { color: var(--soft); }
-.grid { display: grid; gap: 1.25rem; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); }
-.grid.wide { grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)); }
-figure { margin: 0; } figcaption { margin-top: .45rem; font-size: .9rem; color: var(--soft); }
-figcaption b { color: var(--ink); }
-svg { display: block; width: 100%; height: auto; background: var(--panel); border-radius: 10px;
-  border: 1px solid var(--line); }
 svg text { fill: var(--soft); font-size: 14px; }
 path { fill: none; } .edges { stroke: var(--ink); opacity: .22; stroke-dasharray: 3 5; }
 .boundary { stroke: var(--ink); stroke-width: 2; stroke-linejoin: round; }
@@ -244,34 +213,19 @@ path { fill: none; } .edges { stroke: var(--ink); opacity: .22; stroke-dasharray
 .pos { stroke: var(--pos); } .wrong { stroke: var(--ink); stroke-width: 5; }
 .axis { stroke: var(--line); stroke-width: 1.5; } .mark { fill: var(--pos); }
 .curve { stroke: var(--pos); stroke-width: 2.5; stroke-linejoin: round; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; min-width: 40rem;
-  font-variant-numeric: tabular-nums; }
-th, td { padding: .45rem .75rem; text-align: right; border-bottom: 1px solid var(--line);
-  white-space: nowrap; vertical-align: top; }
-th:first-child { text-align: left; padding-left: 0; } th { font-weight: 500; }
-thead th { font-size: .85rem; color: var(--soft); } tbody th[colspan] { padding-top: 1.1rem;
-  font-weight: 650; } tbody th small { font-weight: 400; margin-left: .4rem; }
+table { width: 100%; min-width: 40rem; }
+tbody th[colspan] { padding-top: 1.1rem; font-weight: 650; }
+tbody th small { font-weight: 400; margin-left: .4rem; }
 @media (max-width: 40rem) { tbody th small { display: block; margin: 0; white-space: normal;
   max-width: 85vw; } }
 td i { display: block; height: 4px; margin: 3px 0 0 auto; border-radius: 2px;
   background: var(--pos); } tr.reference i { background: var(--soft); }
-code { font-size: .92em; } footer { margin-top: 2.5rem; font-size: .85rem; max-width: 46rem; }
 """
 
-TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>leansvm demo</title><style>{style}</style></head><body>
-<h1>leansvm beside scikit-learn’s SVC</h1>
-<p class="lead">Least-squares kernel machines, trained on this machine in one run.</p>
-<ul>{summary}</ul>
+BODY = """<ul>{summary}</ul>
 <section><h2>Decision surfaces on the checkerboard</h2>
 <p>Colour is the predicted class, its strength the size of the decision function up to 1. The solid
 line is the decision boundary, dashed lines are the true squares, and dots are the test points
 on the wrong side.</p><div class="grid">{panels}</div></section>
 <section><h2>Accuracy, time and size</h2><div class="scroll">{table}</div></section>
-{curves}
-<footer><p>{note}</p><p>{versions}</p></footer>
-</body></html>
-"""
+{curves}"""

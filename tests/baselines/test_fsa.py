@@ -9,6 +9,7 @@ from leansvm import LSSVC
 from leansvm.baselines import FSALSSVC
 from leansvm.baselines._growing_dual import AllRows, GrowingDual, SomeRows
 from leansvm.blocks import MemoryBlocks
+from leansvm.datasets import make_linear_toy
 from leansvm.kernels import Kernel
 
 KERNEL = Kernel("poly", gamma=0.5, coef0=1.0, degree=2)
@@ -177,9 +178,7 @@ def test_copies_of_a_chosen_row_do_no_harm():
 
 def test_linear_toy_needs_many_rows():
     """zhou2016, Fig. 3: two points represent the dense model's line, FSA-LSSVM keeps 152 of 400."""
-    rng = np.random.default_rng(0)
-    y = np.where(np.arange(1400) % 2, 1, -1)
-    X = rng.normal(size=(1400, 2)) + 1.13 * y[:, None]
+    X, y = make_linear_toy(random_state=0)
     train, test = slice(400), slice(400, None)
     dense = LSSVC(kernel="linear").fit(X[train], y[train])
     normal = dense.dual_coef_ @ dense.support_vectors_

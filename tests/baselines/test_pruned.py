@@ -7,6 +7,7 @@ from sklearn.datasets import load_iris, make_moons
 
 from leansvm import LSSVC
 from leansvm.baselines import PrunedLSSVC
+from leansvm.datasets import make_linear_toy
 
 
 def moons(m=200, noise=0.35, seed=0):
@@ -123,9 +124,7 @@ def test_order_of_the_rows_does_not_matter():
 
 def test_linear_toy_keeps_many_rows():
     """zhou2016, Fig. 3: two points would do, pruning leaves 93 of 400."""
-    rng = np.random.default_rng(0)
-    y = np.where(np.arange(1400) % 2, 1, -1)
-    X = rng.normal(size=(1400, 2)) + 1.13 * y[:, None]
+    X, y = make_linear_toy(random_state=0)
     train, test = slice(400), slice(400, None)
     dense = LSSVC(kernel="linear").fit(X[train], y[train])
     for index in ("train", "loo"):

@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm import L2SVC
-from leansvm.solvers import _problem, _sequential, _sequential_hinge
+from leansvm.solvers import _sequential_hinge
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(120, 4))
@@ -90,19 +90,36 @@ def test_what_smo_cannot_do_is_said(options):
         L2SVC(solver="smo", **options).fit(X, Y)
 
 
-@pytest.mark.parametrize("gamma, C, used", [(50.0, 1.0, "smo"), (0.05, 100.0, "active-set")])
-def test_auto_takes_smo_only_near_a_diagonal_kernel(monkeypatch, gamma, C, used):
+@pytest.fixture
+def few_are_many(monkeypatch):
+    """Let "auto" think of this handful of rows as of thousands."""
     monkeypatch.setattr(_sequential_hinge, "FEW_ROWS", 100)
-    monkeypatch.setattr(_sequential, "_SWEEP_FLOPS", 1)
-    auto = L2SVC(C=C, gamma=gamma).fit(X, Y)
+    monkeypatch.setattr(_sequential_hinge, "_SWEEP_ROWS", 1)
+
+
+@pytest.mark.parametrize("gamma, C, used", [(50.0, 1.0, "smo"), (0.05, 100.0, "active-set")])
+def test_auto_takes_smo_only_where_many_rows_are_support_vectors(few_are_many, gamma, C, used):
+    separable = np.where(X[:, 0] > 0, 1, 0)
+    auto = L2SVC(C=C, gamma=gamma).fit(X, separable)
     assert auto.fit_report_["solver"] == used
-    exact = L2SVC(C=C, gamma=gamma, solver="active-set").fit(X, Y)
+    exact = L2SVC(C=C, gamma=gamma, solver="active-set").fit(X, separable)
+    assert (len(exact.support_) > 0.4 * len(X)) == (used == "smo")
     assert_allclose(auto.decision_function(X), exact.decision_function(X), atol=1e-6)
 
 
-def test_auto_goes_on_with_the_active_set_where_smo_is_slow(monkeypatch):
-    monkeypatch.setattr(_sequential_hinge, "FEW_ROWS", 100)
-    monkeypatch.setattr(_sequential_hinge, "affordable_sweeps", lambda *args, **kwargs: 4.0)
+def test_auto_goes_on_with_the_active_set_where_smo_is_slow(few_are_many, monkeypatch):
+    monkeypatch.setattr(_sequential_hinge, "_SWEEP_ROWS", 40)  # three sweeps
+    monkeypatch.setattr(_sequential_hinge, "_MANY_SUPPORT", 0.0)
     auto = L2SVC(C=1e5, gamma=0.05).fit(X, Y)
     assert auto.fit_report_["solver"] == "active-set" and auto.fit_report_["converged"]
-    assert _problem.FEW_ROWS > 1000  # what was changed here is this module's only
+
+
+@pytest.mark.parametrize("A", [0.0, 10.0])
+def test_most_rows_without_a_multiplier(A):
+    """The support's own matrix takes over, and all rows have the last word."""
+    rows = np.random.default_rng(0).normal(size=(600, 2))
+    labels = np.where(rows[:, 0] + 0.1 * rows[:, 1] > 0, 1, 0)
+    sequential, exact = both(labels, rows, C=10.0, gamma=1.0, bias_penalty=A)
+    assert len(exact.support_) < 300
+    np.testing.assert_array_equal(sequential.support_, exact.support_)
+    assert_allclose(sequential.decision_function(rows), exact.decision_function(rows), atol=1e-7)

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
 from leansvm import ReducedSVC, ReducedSVR, SparseLSSVC, SparseLSSVR
+from leansvm.datasets import make_checkerboard
 from leansvm.kernels import Kernel
 from leansvm.losses import SquaredHinge, SymmetricHuber
 from leansvm.model_selection import reduced_path
@@ -343,8 +344,7 @@ def test_budget_and_convergence(moons):
 )
 def test_checkerboard(regularizer, error, low):
     """zhou2013, Table 2: m = 25,000, r = 1,000, lambda = 0.1, squared hinge."""
-    X = np.stack(np.meshgrid(np.arange(200.0), np.arange(200.0)), axis=-1).reshape(-1, 2)
-    y = np.where((X // 50).sum(axis=1) % 2 == 0, 1, -1)
+    X, y = make_checkerboard()
     order = np.random.default_rng(1).permutation(40_000)
     train, test = order[:25_000], order[25_000:]
     model = ReducedSVC(

@@ -83,8 +83,8 @@ default="rbf"
         takes a system of n_features where that is smaller. "newton" is Newton's method in the
         primal on the whole kernel matrix, a reference for small problems. "smo" minimises over a
         few multipliers at a time, with the kernel matrix or a cache of its rows: the fastest
-        where the kernel is close to diagonal, and at home in little memory. "auto" watches
-        "smo" where rows are many and the kernel is close to diagonal, and else takes "active-set".
+        where thousands of rows are support vectors, and at home in little memory. "auto" watches
+        "smo" in that case, and else takes "active-set".
     max_support : int or "auto", default="auto"
         Most support vectors, which bounds memory and time. A fit that needs more warns and says
         so in ``fit_report_``. "auto" takes as many as it needs.

@@ -198,16 +198,21 @@ def _overlap(problem: DualProblem, C: float, matrix: Array | None) -> float:
     m = problem.m
     columns = np.random.default_rng(0).permutation(m)[:_SAMPLE_COLUMNS]
     n = min(_SAMPLE_ROWS, m)
-    if matrix is not None:
-        K = matrix[np.ix_(columns[:n], columns)]
+    if matrix is None:
+        K = kernel_between(problem, columns[:n], columns)
     else:
-        rows = columns if problem.rows is None else problem.rows[columns]
-        if problem.kernel.precomputed:
-            K = np.asarray(problem.X[np.ix_(rows[:n], rows)], dtype=np.float64)
-        else:
-            K = problem.kernel.block(problem.X[rows[:n]], problem.X[rows], dtype=np.float64)
+        K = matrix[np.ix_(columns[:n], columns)]
     diag = K.diagonal()
     others = np.abs(K).sum(axis=1) - np.abs(diag)
     others *= (m - 1) / max(len(columns) - 1, 1)
     scale = diag + 1.0 / (C * problem.weight[columns[:n]])
     return float(np.mean((np.abs(diag) + others) / scale))
+
+
+def kernel_between(problem: DualProblem, a: NDArray[np.intp], b: NDArray[np.intp]) -> Array:
+    """Return the kernel values between rows of a problem."""
+    if problem.rows is not None:
+        a, b = problem.rows[a], problem.rows[b]
+    if problem.kernel.precomputed:
+        return np.asarray(problem.X[np.ix_(a, b)], dtype=np.float64)
+    return np.asarray(problem.kernel.block(problem.X[a], problem.X[b], dtype=np.float64))

@@ -1,0 +1,14 @@
+"""The command ``leansvm``: train, use and inspect models, get data, repeat the papers' tables."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line; the entry point of the script ``leansvm``."""
+    try:
+        from leansvm.cli._app import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.exit(f"leansvm: {error.name} is missing; install it with: pip install 'leansvm[cli]'")
+    app()

@@ -1,0 +1,57 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+DataFile = Annotated[
+    Path, typer.Argument(help="CSV, Parquet, LIBSVM/SVMlight or npz file.", show_default=False)
+]
+ModelFile = Annotated[Path, typer.Argument(help="File that train or tune wrote.")]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", "-t", help="Column to predict (CSV, Parquet).", show_default=False),
+]
+Task = Annotated[
+    Literal["auto", "classification", "regression"],
+    typer.Option(help="auto: text and few whole values are classes."),
+]
+Estimator = Annotated[
+    str,
+    typer.Option(
+        "--estimator",
+        "-e",
+        help="auto, lssvm, sparse, reduced, low-rank, l2, or a class name such as SparseLSSVC.",
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="NAME=VALUE",
+        help="Parameter of the estimator; repeat it for more.",
+        show_default=False,
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(help="Column to leave out; repeat it for more.", show_default=False),
+]
+FileFormat = Annotated[
+    Literal["csv", "parquet", "svmlight", "npz"] | None,
+    typer.Option("--format", help="Format of DATA; default: by its name.", show_default=False),
+]
+Scale = Annotated[bool, typer.Option(help="Standardise the numbers.")]
+Calibrate = Annotated[bool, typer.Option(help="Fit class probabilities.")]
+Report = Annotated[
+    Path | None,
+    typer.Option(help="Write a report of the run to this HTML file.", show_default=False),
+]
+Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+ModelOutput = Annotated[
+    Path, typer.Option("--output", "-o", help="Model file to write.", show_default=False)
+]

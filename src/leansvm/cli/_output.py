@@ -1,0 +1,139 @@
+"""How commands speak: results on stdout, everything else on stderr, errors with an exit code.
+
+Exit codes: 0 done, 1 the command failed (message on stderr), 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+
+
+class CommandError(Exception):
+    """What the user should read instead of a traceback; the command ends with code 1."""
+
+
+Parameters = ParamSpec("Parameters")
+
+
+def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Wrap a command: its errors become one line on stderr and an exit code."""
+
+    @wraps(command)
+    def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except CommandError as error:
+            _fail(str(error), FAILED)
+        except KeyboardInterrupt:
+            _fail("interrupted", INTERRUPTED)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader has gone, as with `| head`
+                raise
+            _fail(_operating_system(error), FAILED)
+
+    return run
+
+
+def _fail(message: str, code: int) -> None:
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+    stderr.print(f"[bold red]error:[/] {escape(message)}")
+    raise typer.Exit(code)
+
+
+def _operating_system(error: OSError) -> str:
+    """Name the file and what happened to it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error.filename or 'writing'}: no space left on the device"
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"
+
+
+class Output:
+    """Prints for people, as JSON, or not at all.
+
+    Parameters
+    ----------
+    quiet : bool
+        Print neither progress nor results.
+    as_json : bool
+        Print results as one JSON object on stdout and no progress.
+    """
+
+    def __init__(self, quiet: bool = False, as_json: bool = False) -> None:
+        self.quiet = quiet
+        self.as_json = as_json
+        self.result = Console(highlight=False, soft_wrap=True)
+        self.progress_console = Console(stderr=True, quiet=quiet or as_json, highlight=False)
+
+    def say(self, text: str) -> None:
+        """Print a line of progress on stderr."""
+        self.progress_console.print(text, markup=False, soft_wrap=True)
+
+    def finish(self, result: dict[str, Any], *text: str | Table) -> None:
+        """Print the result: as JSON, or the text and tables given for people."""
+        if self.as_json:
+            typer.echo(json.dumps(result, indent=1, default=_plain, allow_nan=False))
+        elif not self.quiet:
+            for item in text:
+                self.result.print(item, markup=False)
+
+    @contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """Show bars on stderr while the block runs; nothing where stderr is not a terminal."""
+        from rich.progress import (
+            BarColumn,
+            Progress,
+            TaskProgressColumn,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+        )
+        console = self.progress_console
+        with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+            yield bars
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> Table:
+    """Return a table for the terminal; columns of numbers are set to the right."""
+    grid = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    grid.show_header = any(header)
+    for j, name in enumerate(header):
+        numeric = all(isinstance(row[j], (int, float)) for row in rows)
+        grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(_text(value) for value in row))
+    return grid
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy values and paths into what JSON has."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

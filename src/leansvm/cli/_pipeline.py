@@ -1,0 +1,160 @@
+"""From options to a scikit-learn pipeline: preprocessing by kind of column, then a machine."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from leansvm.cli._output import CommandError
+from leansvm.cli._read import CATEGORY, NUMBER, Data
+
+# Classifier and regressor of every family. "auto" decides by the number of rows.
+FAMILIES = {
+    "lssvm": ("LSSVC", "LSSVR"),
+    "sparse": ("SparseLSSVC", "SparseLSSVR"),
+    "reduced": ("ReducedSVC", "ReducedSVR"),
+    "low-rank": ("LowRankLSSVC", "LowRankLSSVR"),
+    "l2": ("L2SVC", None),
+}
+DENSE_ROWS = 2_000  # up to here "auto" keeps all rows as support vectors
+MOST_CATEGORIES = 50  # of a column; rarer ones are put together
+
+
+def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
+    """Return "classification" or "regression"."""
+    if asked != "auto":
+        if asked == "regression" and y.dtype.kind in "US":
+            raise CommandError("the target is text: it cannot be a regression")
+        return asked
+    distinct = len(np.unique(y))
+    if y.dtype.kind in "US":
+        return "classification"
+    if y.dtype.kind in "iub" and distinct <= max(20, int(np.sqrt(len(y)) / 4)):
+        notes.append(
+            f"the target has {distinct} whole values: taken as classes (--task regression "
+            f"takes them as numbers)"
+        )
+        return "classification"
+    notes.append("the target is taken as numbers (--task classification takes them as classes)")
+    return "regression"
+
+
+def make_estimator(
+    name: str, task: str, n_rows: int, settings: Sequence[str], *, seed: int, calibrate: bool
+) -> Any:
+    """Return the machine that was asked for, not fitted."""
+    import leansvm
+
+    family = _family(name, n_rows)
+    class_name = FAMILIES[family][task == "regression"]
+    if class_name is None:
+        raise CommandError(f"--estimator {name} is for classification; this is a regression")
+    estimator = getattr(leansvm, class_name)()
+    known = estimator.get_params(deep=False)
+    chosen: dict[str, Any] = {}
+    if family == "lssvm":
+        chosen["C"] = "loo"
+    if "random_state" in known:
+        chosen["random_state"] = seed
+    if "calibrate" in known:
+        chosen["calibrate"] = calibrate
+    chosen.update(parse_settings(settings, known, class_name))
+    return estimator.set_params(**chosen)
+
+
+def _family(name: str, n_rows: int) -> str:
+    if name == "auto":
+        return "lssvm" if n_rows <= DENSE_ROWS else "sparse"
+    by_class = {cls: family for family, pair in FAMILIES.items() for cls in pair if cls}
+    family = by_class.get(name, name)
+    if family not in FAMILIES:
+        raise CommandError(
+            f"--estimator {name}: unknown; choose auto, {', '.join(FAMILIES)} or a class name "
+            f"({', '.join(by_class)})"
+        )
+    return family
+
+
+def parse_settings(
+    settings: Sequence[str], known: dict[str, Any], class_name: str
+) -> dict[str, Any]:
+    """Read NAME=VALUE pairs; a value is JSON, or text where it is not."""
+    parsed: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise CommandError(f"--set {setting}: write it as NAME=VALUE")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise CommandError(
+                f"--set {setting}: {class_name} has no parameter {name}; {hint}"
+                f"it has {', '.join(sorted(known))}"
+            )
+        parsed[name] = parse_value(value)
+    return parsed
+
+
+def parse_value(text: str) -> Any:
+    """Return a number, true, false, null or list, or the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def make_pipeline(data: Data, estimator: Any, scale: bool) -> Any:
+    """Return preprocessing and machine as one pipeline, not fitted."""
+    from sklearn.pipeline import Pipeline
+
+    return Pipeline([("preprocessing", _preprocessing(data, scale)), ("model", estimator)])
+
+
+def _preprocessing(data: Data, scale: bool) -> Any:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
+
+    if data.kinds is None:
+        if issparse(data.X):
+            return MaxAbsScaler() if scale else "passthrough"
+        return _numbers(scale)
+    numbers = [name for name, kind in data.kinds.items() if kind == NUMBER]
+    categories = [name for name, kind in data.kinds.items() if kind == CATEGORY]
+    # a missing category is a category; those that training did not see count as rare ones,
+    # or as none where there are no rare ones
+    encoder = OneHotEncoder(
+        handle_unknown="infrequent_if_exist", max_categories=MOST_CATEGORIES, sparse_output=False
+    )
+    return ColumnTransformer(
+        [("numbers", _numbers(scale), numbers), ("categories", encoder, categories)],
+        verbose_feature_names_out=False,
+    )
+
+
+def _numbers(scale: bool) -> Any:
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    steps: list[tuple[str, Any]] = [("missing", SimpleImputer(strategy="median"))]
+    if scale:
+        steps.append(("scale", StandardScaler()))
+    return Pipeline(steps)
+
+
+def unknown_categories(pipeline: Any, data: Data) -> dict[str, list[str]]:
+    """Return, by column, values that training did not see."""
+    if data.kinds is None or CATEGORY not in data.kinds.values():
+        return {}
+    encoder = pipeline.named_steps["preprocessing"].named_transformers_["categories"]
+    found = {}
+    for name, known in zip(encoder.feature_names_in_, encoder.categories_, strict=True):
+        values = {value for value in data.X[name] if isinstance(value, str)}
+        if new := sorted(values - set(known)):
+            found[str(name)] = new
+    return found

@@ -1,0 +1,174 @@
+"""``leansvm predict`` and ``leansvm info``: use a model file, and see what is in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from leansvm.cli import _options as opt
+from leansvm.cli._output import CommandError, Json, Output, Quiet, guarded, table
+from leansvm.cli._read import Data, read_like
+from leansvm.cli._train import check_places
+
+
+@guarded
+def predict(
+    model: opt.ModelFile,
+    data: opt.DataFile,
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="CSV or Parquet file to write; default: CSV on stdout.",
+            show_default=False,
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse categories that training did not see.")
+    ] = False,
+    file_format: opt.FileFormat = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Predict every row of a data file; score the predictions where it has the target too."""
+    output = Output(quiet, as_json)
+    check_places(output_file)
+    facts = _facts(model)["metadata"]
+    if "n_features" not in facts:
+        raise CommandError(
+            f"{model}: saved from Python without its data's columns; use it there, with "
+            f"leansvm.persistence.load"
+        )
+    columns, target = facts["columns"], facts["target"]
+    rows = read_like(data, columns, facts["n_features"], target=target, file_format=file_format)
+    pipeline = _load(model)
+    _check_categories(pipeline, rows, strict, output)
+    result = _predictions(pipeline, rows)
+    summary: dict[str, Any] = {"rows": len(result["prediction"])}
+    if rows.y is not None:
+        summary.update(_score(pipeline, rows.y, result["prediction"], data))
+        for name in ("accuracy", "R²"):
+            if name in summary:
+                output.say(f"{name} {summary[name]:.4f} on {summary['rows']:,} rows")
+    if output_file is not None:
+        _write(result, output_file)
+        output.finish({**summary, "output_file": output_file}, f"wrote {output_file}")
+    elif as_json:
+        output.finish({**summary, **result})
+    else:
+        typer.echo(_csv(result).decode(), nl=False)
+
+
+@guarded
+def info(model: opt.ModelFile, as_json: Json = False) -> None:
+    """Show what a model file holds, without loading the model."""
+    facts = _facts(model)
+    known = facts["metadata"]
+    rows = [["model", known.get("estimator", facts["model"])]]
+    for name in ("task", "target", "data", "rows", "n_features", "support", "created"):
+        if known.get(name) is not None:
+            rows.append([name.replace("n_features", "features"), str(known[name])])
+    if known.get("classes"):
+        rows.append(["classes", ", ".join(str(value) for value in known["classes"])])
+    rows += [[name, f"{value:.6g}"] for name, value in known.get("chosen", {}).items() if value]
+    evaluation = known.get("evaluation")
+    if evaluation:
+        rows.append([evaluation["metric"], f"{evaluation['score']:.4f} ({evaluation['method']})"])
+    changed = {k: v for k, v in known.get("parameters", {}).items() if v is not None}
+    rows.append(["parameters", ", ".join(f"{k}={v}" for k, v in changed.items())])
+    if known.get("columns"):
+        rows.append(["columns", ", ".join(f"{k} ({v})" for k, v in known["columns"].items())])
+    rows.append(["written by", f"leansvm {facts['leansvm']}, scikit-learn {facts['scikit-learn']}"])
+    load = f'leansvm.persistence.load("{model}")'
+    rows.append(["load it with", load])
+    Output(as_json=as_json).finish(facts, table(["", ""], rows))
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    from leansvm import persistence
+
+    try:
+        return persistence.read_metadata(path)
+    except persistence.ModelFileError as error:
+        raise CommandError(str(error)) from error
+
+
+def _load(path: Path) -> Any:
+    from leansvm import persistence
+
+    try:
+        return persistence.load(path)
+    except persistence.ModelFileError as error:
+        raise CommandError(str(error)) from error
+
+
+def _check_categories(pipeline: Any, rows: Data, strict: bool, output: Output) -> None:
+    from leansvm.cli._pipeline import unknown_categories
+
+    for column, values in unknown_categories(pipeline, rows).items():
+        shown = ", ".join(repr(value) for value in values[:5])
+        more = f" and {len(values) - 5} more" if len(values) > 5 else ""
+        text = f"{rows.path}, column '{column}': training did not see {shown}{more}"
+        if strict:
+            raise CommandError(text)
+        output.say(f"note: {text}; taken as a rare value")
+
+
+def _predictions(pipeline: Any, rows: Data) -> dict[str, np.ndarray]:
+    with warnings.catch_warnings():  # said already, with the values
+        warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
+        result = {"prediction": pipeline.predict(rows.X)}
+        if hasattr(pipeline, "predict_proba"):
+            probabilities = pipeline.predict_proba(rows.X)
+            for j, name in enumerate(pipeline.classes_):
+                result[f"probability_{name}"] = probabilities[:, j]
+    return result
+
+
+def _score(pipeline: Any, y: np.ndarray, predicted: np.ndarray, path: Path) -> dict[str, float]:
+    from leansvm.cli._evaluate import metric_of
+
+    name, score = metric_of(pipeline)
+    if name == "R²" and y.dtype.kind in "US":
+        raise CommandError(f"{path}: the target column is text, but the model predicts numbers")
+    if name == "accuracy" and y.dtype.kind != predicted.dtype.kind:
+        y, predicted = y.astype(str), predicted.astype(str)
+    return {name: float(score(y, predicted))}
+
+
+def _arrow(result: dict[str, np.ndarray]) -> Any:
+    import pyarrow as pa
+
+    return pa.table({name: pa.array(values) for name, values in result.items()})
+
+
+def _csv(result: dict[str, np.ndarray]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(result)
+    columns = [
+        [f"{value:.6g}" for value in values] if name != "prediction" else values.tolist()
+        for name, values in result.items()
+    ]
+    writer.writerows(zip(*columns, strict=True))
+    return text.getvalue().encode()
+
+
+def _write(result: dict[str, np.ndarray], path: Path) -> None:
+    from leansvm.persistence import write_atomically
+
+    if path.suffix in (".parquet", ".pq"):
+        from pyarrow import parquet
+
+        buffer = io.BytesIO()
+        parquet.write_table(_arrow(result), buffer)
+        write_atomically(path, buffer.getvalue())
+    else:
+        write_atomically(path, _csv(result))

@@ -1,0 +1,417 @@
+"""The report of a training run: one HTML page with everything a reader asks first.
+
+How accurate, on what it errs, whether its probabilities can be believed, how small it could be,
+what was tuned, where the time went, and how to use the model in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.metrics import (
+    brier_score_loss,
+    confusion_matrix,
+    mean_absolute_error,
+    precision_recall_fscore_support,
+    root_mean_squared_error,
+)
+
+from leansvm import _html as html
+from leansvm.cli._output import CommandError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from leansvm.cli._train import Run
+
+MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
+PATH_POINTS, PATH_ROWS = 200, 20_000
+
+
+def report_page(run: Run, model_file: Path) -> str:
+    """Return the page of a run whose pipeline is fitted."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise CommandError("--report needs matplotlib: pip install 'leansvm[cli]'") from error
+    sections = [_facts(run), _notes(run)]
+    if run.evaluation is not None:
+        sections += [_errors(run), _calibration(run)]
+    sections += [_sparsity(run), _tuning(run), _time(run), _data(run), _use(run, model_file)]
+    name = run.target or run.data.path.name
+    lead = (
+        f"{type(run.model).__name__} trained on {run.data.X.shape[0]:,} rows of "
+        f"{run.data.path.name}, {run.task}."
+    )
+    return html.page(f"Training report: {name}", lead, "".join(sections))
+
+
+@contextmanager
+def _drawing(**options: Any) -> Iterator[tuple[Any, Axes]]:
+    """Give a figure and its axes in the page's style."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(html.style()):
+        fig = Figure(**options)
+        yield fig, fig.subplots()
+
+
+def _facts(run: Run) -> str:
+    from leansvm.cli._train import support_size
+
+    facts: list[tuple[str, object]] = []
+    if run.evaluation is not None:
+        facts.append((f"{run.evaluation.metric}, {run.evaluation.method}", run.evaluation.words()))
+    rows, columns = run.data.X.shape
+    facts += [
+        ("rows", f"{rows:,}"),
+        ("features", f"{columns:,}"),
+        ("support vectors", f"{support_size(run.model):,}"),
+        ("time to fit", _seconds(run.seconds["fit"])),
+    ]
+    return html.facts(facts)
+
+
+def _notes(run: Run) -> str:
+    if not run.notes:
+        return ""
+    from html import escape
+
+    items = "".join(f"<li>{escape(note)}</li>" for note in run.notes)
+    return html.section("Worth knowing", f"<ul>{items}</ul>")
+
+
+# ---------------------------------------------------------------------------- errors
+
+
+def _errors(run: Run) -> str:
+    assert run.evaluation is not None
+    text = f"Every row was predicted by a model that did not see it: {run.evaluation.method}."
+    if run.evaluation.folds:
+        shown = ", ".join(_score(run, score) for score in run.evaluation.folds)
+        text += f" {run.evaluation.metric} of the folds: {shown}."
+    body = _regression_errors(run) if run.task == "regression" else _class_errors(run)
+    return html.section("Accuracy", body, text, "accuracy")
+
+
+def _score(run: Run, score: float) -> str:
+    assert run.evaluation is not None
+    return f"{100 * score:.1f} %" if run.evaluation.metric == "accuracy" else f"{score:.3f}"
+
+
+def _class_errors(run: Run) -> str:
+    assert run.evaluation is not None
+    y, predicted = run.y, run.evaluation.predicted
+    classes = np.unique(y)
+    counts = confusion_matrix(y, predicted, labels=classes)
+    parts = precision_recall_fscore_support(y, predicted, labels=classes, zero_division=0.0)
+    rows = [
+        [str(name), f"{count:,}", f"{100 * precision:.1f} %", f"{100 * recall:.1f} %"]
+        for name, precision, recall, _, count in zip(classes, *parts, strict=True)
+    ]
+    header = ["class", "rows", "precision", "recall"]
+    if len(classes) > MOST_CLASSES:
+        return _worst_confusions(classes, counts) + html.table(header, rows, "By class")
+    picture = html.figure(
+        _confusion_picture(classes, counts),
+        "Confusion matrix",
+        "Numbers of rows; colour is the share of the true class.",
+    )
+    return html.figures([picture, html.table(header, rows, "By class")])
+
+
+def _confusion_picture(classes: np.ndarray, counts: np.ndarray) -> str:
+    names = [str(name) if len(str(name)) <= 14 else f"{str(name)[:13]}…" for name in classes]
+    k = len(names)
+    with _drawing(figsize=(4.6, min(4.6, 1.7 + 0.55 * k))) as (fig, ax):
+        share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        for i in range(k):
+            for j in range(k):
+                colour = html.POSITIVE if i == j else html.NEGATIVE
+                alpha = 0.75 * share[i, j]
+                ax.add_patch(_square(j, i, colour, alpha))
+                ax.text(j, i, f"{counts[i, j]:,}", ha="center", va="center", fontsize=9)
+        ax.set(xlim=(-0.5, k - 0.5), ylim=(k - 0.5, -0.5))
+        rotation = 0 if sum(map(len, names)) < 34 else 90
+        ax.set_xticks(range(k), names, rotation=rotation)
+        ax.set_yticks(range(k), names)
+        ax.set(xlabel="predicted", ylabel="true")
+        ax.tick_params(length=0)
+        return html.svg(fig, "confusion matrix")
+
+
+def _square(x: int, y: int, colour: str, alpha: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.48, y - 0.48), 0.96, 0.96, facecolor=colour, alpha=alpha, linewidth=0)
+
+
+def _worst_confusions(classes: np.ndarray, counts: np.ndarray) -> str:
+    wrong = counts - np.diag(np.diag(counts))
+    places = np.argsort(wrong, axis=None)[::-1][:10]
+    rows = [
+        [str(classes[i]), str(classes[j]), f"{wrong[i, j]:,}"]
+        for i, j in zip(*np.unravel_index(places, wrong.shape), strict=True)
+        if wrong[i, j]
+    ]
+    return html.table(["true", "predicted", "rows"], rows, "The most frequent confusions")
+
+
+def _regression_errors(run: Run) -> str:
+    assert run.evaluation is not None
+    y, predicted = run.y.astype(float), run.evaluation.predicted
+    shown = np.random.default_rng(0).permutation(len(y))[:1000]
+    with _drawing() as (fig, ax):
+        ends = [float(min(y.min(), predicted.min())), float(max(y.max(), predicted.max()))]
+        ax.plot(ends, ends, color="0.5", linewidth=1, linestyle="--")
+        ax.plot(y[shown], predicted[shown], ".", markersize=4, alpha=0.6)
+        ax.set(xlabel="true", ylabel="predicted")
+        scatter = html.svg(fig, "predicted against true values")
+    with _drawing() as (fig, ax):
+        ax.hist(predicted - y, bins=30)
+        ax.set(xlabel="predicted less true", ylabel="rows")
+        residuals = html.svg(fig, "histogram of the errors")
+    rows = [
+        ["root mean squared error", f"{root_mean_squared_error(y, predicted):.4g}"],
+        ["mean absolute error", f"{mean_absolute_error(y, predicted):.4g}"],
+        ["standard deviation of the target", f"{y.std():.4g}"],
+    ]
+    pictures = [
+        html.figure(scatter, "Predicted and true", f"{len(shown):,} rows; on the line: right."),
+        html.figure(residuals, "Errors", "All rows."),
+    ]
+    return html.figures(pictures) + html.table(["", ""], rows)
+
+
+# ---------------------------------------------------------------------------- probabilities
+
+
+def _calibration(run: Run) -> str:
+    if run.task == "regression":
+        return ""
+    assert run.evaluation is not None
+    if run.evaluation.probabilities is None:
+        how = "leave-one-out gives" if not run.evaluation.folds else "this model gives"
+        return html.section("Calibration", "", f"There is no curve here: {how} no probabilities.")
+    y, probabilities = run.y, run.evaluation.probabilities
+    classes = np.unique(y)
+    if len(classes) == 2:
+        claimed, true = probabilities[:, 1], y == classes[1]
+        what = f"probability of {classes[1]}"
+    else:
+        claimed, true = probabilities.max(axis=1), run.evaluation.predicted == y
+        what = "probability of the predicted class"
+    centres, shares, counts = _bins(claimed, true)
+    gap = float(np.sum(counts * np.abs(centres - shares)) / counts.sum())
+    with _drawing() as (fig, ax):
+        ax.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle="--")
+        ax.plot(centres, shares, "o-", markersize=5)
+        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=what, ylabel="share that is right")
+        if len(classes) == 2:
+            ax.set_ylabel(f"share of {classes[1]}")
+        picture = html.svg(fig, "calibration curve")
+    text = (
+        f"Mean distance from the diagonal {100 * gap:.1f} percentage points; Brier score "
+        f"{brier_score_loss(true, claimed):.3f}. Probabilities are of rows left out of the fit."
+    )
+    figure = html.figure(
+        picture, "Calibration", "Up to ten groups of equally many rows; on the line: right."
+    )
+    return html.section("Can the probabilities be believed?", html.figures([figure]), text)
+
+
+def _bins(claimed: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Group rows by claimed probability: mean claim, share that is true, number of rows."""
+    groups = [g for g in np.array_split(np.argsort(claimed, kind="stable"), 10) if len(g)]
+    centres = np.array([claimed[group].mean() for group in groups])
+    shares = np.array([true[group].mean() for group in groups])
+    return centres, shares, np.array([len(group) for group in groups])
+
+
+# ---------------------------------------------------------------------------- size
+
+
+def _sparsity(run: Run) -> str:
+    """Score of every smaller model, from one fit of a sparse machine with the same kernel."""
+    from sklearn.base import clone
+    from sklearn.model_selection import train_test_split
+
+    from leansvm import SparseLSSVC, SparseLSSVR
+    from leansvm.model_selection import basis_path
+
+    model, y = run.model, run.y
+    if not hasattr(model, "gamma_") or len(y) < 20:
+        return ""
+    rows = np.random.default_rng(0).permutation(len(y))[:PATH_ROWS]
+    counts = np.unique(y[rows], return_counts=True)[1]
+    stratify = y[rows] if run.task == "classification" and counts.min() >= 2 else None
+    try:
+        train, test = train_test_split(rows, test_size=0.25, random_state=0, stratify=stratify)
+    except ValueError:  # more classes than rows to score on
+        train, test = train_test_split(rows, test_size=0.25, random_state=0)
+    preprocessing = clone(run.pipeline[:-1])
+    X_train = preprocessing.fit_transform(_take(run.data.X, train), y[train])
+    X_test = preprocessing.transform(_take(run.data.X, test))
+    machine = (SparseLSSVR if run.task == "regression" else SparseLSSVC)(
+        kernel=model.kernel,
+        gamma=model.gamma_,
+        degree=model.degree,
+        coef0=model.coef0,
+        basis="pivoted-cholesky",
+        n_basis=min(PATH_POINTS, len(train)),
+    )
+    path = basis_path(machine, X_train, y[train], X_score=X_test, y_score=y[test])
+    assert path.score is not None
+    percent = run.task == "classification"
+    best = float(path.score.max())
+    # one standard error of an accuracy; of R² simply a hundredth
+    margin = np.sqrt(max(best * (1 - best), 1 / len(test)) / len(test)) if percent else 0.01
+    enough = int(path.sizes[np.argmax(path.score >= best - margin)])
+    with _drawing() as (fig, ax):
+        ax.plot(path.sizes, (100 if percent else 1) * path.score)
+        ax.axvline(enough, color="0.5", linewidth=1, linestyle="--")
+        label = "accuracy in %" if percent else "R²"
+        low = float(np.quantile(path.score, 0.05))
+        ax.set(xlabel="basis points", ylabel=label)
+        ax.set_ylim(bottom=(100 if percent else 1) * (low - 0.02))
+        picture = html.svg(fig, "score against the number of basis points")
+    text = (
+        f"A sparse least-squares machine with the same kernel, {len(train):,} rows to train and "
+        f"{len(test):,} to score: {enough:,} points are within "
+        f"{'a standard error' if percent else '0.01'} of the best of up to {len(path.sizes):,}. "
+        f"Train one with --estimator sparse --set n_basis={enough}."
+    )
+    figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
+    return html.section("How small could it be?", html.figures([figure]), text, "sparsity")
+
+
+def _take(X: Any, rows: np.ndarray) -> Any:
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+# ---------------------------------------------------------------------------- tuning, time, data
+
+
+def _tuning(run: Run) -> str:
+    from leansvm.estimators._base import C_GRID
+
+    model, figures, tables = run.model, [], ""
+    if len(np.ravel(getattr(model, "cv_curve_", ()))) == len(C_GRID) and model.C in ("loo", "gcv"):
+        name = {"loo": "leave-one-out squared error", "gcv": "generalised cross-validation"}
+        with _drawing() as (fig, ax):
+            ax.semilogx(C_GRID, np.ravel(model.cv_curve_))
+            ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
+            ax.set(xlabel="C", ylabel=name[model.C])
+            picture = html.svg(fig, "criterion against C")
+        caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {model.C_:.4g}."
+        figures.append(html.figure(picture, "Choice of C", caption))
+    if run.trials:
+        names = [name for name in run.trials[0] if name not in ("score", "spread")]
+        if len(names) == 1 and all(
+            isinstance(trial[names[0]], (int, float)) for trial in run.trials
+        ):
+            figures.append(_trial_picture(run, names[0]))
+        tables = _trial_table(run, names)
+    fixed = {
+        name: value
+        for name, value in model.get_params(deep=False).items()
+        if value != type(model)().get_params(deep=False)[name]
+    }
+    chosen = [
+        [name.rstrip("_"), f"{getattr(model, name):.6g}"]
+        for name in ("C_", "gamma_")
+        if hasattr(model, name)
+    ]
+    chosen += [[name, repr(value)] for name, value in fixed.items() if name not in ("C", "gamma")]
+    tables += html.table(["parameter", "value"], chosen, "Values used; all others are defaults")
+    tried = f"{len(run.trials)} combinations were compared. " if run.trials else ""
+    own = "C was chosen within the fit. " if figures and not run.trials else ""
+    text = f"{tried}{own}" or "Nothing was tuned; leansvm tune tries values of the parameters."
+    return html.section("What was tuned", html.figures(figures) + tables, text.strip(), "tuning")
+
+
+def _trial_picture(run: Run, name: str) -> str:
+    trials = sorted(run.trials, key=lambda trial: trial[name])
+    values = [trial[name] for trial in trials]
+    with _drawing() as (fig, ax):
+        spread = [trial["spread"] or 0.0 for trial in trials]
+        ax.errorbar(values, [trial["score"] for trial in trials], spread, marker="o", capsize=3)
+        if min(values) > 0:
+            ax.set_xscale("log")
+        ax.set(xlabel=name, ylabel="score")
+        picture = html.svg(fig, f"score against {name}")
+    return html.figure(picture, f"Search over {name}", "Bars: standard deviation of the folds.")
+
+
+def _trial_table(run: Run, names: list[str]) -> str:
+    trials = sorted(run.trials, key=lambda trial: -trial["score"])[:20]
+    rows = [
+        [
+            *(f"{v:.4g}" if isinstance(v := trial[name], float) else str(v) for name in names),
+            html.Cell(f"{trial['score']:.4f}", "good") if i == 0 else f"{trial['score']:.4f}",
+            f"{trial['spread']:.4f}",
+        ]
+        for i, trial in enumerate(trials)
+    ]
+    caption = "Best first" + (f"; 20 of {len(run.trials)}" if len(run.trials) > 20 else "")
+    return html.table([*names, "score", "± over folds"], rows, caption)
+
+
+def _time(run: Run) -> str:
+    rows = [[name, _seconds(value)] for name, value in run.seconds.items()]
+    steps = getattr(run.model, "fit_report_", {}).get("seconds", {})
+    rows += [[f"fit: {name}", _seconds(value)] for name, value in steps.items()]
+    table = html.table(["phase", "time"], rows)
+    report = getattr(run.model, "fit_report_", {})
+    words = []
+    if "solver" in report:
+        words.append(f"Solver {report['solver']}, {report.get('iterations', 1)} iteration(s).")
+    if report.get("bytes"):
+        words.append(f"Largest working set {report['bytes'] / 2**20:.1f} MiB.")
+    if not report.get("converged", True):
+        words.append("It did not converge: see the notes above.")
+    return html.section("Time by phase", table, " ".join(words), "time")
+
+
+def _data(run: Run) -> str:
+    X = run.data.X
+    if run.data.kinds is None:
+        kind = "sparse" if issparse(X) else "dense"
+        return html.section("Data", "", f"{X.shape[0]:,} × {X.shape[1]:,} numbers, {kind}.")
+    shown = list(run.data.kinds.items())[:100]
+    rows = [
+        [name, kind, f"{int(X[name].isna().sum()):,}", f"{X[name].nunique():,}"]
+        for name, kind in shown
+    ]
+    text = (
+        "Numbers: missing values become the median. Categories become indicator columns, "
+        "a missing value is a category of its own."
+    )
+    return html.section("Data", html.table(["column", "kind", "missing", "distinct"], rows), text)
+
+
+def _use(run: Run, model_file: Path) -> str:
+    suffix = run.data.path.suffix
+    if run.data.kinds is None:
+        first, rows = "", "# X: array or CSR matrix with the training file's columns\n"
+    else:
+        reader = "read_parquet" if suffix in (".parquet", ".pq") else "read_csv"
+        first, rows = "import pandas as pd\n", f'X = pd.{reader}("new{suffix}")\n'
+    python = (
+        f"{first}from leansvm import persistence\n\n"
+        f'model = persistence.load("{model_file.name}")\n{rows}model.predict(X)'
+    )
+    shell = f"leansvm predict {model_file.name} new{suffix} -o predictions.csv"
+    body = html.code(python) + html.code(shell)
+    text = "The preprocessing is part of the model: give it columns as they are in the file."
+    return html.section("Use the model", body, text, "use")
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.0f} ms"

@@ -1,0 +1,372 @@
+"""``leansvm train`` and ``leansvm tune``: from a data file to a model file and a report."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from leansvm.cli import _options as opt
+from leansvm.cli._output import CommandError, Json, Output, Quiet, guarded, table
+from leansvm.cli._read import Data, read
+
+if TYPE_CHECKING:
+    from leansvm.cli._evaluate import Evaluation
+
+
+@dataclass
+class Run:
+    """A training run: what went in, what came out, how long each phase took."""
+
+    data: Data
+    task: str
+    target: str | None
+    pipeline: Any
+    notes: list[str]
+    evaluation: Evaluation | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def y(self) -> np.ndarray:
+        """The target."""
+        assert self.data.y is not None  # read() refuses a file without
+        return self.data.y
+
+    @property
+    def model(self) -> Any:
+        """The machine at the end of the pipeline."""
+        return self.pipeline[-1]
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase; its warnings become notes, its refusals errors of the command."""
+        start = time.perf_counter()
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                yield
+        except (ValueError, MemoryError) as error:
+            raise CommandError(f"{self.data.path}: {error}") from error
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            if text not in self.notes:
+                self.notes.append(text)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what is kept with the model, in JSON's types."""
+        model = self.model
+        chosen = {
+            name.rstrip("_"): _json(getattr(model, name))
+            for name in ("C_", "gamma_")
+            if hasattr(model, name)
+        }
+        evaluation = self.evaluation
+        return {
+            "task": self.task,
+            "target": self.target,
+            "columns": self.data.kinds,
+            "n_features": self.data.X.shape[1],
+            "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+            "data": self.data.path.name,
+            "rows": self.data.X.shape[0],
+            "estimator": type(model).__name__,
+            "parameters": {k: _json(v) for k, v in model.get_params(deep=False).items()},
+            "chosen": chosen,
+            "support": support_size(model),
+            "evaluation": None
+            if evaluation is None
+            else {
+                "method": evaluation.method,
+                "metric": evaluation.metric,
+                "score": _json(evaluation.score),
+                "folds": [_json(score) for score in evaluation.folds],
+            },
+            "trials": [{k: _json(v) for k, v in trial.items()} for trial in self.trials],
+            "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
+            "notes": self.notes,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+
+def support_size(model: Any) -> int:
+    """Return the number of points in the model's expansion."""
+    if hasattr(model, "support_"):
+        return len(model.support_)
+    return len(model.centers_) if hasattr(model, "centers_") else int(np.max(model.n_support_))
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (str, int, float, bool, list)) or value is None:
+        return value
+    return str(value)
+
+
+Cv = Annotated[
+    str,
+    typer.Option(
+        "--cv", help="Folds of the cross-validation that estimates accuracy, loo, or 0 for none."
+    ),
+]
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        "-g",
+        metavar="NAME=V1,V2,...",
+        help="Values to try; repeat it for more parameters. Default: gamma, and C where the "
+        "estimator does not choose it by itself.",
+        show_default=False,
+    ),
+]
+
+
+@guarded
+def train(
+    data: opt.DataFile,
+    output_file: opt.ModelOutput,
+    target: opt.Target = None,
+    estimator: opt.Estimator = "auto",
+    settings: opt.Set = None,
+    task: opt.Task = "auto",
+    drop: opt.Drop = None,
+    cv: Cv = "5",
+    report: opt.Report = None,
+    scale: opt.Scale = True,
+    calibrate: opt.Calibrate = True,
+    file_format: opt.FileFormat = None,
+    seed: opt.Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model on a data file and save it."""
+    output = Output(quiet, as_json)
+    folds = _folds(cv)
+    check_places(output_file, report)
+    run = _start(data, target, drop or (), task, file_format, output)
+    _make_pipeline(run, estimator, settings or (), scale, calibrate, seed)
+    if folds == "loo":
+        from leansvm.cli._evaluate import prepare_leave_one_out
+
+        prepare_leave_one_out(run.model)
+    _fit_and_finish(run, folds, seed, output_file, report, output)
+
+
+@guarded
+def tune(
+    data: opt.DataFile,
+    output_file: opt.ModelOutput,
+    target: opt.Target = None,
+    estimator: opt.Estimator = "auto",
+    settings: opt.Set = None,
+    grid: Grid = None,
+    task: opt.Task = "auto",
+    drop: opt.Drop = None,
+    cv: Annotated[int, typer.Option("--cv", min=2, help="Folds of the cross-validation.")] = 5,
+    report: opt.Report = None,
+    scale: opt.Scale = True,
+    calibrate: opt.Calibrate = True,
+    file_format: opt.FileFormat = None,
+    seed: opt.Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Try parameters by cross-validation, then train and save the best model."""
+    output = Output(quiet, as_json)
+    check_places(output_file, report)
+    run = _start(data, target, drop or (), task, file_format, output)
+    _make_pipeline(run, estimator, settings or (), scale, calibrate, seed)
+    _search(run, grid or (), cv, seed, output)
+    # other folds than those of the search, which the chosen parameters fit a little too well
+    _fit_and_finish(run, cv, seed + 1, output_file, report, output)
+
+
+def _folds(text: str) -> int | str:
+    if text == "loo":
+        return text
+    if not text.isdigit() or text == "1":
+        raise typer.BadParameter(f"{text} is neither a number of folds, nor loo, nor 0", None)
+    return int(text)
+
+
+def check_places(*paths: Path | None) -> None:
+    """Find out before the work, not after it, that a file cannot be written."""
+    for path in paths:
+        if path is None:
+            continue
+        if path.is_dir():
+            raise CommandError(f"{path}: this is a folder; name a file")
+        if not path.parent.is_dir():
+            raise CommandError(f"{path}: there is no folder {path.parent}")
+
+
+def _start(
+    path: Path,
+    target: str | None,
+    drop: Sequence[str],
+    task: str,
+    file_format: str | None,
+    output: Output,
+) -> Run:
+    from leansvm.cli._pipeline import decide_task
+
+    start = time.perf_counter()
+    data = read(path, target=target, drop=drop, file_format=file_format)
+    assert data.y is not None
+    notes = list(data.notes)
+    task = decide_task(data.y, task, notes)
+    if task == "classification" and len(np.unique(data.y)) < 2:
+        raise CommandError(f"{path}: the target has one class only, {data.y[0]}")
+    run = Run(data, task, target, None, notes, seconds={"read": time.perf_counter() - start})
+    rows, columns = data.X.shape
+    output.say(f"{path.name}: {rows:,} rows, {columns} features, {task}")
+    return run
+
+
+def _make_pipeline(
+    run: Run, estimator: str, settings: Sequence[str], scale: bool, calibrate: bool, seed: int
+) -> None:
+    from leansvm.cli._pipeline import make_estimator, make_pipeline
+
+    n_rows = run.data.X.shape[0]
+    model = make_estimator(estimator, run.task, n_rows, settings, seed=seed, calibrate=calibrate)
+    run.pipeline = make_pipeline(run.data, model, scale)
+
+
+def _search(run: Run, grid: Sequence[str], n_folds: int, seed: int, output: Output) -> None:
+    """Score every combination by cross-validation; give the best to the pipeline."""
+    from leansvm.cli._evaluate import candidates, cross_validate
+
+    space = _grid(run, grid)
+    tried = list(candidates(space))
+    with run.phase("search"), output.progress() as bars:
+        silent = Output(quiet=True)
+        # probabilities take no part in the choice
+        probe = clone_with(run.pipeline, calibrate=False)
+        for values in bars.track(tried, description="search"):
+            model = clone_with(probe, **values)
+            found = cross_validate(model, run.data.X, run.y, n_folds, seed, silent)
+            run.trials.append({**values, "score": found.score, "spread": found.spread})
+    # of equal scores the one nearest to the middle of the grid
+    middle = (len(tried) - 1) / 2
+    ranked = [(trial["score"], -abs(i - middle)) for i, trial in enumerate(run.trials)]
+    best = run.trials[ranked.index(max(ranked))]
+    run.pipeline = clone_with(run.pipeline, **{name: best[name] for name in space})
+    chosen = ", ".join(f"{name} = {_short(best[name])}" for name in space)
+    output.say(f"{len(tried)} candidates tried; best: {chosen}")
+    run.notes += _at_the_edge(space, best)
+
+
+def clone_with(pipeline: Any, **parameters: Any) -> Any:
+    """Return a copy, not fitted, with other parameters of the machine where it has them."""
+    from sklearn.base import clone
+
+    copy = clone(pipeline)
+    known = copy[-1].get_params(deep=True)
+    copy[-1].set_params(**{k: v for k, v in parameters.items() if k in known})
+    return copy
+
+
+def _grid(run: Run, grid: Sequence[str]) -> dict[str, list[Any]]:
+    from leansvm.cli._pipeline import parse_settings, parse_value
+
+    known, name = run.model.get_params(deep=True), type(run.model).__name__
+    if grid:
+        texts = [item.partition("=") for item in grid]
+        parse_settings([f"{key}{sign}0" for key, sign, _ in texts], known, name)
+        return {key: [parse_value(v) for v in values.split(",")] for key, _, values in texts}
+    space: dict[str, list[Any]] = {}
+    if "gamma" in known:
+        with run.phase("search"):
+            X = run.pipeline[:-1].fit_transform(run.data.X, run.y)
+        variance = float(X.multiply(X).mean() - X.mean() ** 2 if hasattr(X, "nnz") else X.var())
+        scale = 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
+        space["gamma"] = [float(f"{scale * 4.0**k:.3g}") for k in range(-3, 4)]
+    else:
+        space["n_basis"] = [3, 5, 10, 20]
+    if not isinstance(run.model.C, str):
+        space["C"] = [0.1, 1.0, 10.0, 100.0]
+    return space
+
+
+def _at_the_edge(space: dict[str, list[Any]], best: dict[str, Any]) -> list[str]:
+    return [
+        f"the best {name}, {_short(best[name])}, is the {'smallest' if at == 0 else 'largest'} "
+        f"that was tried: a wider --grid may do better"
+        for name, values in space.items()
+        if len(values) > 2 and all(isinstance(value, (int, float)) for value in values)
+        for at in [sorted(values).index(best[name])]
+        if at in (0, len(values) - 1)
+    ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _fit_and_finish(
+    run: Run, folds: int | str, seed: int, output_file: Path, report: Path | None, output: Output
+) -> None:
+    """Fit on all rows, estimate accuracy, write model and report, print the summary."""
+    from leansvm import persistence
+    from leansvm.cli._evaluate import cross_validate, leave_one_out
+
+    X, y = run.data.X, run.y
+    with run.phase("fit"), output.progress() as bars:
+        bars.add_task("fit", total=None)
+        run.pipeline.fit(X, y)
+    output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
+    with run.phase("evaluate"):
+        if folds == "loo":
+            run.evaluation = leave_one_out(run.pipeline, y)
+        elif folds:
+            model = run.pipeline
+            if run.model.get_params().get("n_basis") == "auto":  # the folds need no search for it
+                fewest = len(y) - math.ceil(len(y) / int(folds))  # rows of a fold
+                model = clone_with(model, n_basis=min(len(run.model.support_), fewest))
+            run.evaluation = cross_validate(model, X, y, int(folds), seed, output)
+    if run.evaluation is not None:
+        run.notes += run.evaluation.notes
+    page = ""
+    if report is not None:
+        from leansvm.cli._report import report_page
+
+        with run.phase("report"):
+            page = report_page(run, output_file)
+    metadata = run.metadata()
+    persistence.save(run.pipeline, output_file, metadata=metadata)
+    if report is not None:
+        persistence.write_atomically(report, page.encode())
+    _summarise(metadata, run, output_file, report, output)
+
+
+def _summarise(
+    metadata: dict[str, Any], run: Run, output_file: Path, report: Path | None, output: Output
+) -> None:
+    for note in run.notes:
+        output.say(f"note: {note}")
+    rows = [["model", metadata["estimator"]]]
+    rows += [[name, _short(value)] for name, value in metadata["chosen"].items() if value]
+    rows.append(["support vectors", f"{metadata['support']:,}"])
+    if run.evaluation is not None:
+        rows.append([run.evaluation.metric, f"{run.evaluation.words()} ({run.evaluation.method})"])
+    rows.append(["seconds", ", ".join(f"{k} {v:.2f}" for k, v in run.seconds.items())])
+    rows.append(["saved as", str(output_file)])
+    if report is not None:
+        rows.append(["report", str(report)])
+    result = {**metadata, "model_file": output_file, "report_file": report}
+    output.finish(result, table(["", ""], rows))

@@ -1,0 +1,159 @@
+"""Data files: what is understood, and messages that name file, line, column or row."""
+
+import bz2
+import gzip
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+for module in ("typer", "rich", "pyarrow", "pandas"):
+    pytest.importorskip(module)
+
+from leansvm.cli._output import CommandError  # noqa: E402
+from leansvm.cli._read import read, read_like  # noqa: E402
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(name, content):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def test_kinds_of_columns(file):
+    text = "n,s,b,d,empty,y\n1,a,true,2020-01-02,,u\n,?,false,2020-01-03,,v\n2.5,b,,,,u\n"
+    data = read(file("d.csv", text), target="y")
+    assert data.kinds == {"n": "number", "s": "category", "b": "number", "d": "number"}
+    assert_array_equal(data.X["n"], [1, np.nan, 2.5])
+    assert_array_equal(data.X["b"], [1, 0, np.nan])
+    assert data.X["d"][1] - data.X["d"][0] == 1.0
+    assert data.X["s"].tolist()[0] == "a" and np.isnan(data.X["s"].tolist()[1])
+    assert_array_equal(data.y, ["u", "v", "u"])
+    assert data.notes == ["column 'empty' has no values and is left out"]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_delimiters(file, delimiter):
+    text = f"a{delimiter}b{delimiter}y\n1{delimiter}x, z{delimiter}0\n"
+    data = read(file("d.csv", text), target="y")
+    assert data.X["b"][0] == "x, z"
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
+def test_packed_csv(file, suffix, pack):
+    data = read(file(f"d.csv{suffix}", pack(b"a,y\n1,0\n2,1\n")), target="y")
+    assert_array_equal(data.X["a"], [1, 2])
+
+
+def test_numbers_late_in_a_long_file_decide_the_type(file):
+    lines = ["1,0"] * 300_000 + ["1.5,0", "x,1"]
+    data = read(file("d.csv", "\n".join(["a,y", *lines])), target="y")
+    assert data.kinds == {"a": "category"}
+    assert "because of 1 values that are not numbers, such as 'x' in row 300002" in data.notes[0]
+
+
+def test_parquet_with_a_dictionary_column(tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table = pa.table({
+        "a": pa.array(["u", "v", None]).dictionary_encode(),
+        "t": pa.array([0, 86_400_000, None], pa.timestamp("ms")),
+        "y": [1.5, 2.5, 3.5],
+    })  # fmt: skip
+    parquet.write_table(table, tmp_path / "d.parquet")
+    data = read(tmp_path / "d.parquet", target="y")
+    assert data.kinds == {"a": "category", "t": "number"}
+    assert_array_equal(data.X["t"], [0, 1, np.nan])
+    assert data.y.dtype == np.float64
+
+
+def test_svmlight_and_npz(file, tmp_path):
+    data = read(file("d.svm", "+1 1:0.5 4:2 # note\n-1 2:1\n"))
+    assert data.X.shape == (2, 4) and data.kinds is None
+    assert_array_equal(data.y, [1, -1])
+    packed = read(file("d.svm.bz2", bz2.compress(b"1 1:1\n2 1:3\n")))
+    assert_array_equal(packed.X.toarray(), [[1], [3]])
+    np.savez(tmp_path / "d.npz", X_train=np.eye(2), y_train=np.array(["a", "b"]))
+    assert_array_equal(read(tmp_path / "d.npz").y, ["a", "b"])
+
+
+def test_fewer_columns_than_the_model_are_zeros(file):
+    data = read_like(file("d.svm", "+1 1:0.5\n"), None, 4, target=None)
+    assert data.X.shape == (1, 4)
+    with pytest.raises(CommandError, match="4 features, but the model was trained on 2"):
+        read_like(file("d.svm", "+1 4:0.5\n"), None, 2, target=None)
+
+
+def test_columns_are_put_in_the_order_of_training(file):
+    path = file("d.csv", "extra,b,a\n9,x,1\n9,y,2\n")
+    data = read_like(path, {"a": "number", "b": "category"}, 2, target="y")
+    assert list(data.X.columns) == ["a", "b"] and data.y is None
+
+
+def test_numbers_where_training_had_text(file):
+    data = read_like(file("d.csv", "b\n7\n1.5\n\n"), {"b": "category"}, 1, target=None)
+    assert data.X["b"].tolist() == ["7", "1.5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("d.csv", "a,y\n", "d.csv: there are no rows"),
+        ("d.csv", "y\n1\n2\n", "no features besides the target"),
+        ("d.csv", "a,a,y\n1,2,3\n", "more than one column is called 'a'"),
+        ("d.csv", "a,y\n1,2\n1,\n", "column 'y': the target is missing in 1 rows, first in row 2"),
+        ("d.csv", b"a,y\n\xff\xfe,1\n", "column 'a': the text is not UTF-8"),
+        ("d.csv", "\n\n", "the file is empty"),
+        ("d.parquet", "PAR1 nonsense", "not a readable Parquet file"),
+        ("d.npz", "nonsense", "not a readable npz file"),
+        ("d.xyz", "a,y\n", "unknown kind of file"),
+    ],
+)
+def test_unusable_tables(file, name, content, message):
+    with pytest.raises(CommandError) as caught:
+        read(file(name, content), target="y")
+    assert message in str(caught.value) and name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("+1 1:1\n-1 2:x\n", "d.svm, line 2: '2:x' is not of the form index:value"),
+        ("+1 1:1\n\n-1 3:1 2:1\n", "line 3: the index of '2:1' is not larger"),
+        ("+1 1:1\nyes 2:1\n", "line 2: the label 'yes' is no number"),
+        ("", "d.svm: "),
+    ],
+)
+def test_unusable_svmlight(file, content, message):
+    with pytest.raises(CommandError) as caught:
+        read(file("d.svm", content))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"Z": np.eye(2)}, "no array X"),
+        ({"X": np.eye(2)}, "no array y"),
+        ({"X": np.arange(3.0), "y": np.arange(3)}, "X must have rows and columns"),
+        ({"X": np.eye(2), "y": np.arange(3)}, r"y \(3,\)"),
+    ],
+)
+def test_unusable_npz(tmp_path, arrays, message):
+    np.savez(tmp_path / "d.npz", **arrays)
+    with pytest.raises(CommandError, match=message):
+        read(tmp_path / "d.npz")
+
+
+def test_file_and_model_must_be_of_one_kind(file):
+    with pytest.raises(CommandError, match="trained on a table with named columns, this is svm"):
+        read_like(file("d.svm", "1 1:1\n"), {"a": "number"}, 1, target=None)
+    with pytest.raises(CommandError, match="trained on rows without column names, this is csv"):
+        read_like(file("d.csv", "a\n1\n"), None, 1, target=None)
+    with pytest.raises(CommandError, match=r"none\.csv: there is no such file"):
+        read_like(file("x", "").with_name("none.csv"), None, 1, target=None)

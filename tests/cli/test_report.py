@@ -1,0 +1,106 @@
+"""The training report: everything a reader asks for is on it, and a phone can show it."""
+
+import re
+
+import numpy as np
+import pytest
+
+for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
+    pytest.importorskip(module)
+
+from sklearn.datasets import load_iris, make_blobs  # noqa: E402
+from typer.testing import CliRunner  # noqa: E402
+
+from leansvm.cli._app import app  # noqa: E402
+
+
+def train(folder, *arguments):
+    paths = [folder / "d.npz", "-o", folder / "m.skops", "--report", folder / "report.html"]
+    done = CliRunner().invoke(app, [str(value) for value in ("train", *paths, *arguments)])
+    assert done.exit_code == 0, done.stderr
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    X, y = load_iris(return_X_y=True)
+    np.savez(folder / "d.npz", X=X, y=np.array(["setosa", "versicolor", "<virginica>"])[y])
+    train(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "accuracy, 5-fold cross-validation",
+        "Confusion matrix",
+        "Calibration",
+        "Brier score",
+        "Sparsity path",
+        "Choice of C",
+        "Time by phase",
+        "fit: solve",
+        "persistence.load(&quot;m.skops&quot;)",
+        "leansvm predict m.skops new.npz",
+    ],
+)
+def test_the_report_answers(page, text):
+    assert text in page
+
+
+def test_the_report_needs_nothing_else(page):
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "@import" not in page and "url(http" not in page and "<script" not in page
+
+
+def test_pictures_do_not_share_their_ids(page):
+    ids = re.findall(r'<clipPath id="([^"]+)"', page)
+    assert len(ids) == len(set(ids)) > 2
+
+
+def test_text_is_escaped(page):
+    assert "<virginica>" not in page and "&lt;virginica&gt;" in page
+
+
+def test_a_phone_shows_the_report(folder, browse):
+    seen = browse(folder / "report.html", 400)
+    assert seen["title"].startswith("Training report")
+    assert seen["overflow"] == 0 and seen["wide"] == []
+    assert seen["tables"] >= 3 and seen["drawings"] >= 4
+    assert seen["smallest"] >= 13
+    assert seen["console"] == [] and seen["loaded"] == []
+
+
+def test_many_classes_and_no_probabilities(tmp_path):
+    X, y = make_blobs(200, centers=15, cluster_std=2.0, random_state=0)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    page = train(tmp_path, "--no-calibrate", "-e", "sparse", "-s", "n_basis=30", "-s", "C=1")
+    assert "The most frequent confusions" in page
+    assert "this model gives no probabilities" in page
+    assert "Nothing was tuned" in page
+
+
+def test_two_classes_of_a_machine_without_a_kernel(tmp_path):
+    X, y = make_blobs(60, centers=2, cluster_std=4.0, random_state=0)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    page = train(tmp_path, "-e", "low-rank", "--cv", "2")
+    assert "probability of 1" in page and "Sparsity path" not in page
+
+
+def test_a_class_of_one_row(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    np.savez(tmp_path / "d.npz", X=X[:101], y=y[:101])
+    assert "Confusion matrix" in train(tmp_path)
+
+
+def test_leave_one_out_without_a_calibration_curve(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    page = train(tmp_path, "--cv", "loo")
+    assert "exact leave-one-out" in page and "leave-one-out gives no probabilities" in page
