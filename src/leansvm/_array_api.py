@@ -47,7 +47,10 @@ def dispatched_namespace(X: Any) -> Any | None:
         return None
     if hasattr(X, "iloc") or hasattr(X, "to_pandas"):  # data frames and series
         return None
-    return foreign_namespace(X)
+    try:
+        return foreign_namespace(X)
+    except TypeError:  # has a dtype, but is no array: NumPy may know what to do with it
+        return None
 
 
 def like_rows(array: Any, X: Any) -> Any:

@@ -58,6 +58,14 @@ def to_device(estimator: Estimator, device: Any) -> Estimator:
     -------
     estimator
         A copy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import leansvm
+    >>> X = np.linspace(0, 1, 50)[:, None]
+    >>> model = leansvm.SparseLSSVR(C=10.0, n_basis=5, random_state=0).fit(X, X[:, 0])
+    >>> on_gpu = leansvm.to_device(model, "cuda")  # doctest: +SKIP
     """
     target = _array_on(device)
 
