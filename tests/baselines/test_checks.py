@@ -32,7 +32,7 @@ CONFIGURED = [
     RandomReducedDualLSSVC(kernel="precomputed", C=1e-4, n_basis=300),
     RandomReducedDualLSSVC(kernel="linear"),
     PrunedLSSVC(kernel="precomputed", C=1e-4),
-    PrunedLSSVC(index="loo"),
+    PrunedLSSVC(index="loo", step=0.5),
     PrunedLSSVC(step=0.2, n_basis=20),
 ]
 
