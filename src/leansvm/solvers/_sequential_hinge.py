@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.solvers._hinge import HingeSolution
+from leansvm.solvers._hinge import (
+    Hinge,
+    HingeSolution,
+    Point,
+    dual_objective,
+    errors,
+    feasible_dual,
+    objective,
+)
 from leansvm.solvers._problem import FEW_ROWS, DualProblem
 from leansvm.solvers._rows import KernelRows, MatrixRows
 from leansvm.solvers._sequential import affordable_sweeps, kernel_between, open_rows
@@ -77,8 +85,9 @@ def _run(
     problem: DualProblem, rows: KernelRows, C: float, *, tol: float, max_iter: int, **more: Any
 ) -> HingeSolution | None:
     """Solve every output and certify; None where an output was given up."""
-    ridge, states, b = 1.0 / (C * problem.weight), list[State](), []
-    # the certificate adds rounding, and with a free bias what `_balance` changes
+    states, b, beta = list[State](), [], np.empty(problem.Y.shape)
+    hinges = [Hinge(y, C * problem.weight, problem.bias_penalty) for y in problem.Y.T.copy()]
+    # the certificate adds rounding, and with a free bias what `feasible_dual` changes
     share = 0.25 if problem.bias_penalty == 0 else 0.9
     options: dict[str, Any] = {
         "tol": share * tol,
@@ -87,26 +96,16 @@ def _run(
         **more,
     }
     with problem.phases("solve"):
-        for y in np.ascontiguousarray(problem.Y.T):
-            quadratic = Quadratic(y, ridge, problem.weight, bounded=True)
+        for j, hinge in enumerate(hinges):
+            quadratic = Quadratic(hinge.y, 1.0 / hinge.cost, problem.weight, bounded=True)
             state, bias = minimise_with_bias(rows, quadratic, problem.bias_penalty, **options)
-            if problem.bias_penalty == 0:
-                _balance(state.beta)
             if state.status == "slow":
                 return None
+            beta[:, j] = feasible_dual(hinge, state.beta)
             states.append(state)
             b.append(bias)
-    beta = np.stack([state.beta for state in states], axis=1)
     with problem.phases("certificate"):
-        solution = certify_hinge(
-            rows.product(beta),
-            beta,
-            np.array(b),
-            problem.Y,
-            problem.weight,
-            C,
-            problem.bias_penalty,
-        )
+        solution = _certify(hinges, rows.product(beta), beta, np.array(b), problem.weight)
     solution.n_iter = max(state.sweeps for state in states)
     done = all(state.status == "done" for state in states)
     solution.converged = done and solution.violation <= tol
@@ -115,40 +114,28 @@ def _run(
     return solution
 
 
-def _balance(beta: Array) -> None:
-    """Make the sum zero, as the free bias wants, by scaling the heavier side within tolerance."""
-    sides = [np.flatnonzero(beta > 0), np.flatnonzero(beta < 0)]
-    totals = [abs(float(beta[side].sum())) for side in sides]
-    heavier = int(np.argmax(totals))
-    if min(totals) > 0:
-        beta[sides[heavier]] *= totals[1 - heavier] / totals[heavier]
-
-
-def certify_hinge(
-    product: Array, beta: Array, b: Array, Y: Array, weight: Array, C: float, bias_penalty: float
+def _certify(
+    hinges: list[Hinge], product: Array, beta: Array, b: Array, weight: Array
 ) -> HingeSolution:
     """Evaluate objective, violation and duality gap, given K beta.
 
     The violation is that of every row, root mean square: (sum s v^2 / sum s)^1/2.
     """
-    s, theta = weight[:, None], Y * beta
-    errors = 1.0 - Y * (product + b)
-    penalty = 0.0 if np.isinf(bias_penalty) else bias_penalty * float(np.sum(b**2))
-    quadratic = float(np.sum(beta * product))
-    hinge = float(np.sum(s * np.maximum(errors, 0.0) ** 2))
-    objective = 0.5 * (quadratic + penalty + C * hinge)
-    dual = float(theta.sum()) - 0.5 * quadratic - 0.5 * float(np.sum(theta**2 / (C * s)))
-    if 0 < bias_penalty < np.inf:
-        dual -= float(np.sum(beta.sum(axis=0) ** 2)) / (2 * bias_penalty)
-    v = errors - theta / (C * s)
-    v[(theta == 0) & (v < 0)] = 0.0  # (34): no violation
-    scale = float(np.sum(s * Y**2))
+    value = gap = squares = 0.0
+    for hinge, f, beta_j, b_j in zip(hinges, product.T, beta.T, b, strict=True):
+        point = Point(beta_j, float(b_j), f + b_j)
+        primal, theta = objective(hinge, point), hinge.y * beta_j
+        value += primal
+        gap += primal - dual_objective(hinge, beta_j, f)
+        v = errors(hinge, point) - theta / hinge.cost
+        v[(theta == 0) & (v < 0)] = 0.0  # (34): no violation
+        squares += float(weight @ v**2)
     return HingeSolution(
         beta,
         b,
-        objective=objective,
-        violation=float(np.sqrt(np.sum(s * v**2) / scale)),
-        gap=max(objective - dual, 0.0),
+        objective=value,
+        violation=float(np.sqrt(squares / (len(hinges) * weight.sum()))),
+        gap=max(gap, 0.0),
         n_iter=0,
         converged=False,
     )
