@@ -11,7 +11,8 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import DualProblem, NotPositiveDefinite, solve_sesqui
 from leansvm.solvers._dual import solve_cholesky
 from leansvm.solvers._rows import CachedRows, MatrixRows
-from leansvm.solvers.smo import WORKING_SETS, Quadratic, minimise, minimise_with_bias
+from leansvm.solvers.sesqui import minimise_with_bias
+from leansvm.solvers.smo import WORKING_SETS, Quadratic, minimise
 
 TOL = 1e-9
 

@@ -27,7 +27,8 @@ from leansvm.solvers._hinge import (
 from leansvm.solvers._problem import FEW_ROWS, DualProblem
 from leansvm.solvers._rows import KernelRows, MatrixRows
 from leansvm.solvers._sequential import affordable_sweeps, kernel_between, open_rows
-from leansvm.solvers.smo import Quadratic, State, minimise_with_bias
+from leansvm.solvers.sesqui import minimise_with_bias
+from leansvm.solvers.smo import Quadratic, State
 
 Array = NDArray[np.float64]
 
