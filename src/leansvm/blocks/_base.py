@@ -112,6 +112,8 @@ class RowBlocks(ABC):
     n_rows: int
     n_features: int
     dtype: Any
+    weighted: bool = True  # whether rows may have weights other than one
+    place: Any = None  # an empty array of the library and device of the rows; None on the host
 
     @property
     def is_float32(self) -> bool:
@@ -168,6 +170,11 @@ class RowBlocks(ABC):
         mine, y, weight = self.collect(_targets_at, indices)
         order = np.argsort(mine, kind="stable")
         return None if y is None else y[order], None if weight is None else weight[order]
+
+    def head(self, count: int) -> tuple[Any, Any, Any]:
+        """Return the first rows, their targets and weights (None without any)."""
+        first = np.arange(min(count, self.n_rows))
+        return self.take(first), *self.targets_of(first)
 
     def variance(self) -> float:
         """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""

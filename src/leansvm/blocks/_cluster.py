@@ -130,7 +130,9 @@ class ClusterRows(RowSource):
             )
             groups.append(task)
             homes.append(home)
-        return ClusterBlocks(self._client, groups, homes, self.shape, self.dtype)
+        blocks = ClusterBlocks(self._client, groups, homes, self.shape, self.dtype)
+        blocks.weighted = weight is not None or targets.weighted
+        return blocks
 
 
 class ClusterBlocks(RowBlocks):

@@ -65,7 +65,9 @@ class MemoryBlocks(RowBlocks):
         self.n_rows, self.n_features = X.shape
         self.dtype = X.dtype
         self._threaded = foreign_namespace(X) is None
+        self.weighted = weight is not None
         if not self._threaded:  # targets and weights go where the rows are
+            self.place = X[:0, :]
             y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
         if tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features), X)

@@ -160,6 +160,7 @@ class StreamBlocks(RowBlocks):
         self._source, self._targets, self._weight = source, targets, weight
         self.n_rows, self.n_features = source.shape
         self.dtype = source.dtype
+        self.weighted = weight is not None or targets.weighted
         tile = tile_rows_for(8 * (columns + self.n_features))
         self._tile = min(tile, host_tile_rows(self.n_rows, columns))
         row_bytes = self.dtype.itemsize * self.n_features

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -32,6 +30,7 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
+from leansvm._phases import Phases as Phases
 from leansvm.blocks import (
     Block,
     MemoryBlocks,
@@ -589,23 +588,6 @@ def _checked_weights(sample_weight: Any, host: Any) -> Array:
         raise ValueError("sample_weight must be positive for at least one row.")
     weight[weight < 1e-100 * weight.max()] = 0.0  # too small to count, too small to divide by
     return np.asarray(weight)
-
-
-class Phases:
-    """Seconds by phase of a fit."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        """Add the time spent inside to ``name``."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            spent = time.perf_counter() - start
-            self.seconds[name] = self.seconds.get(name, 0.0) + spent
 
 
 def iteration_hook(estimator: Any, context: Any, name: str) -> Callable[[int, float], bool] | None:
