@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from leansvm.functions._base import BasisFunction
+from leansvm.functions._separable import SeparableFunction
+from leansvm.functions.description import describe
 from leansvm.functions.rbf import RBF
 from leansvm.functions.robust_rbf import RobustRBF
 from leansvm.functions.simplex import Simplex
 
-__all__ = ["FUNCTIONS", "RBF", "BasisFunction", "RobustRBF", "Simplex", "get_function"]
+__all__ = [
+    "FUNCTIONS",
+    "RBF",
+    "BasisFunction",
+    "RobustRBF",
+    "SeparableFunction",
+    "Simplex",
+    "describe",
+    "get_function",
+]
 
 FUNCTIONS: dict[str, type[BasisFunction]] = {kind.name: kind for kind in (RBF, RobustRBF, Simplex)}
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from leansvm._array_api import as_float64, namespace
 from leansvm.functions._base import Array
 from leansvm.functions._separable import SeparableFunction
@@ -34,3 +36,29 @@ class Simplex(SeparableFunction):
     def initial_shapes(self, spread: Array) -> Array:
         """Return shapes so wide that the pyramid covers most of the rows."""
         return 0.5 * super().initial_shapes(spread)
+
+    def local_linear(
+        self, X: Array, centers: Array, shapes: Array, coef: Array
+    ) -> tuple[Array, Array]:
+        """Return slopes and intercepts of f = sum_j coef_j phi_j around rows; fang2019, (9).
+
+        Parameters
+        ----------
+        X, centers, shapes : ndarray
+            Rows and the functions.
+        coef : ndarray of shape (n_outputs, n_functions)
+            Weights.
+
+        Returns
+        -------
+        slopes : ndarray of shape (n_rows, n_outputs, n_features)
+            How f changes with each feature; zero contribution from a kink that x sits on.
+        intercepts : ndarray of shape (n_rows, n_outputs)
+            f less slopes @ x.
+        """
+        inside = self.values(X, centers, shapes) > 0
+        tilt = shapes * np.sign(centers - X[:, None, :])  # mu sign(c - x)
+        weights = coef * inside[:, None, :]  # rows x outputs x functions
+        slopes = np.einsum("noj,nji->noi", weights, tilt)
+        heights = 1.0 - np.einsum("nji,ji->nj", tilt, centers)
+        return slopes, np.einsum("noj,nj->no", weights, heights)

@@ -26,7 +26,7 @@ from leansvm._array_api import (
 )
 from leansvm.blocks import Block, declare
 from leansvm.losses import Loss, Squared
-from leansvm.solvers._features import Features
+from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
 _SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
@@ -35,10 +35,10 @@ _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessi
 
 
 @dataclass(frozen=True)
-class Task:
-    """Which outputs a pass is for, each with its loss."""
+class NewtonPass:
+    """Which outputs a pass over the rows is for, each with its loss."""
 
-    features: Features
+    features: FeatureMap
     margin: bool  # classification
     outputs: tuple[int, ...]
     losses: tuple[Loss, ...]
@@ -46,17 +46,12 @@ class Task:
     def __iter__(self) -> Any:
         return iter(zip(self.outputs, self.losses, strict=True))
 
-    def only(self, positions: Sequence[int]) -> Task:
-        """Return the same for some of the outputs, by position."""
-        outputs = tuple(self.outputs[i] for i in positions)
-        return Task(self.features, self.margin, outputs, tuple(self.losses[i] for i in positions))
-
 
 @dataclass
 class Slopes:
     """Sums over rows at one point: losses, -gradient of their sum, and row counts."""
 
-    value: Array  # sum of s L(u), one number an output
+    value: Array  # sum of s L(u), one number per output
     gradient: Array  # sum of s side L'(u) phi, width x outputs
     counts: NDArray[np.intp]  # outputs x (curved, entering the Gram matrix, leaving it)
 
@@ -67,7 +62,7 @@ class Slopes:
 
 
 @declare("X", sets=("Phi", "P", "f", "df", "in_gram"))
-def begin(block: Block, features: Features, theta: Array) -> None:
+def begin(block: Block, features: FeatureMap, theta: Array) -> None:
     """Set f of every output to that of theta; no row is in a Gram matrix."""
     n, outputs, X = block.stop - block.start, theta.shape[1], block.X
     f = zeros((outputs, n), X)
@@ -84,15 +79,22 @@ def end(block: Block) -> None:
         block.state.pop(key, None)
 
 
+@declare(sets=("Phi", "df", "in_gram"))
+def end_refit(block: Block) -> None:
+    """Drop what a fit in between needed; f and P stay with the selector."""
+    for key in ("Phi", "df", "in_gram"):
+        block.state.pop(key, None)
+
+
 @declare(changes=("f",))
-def step(block: Block, task: Task, lengths: Array) -> None:
+def step(block: Block, task: NewtonPass, lengths: Array) -> None:
     """Move f along df."""
     for (o, _), t in zip(task, lengths.tolist(), strict=True):
         block.state["f"][o, :] += t * block.state["df"][o, :]
 
 
 @declare("X", "y", "weight", changes=("df",), sets=("Phi", "P"))
-def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = False) -> Slopes:
+def slopes(block: Block, task: NewtonPass, direction: Array | None, at_zero: bool = False) -> Slopes:
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
     state, k, n = block.state, len(task.outputs), block.stop - block.start
     Phi, xp = task.features.of(block), namespace(block.X)
@@ -123,7 +125,7 @@ def slopes(block: Block, task: Task, direction: Array | None, at_zero: bool = Fa
 
 
 @declare("y", "weight")
-def along(block: Block, task: Task, lengths: Array) -> Array:
+def along(block: Block, task: NewtonPass, lengths: Array) -> Array:
     """First and second derivative of the losses in t at f + t df: outputs x 2."""
     side, y, s = _targets(block, task)
     result = np.empty((len(task.outputs), 2))
@@ -136,7 +138,7 @@ def along(block: Block, task: Task, lengths: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Plan:
+class HessianPlan:
     """How the Hessian of one output is brought up to date."""
 
     kind: str  # "update", "rebuild", "woodbury" or "none"
@@ -144,7 +146,7 @@ class Plan:
 
 
 @declare("X", "y", "weight", changes=("in_gram",), sets=("Phi", "P"))
-def curvature(block: Block, task: Task, plans: Sequence[Plan]) -> list[Any]:
+def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> list[Any]:
     """Return, for every output, what its Hessian needs of this block.
 
     "update": the rows that entered and those that left since the Gram matrix was made;
@@ -189,7 +191,7 @@ def _root(loss: Loss, u: Any, s: Any, rows: NDArray[np.intp]) -> Any:
     return xp.sqrt(s)
 
 
-def _scaled(block: Block, features: Features, rows: NDArray[np.intp], root: Any) -> Any:
+def _scaled(block: Block, features: FeatureMap, rows: NDArray[np.intp], root: Any) -> Any:
     if len(rows) == 0:
         return zeros((0, features.width), block.X)
     everything = len(rows) == block.stop - block.start
@@ -204,7 +206,7 @@ def _curved(loss: Loss, u: Any, s: Any) -> Any:
     return (loss.second_derivative(u) > floor) & (s > 0)
 
 
-def _targets(block: Block, task: Task) -> tuple[Any, Any, Any]:
+def _targets(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
     """Return side, y (rows x outputs) and weights, where the rows are."""
     y, xp = as_float64(block.y), namespace(block.X)
     side = y if task.margin else xp.ones_like(y)
@@ -216,7 +218,7 @@ def _targets(block: Block, task: Task) -> tuple[Any, Any, Any]:
 
 
 @declare("y", "weight")
-def balance(block: Block, task: Task) -> Array:
+def balance(block: Block, task: NewtonPass) -> Array:
     """Sums of the positive and of the negative s side L'(u): outputs x 2."""
     xp = namespace(block.X)
     return np.array(
@@ -228,7 +230,7 @@ def balance(block: Block, task: Task) -> Array:
 
 
 @declare("X", "y", "weight", sets=("Phi", "P"))
-def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
+def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
     (side, y, s), xp = _targets(block, task), namespace(block.X)
     values, columns = np.empty(len(task.outputs)), []
@@ -242,10 +244,10 @@ def dual(block: Block, task: Task, scale: Array) -> tuple[Array, Array]:
 
 
 @declare("X", "y", "weight", sets=("Phi", "P"))
-def left_out(block: Block, task: Task, inverses: Sequence[Array]) -> Any:
-    """Decision values without the row itself, by one Newton step: rows x outputs.
+def left_out(block: Block, task: NewtonPass, inverses: Sequence[Array]) -> Any:
+    """Return y less the decision value without the row itself, by one Newton step: rows x outputs.
 
-    f - g h / (1 - w h) with g = s side L', w = s L'' and h = phi' H^-1 phi, H = A A'
+    That value is f - g h / (1 - w h) with g = s side L', w = s L'' and h = phi' H^-1 phi, H = A A'
     (``inverses``: A^-1). Exact for the squared loss.
     """
     (side, y, s), xp = _targets(block, task), namespace(block.X)
@@ -256,11 +258,11 @@ def left_out(block: Block, task: Task, inverses: Sequence[Array]) -> Any:
         turned *= turned
         h = xp.sum(turned, axis=1)
         w = s * loss.second_derivative(side[:, o] * (y[:, o] - f))
-        columns.append(f - g * h / xp.clip(1.0 - w * h, 1e-12, None))
+        columns.append(y[:, o] - f + g * h / xp.clip(1.0 - w * h, 1e-12, None))
     return xp.stack(columns, axis=1)
 
 
-def _slopes_at(block: Block, task: Task) -> list[Any]:
+def _slopes_at(block: Block, task: NewtonPass) -> list[Any]:
     """Return s side L'(u) of every output at f."""
     side, y, s = _targets(block, task)
     return [

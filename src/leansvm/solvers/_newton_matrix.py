@@ -17,8 +17,8 @@ from leansvm.blocks import RowBlocks
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.losses import Loss
 from leansvm.solvers import _newton_blocks as rows_of
-from leansvm.solvers._features import Features
-from leansvm.solvers._newton_blocks import Plan, Slopes, Task
+from leansvm.solvers._newton_blocks import HessianPlan, NewtonPass, Slopes
+from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
 
@@ -67,21 +67,18 @@ class NewtonMatrices:
         As in `NewtonSolver`.
     rho : ndarray
         Regulariser of every feature; 0 for a free bias.
-    rebuild : bool
-        Never update Gram matrices nor use Woodbury's identity.
     """
 
     def __init__(
-        self, blocks: RowBlocks, features: Features, margin: bool, rho: Array, rebuild: bool
+        self, blocks: RowBlocks, features: FeatureMap, margin: bool, rho: Array
     ) -> None:
-        self.blocks, self.features, self.margin = blocks, features, margin
-        self.rho, self.rebuild = rho, rebuild
+        self.blocks, self.features, self.margin, self.rho = blocks, features, margin, rho
         self.free_bias = bool(np.any(rho == 0))
 
-    def task(self, outputs: list[Output], loss: Loss | None = None) -> Task:
+    def task(self, outputs: list[Output], loss: Loss | None = None) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
         losses = tuple(o.loss if loss is None else loss for o in outputs)
-        return Task(self.features, self.margin, tuple(o.number for o in outputs), losses)
+        return NewtonPass(self.features, self.margin, tuple(o.number for o in outputs), losses)
 
     def directions(self, outputs: list[Output], gradients: list[Array], lam: float) -> Array:
         """Return -H^-1 g of every output, one column each; brings the Gram matrices up to date."""
@@ -98,24 +95,24 @@ class NewtonMatrices:
                 columns.append(-cholesky_solve(self.factor(o, lam), g))
         return np.stack(columns, axis=1)
 
-    def plan(self, o: Output, woodbury: bool = True) -> Plan:
+    def plan(self, o: Output, woodbury: bool = True) -> HessianPlan:
         """Choose the cheapest way to the Newton matrix by counting multiplications."""
         width, (now, entering, leaving) = self.features.width, o.counts
         if now == 0:
-            return Plan("none")
+            return HessianPlan("none")
         constant = o.loss.curvature_is_piecewise_constant
-        rebuild = self.rebuild or o.gram is None or not constant
+        rebuild = o.gram is None or not constant
         rebuild = rebuild or entering + leaving >= now or o.updates >= _REBUILD_AFTER
         rows = now if rebuild else entering + leaving
-        if woodbury and now < width and not self.rebuild:
+        if woodbury and now < width:
             by_gram = rows * width**2 + width**3 / 3
             if width * now**2 + now**3 / 3 < by_gram:
-                return Plan("woodbury")
+                return HessianPlan("woodbury")
         if rows == 0:
-            return Plan("none")
-        return Plan("rebuild" if rebuild else "update", as_gram=rows > width)
+            return HessianPlan("none")
+        return HessianPlan("rebuild" if rebuild else "update", as_gram=rows > width)
 
-    def bring_up_to_date(self, outputs: list[Output], plans: list[Plan]) -> list[Array]:
+    def bring_up_to_date(self, outputs: list[Output], plans: list[HessianPlan]) -> list[Array]:
         """Bring the Gram matrices up to date; return the curved rows where Woodbury wants them."""
         if all(plan.kind == "none" for plan in plans):
             return [np.empty(0)] * len(plans)

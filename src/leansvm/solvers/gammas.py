@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import gram
 from leansvm._array_api import empty, foreign_namespace
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.linalg import negative_distances, right_solve_in_place
-from leansvm.solvers.primal import WhitenedBasis, complete
+from leansvm.solvers.features import KernelFeatures
+from leansvm.solvers.sums import complete
 
 Array = NDArray[np.float64]
 
 
 def add_up_together(
-    blocks: RowBlocks, points: Any, bases: list[WhitenedBasis], shifts: list[Array]
+    blocks: RowBlocks, points: Any, bases: list[KernelFeatures], shifts: list[Array]
 ) -> list[Array]:
-    """Return Z'Z of every basis (`leansvm.solvers.primal.Sums`) from one pass over the rows.
+    """Return Z'Z of every basis (`leansvm.solvers.sums.Sums`) from one pass over the rows.
 
     Parameters
     ----------
@@ -37,8 +38,9 @@ def add_up_together(
     return list(blocks.sum(_grams_of_block, points, bases, shifts))
 
 
+@declare("X", "y", "weight")
 def _grams_of_block(
-    block: Block, points: Any, bases: list[WhitenedBasis], shifts: list[Array]
+    block: Block, points: Any, bases: list[KernelFeatures], shifts: list[Array]
 ) -> tuple[Array, ...]:
     kernels = [basis.kernel for basis in bases]
     distances = None
@@ -56,7 +58,8 @@ def _grams_of_block(
             np.multiply(distances.T[basis.kept], basis.kernel.gamma, out=values.T)
             np.exp(values, out=values)
             right_solve_in_place(values, basis.L)
-            basis.with_bias(features)
+            if basis.constant is not None:
+                features[:, basis.size] = basis.constant
         complete(Z, block, basis.width, shift)
         grams.append(gram(Z))
     return tuple(grams)

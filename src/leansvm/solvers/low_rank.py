@@ -1,251 +1,202 @@
-"""Algorithm 1 of fang2019: closed-form theta and b, then a step of the functions' parameters.
+"""LowRankLSSVC's problem: where the functions start, how they are learned, which are kept.
 
-With the dual variables v = a o t and b held, y = Phi (Phi'v) + b and the objective
-sum_n s_n psi(y_n) has the gradient (24)-(28), (31)-(35)
-
-    sum_n (s_n q_n theta_j + v_n sigma_j) dphi_nj,  q = psi'(y),  theta = Phi'v,  sigma = Phi'S q,
-
-two passes over the rows; K never appears. Each unit moves by the normalised step (29).
+f(x) = sum_j theta_j phi(x; c_j, mu_j) + b. For given functions theta and b are a small ridge system
+(fang2019, (10), `closed_form`); centres and shapes are moved by L-BFGS on the regularised squared
+error itself (`variable_projection`) or by the paper's Algorithm 1 (`ascent`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics.pairwise import euclidean_distances
 
-from leansvm._accelerated import put_rows
-from leansvm._array_api import foreign_namespace, like_rows, namespace, rows_at
-from leansvm.blocks import Block
+from leansvm._array_api import foreign_namespace, to_host
+from leansvm._phases import Phases
+from leansvm.basis._draw import WeightedSample
+from leansvm.basis._pam import pam
+from leansvm.blocks import RowBlocks, tile_rows_for
+from leansvm.functions import BasisFunction
 from leansvm.linalg import dense64
-from leansvm.solvers._learned import (
-    Array,
-    Fitted,
-    LearnedBasis,
-    LowRankProblem,
-    targets_and_weights,
-    weighted,
-)
+from leansvm.solvers import primal
+from leansvm.solvers.ascent import Ascent, learn_by_steps
+from leansvm.solvers.closed_form import LearningPath, LowRankProblem
+from leansvm.solvers.feature_units import FeatureUnits, feature_units
+from leansvm.solvers.features import LearnedFeatures
+from leansvm.solvers.primal import Criterion
+from leansvm.solvers.solution import Solution
+from leansvm.solvers.variable_projection import learn_by_projection
 
-_HALVINGS = 20
+Array = NDArray[np.float64]
 
-# psi(y, t) and its derivative by y: (23), the targeted objective below it, (31)
-OBJECTIVES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
-    "abs": (lambda y, t: abs(y), lambda y, t: namespace(y).sign(y)),
-    "target": (lambda y, t: t * y, lambda y, t: t),
-    "squared": (lambda y, t: y * y, lambda y, t: 2.0 * y),
-}
+_MEDOID_ROWS, _ROWS_PER_MEDOID = 1000, 4  # rows that are clustered: a sample of more
+SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
+_TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's cache
+AUTO_RATE = 0.15  # learning_rate="auto", in units of the features' spread and the first shapes
+
+
+def tile_rows(X: Any, columns: int) -> int:
+    """Rows of a tile: few enough for the cache, enough to be worth a call, within the budget."""
+    n_features = X.shape[1]
+    within = tile_rows_for(8 * (3 * n_features + columns), X)
+    if foreign_namespace(X) is not None:
+        return within
+    return min(max(1024, min(2**14, _TILE_VALUES // n_features)), within)
+
+
+def medoid_rows(n_basis: int) -> int:
+    """Return how many rows are clustered at most."""
+    return max(_MEDOID_ROWS, _ROWS_PER_MEDOID * n_basis)
+
+
+def initial_centers(blocks: RowBlocks, init: str, n_basis: int, rng: Any) -> Array:
+    """Return rows to start from: the medoids of (a sample of) the rows, or random ones."""
+    limit = medoid_rows(n_basis)
+    rows = WeightedSample(blocks, rng).first(n_basis if init == "random" else limit + 1)
+    if init == "random":
+        return np.ascontiguousarray(to_host(dense64(blocks.take(rows))))
+    weight = None
+    if len(rows) <= limit:  # all of them: their weights count
+        rows = np.sort(rows)
+        _, weight = blocks.targets_of(rows)
+    X = to_host(dense64(blocks.take(rows[:limit])))
+    medoids = pam(np.asarray(euclidean_distances(X)), n_basis, weight)
+    return np.ascontiguousarray(X[medoids])
+
+
+class Start(NamedTuple):
+    """Functions to start from, the C that suits them and the error estimated for both."""
+
+    basis: LearnedFeatures
+    C: float
+    error: float
+
+
+class AscentOptions(NamedTuple):
+    """The paper's steps: what is raised, how long a step is, one function at a time or all."""
+
+    objective: str
+    learning_rate: float | str
+    sequential: bool
+    backtracking: bool
 
 
 @dataclass(frozen=True)
-class Steps:
-    """How the parameters move."""
+class LowRankLearner:
+    """Everything that stays the same while starts are tried."""
 
-    objective: str
-    learning_rate: float
-    center_unit: Array  # one a feature: steps are measured in these
-    shape_unit: Array
-    sequential: bool = False
-    backtracking: bool = False
+    blocks: RowBlocks
+    function: BasisFunction
+    bias_penalty: float
+    criterion: Criterion
+    count: float | None  # samples that GCV counts
+    shape_init: float | str
+    keep_best: bool
+    max_iter: int
+    tol: float
+    patience: int
+    anchor: float
+    ascent: AscentOptions | None  # None: minimise the regularised squared error itself
+    on_iteration: Callable[[int, float], bool] | None
+    phases: Phases = field(default_factory=Phases)
 
+    def learn(
+        self, centers: Array | None, init: str, n_basis: int, n_init: int, rng: Any
+    ) -> tuple[LearnedFeatures, Solution]:
+        """Learn from every start; solve for the weights of the best functions."""
+        with self.phases("scan"):
+            units = feature_units(self.blocks)
+        best: LearningPath | None = None
+        for number in range(n_init if centers is None else 1):
+            with self.phases("start"):
+                how = init if number == 0 else "random"
+                rows = centers
+                if rows is None:
+                    rows = initial_centers(self.blocks, how, n_basis, rng)
+                start = self._start(rows, units)
+            with self.phases("learn"):
+                path = self._learn_from(start, units)
+            if best is None or path.score < best.score:
+                best = path
+        assert best is not None
+        with self.phases("solve"):
+            solution = self._solve(best.basis, self.criterion)
+        return best.basis, self._described(solution, best)
 
-@dataclass
-class Path:
-    """What an optimiser went through: a number an iteration, and the best or last basis."""
-
-    basis: LearnedBasis
-    objective: list[float] = field(default_factory=list)
-    loo: list[float] = field(default_factory=list)
-    criterion: list[float] = field(default_factory=list)
-    n_iter: int = 0
-    best_iter: int = 0
-    converged: bool = True
-    message: str = ""
-
-
-def learn_by_steps(
-    problem: LowRankProblem,
-    basis: LearnedBasis,
-    steps: Steps,
-    *,
-    max_iter: int,
-    keep_best: bool,
-    on_iteration: Callable[[int, float], bool] | None = None,
-) -> Path:
-    """Run ``max_iter`` rounds; end with the last basis or the one of least left-out error."""
-    path = Path(basis)
-    fitted: Fitted | None = None
-    for iteration in range(max_iter + 1):
-        fitted = problem.solve(basis, fitted)
-        path.objective.append(fitted.spectrum.equations.objective(fitted.theta, fitted.C))
-        if keep_best:
-            path.loo.append(problem.left_out_error(fitted))
-            if path.loo[-1] <= min(path.loo):
-                path.basis, path.best_iter = basis, iteration
+    def _start(self, centers: Array, units: FeatureUnits) -> Start:
+        """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
+        if self.shape_init == "auto":
+            usual = self.function.initial_shapes(units.spread)
+            shapes = [scale * usual for scale in SHAPE_SCALES]
         else:
-            path.basis, path.best_iter = basis, iteration
-        path.n_iter = iteration
-        if iteration == max_iter or (
-            on_iteration is not None and iteration and on_iteration(iteration, path.objective[-1])
-        ):
-            break
-        path.criterion.append(problem.blocks.sum(hold_dual, fitted, steps.objective))
-        basis = sweep(problem, basis, steps, path.criterion[-1])
-    problem.blocks.map(_forget_dual)
-    return path
+            shapes = [np.full(centers.shape[1], float(self.shape_init))]
+        constant = 1 / np.sqrt(self.bias_penalty) if 0 < self.bias_penalty < np.inf else None
+        scored = Criterion(np.atleast_1d(self.criterion.C), self.criterion.name)
+        starts = []
+        for shape in shapes:
+            tiled = np.tile(shape, (len(centers), 1))
+            basis = LearnedFeatures(self.function, centers, tiled, constant)
+            solution = self._solve(basis, scored)
+            starts.append(Start(basis, solution.C, solution.error))
+        return min(starts, key=lambda start: start.error)
 
+    def _solve(self, basis: LearnedFeatures, criterion: Criterion) -> Solution:
+        """Solve for the weights of given functions, at the best of several C."""
+        problem = LowRankProblem(self.blocks, 1.0, self.bias_penalty, self.count)
+        return primal.solve(
+            self.blocks, basis, problem.sums(basis), problem.free_bias, criterion
+        )
 
-def sweep(
-    problem: LowRankProblem, basis: LearnedBasis, steps: Steps, criterion: float
-) -> LearnedBasis:
-    """Move every unit once: all together, or one after the other with y brought up to date."""
-    everything = np.arange(basis.size)
-    groups = [everything[j : j + 1] for j in everything] if steps.sequential else [everything]
-    for units in groups:
-        theta, gradients = ascent(problem, basis, steps.objective, units)
-        moves = [
-            _normalised(gradient, unit) * steps.learning_rate
-            for gradient, unit in zip(gradients, (steps.center_unit, steps.shape_unit), strict=True)
-        ]
-        for _ in range(_HALVINGS if steps.backtracking else 1):
-            trial = _moved(basis, units, *moves)
-            if not steps.sequential and not steps.backtracking:
-                basis = trial
-                break
-            change = problem.blocks.sum(_weights_of_trial, trial, units)
-            reached = problem.blocks.sum(
-                _outputs_of_trial, basis, steps.objective, units, theta, change
+    def _learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
+        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty, self.count)
+        if self.ascent is not None:
+            return learn_by_steps(
+                problem,
+                start.basis,
+                self._steps(self.ascent, start, units),
+                max_iter=self.max_iter,
+                keep_best=self.keep_best,
+                on_iteration=self.on_iteration,
             )
-            if not steps.backtracking or reached >= criterion:
-                problem.blocks.map(_accept_trial, basis, trial, units)
-                basis, criterion = trial, reached
-                break
-            moves = [0.5 * move for move in moves]
-    return basis
+        error = start.error if np.isfinite(start.error) else 1.0
+        return learn_by_projection(
+            problem,
+            start.basis,
+            center_unit=units.spread,
+            center_range=units.bounds,
+            shape_unit=start.basis.shapes[0],
+            max_iter=self.max_iter,
+            tol=self.tol,
+            patience=self.patience,
+            anchor=self.anchor * start.C * error,
+            keep_best=self.keep_best,
+            on_iteration=self.on_iteration,
+        )
 
+    def _steps(self, options: AscentOptions, start: Start, units: FeatureUnits) -> Ascent:
+        ones = np.ones(self.blocks.n_features)
+        if options.learning_rate == "auto":
+            rate, by = AUTO_RATE, (units.spread, start.basis.shapes[0])
+        else:
+            rate, by = float(options.learning_rate), (ones, ones)
+        return Ascent(options.objective, rate, *by, options.sequential, options.backtracking)
 
-def ascent(
-    problem: LowRankProblem, basis: LearnedBasis, objective: str, units: NDArray[np.intp]
-) -> tuple[Array, tuple[Array, Array]]:
-    """Return theta of the units, and the gradient by their centres and shapes.
-
-    The blocks hold v and y.
-    """
-    theta, sigma = problem.blocks.sum(_sums_of_block, basis, objective, units)
-    gradient = problem.blocks.sum(_gradients_of_block, basis, objective, units, theta, sigma)
-    return theta, gradient
-
-
-def _normalised(gradient: Array, unit: Array) -> Array:
-    """Return the unit's direction of ascent, of length one in the given units of measurement."""
-    scaled = np.nan_to_num(gradient * unit)
-    scaled /= np.maximum(np.abs(scaled).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
-    length = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return np.asarray(unit * scaled / np.where(length > 0, length, 1.0))
-
-
-def _moved(
-    basis: LearnedBasis, units: NDArray[np.intp], by_center: Array, by_shape: Array
-) -> LearnedBasis:
-    centers, shapes = basis.centers.copy(), basis.shapes.copy()
-    centers[units] += by_center
-    shapes[units] = np.maximum(shapes[units] + by_shape, 0.0)
-    return basis.moved(centers, shapes)
-
-
-# ---------------------------------------------------------------------------- passes over rows
-
-
-def hold_dual(block: Block, fitted: Fitted, objective: str) -> float:
-    """Keep v = C S e and y of the block's rows; return its part of the objective."""
-    T, weight = targets_and_weights(block)
-    y = fitted.outputs(block)
-    block.state["v"], block.state["y"] = fitted.C * weighted(T - y, weight), y
-    return float(namespace(y).sum(weighted(OBJECTIVES[objective][0](y, T), weight)))
-
-
-def columns_at(values: Any, units: NDArray[np.intp]) -> Any:
-    """Return some of the functions' values."""
-    return values[:, units] if foreign_namespace(values) is None else rows_at(values.T, units).T
-
-
-def put_columns(values: Any, units: NDArray[np.intp], new: Any) -> None:
-    """Replace some of the functions' values."""
-    if foreign_namespace(values) is None:
-        values[:, units] = new
-    else:
-        put_rows(values.T, units, new.T)
-
-
-def _forget_dual(block: Block) -> None:
-    for name in ("v", "y", "trial", "trial_y"):
-        block.state.pop(name, None)
-
-
-def _pull(block: Block, objective: str) -> Any:
-    """Return S q."""
-    T, weight = targets_and_weights(block)
-    return weighted(OBJECTIVES[objective][1](block.state["y"], T), weight)
-
-
-def _sums_of_block(
-    block: Block, basis: LearnedBasis, objective: str, units: NDArray[np.intp]
-) -> tuple[Any, Any]:
-    """Return theta = Phi'v and sigma = Phi'S q of these units."""
-    phi = columns_at(basis.values(block), units).T
-    return phi @ block.state["v"], phi @ _pull(block, objective)
-
-
-def _gradients_of_block(
-    block: Block,
-    basis: LearnedBasis,
-    objective: str,
-    units: NDArray[np.intp],
-    theta: Array,
-    sigma: Array,
-) -> tuple[Array, Array]:
-    v = block.state["v"]
-    weights = like_rows(theta, v) @ _pull(block, objective).T + like_rows(sigma, v) @ v.T
-    return basis.function.gradients(
-        dense64(block.X),
-        basis.centers[units],
-        basis.shapes[units],
-        columns_at(basis.values(block), units),
-        weights.T,
-    )
-
-
-def _weights_of_trial(block: Block, trial: LearnedBasis, units: NDArray[np.intp]) -> Any:
-    """Keep the moved units' values; return their theta."""
-    phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
-    block.state["trial"] = phi
-    return phi.T @ block.state["v"]
-
-
-def _outputs_of_trial(
-    block: Block,
-    basis: LearnedBasis,
-    objective: str,
-    units: NDArray[np.intp],
-    theta: Array,
-    moved_theta: Array,
-) -> float:
-    """Keep y after the move; return the block's part of the objective."""
-    values = columns_at(basis.values(block), units)
-    y = block.state["y"] - (like_rows(theta.T, values) @ values.T).T
-    y += (like_rows(moved_theta.T, values) @ block.state["trial"].T).T
-    block.state["trial_y"] = y
-    T, weight = targets_and_weights(block)
-    return float(namespace(y).sum(weighted(OBJECTIVES[objective][0](y, T), weight)))
-
-
-def _accept_trial(
-    block: Block, basis: LearnedBasis, trial: LearnedBasis, units: NDArray[np.intp]
-) -> None:
-    values = basis.values(block)
-    put_columns(values, units, block.state["trial"])
-    block.state["learned"] = (trial, values)
-    block.state["y"] = block.state["trial_y"]
+    def _described(self, solution: Solution, path: LearningPath) -> Solution:
+        """Add what learning the functions went through."""
+        curve = {"objective": path.objective, "loo": path.loo, "criterion": path.criterion}
+        solution.solver = "variable-projection" if self.ascent is None else "steps"
+        solution.iterations, solution.converged = path.n_iter, path.converged
+        solution.advice = (
+            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
+            f"tol or anchor."
+        )
+        solution.details = {
+            "best_iteration": path.best_iter,
+            "message": path.message,
+            "curve": {name: np.array(values) for name, values in curve.items() if values},
+        }
+        return solution

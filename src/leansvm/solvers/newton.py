@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,10 @@ from leansvm._parallel import serial_blas
 from leansvm.blocks import RowBlocks
 from leansvm.losses import Loss, Squared
 from leansvm.solvers import _newton_blocks as rows_of
-from leansvm.solvers._features import Features
 from leansvm.solvers._newton_blocks import Slopes
 from leansvm.solvers._newton_matrix import NewtonMatrices, Output
+from leansvm.solvers.features import FeatureMap
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -61,19 +61,6 @@ def check_loss(loss: Any) -> None:
         )
 
 
-@dataclass
-class NewtonSolution:
-    """Coefficients of the features (width x outputs) and the certificate of each output."""
-
-    theta: Array
-    objective: float
-    gap: float  # relative duality gap, the largest of the outputs
-    residual: float  # gradient norm, relative to that at zero, the largest of the outputs
-    n_iter: int
-    converged: bool
-    history: list[dict[str, list[float]]]  # one an output: objective, gradient, curved rows, ...
-
-
 class NewtonSolver:
     """Newton's method over row blocks, all outputs in step so that they share passes.
 
@@ -83,8 +70,8 @@ class NewtonSolver:
     ----------
     blocks : RowBlocks
         Rows, targets (one column an output; +-1 in classification) and weights.
-    features : Features
-        Phi.
+    features : FeatureMap
+        Phi; a constant last column is the bias.
     bias_penalty : float
         A; 0 is a free bias. Only where features have one.
     margin : bool
@@ -97,14 +84,12 @@ class NewtonSolver:
         Most Newton steps.
     on_iteration : callable, optional
         Called with the iteration and the relative gradient norm; returns True to stop.
-    rebuild : bool
-        Never update Gram matrices nor use Woodbury's identity (to measure what they save).
     """
 
     def __init__(
         self,
         blocks: RowBlocks,
-        features: Features,
+        features: FeatureMap,
         *,
         bias_penalty: float = 0.0,
         margin: bool = True,
@@ -112,27 +97,26 @@ class NewtonSolver:
         tol: float = 1e-6,
         max_iter: int = 500,
         on_iteration: Callable[[int, float], bool] | None = None,
-        rebuild: bool = False,
     ) -> None:
         self.blocks, self.features = blocks, features
         self.tol, self.max_iter, self.on_iteration = tol, max_iter, on_iteration
         self.rho = np.ones(features.width)
-        if features.has_bias:
+        if features.constant is not None:
             self.rho[-1] = bias_penalty
-        self.matrices = NewtonMatrices(blocks, features, margin, self.rho, rebuild)
+        self.matrices = NewtonMatrices(blocks, features, margin, self.rho)
         self.outputs = [Output(o, np.zeros(features.width)) for o in outputs]
         self.lam = 1.0
         self._begun = False
 
     # ------------------------------------------------------------------ the template
 
-    def solve(self, loss: Loss, C: float, theta: Array | None = None) -> NewtonSolution:
+    def solve(self, loss: Loss, C: float, theta: Array | None = None) -> Solution:
         """Minimise from ``theta`` (width x outputs), from the last solution, or from zero."""
         # small products between passes over tiles: BLAS threads would spin on into the tiles
         with serial_blas() if self.features.width <= _SERIAL_WIDTH else nullcontext():
             return self._solve(loss, C, theta)
 
-    def _solve(self, loss: Loss, C: float, theta: Array | None) -> NewtonSolution:
+    def _solve(self, loss: Loss, C: float, theta: Array | None) -> Solution:
         self._setup(loss, C, theta)
         for iteration in range(1, self.max_iter + 1):
             running = [o for o in self.outputs if o.state == "running"]
@@ -144,7 +128,7 @@ class NewtonSolver:
             self._check_convergence(running)
             if self._told_to_stop(iteration, running):
                 break
-        return self._certified()
+        return self._certified(C)
 
     def _setup(self, loss: Loss, C: float, theta: Array | None) -> None:
         self.lam = 1.0 / C
@@ -319,7 +303,7 @@ class NewtonSolver:
     # ------------------------------------------------------------------ at the solution
 
     def left_out(self) -> Array:
-        """Decision values without the row itself, rows x outputs: one Newton step from here."""
+        """Return y less the decision value without the row, rows x outputs: one Newton step."""
         self._evaluate(self.outputs)
         plans = [self.matrices.plan(o, woodbury=False) for o in self.outputs]
         self.matrices.bring_up_to_date(self.outputs, plans)
@@ -333,17 +317,30 @@ class NewtonSolver:
             inverses.append(solve_triangular(A, np.eye(len(A)), lower=True, check_finite=False))
         return self.blocks.concatenate(rows_of.left_out, self.matrices.task(self.outputs), inverses)
 
-    def _certified(self) -> NewtonSolution:
-        gaps = self._gaps()
-        residuals = [self._distances(o)[0] for o in self.outputs]
-        return NewtonSolution(
-            np.stack([o.theta for o in self.outputs], axis=1),
+    @property
+    def theta(self) -> Array:
+        """Coefficients of the columns of Phi, one column per output."""
+        return np.stack([o.theta for o in self.outputs], axis=1)
+
+    def _certified(self, C: float) -> Solution:
+        theta, gap = self.theta, max(self._gaps())
+        residual = max(self._distances(o)[0] for o in self.outputs)
+        iterations = max(o.n_iter for o in self.outputs)
+        has_bias = self.features.constant is not None
+        return Solution(
+            "newton",
+            self.features.coefficients(theta),
+            theta[-1].copy() if has_bias else np.zeros(len(self.outputs)),
+            C,
             sum(self._objective(o) for o in self.outputs) / self.lam,
-            max(gaps),
-            max(residuals),
-            max(o.n_iter for o in self.outputs),
+            residual,
+            gap,
+            iterations,
             all(o.state == "converged" for o in self.outputs),
-            [o.history for o in self.outputs],
+            f"Newton's method ended after {iterations} iterations at a relative gradient of "
+            f"{residual:.1e} and a relative duality gap of {gap:.1e} (tol={self.tol:g}). Increase "
+            f"max_iter or tol, lower C, or use a smoother loss (a larger delta, a smaller p).",
+            details={"history": [o.history for o in self.outputs]},
         )
 
     def _gaps(self) -> list[float]:

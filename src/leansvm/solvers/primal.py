@@ -1,359 +1,149 @@
-"""The LS-SVM on a small basis, in its primal, whitened (zhou2016, eqs. (9), (11)).
+"""The LS-SVM on given features, from sums over the rows (zhou2016, eqs. (9), (11)).
 
-With K_BB = L L', Phi = K_MB L^-T and Phi_c = Phi less its weighted column means,
-
-    (I/C + Phi_c' S Phi_c) theta = Phi_c' S y_c,    alpha = L^-T theta,    b from the means,
-
-whose condition is free of that of K_BB. One pass over the rows adds up Z'Z for
-Z = S^1/2 [Phi, Y, 1]; everything else is small. A penalised bias is a column 1/sqrt(A) of Phi.
+One eigen-decomposition of M = Phi_c' S Phi_c gives the solution, generalised cross-validation and
+the exact leave-one-out residuals e / (1 - h) for every C and every output:
+theta = V (V'c / (sigma + 1/C)), h = s (1/n + sum_j (Phi_c V)_j^2 / (sigma_j + 1/C)).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, eigh, solve_triangular
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg import eigh
 
-from leansvm._accelerated import gram, library_of, matmul_into, product_eps, solve_lower
-from leansvm._array_api import (
-    as_float64,
-    empty,
-    foreign_namespace,
-    in_float64,
-    like_rows,
-    namespace,
-    rows_at,
-    to_host,
-)
+from leansvm._accelerated import matmul_into
+from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
-from leansvm.kernels import Kernel
-from leansvm.linalg import right_solve_in_place
+from leansvm.solvers._spectral import solve_for_every_C
+from leansvm.solvers.features import FeatureMap
+from leansvm.solvers.solution import Solution
+from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_of_Z
 
 Array = NDArray[np.float64]
+_KEEP_LOO_BYTES = 2**28
 
 
-class Features(Protocol):
-    """What the sums and solutions below ask of a basis: Phi, block by block."""
+@dataclass(frozen=True)
+class Criterion:
+    """How C is found: candidates and what scores them ("gcv" or "loo"), or one value."""
 
-    @property
-    def bias_column(self) -> float | None:
-        """Value of the column of a penalised bias."""
-
-    @property
-    def width(self) -> int:
-        """Columns of Phi."""
+    C: float | Array
+    name: str = "gcv"
+    left_out: bool = False  # whether left-out residuals are asked for at the C that is taken
 
     @property
-    def order(self) -> Literal["C", "F"]:
-        """Order of memory in which Phi is computed."""
-
-    def features(self, block: Block, out: Any = None) -> Any:
-        """Return Phi of a block's rows, where they are; in ``out`` where that is given."""
-
-    def transform(self, X: Any) -> Any:
-        """Return Phi of any rows, where they are."""
-
-    def coefficients(self, theta: Array) -> Array:
-        """Return the coefficients of the basis functions."""
-
-
-@dataclass
-class WhitenedBasis:
-    """Points B with K_BB = L L', those dropped that depend on the others to rounding."""
-
-    kernel: Kernel
-    points: Any  # rows of X, or column numbers of a precomputed kernel
-    L: Array
-    kept: NDArray[np.intp]  # positions of the points among those asked for
-    bias_column: float | None = None  # 1 / sqrt(A) for a penalised bias
-    in_state: bool = False  # blocks keep Phi in state["P"]
-    rotation: Array | None = None  # of the features, for nested ones
-    order: ClassVar[Literal["C", "F"]] = "C"
-    single: bool = False  # float32 rows: kernel values and whitening in float32, sums in float64
+    def several(self) -> bool:
+        """Whether there is a choice to make."""
+        return np.ndim(self.C) == 1
 
     @property
-    def size(self) -> int:
-        """Number of points kept."""
-        return self.L.shape[0] if self.rotation is None else self.rotation.shape[1]
-
-    @property
-    def width(self) -> int:
-        """Columns of Phi: the points and, when the bias is penalised, one for it."""
-        return self.size + (self.bias_column is not None)
-
-    def features(self, block: Block, out: Any = None) -> Any:
-        """Return Phi of a block's rows, where they are; in ``out`` where that is given."""
-        if not (self.in_state and "P" in block.state):
-            return self.transform(block.X, out)
-        Phi = block.state["P"][:, : self.size]
-        if out is None:
-            if self.bias_column is None:
-                return Phi
-            out = empty((Phi.shape[0], self.width), Phi)
-        out[:, : self.size] = Phi
-        return self.with_bias(out)
-
-    def transform(self, X: Any, out: Any = None) -> Any:
-        """Return Phi = k(X, B) L^-T, where the rows are; in ``out`` where that is given."""
-        if out is None:
-            out = empty((X.shape[0], self.width), X)
-        Phi = out[:, : self.size]
-        if foreign_namespace(X) is not None:
-            return self._transform_where_rows_are(X, out)
-        if self.single:
-            whitened = self.kernel.block(X, self.points, dtype=np.float32)
-            right_solve_in_place(whitened, self._L32)
-        else:
-            whitened = Phi if self.rotation is None else np.empty((X.shape[0], len(self.L)))
-            self.kernel.block(X, self.points, out=whitened)
-            right_solve_in_place(whitened, self.L)
-        if self.rotation is not None:
-            np.matmul(whitened, self.rotation, out=Phi)
-        elif whitened is not Phi:
-            Phi[...] = whitened
-        return self.with_bias(out)
-
-    def _transform_where_rows_are(self, X: Any, out: Any) -> Any:
-        Phi, xp = out[:, : self.size], namespace(X)
-        K = self.kernel.block(*(a if self.single else in_float64(a) for a in (X, self.points)))
-        right = inverse_transpose_like(self.L, X)
-        if self.rotation is not None:
-            right = right @ like_rows(self.rotation, X)
-        right = xp.astype(right, K.dtype, copy=False)
-        if Phi.dtype == K.dtype:
-            matmul_into(K, right, Phi)
-        else:
-            Phi[...] = xp.astype(K @ right, Phi.dtype)
-        return self.with_bias(out)
-
-    @cached_property
-    def _L32(self) -> NDArray[np.float32]:
-        return np.asfortranarray(self.L, dtype=np.float32)
-
-    def rounding_of(self, alpha: Array) -> float:
-        """Return about how much decision values lose where `single` kernel values are rounded."""
-        largest = float(np.abs(to_host(self.kernel.diag(self.points))).max(initial=0.0))
-        return 8 * product_eps(self.points) * float(np.linalg.norm(alpha)) * largest
-
-    def with_bias(self, out: Any) -> Any:
-        """Fill in the column of a penalised bias, if there is one."""
-        if self.bias_column is not None:
-            out[:, self.size] = self.bias_column
-        return out
-
-    def coefficients(self, theta: Array) -> Array:
-        """Return alpha = L^-T theta for the points kept."""
-        return np.asarray(solve_triangular(self.L, theta[: self.size], lower=True, trans="T"))
+    def by_loo(self) -> bool:
+        """Whether candidates are scored by leave-one-out."""
+        return self.several and self.name == "loo"
 
 
-def inverse_transpose(L: Array) -> Array:
-    """Return L^-T."""
-    return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
+def solve(
+    blocks: RowBlocks, features: FeatureMap, sums: Sums, free_bias: bool, criterion: Criterion
+) -> Solution:
+    """Solve at one C, or at the best of several by GCV (from the sums) or leave-one-out.
 
-
-def inverse_transpose_like(L: Array, X: Any) -> Any:
-    """Return L^-T where ``X`` is."""
-    if library_of(X) == "other":
-        return like_rows(inverse_transpose(L), X)
-    return solve_lower(like_rows(L, X), like_rows(np.eye(len(L)), X)).T
-
-
-def whiten(
-    kernel: Kernel,
-    rows: Any,
-    points: Any,
-    bias_penalty: float = np.inf,
-    L: Array | None = None,
-) -> WhitenedBasis:
-    """Factor K_BB, with pivoting; points whose pivot is at rounding level are dropped.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Kernel of the model.
-    rows, points : array
-        The basis as rows and as points of `Kernel.block` (the same unless precomputed).
-    bias_penalty : float
-        0 for a free bias, inf for none.
-    L : ndarray, optional
-        A factor that is already known, in the order of the points.
+    Leave-one-out runs over the blocks again: they must hold all rows of the sums.
     """
-    kept = np.arange(rows.shape[0])
-    if L is None:
-        values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
-        K = np.array(to_host(values), np.float64, order="F")
-        if kernel.name in ("rbf", "laplacian"):  # exact, so that rounding decides no tie
-            np.fill_diagonal(K, 1.0)
-        floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
-        factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
-        kept = np.asarray(pivots[:rank], dtype=np.intp) - 1
-        L = np.tril(factor[:rank, :rank])
-    column = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
-    return WhitenedBasis(kernel, take_points(points, kept), np.asfortranarray(L), kept, column)
+    equations = normal_equations(sums, features, free_bias)
+    if not (criterion.several or criterion.left_out):
+        C = float(np.asarray(criterion.C))
+        return _described(features, equations, equations.solve(C), C)
+    if (criterion.left_out or criterion.by_loo) and 2 * features.width > blocks.n_rows:
+        return _solve_in_dual(blocks, features, equations, criterion)
+    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    spectrum = decompose(equations, blocks.place)
+    kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
+    curve = None
+    if criterion.by_loo:
+        total = left_out_residuals(blocks, features, sums.shift, spectrum, candidates, kept)
+        curve = total / equations.n
+    elif criterion.several:
+        curve = spectrum.gcv(candidates)
+        _check_gcv(curve, equations.count)
+    best = 0 if curve is None else int(np.argmin(curve))
+    C = float(candidates[best])
+    solution = _described(features, equations, spectrum.theta(C), C)
+    if curve is not None:
+        solution.curve, solution.error = curve, float(curve[best])
+    if criterion.left_out:
+        if not (criterion.by_loo and kept):
+            left_out_residuals(blocks, features, sums.shift, spectrum, np.array([C]), True)
+            best = 0
+        solution.left_out = blocks.concatenate(_pop_left_out, best)
+    return solution
 
 
-def nested(basis: WhitenedBasis, rows: Any) -> WhitenedBasis:
-    """Turn the whitened features so that the first k of them span the first k rows of B.
-
-    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
-    the pivoted factor are orthogonalised in order, skipping those that depend on earlier ones.
-    """
-    features = to_host(basis.transform(rows))[:, : basis.size]
-    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(features).sum(axis=1).max())
-    Q = np.empty((basis.size, basis.size))
-    kept: list[int] = []
-    for t, row in enumerate(features):
-        known = Q[:, : len(kept)]
-        rest = row - known @ (known.T @ row)
-        rest -= known @ (known.T @ rest)
-        length = float(np.linalg.norm(rest))
-        if length**2 > floor and len(kept) < basis.size:
-            Q[:, len(kept)] = rest / length
-            kept.append(t)
-    return replace(basis, rotation=Q[:, : len(kept)], kept=np.asarray(kept, dtype=np.intp))
-
-
-def take_points(points: Any, kept: NDArray[np.intp]) -> Any:
-    """Return some points, in this order."""
-    return rows_at(points, kept)
-
-
-# ---------------------------------------------------------------------------- sums over rows
-
-
-@dataclass
-class Sums:
-    """Z'Z for Z = S^1/2 [Phi - shift, Y - shift, 1]; grows by addition, whatever the rows."""
-
-    shift: Array  # zero without a free bias
-    gram: Array
-    n_outputs: int
-    count: float  # samples that GCV counts: the sum of weights without class weights
-
-    def __add__(self, other: Sums) -> Sums:
-        gram, count = self.gram + other.gram, self.count + other.count
-        return Sums(self.shift, gram, self.n_outputs, count)
-
-    def spread_of_targets(self) -> float:
-        """Root mean square of the (shifted) targets."""
-        squares = self.gram.diagonal()[-1 - self.n_outputs : -1]
-        return float(np.sqrt(squares.mean() / self.gram[-1, -1]))
-
-
-def add_up(
-    blocks: RowBlocks,
-    basis: Features,
-    shift: Array,
-    n_outputs: int,
-    count: float | None = None,
-    keep: bool = False,
-) -> Sums:
-    """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
-    total = blocks.sum(_gram_and_rows if keep else _gram_of_block, basis, shift)
-    return Sums(shift, total, n_outputs, float(total[-1, -1]) if count is None else count)
-
-
-def choose_shift(basis: Features, X: Any, Y: Array, free_bias: bool) -> Array:
-    """Column means of a first block, which keep the later centring free of cancellation."""
-    if not free_bias:
-        return np.zeros(basis.width + Y.shape[1])
-    return np.concatenate([to_host(basis.transform(X)).mean(axis=0), Y.mean(axis=0)])
-
-
-@declare("X", "y", "weight")
-def _gram_of_block(block: Block, basis: Features, shift: Array) -> Any:
-    return gram(_rows_of_Z(block, basis, shift))
-
-
-@declare("X", "y", "weight", sets=("Z",))
-def _gram_and_rows(block: Block, basis: Features, shift: Array) -> Any:
-    block.state["Z"] = Z = _rows_of_Z(block, basis, shift)
-    return gram(Z)
-
-
-def _rows_of_Z(block: Block, basis: Features, shift: Array) -> Any:
-    n, columns = block.stop - block.start, len(shift) + 1
-    if foreign_namespace(block.X) is None:
-        Z = np.empty((n, columns), order=basis.order)
-    else:  # in float32, Z'Z is added up in float64 all the same
-        Z = empty((n, columns), block.X, block.X.dtype if getattr(basis, "single", False) else None)
-    basis.features(block, out=Z[:, : basis.width])
-    complete(Z, block, basis.width, shift)
-    return Z
-
-
-def complete(Z: Any, block: Block, width: int, shift: Array) -> None:
-    """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
-    xp = namespace(Z)
-    Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
-    Z[:, -1] = 1.0
-    Z[:, :-1] -= xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
-    if block.weight is not None:
-        Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
-
-
-@declare(sets=("Z",))
-def drop_rows_of_Z(block: Block) -> None:
-    """Let go of what `add_up` kept."""
-    block.state.pop("Z", None)
-
-
-@dataclass
-class NormalEquations:
-    """Centred second moments: M = Phi_c'S Phi_c, c = Phi_c'S Y_c and what the bias needs."""
-
-    n: float
-    count: float
-    M: Array
-    c: Array
-    yy: Array  # Y_c'S Y_c, one number an output
-    mean_phi: Array
-    mean_y: Array
-    free_bias: bool
-    bias_column: float | None
-
-    def bias(self, theta: Array) -> Array:
-        """Return b of every output."""
-        if self.free_bias:
-            return np.asarray(self.mean_y - self.mean_phi @ theta)
-        if self.bias_column is not None:
-            return np.asarray(self.bias_column * theta[-1])
-        return np.zeros(theta.shape[1])
-
-    def objective(self, theta: Array, C: float) -> float:
-        """Evaluate 1/2 |theta|^2 + C/2 RSS, summed over outputs."""
-        rss = (
-            self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * (self.M @ theta), axis=0)
-        )
-        return float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
-
-
-def normal_equations(sums: Sums, basis: Features, free_bias: bool) -> NormalEquations:
-    """Centre the sums when the bias is free."""
-    G, r = sums.gram, basis.width
-    n = float(G[-1, -1])
-    a, sy = G[:r, -1], G[r:-1, -1]
-    M, c, yy = G[:r, :r].copy(), G[:r, r:-1].copy(), G[r:-1, r:-1].diagonal().copy()
-    if free_bias:
-        M -= np.outer(a, a) / n
-        c -= np.outer(a, sy) / n
-        yy -= sy**2 / n
-    mean_phi, mean_y = sums.shift[:r] + a / n, sums.shift[r:] + sy / n
-    return NormalEquations(
-        n, sums.count, M, c, np.maximum(yy, 0.0), mean_phi, mean_y, free_bias, basis.bias_column
+def _described(
+    features: FeatureMap, equations: NormalEquations, theta: Array, C: float
+) -> Solution:
+    """Add bias, objective and optimality residual to theta."""
+    return Solution(
+        "primal",
+        features.coefficients(theta),
+        equations.bias(theta),
+        C,
+        equations.objective(theta, C),
+        equations.residual(theta, C),
     )
 
 
-def solve_single(equations: NormalEquations, C: float) -> Array:
-    """Return theta at one C, by Cholesky."""
-    A = equations.M.copy()
-    A.flat[:: len(A) + 1] += 1.0 / C
-    return np.asarray(cho_solve(cho_factor(A, lower=True, overwrite_a=True), equations.c))
+def _solve_in_dual(
+    blocks: RowBlocks, features: FeatureMap, equations: NormalEquations, criterion: Criterion
+) -> Solution:
+    """Leave-one-out where the basis is nearly all rows: 1 - leverage cancels in the primal.
+
+    The same model is the dual LS-SVM with the kernel Phi Phi', whose leave-one-out does not.
+    """
+    Phi = blocks.concatenate(_all_features, features)
+    Y, weight = blocks.targets_of(np.arange(blocks.n_rows))
+    weight = np.ones(len(Y)) if weight is None else weight
+    used = np.flatnonzero(weight > 0)
+    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    every = solve_for_every_C(
+        Phi[used] @ Phi[used].T,
+        Y[used],
+        weight[used],
+        candidates,
+        0.0 if equations.free_bias else np.inf,  # a penalised bias is a column of Phi
+        criterion.name,
+        count=equations.count,
+    )
+    theta = Phi[used].T @ every.solution.beta
+    solution = _described(features, equations, theta, float(candidates[every.best]))
+    if equations.free_bias:
+        solution.b = every.solution.b
+    solution.left_out = np.full(Y.shape, np.nan)
+    solution.left_out[used] = every.solution.loo
+    if criterion.several:
+        solution.curve = every.curve
+    solution.error = float(every.curve[every.best])
+    return solution
+
+
+@declare("X")
+def _all_features(block: Block, features: FeatureMap) -> Any:
+    return features.of(block)
+
+
+@declare(sets=("loo",))
+def _pop_left_out(block: Block, position: int) -> Array:
+    return np.ascontiguousarray(to_host(block.state.pop("loo")[:, :, position]).T)
+
+
+def _check_gcv(curve: Array, n: float) -> None:
+    if len(curve) > 1 and not np.isfinite(curve).any():
+        raise ValueError(
+            f"C='gcv' needs sample weights that sum to more than the degrees of freedom, but they "
+            f"sum to {n:.3g}: scale sample_weight up, use fewer basis points, or give a number."
+        )
 
 
 # ---------------------------------------------------------------------------- every C
@@ -385,16 +175,17 @@ class Spectrum:
         return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, room, 1.0) ** 2, np.inf)
 
 
-def decompose(equations: NormalEquations, like: Any = None) -> Spectrum:
-    """Decompose M once for all C, where ``like`` is.
+def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
+    """Decompose M once for all C, on the host or where ``place`` is.
 
     A direction in which both M and c are rounding (a constant function in the span of a centred
     basis) has no part in the solution; C would multiply its noise.
     """
-    if like is None or foreign_namespace(like) is None:
+    if place is None:
         values, vectors = eigh(equations.M, check_finite=False, driver="evd")
     else:
-        values, vectors = to_host(tuple(namespace(like).linalg.eigh(like_rows(equations.M, like))))
+        found = namespace(place).linalg.eigh(like_rows(equations.M, place))
+        values, vectors = to_host(tuple(found))
     z = vectors.T @ equations.c
     noise = 16 * float(np.finfo(np.float64).eps)
     flat = values <= noise * np.abs(values).max(initial=0.0)
@@ -404,7 +195,7 @@ def decompose(equations: NormalEquations, like: Any = None) -> Spectrum:
 
 def left_out_residuals(
     blocks: RowBlocks,
-    basis: Features,
+    features: FeatureMap,
     shift: Array,
     spectrum: Spectrum,
     candidates: Array,
@@ -418,7 +209,7 @@ def left_out_residuals(
     the residuals of all candidates, outputs x rows x candidates, in ``state["loo"]``. With
     ``one_copy`` a row of weight s > 1 is taken for s equal rows, of which one is left out.
     """
-    eq, width = spectrum.equations, basis.width
+    eq, width = spectrum.equations, features.width
     # Z @ turn = S^1/2 [Phi_c V, Y_c]; without a free bias the shift is zero
     turn = np.zeros((len(shift) + 1, len(shift)))
     turn[:width, :width] = spectrum.vectors
@@ -427,14 +218,14 @@ def left_out_residuals(
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
     inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
     return np.asarray(
-        blocks.sum(_left_out_of_block, basis, shift, spectrum, turn, inverse, keep, one_copy)
+        blocks.sum(_left_out_of_block, features, shift, spectrum, turn, inverse, keep, one_copy)
     )
 
 
 @declare("X", "y", "weight", sets=("loo",))
 def _left_out_of_block(
     block: Block,
-    basis: Features,
+    features: FeatureMap,
     shift: Array,
     spectrum: Spectrum,
     turn: Array,
@@ -442,8 +233,8 @@ def _left_out_of_block(
     keep: bool,
     one_copy: bool,
 ) -> Any:
-    eq, width, xp = spectrum.equations, basis.width, namespace(block.X)
-    Z = as_float64(block.state["Z"] if "Z" in block.state else _rows_of_Z(block, basis, shift))
+    eq, width, xp = spectrum.equations, features.width, namespace(block.X)
+    Z = as_float64(rows_of_Z(block, features, shift))
     root = Z[:, -1:]  # sqrt(s): what follows are rows times it
     turned = Z @ like_rows(turn, Z)
     E, Y = turned[:, :width], turned[:, width:]

@@ -1,4 +1,4 @@
-"""All outputs of a reduced machine, along a path of C, within a memory budget.
+"""ReducedSVC's problem: a smooth loss on a small basis, all outputs, along a path of C.
 
 The outputs of a group go in step and share every pass over the rows; groups are as large as their
 Gram matrices allow. The features of all rows are kept if they fit, else computed in every pass.
@@ -7,94 +7,145 @@ Gram matrices allow. The features of all rows are kept if they fit, else compute
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._phases import Phases
 from leansvm.blocks import RowBlocks, check_budget
+from leansvm.kernels import Kernel
 from leansvm.losses import Loss
 from leansvm.solvers import _newton_blocks as rows_of
-from leansvm.solvers._features import Features
-from leansvm.solvers.newton import NewtonSolution, NewtonSolver
+from leansvm.solvers.features import FeatureMap, KernelFeatures, whiten
+from leansvm.solvers.newton import NewtonSolver
+from leansvm.solvers.solution import Solution, Support
 
 Array = NDArray[np.float64]
 
 
-@dataclass
-class NewtonPath:
-    """Solutions at every C, left-out decision values at the last one if asked for, bytes used."""
+class ReducedFit(NamedTuple):
+    """A basis with its features, and the solution at every C of the path."""
 
-    solutions: list[NewtonSolution]
-    left_out: Array | None
-    n_bytes: int
+    basis: Any  # `leansvm.basis.Basis`
+    features: KernelFeatures
+    path: list[Solution]
+
+    @property
+    def solution(self) -> Solution:
+        """The solution at the last C."""
+        return self.path[-1]
+
+    def support(self) -> Support:
+        """Return the points kept, in the order in which they were chosen."""
+        return Support.of(self.basis, self.features)
 
 
-def solve_outputs(
-    blocks: RowBlocks,
-    features: Features,
-    loss: Loss,
-    path: Array,
-    *,
-    outputs: int,
-    budget: int,
-    left_out: bool = False,
-    on_iteration: Callable[[int, float], bool] | None = None,
-    **options: Any,
-) -> NewtonPath:
-    """Solve for all outputs at every C of ``path``, each from the solution at the one before.
+@dataclass(frozen=True)
+class ReducedProblem:
+    """Everything that stays the same while basis sizes and values of C are tried."""
 
-    Parameters
-    ----------
-    blocks, features, loss
-        The problem; ``features.keep`` is set to whether they fit ``budget``.
-    path : ndarray
-        Values of C, in the order in which they are solved.
-    outputs : int
-        Columns of the targets.
-    budget : int
-        Bytes.
-    left_out : bool
-        Whether to return approximate leave-one-out decision values.
-    on_iteration, **options
-        As `NewtonSolver` takes them.
-    """
-    matrix = 8 * features.width**2
-    check_budget(
-        3 * matrix,
-        budget,
-        f"The Newton matrix of {features.width:,} basis functions",
-        "Use fewer basis points (n_basis), or raise cache_size.",
-    )
-    kept = 8 * blocks.n_rows * features.width
-    features.keep = 4 * matrix + kept <= budget
-    room = budget - kept * features.keep - 2 * matrix
-    group = max(1, min(outputs, room // matrix))
-    parts: list[list[NewtonSolution]] = []
-    values = []
-    for start in range(0, outputs, group):
-        columns = range(start, min(start + group, outputs))
-        solver = NewtonSolver(
-            blocks, features, outputs=columns, on_iteration=on_iteration, **options
+    blocks: RowBlocks
+    kernel: Kernel
+    loss: Loss
+    regularizer: str
+    bias_penalty: float  # inf: no bias
+    margin: bool  # classification
+    outputs: int
+    tol: float
+    max_iter: int
+    budget: int  # bytes
+    left_out: bool
+    on_iteration: Callable[[int, float], bool] | None = None
+    phases: Phases = field(default_factory=Phases)
+
+    def solve(self, choose: Callable[[int], Any], size: int, path: Array) -> ReducedFit:
+        """Choose ``size`` points and solve on them, at every C of the path in turn."""
+        with self.phases("select"):
+            basis = choose(size)
+        constant = 1.0 if np.isfinite(self.bias_penalty) else None
+        points = basis.points(self.kernel)
+        with self.phases("factor"):
+            if self.regularizer == "coef":
+                features = KernelFeatures(self.kernel, points, constant=constant)
+            else:
+                known = basis.L is not None
+                features = whiten(
+                    self.kernel, basis.rows, points, basis.L, constant=constant, in_state=known
+                )
+        with self.phases("solve"):
+            solutions = self._solve_outputs(features, path)
+        for solution in solutions:
+            solution.seconds = self.phases.seconds
+            solution.details["dropped"] = basis.rows.shape[0] - features.size
+            solution.details["selection"] = basis.report
+        return ReducedFit(basis, features, solutions)
+
+    def _solve_outputs(self, features: KernelFeatures, path: Array) -> list[Solution]:
+        """Solve for all outputs at every C, each from the solution at the one before."""
+        matrix, kept = 8 * features.width**2, 8 * self.blocks.n_rows * features.width
+        check_budget(
+            3 * matrix,
+            self.budget,
+            f"The Newton matrix of {features.width:,} basis functions",
+            "Use fewer basis points (n_basis), or raise cache_size.",
         )
-        parts.append([solver.solve(loss, float(C)) for C in path])
-        if left_out:
-            values.append(solver.left_out())
-    blocks.map(rows_of.end)
-    solutions = [_joined([part[i] for part in parts]) for i in range(len(path))]
-    n_bytes = kept * features.keep + (group + 2) * matrix
-    return NewtonPath(solutions, np.concatenate(values, axis=1) if left_out else None, n_bytes)
+        features = replace(features, keep=4 * matrix + kept <= self.budget)
+        kept *= features.keep
+        group = max(1, min(self.outputs, (self.budget - kept - 2 * matrix) // matrix))
+        parts: list[list[Solution]] = []
+        for start in range(0, self.outputs, group):
+            columns = range(start, min(start + group, self.outputs))
+            parts.append(self._solve_group(features, columns, path))
+        self.blocks.map(rows_of.end)
+        solutions = [_joined(same_C) for same_C in zip(*parts, strict=True)]
+        if self.left_out:
+            solutions[-1].error = self._left_out_loss(solutions[-1].left_out)
+        for solution in solutions:
+            solution.bytes = kept + (group + 2) * matrix
+            solution.details["kernel_kept"] = features.keep
+        return solutions
+
+    def _solve_group(self, features: FeatureMap, columns: range, path: Array) -> list[Solution]:
+        solver = NewtonSolver(
+            self.blocks,
+            features,
+            bias_penalty=self.bias_penalty,
+            margin=self.margin,
+            outputs=columns,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            on_iteration=self.on_iteration,
+        )
+        solutions = [solver.solve(self.loss, float(C)) for C in path]
+        if self.left_out:
+            solutions[-1].left_out = solver.left_out()
+        return solutions
+
+    def _left_out_loss(self, left_out: Array | None) -> float:
+        """Mean loss of the left-out decision values."""
+        assert left_out is not None
+        Y, weight = self.blocks.targets_of(np.arange(self.blocks.n_rows))
+        weight = np.ones(len(Y)) if weight is None else weight
+        slack = Y * left_out if self.margin else left_out
+        return float(weight @ self.loss.value(slack).sum(axis=1) / weight.sum())
 
 
-def _joined(parts: list[NewtonSolution]) -> NewtonSolution:
+def _joined(parts: tuple[Solution, ...]) -> Solution:
     """Put the outputs of all groups side by side."""
-    return NewtonSolution(
-        np.concatenate([part.theta for part in parts], axis=1),
-        sum(part.objective for part in parts),
-        max(part.gap for part in parts),
-        max(part.residual for part in parts),
-        max(part.n_iter for part in parts),
-        all(part.converged for part in parts),
-        [history for part in parts for history in part.history],
+    if len(parts) == 1:
+        return parts[0]
+    left_out = [part.left_out for part in parts if part.left_out is not None]
+    worst = max(parts, key=lambda part: part.residual)
+    return replace(
+        worst,
+        coef=np.concatenate([part.coef for part in parts], axis=1),
+        b=np.concatenate([part.b for part in parts]),
+        objective=sum(part.objective for part in parts),
+        gap=max(part.gap for part in parts),
+        iterations=max(part.iterations for part in parts),
+        converged=all(part.converged for part in parts),
+        left_out=np.concatenate(left_out, axis=1) if left_out else None,
+        details={"history": [history for part in parts for history in part.details["history"]]},
     )

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import rows_at
+
 Array = NDArray[np.float64]
 
 
@@ -29,4 +31,27 @@ class Solution:
     curve: Array | None = None  # criterion at every candidate of C
     error: float = np.nan  # criterion at C
     bytes: int = 0  # what was planned
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase
     details: dict[str, Any] = field(default_factory=dict)  # what else belongs into the report
+
+
+@dataclass(frozen=True)
+class Support:
+    """The rows (or points) whose kernel functions carry the coefficients."""
+
+    indices: NDArray[np.intp]  # row numbers, -1 where points were given
+    points: Any  # the rows themselves; column numbers for a precomputed kernel
+    order: NDArray[np.intp]  # of the coefficients: that of the choice, not that of pivots
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return len(self.indices)
+
+    @classmethod
+    def of(cls, basis: Any, features: Any) -> Support:
+        """Return the points of a chosen basis that its features kept, in the order of choice."""
+        kept = np.arange(features.size) if features.kept is None else features.kept
+        order = np.argsort(kept)
+        indices = np.full(len(kept), -1) if basis.indices is None else basis.indices[kept]
+        return cls(indices[order], rows_at(features.points, order), order)

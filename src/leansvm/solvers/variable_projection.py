@@ -19,22 +19,22 @@ from scipy.optimize import minimize
 from leansvm._array_api import like_rows, namespace
 from leansvm.blocks import Block
 from leansvm.linalg import dense64
-from leansvm.solvers._learned import (
+from leansvm.solvers.closed_form import (
     Array,
-    Fitted,
-    LearnedBasis,
+    ClosedForm,
+    LearningPath,
     LowRankProblem,
     targets_and_weights,
     weighted,
 )
-from leansvm.solvers.low_rank import Path
+from leansvm.solvers.features import LearnedFeatures
 
 _LOG_SHAPE = (-12.0, 6.0)  # widths from 400 times less to 160,000 times more than at the start
 
 
 def learn_by_projection(
     problem: LowRankProblem,
-    basis: LearnedBasis,
+    basis: LearnedFeatures,
     *,
     center_unit: Array,
     center_range: tuple[Array, Array],
@@ -45,17 +45,17 @@ def learn_by_projection(
     anchor: float,
     keep_best: bool,
     on_iteration: Callable[[int, float], bool] | None = None,
-) -> Path:
+) -> LearningPath:
     """Minimise J from the given basis.
 
     Stops when J falls by less than ``tol`` times itself, when the left-out error has not fallen
     for ``patience`` iterations (``keep_best``), or when ``on_iteration`` says so.
     """
     shape = basis.centers.shape
-    path = Path(basis)
-    last: list[tuple[Array, Fitted]] = []  # where J was evaluated last: blocks know its values
+    path = LearningPath(basis)
+    last: list[tuple[Array, ClosedForm]] = []  # where J was evaluated last: blocks know its values
 
-    def unpack(x: Array) -> LearnedBasis:
+    def unpack(x: Array) -> LearnedFeatures:
         centers, logs = x.reshape(2, *shape)
         return basis.moved(centers * center_unit, shape_unit * np.exp(logs))
 
@@ -121,14 +121,14 @@ def learn_by_projection(
     return path
 
 
-def objective_and_gradient(problem: LowRankProblem, fitted: Fitted) -> tuple[float, Array, Array]:
+def objective_and_gradient(problem: LowRankProblem, fitted: ClosedForm) -> tuple[float, Array, Array]:
     """Return J and its derivatives by the centres and the shapes."""
     squares, by_center, by_shape = problem.blocks.sum(_residuals_of_block, fitted)
     value = 0.5 * float(np.sum(fitted.theta**2)) + 0.5 * fitted.C * squares
     return value, np.nan_to_num(by_center), np.nan_to_num(by_shape)
 
 
-def _residuals_of_block(block: Block, fitted: Fitted) -> tuple[float, Array, Array]:
+def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array, Array]:
     T, weight = targets_and_weights(block)
     e = T - fitted.outputs(block)
     se = weighted(e, weight)

@@ -2,19 +2,148 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import _fit_context
-from sklearn.utils._param_validation import StrOptions
 
-from leansvm._array_api import to_host
-from leansvm.blocks import MergedRows, RowBlocks
-from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor, _sample_weights
-from leansvm.estimators._rows import ArrayRows, Rows, labels_of
-from leansvm.estimators._sparse_machine import SparseMachine
+from leansvm._array_api import moved, to_host
+from leansvm.basis import Basis, BasisSelector, Fit, RandomBasis
+from leansvm.basis.choose import FIRST_SIZE, choose, resolve_basis, size_of
+from leansvm.blocks import RowBlocks, resolve_cache_size
+from leansvm.estimators.data import TrainingData, read
+from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
+from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.solvers import primal
+from leansvm.solvers.features import KernelFeatures
+from leansvm.solvers.growth import grow
+from leansvm.solvers.primal import Criterion
+from leansvm.solvers.refit import refit
+from leansvm.solvers.solution import Solution, Support
+from leansvm.solvers.sparse import SparseProblem
+from leansvm.solvers.sums import Sums, add_up
+
+_PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 
 
-class SparseLSSVC(KernelClassifier, SparseMachine):
+class SparseMachine(KernelMachine):
+    """Choose a basis, add up the rows once, solve the small system."""
+
+    _fits_where_rows_are = True
+    _fits_sources = True
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **{
+            name: rule
+            for name, rule in KernelMachine._parameter_constraints.items()
+            if name not in ("tol", "max_iter")
+        },
+        **BASIS_CONSTRAINTS,
+        "warm_start": ["boolean"],
+    }
+
+    _features: KernelFeatures  # of the fit, for `partial_fit`
+    _sums: Sums
+    _selected: Any  # rows in the order in which they were chosen
+    n_rows_seen_: int
+
+    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
+        criterion, budget = self._criterion(), resolve_cache_size(self.cache_size)
+        if criterion.left_out:
+            data = data.leave_out(budget)
+        self._check_rows(data, criterion)
+        selector = resolve_basis(self.basis, data.X.shape, self._pairwise)
+        size, auto = size_of(selector, self.n_basis, data.n_positive)
+        if auto:  # sizes are compared by the criterion
+            criterion = replace(criterion, C=np.atleast_1d(criterion.C))
+        blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
+        kernel = self._resolve_kernel(blocks)
+        budget = blocks.state_budget(self.cache_size)
+        problem = SparseProblem(
+            blocks, kernel, self._bias_penalty(), criterion, data.count, budget
+        )
+        options: dict[str, Any] = {
+            "select_on": self.select_on,
+            "budget": budget,
+            "random_state": self.random_state,
+            "on_step": iteration_hook(self, context, "basis-point"),
+        }
+        if isinstance(selector, BasisSelector) and selector.uses_targets:
+            options["fit"] = self._fit_for_selector(problem, options, data.n_positive)
+        earlier = self._earlier_basis(blocks)
+        chooser = partial(choose, blocks, kernel, selector, earlier=earlier, **options)
+        if auto:
+            first = FIRST_SIZE if earlier is None else max(FIRST_SIZE, earlier.rows.shape[0])
+            found = grow(partial(problem.solve, chooser), first, size)
+        else:
+            found = problem.solve(chooser, size)
+        self._features, self._sums = found.features, found.sums
+        self._selected, self.n_rows_seen_ = found.basis.indices, data.X.shape[0]
+        return data, found.support(), found.solution
+
+    def _fit_for_selector(self, problem: SparseProblem, options: Any, n_rows: int) -> Fit:
+        """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
+        C = problem.criterion.C
+        if problem.criterion.several:
+            pilot = replace(problem, criterion=Criterion(C, "gcv"))
+            chooser = partial(choose, problem.blocks, problem.kernel, RandomBasis(), **options)
+            C = pilot.solve(chooser, min(_PILOT_SIZE, n_rows)).solution.C
+        return Fit(float(C), problem.bias_penalty, refit=refit)
+
+    def _earlier_basis(self, blocks: RowBlocks) -> Basis | None:
+        """Return the basis of the fit before, in the order of choice; None to start anew."""
+        if not self.warm_start or not hasattr(self, "_features"):
+            return None
+        if self.kernel != "precomputed":
+            if self.support_vectors_.shape[1] != blocks.n_features:
+                raise ValueError(
+                    f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
+                    f"before {self.support_vectors_.shape[1]}."
+                )
+            return Basis(self.support_, self.support_vectors_)
+        if self.support_.max() >= blocks.n_rows:
+            raise ValueError(
+                "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
+            )
+        return Basis(self.support_, blocks.take(self.support_))
+
+    def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
+        """Add the sums of more rows and solve again."""
+        criterion, first = self._criterion(), not hasattr(self, "_sums")
+        if criterion.by_loo:
+            raise ValueError(
+                "partial_fit: C='loo' needs a second pass over all rows; use C='gcv' or a number."
+            )
+        data = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
+        if first:
+            return self._fit_on(data)
+        features, sums = self._features, self._sums
+        if data.n_outputs != sums.n_outputs:
+            raise ValueError(
+                f"partial_fit: y has {data.n_outputs} target columns, earlier batches "
+                f"{sums.n_outputs}."
+            )
+        if not features.kernel.precomputed:
+            points = features.points
+            points = to_host(points) if data.encode is not None else moved(points, data.X)
+            features = replace(features, points=points)
+        blocks = data.blocks(3 * (features.width + data.n_outputs + 1))
+        sums = sums + add_up(blocks, features, sums.shift, data.count)
+        solution = primal.solve(blocks, features, sums, self._bias_penalty() == 0, criterion)
+        self._features, self._sums = features, sums
+        self.n_rows_seen_ += data.X.shape[0]
+        before = self.fit_report_
+        solution.seconds, solution.bytes = before["seconds"], before["bytes"]
+        solution.details = {"rows": self.n_rows_seen_}
+        solution.details |= {name: before[name] for name in ("dropped", "selection")}
+        basis = Support.of(Basis(self._selected, features.points), features)
+        self._publish(data, basis, solution)
+        return self
+
+
+class SparseLSSVC(Classifier, SparseMachine):
     """Least-squares support vector classifier on a small basis.
 
     The decision function is a combination of ``n_basis`` kernel functions, chosen among the
@@ -114,8 +243,7 @@ default="rbf"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseMachine._parameter_constraints,
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "calibrate": ["boolean"],
+        **Classifier._class_constraints,
     }
 
     def __init__(
@@ -154,51 +282,6 @@ default="rbf"
         self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVC:
-        """Choose a basis and fit the classifier.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
-            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
-            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
-        y : array-like of shape (n_samples,)
-            Labels; None for a data set in files, which has them.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        SparseLSSVC
-            The fitted estimator.
-        """
-        source = self._source(X, y, sample_weight)
-        if source is not None:
-            self._check_source(source, reset=True)
-            rows: Rows = self._encode_source(source)
-        else:
-            X, y = self._validate_rows(X, y, reset=True)
-            Y, labels = self._encode(y)
-            rows = ArrayRows(X, Y, *self._weights(sample_weight, X, y, labels))
-
-        def finish(blocks: RowBlocks, merged: MergedRows, loo: Array) -> None:
-            if self.calibrate:
-                first = merged.first
-                Y = to_host(rows.targets())[first]
-                self._calibrate(Y - loo[first], labels_of(Y), merged.weight)
-            if isinstance(self.C, str) and self.C == "loo":
-                residuals = self._left_out(rows, blocks, merged, loo)
-                self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals
-
-        self._fit_sparse(rows, y, finish, calibrate=self.calibrate)
-        return self
-
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
-        X, y = self._validate_rows(X, y, reset=False)
-        Y, labels = self._encode(y)
-        return X, Y, *self._weights(sample_weight, X, y, labels)
-
-    @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> SparseLSSVC:
@@ -222,26 +305,16 @@ default="rbf"
         SparseLSSVC
             The estimator.
         """
-        first = not hasattr(self, "_fitted_sums")
-        classes = classes if first else self.classes_
         if self.calibrate or self.class_weight == "balanced":
             raise ValueError(
                 "partial_fit cannot look at all rows again: calibrate=True and "
                 "class_weight='balanced' need fit."
             )
-        source = self._source(X, y, sample_weight)
-        if source is not None:
-            self._check_source(source, reset=first)
-            rows: Rows = self._encode_source(source, classes=classes, batch=True)
-        else:
-            X, y = self._validate_rows(X, y, reset=first)
-            Y, labels = self._encode(y, classes=classes)
-            rows = ArrayRows(X, Y, *self._weights(sample_weight, X, y, labels, batch=True))
-        self._partial_fit_sparse(rows, y)
-        return self
+        classes = self.classes_ if hasattr(self, "_sums") else classes
+        return self._add_batch(X, y, sample_weight, classes)
 
 
-class SparseLSSVR(KernelRegressor, SparseMachine):
+class SparseLSSVR(Regressor, SparseMachine):
     """Least-squares support vector regressor on a small basis.
 
     Parameters
@@ -331,38 +404,6 @@ cache_size, random_state, warm_start
         self.warm_start = warm_start
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:
-        """Choose a basis and fit the regressor.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
-            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
-            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets; None for a data set in files, which has them.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        SparseLSSVR
-            The fitted estimator.
-        """
-        rows = self._numeric_rows(X, y, sample_weight, reset=True)
-
-        def finish(blocks: RowBlocks, merged: MergedRows, loo: Array) -> None:
-            residuals = self._left_out(rows, blocks, merged, loo)
-            self.loo_residuals_ = residuals[:, 0] if self._single_output else residuals
-
-        self._fit_sparse(rows, y, finish)
-        return self
-
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, ...]:
-        X, y, Y = self._numeric_targets(X, y, reset=False)
-        return X, Y, _sample_weights(sample_weight, X), None
-
-    @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:
         """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
 
@@ -382,6 +423,4 @@ cache_size, random_state, warm_start
         SparseLSSVR
             The estimator.
         """
-        first = not hasattr(self, "_fitted_sums")
-        self._partial_fit_sparse(self._numeric_rows(X, y, sample_weight, reset=first), y)
-        return self
+        return self._add_batch(X, y, sample_weight)

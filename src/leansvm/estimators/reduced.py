@@ -2,20 +2,143 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
-from sklearn.base import _fit_context
-from sklearn.utils._param_validation import Interval, StrOptions
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from leansvm._array_api import to_host
-from leansvm.blocks import MergedRows
-from leansvm.estimators._base import Array, KernelClassifier, KernelRegressor
-from leansvm.estimators._reduced_machine import ReducedMachine
-from leansvm.estimators._rows import ArrayRows, Rows, labels_of
+from leansvm.basis import Fit
+from leansvm.basis.choose import FIRST_SIZE, choose, is_auto, resolve_basis, size_of
+from leansvm.blocks import resolve_cache_size
+from leansvm.estimators.data import TrainingData, read
+from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
+from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.losses import Loss, get_loss
+from leansvm.solvers.growth import grow
+from leansvm.solvers.newton import check_loss
+from leansvm.solvers.reduced import ReducedFit, ReducedProblem
+from leansvm.solvers.refit import refit
+from leansvm.solvers.solution import Solution, Support
+
+Array = NDArray[np.float64]
+
+# Losses without a second derivative, and what stands for them.
+_KINKED = {
+    "hinge": "'huber' (delta) or 'logistic' (p)",
+    "absolute": "'huber' with a small delta",
+    "epsilon_insensitive": "'huber'",
+}
 
 
-class ReducedSVC(KernelClassifier, ReducedMachine):
+class ReducedMachine(KernelMachine):
+    """Choose a basis; Newton's method for a smooth loss on it."""
+
+    _fits_where_rows_are = True
+    _fits_sources = True
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **KernelMachine._parameter_constraints,
+        **BASIS_CONSTRAINTS,
+        "C": [Interval(Real, 0, None, closed="neither")],
+        "loss": [str, HasMethods(["value"])],
+        "regularizer": [StrOptions({"rkhs", "coef"})],
+        "delta": [Interval(Real, 0, None, closed="neither"), None],
+    }
+    _losses: ClassVar[tuple[str, ...]]
+
+    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
+        data, found = self._solve_path(data, context, np.array([self._criterion().C]))
+        return data, found.support(), found.solution
+
+    def _solve_path(
+        self, data: TrainingData, context: Any, path: Array
+    ) -> tuple[TrainingData, ReducedFit]:
+        """Choose a basis and solve at every C of a path."""
+        loss, budget = self._loss(data.X.shape[0]), resolve_cache_size(self.cache_size)
+        selector = resolve_basis(self.basis, data.X.shape, self._pairwise)
+        left_out = getattr(self, "calibrate", False) or is_auto(selector, self.n_basis)
+        if left_out:
+            data = data.leave_out(budget)
+        size, auto = size_of(selector, self.n_basis, data.n_positive)
+        blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
+        kernel, penalty = self._resolve_kernel(blocks), self._bias_penalty()
+        problem = ReducedProblem(
+            blocks,
+            kernel,
+            loss,
+            self.regularizer,
+            penalty,
+            self._classifies,
+            data.n_outputs,
+            self.tol,
+            self.max_iter,
+            blocks.state_budget(self.cache_size),
+            left_out,
+            iteration_hook(self, context, "newton-iteration"),
+        )
+        chooser = partial(
+            choose,
+            blocks,
+            kernel,
+            selector,
+            select_on=self.select_on,
+            budget=problem.budget,
+            random_state=self.random_state,
+            fit=Fit(float(self.C), penalty, loss, self.regularizer, self._classifies, refit),
+            on_step=iteration_hook(self, context, "basis-point"),
+        )
+        if auto:
+            if len(path) > 1:
+                raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
+            solve = partial(problem.solve, chooser, path=path)
+            return data, grow(solve, FIRST_SIZE, size)
+        return data, problem.solve(chooser, size, path)
+
+    def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
+        """Return copies of this estimator, fitted at every C of the path on one basis."""
+        if getattr(self, "calibrate", False):
+            raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
+        data = read(self, X, y, sample_weight)
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
+        data, found = self._solve_path(data, context, path)
+        context.call_on_fit_task_end(
+            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
+        )
+        models = []
+        for solution in found.path:
+            model = copy(self).set_params(C=solution.C)
+            model._publish(data, found.support(), solution)
+            models.append(model)
+        return models
+
+    def _loss(self, n_rows: int) -> Loss:
+        """Return the loss object, or say why Newton's method cannot use it."""
+        if not isinstance(self.loss, str):
+            check_loss(self.loss)
+            if not (self._classifies or getattr(self.loss, "symmetric", False)):
+                raise ValueError(f"loss={self.loss!r} is not symmetric, as regression needs.")
+            return self.loss
+        if self.loss in _KINKED:
+            raise ValueError(
+                f"loss={self.loss!r} does not work with Newton's method: it lacks a second "
+                f"derivative. Use {_KINKED[self.loss]}, which comes as close to it as you like."
+            )
+        if self.loss not in self._losses:
+            names = ", ".join(map(repr, self._losses))
+            raise ValueError(f"loss must be one of {names} or a Loss, got {self.loss!r}.")
+        if not self._classifies:
+            return get_loss(self.loss, "regression", delta=self.delta)
+        # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
+        delta = max(1e-4, 4 * self.tol / n_rows) if self.delta is None else self.delta
+        return get_loss(self.loss, "classification", delta=delta, p=self.p)
+
+
+class ReducedSVC(Classifier, ReducedMachine):
     """Support vector classifier on a small basis, for smooth losses.
 
     The decision function is a combination of ``n_basis`` kernel functions, chosen among the
@@ -130,10 +253,8 @@ default="rbf"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **ReducedMachine._parameter_constraints,
         "p": [Interval(Real, 0, None, closed="neither"), None],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "calibrate": ["boolean"],
+        **Classifier._class_constraints,
     }
-    _margin = True
     _losses = ("squared_hinge", "squared", "huber", "logistic")
 
     def __init__(
@@ -181,50 +302,8 @@ default="rbf"
         self.cache_size = cache_size
         self.random_state = random_state
 
-    def _loss_parameters(self, n_rows: int) -> dict[str, float | None]:
-        # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
-        delta = max(1e-4, 4 * self.tol / n_rows) if self.delta is None else self.delta
-        return {"delta": delta, "p": self.p}
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ReducedSVC:
-        """Choose a basis and fit the classifier.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
-            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
-            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
-        y : array-like of shape (n_samples,)
-            Labels; None for a data set in files, which has them.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        ReducedSVC
-            The fitted estimator.
-        """
-        rows, y = self._rows_and_targets(X, y, sample_weight)
-
-        def calibrate(merged: MergedRows, left_out: Array) -> None:
-            labels = labels_of(to_host(rows.targets())[merged.first])
-            self._calibrate(left_out[merged.first], labels, merged.weight)
-
-        self._fit_reduced(rows, y, calibrate=calibrate if self.calibrate else None)
-        return self
-
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Any]:
-        source = self._source(X, y, sample_weight)
-        if source is not None:
-            self._check_source(source, reset=True)
-            return self._encode_source(source), y
-        X, y = self._validate_rows(X, y, reset=True)
-        Y, labels = self._encode(y)
-        return ArrayRows(X, Y, *self._weights(sample_weight, X, y, labels)), y
-
-
-class ReducedSVR(KernelRegressor, ReducedMachine):
+class ReducedSVR(Regressor, ReducedMachine):
     """Regressor on a small basis, for the squared and Huber's loss.
 
     Huber's loss grows only linearly beyond ``delta``: outliers have bounded influence.
@@ -286,7 +365,6 @@ tol, max_iter, cache_size, random_state
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = ReducedMachine._parameter_constraints
-    _margin = False
     _losses = ("huber", "squared")
 
     def __init__(
@@ -327,28 +405,3 @@ tol, max_iter, cache_size, random_state
         self.max_iter = max_iter
         self.cache_size = cache_size
         self.random_state = random_state
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> ReducedSVR:
-        """Choose a basis and fit the regressor.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
-            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
-            Also a data set in files (`leansvm.open_dataset`), or a Dask array or data frame.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets; None for a data set in files, which has them.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        ReducedSVR
-            The fitted estimator.
-        """
-        self._fit_reduced(*self._rows_and_targets(X, y, sample_weight))
-        return self
-
-    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[Rows, Any]:
-        return self._numeric_rows(X, y, sample_weight, reset=True), y

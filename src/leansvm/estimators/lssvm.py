@@ -1,20 +1,81 @@
-"""LSSVC and LSSVR: the exact least-squares SVM for classification and regression."""
+"""LSSVC and LSSVR: the exact least-squares SVM for classification and regression.
+
+minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i (y_i - f(x_i))^2,  f(x) = <w, k(x, .)> + b
+(zhou2016, eqs. (3)-(6)). All rows are support vectors; one factorisation serves all classes,
+outputs and leave-one-out.
+"""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
-from leansvm._array_api import to_host
-from leansvm.blocks import MergedRows
-from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
-from leansvm.estimators._dual import DualMachine
+from leansvm._phases import Phases
+from leansvm.blocks import resolve_cache_size
+from leansvm.estimators.data import TrainingData
+from leansvm.estimators.machine import KernelMachine, iteration_hook
+from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.solvers import table
+from leansvm.solvers.problem import DualProblem, shared_support
+from leansvm.solvers.solution import Solution, Support
 
 
-class LSSVC(KernelClassifier, DualMachine):
+class DualMachine(KernelMachine):
+    """Solve the dual problem of all rows; the family of solvers is the estimator's."""
+
+    _family: ClassVar[str] = "lssvm"
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **KernelMachine._parameter_constraints,
+        "solver": [StrOptions(set(table.names("lssvm")))],
+    }
+
+    @property
+    def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
+        return not table.SOLVERS[self._family][self.solver].host
+
+    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
+        criterion, limit = self._criterion(), getattr(self, "max_support", "auto")
+        data = data.counted(criterion.left_out or self._merges(criterion))
+        self._check_rows(data, criterion)
+        problem = self._problem(data, context)
+        solution = table.solve(
+            self._family,
+            self.solver,
+            problem,
+            criterion.C,
+            criterion=criterion.name,
+            left_out=criterion.left_out,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            max_support=None if limit == "auto" else int(limit),
+        )
+        return data, shared_support(problem, data.merged, data.weight, solution), solution
+
+    def _merges(self, criterion: Any) -> bool:
+        """Whether equal rows are merged although no row is left out."""
+        return False
+
+    def _problem(self, data: TrainingData, context: Any) -> DualProblem:
+        """Resolve the kernel and pose the problem of the rows that count."""
+        rows, X = data.merged, data.X
+        assert rows is not None
+        name = "cg" if self.solver == "auto" else self.solver
+        return DualProblem(
+            X,
+            self._resolve_kernel(data.blocks()),
+            data.Y[rows.first],
+            rows.weight,
+            self._bias_penalty(),
+            resolve_cache_size(self.cache_size, X),
+            Phases(),
+            iteration_hook(self, context, f"{name}-iteration"),
+            rows=None if len(rows.first) == X.shape[0] else rows.first,
+            count=data.count,
+        )
+
+
+class LSSVC(Classifier, DualMachine):
     """Least-squares support vector classifier, solved exactly.
 
     Every training row becomes a support vector, so fit takes a dense m x m kernel matrix
@@ -73,8 +134,8 @@ default="auto"
         Coefficients beta of the kernel functions (float64 whatever the type of X).
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Bias b.
-    n_support_ : ndarray of shape (n_classes,)
-        Support vectors of each class.
+    n_support_ : int
+        Number of support vectors.
     classes_ : ndarray of shape (n_classes,)
         Labels.
     C_, gamma_ : float
@@ -113,8 +174,7 @@ default="auto"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **DualMachine._parameter_constraints,
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "calibrate": ["boolean"],
+        **Classifier._class_constraints,
     }
 
     def __init__(
@@ -148,43 +208,8 @@ default="auto"
         self.max_iter = max_iter
         self.cache_size = cache_size
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LSSVC:
-        """Fit the classifier.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        LSSVC
-            The fitted estimator.
-        """
-        X, y = self._validate_rows(X, y, reset=True)
-        Y, labels = self._encode(y)
-        weight, count = self._weights(sample_weight, X, y, labels)
-
-        def finish(rows: MergedRows, loo: Any) -> None:
-            numbers = to_host(labels)
-            self.n_support_ = np.bincount(numbers[self.support_], minlength=len(self.classes_))
-            if self.calibrate:
-                left_out = to_host(Y)[rows.first] - loo
-                self._calibrate(left_out, numbers[rows.first], rows.weight)
-            if isinstance(self.C, str) and self.C == "loo":
-                residuals = self._loo_of_all_rows(X, Y, rows, loo)
-                self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals
-
-        self._fit_dual(X, y, Y, weight, finish, count=count, loo=self.calibrate)
-        return self
-
-
-class LSSVR(KernelRegressor, DualMachine):
+class LSSVR(Regressor, DualMachine):
     """Least-squares support vector regressor, solved exactly.
 
     Without a bias this is kernel ridge regression with ``alpha = 1 / C``; with one, the bias is
@@ -209,7 +234,7 @@ class LSSVR(KernelRegressor, DualMachine):
         Coefficients beta of the kernel functions (float64 whatever the type of X).
     intercept_ : ndarray of shape (n_outputs,)
         Bias b.
-    n_support_ : ndarray of shape (1,)
+    n_support_ : int
         Number of support vectors.
     C_, gamma_ : float
         Values used.
@@ -271,33 +296,3 @@ class LSSVR(KernelRegressor, DualMachine):
         self.tol = tol
         self.max_iter = max_iter
         self.cache_size = cache_size
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LSSVR:
-        """Fit the regressor.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        LSSVR
-            The fitted estimator.
-        """
-        X, y, Y = self._numeric_targets(X, y, reset=True)
-        weight = _sample_weights(sample_weight, X)
-
-        def finish(rows: MergedRows, loo: Any) -> None:
-            self.n_support_ = np.array([len(self.support_)])
-            if isinstance(self.C, str) and self.C == "loo":
-                residuals = self._loo_of_all_rows(X, Y, rows, loo)
-                self.loo_residuals_ = residuals[:, 0] if self._single_output else residuals
-
-        self._fit_dual(X, y, Y, weight, finish)
-        return self

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from leansvm._array_api import to_host
-from leansvm.blocks import Block, RowBlocks
-from leansvm.solvers.primal import NormalEquations, WhitenedBasis
+from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.solvers.features import KernelFeatures
+from leansvm.solvers.sums import NormalEquations
 
 Array = NDArray[np.float64]
 
@@ -34,10 +35,10 @@ class PrefixFactor:
     @property
     def first(self) -> int:
         """Position of the first model: a penalised bias belongs to every size."""
-        return int(self.equations.bias_column is not None)
+        return int(self.equations.constant is not None)
 
     def thetas(self, output: int) -> Array:
-        """Return theta of every size, one column a size, for one output."""
+        """Return theta of every size, one column per size, for one output."""
         return np.cumsum(self.inverse * self.tau[:, output], axis=1)
 
     def objective(self) -> Array:
@@ -58,7 +59,7 @@ class PrefixFactor:
 def factor_prefixes(equations: NormalEquations, C: float) -> PrefixFactor:
     """Factor I/C + M in the order of the basis."""
     order = np.arange(len(equations.M))
-    if equations.bias_column is not None:
+    if equations.constant is not None:
         order = np.roll(order, 1)
     A = equations.M[np.ix_(order, order)]
     A.flat[:: len(A) + 1] += 1.0 / C
@@ -67,7 +68,7 @@ def factor_prefixes(equations: NormalEquations, C: float) -> PrefixFactor:
     return PrefixFactor(equations, C, order, inverse, inverse.T @ equations.c[order])
 
 
-def left_out_errors(blocks: RowBlocks, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
+def left_out_errors(blocks: RowBlocks, basis: KernelFeatures, factor: PrefixFactor) -> Array:
     """Mean squared leave-one-out error of every size, summed over outputs; one pass."""
     total = np.asarray(blocks.sum(_left_out, basis, factor))
     return total[factor.first :] / factor.equations.n
@@ -79,9 +80,10 @@ def _columns(Phi: Array, factor: PrefixFactor) -> Array:
     return np.asarray(centred[:, factor.order] @ factor.inverse)
 
 
-def _left_out(block: Block, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
+@declare("X", "y", "weight")
+def _left_out(block: Block, basis: KernelFeatures, factor: PrefixFactor) -> Array:
     eq = factor.equations
-    W = _columns(to_host(basis.features(block)), factor)
+    W = _columns(to_host(basis.of(block)), factor)
     Y = np.asarray(to_host(block.y), dtype=np.float64)
     weight = np.ones(len(Y))
     if block.weight is not None:
@@ -98,7 +100,7 @@ def _left_out(block: Block, basis: WhitenedBasis, factor: PrefixFactor) -> Array
     return total
 
 
-def decisions(X: Any, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
+def decisions(X: Any, basis: KernelFeatures, factor: PrefixFactor) -> Array:
     """Decision values of every size: rows x sizes x outputs."""
     eq = factor.equations
     W = _columns(to_host(basis.transform(X)), factor)

@@ -2,19 +2,206 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
-from sklearn.base import _fit_context
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
-from leansvm.estimators._base import KernelClassifier, KernelRegressor, _sample_weights
-from leansvm.estimators._low_rank_fit import Learned, Learner, Start
-from leansvm.estimators._low_rank_machine import LowRankMachine
+from leansvm.basis.choose import resolve_n_basis
+from leansvm.blocks import check_budget, resolve_cache_size
+from leansvm.estimators.data import TrainingData, validate
+from leansvm.estimators.machine import Machine, iteration_hook
+from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.functions import (
+    FUNCTIONS,
+    BasisFunction,
+    SeparableFunction,
+    Simplex,
+    describe,
+    get_function,
+)
+from leansvm.linalg import dense64
+from leansvm.solvers.features import LearnedFeatures
+from leansvm.solvers.low_rank import AscentOptions, LowRankLearner, medoid_rows, tile_rows
+from leansvm.solvers.solution import Solution
+
+Array = NDArray[np.float64]
+_ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
 
 
-class LowRankLSSVC(KernelClassifier, LowRankMachine):
+def _is_simplex(machine: Any) -> bool:
+    if not isinstance(get_function(machine.function), Simplex):
+        raise AttributeError("only models of simplex functions are piecewise linear")
+    return True
+
+
+class LowRankMachine(Machine):
+    """Learn a handful of functions, and their weights in closed form."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **Machine._parameter_constraints,
+        "n_basis": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+        ],
+        "function": [StrOptions(set(FUNCTIONS)), BasisFunction],
+        "init": [StrOptions({"medoids", "random"}), "array-like"],
+        "shape_init": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "anchor": [Interval(Real, 0, None, closed="left")],
+        "iterate": [StrOptions({"best", "last"})],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+    function_: BasisFunction
+    centers_: Array
+    shapes_: Array
+    coef_: Array
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    @property
+    def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
+        return isinstance(get_function(self.function), SeparableFunction)  # others know NumPy
+
+    def _solve(
+        self, data: TrainingData, context: Any
+    ) -> tuple[TrainingData, LearnedFeatures, Solution]:
+        criterion = self._criterion()
+        if data.X.shape[0] <= _ORDERED_ROWS:
+            data = data.distinct()
+        elif criterion.left_out:
+            data = data.leave_out(0)
+        self._check_rows(data, criterion)
+        given = self._given_centers(data.X.shape[1])
+        size = resolve_n_basis(self.n_basis, data.n_positive) if given is None else len(given)
+        n_bytes = self._reserve(data, size)
+        learner = LowRankLearner(
+            data.blocks(tile_rows=tile_rows(data.X, 4 * (size + data.n_outputs))),
+            get_function(self.function),
+            self._bias_penalty(),
+            criterion,
+            data.count,
+            self.shape_init,
+            self.iterate == "best" and data.n_positive > 1,
+            self.max_iter,
+            self.tol,
+            self.n_iter_no_change,
+            float(self.anchor),
+            self._ascent(),
+            iteration_hook(self, context, "iteration"),
+        )
+        rng = check_random_state(self.random_state)
+        basis, solution = learner.learn(given, self.init, size, self.n_init, rng)
+        solution.bytes, solution.seconds = n_bytes, learner.phases.seconds
+        return data, basis, solution
+
+    def _ascent(self) -> AscentOptions | None:
+        """Return the paper's steps, None to minimise the regularised squared error itself."""
+        return None
+
+    def _given_centers(self, n_features: int) -> Array | None:
+        if isinstance(self.init, str):
+            return None
+        points = check_array(self.init, dtype=np.float64, input_name="init")
+        if points.shape[1] != n_features:
+            raise ValueError(f"init: points have {points.shape[1]} features, X has {n_features}.")
+        return np.ascontiguousarray(points)
+
+    def _reserve(self, data: TrainingData, n_basis: int) -> int:
+        """Refuse a fit that does not fit in the budget; return its bytes."""
+        X, (n_rows, n_features) = data.X, data.X.shape
+        needed = 8 * n_rows * (n_basis * (1 + (self._ascent() is not None)) + 3 * data.n_outputs)
+        if n_rows <= _ORDERED_ROWS:  # a copy of the rows
+            needed += 2 * X.data.nbytes if sparse.issparse(X) else 8 * n_rows * n_features
+        if isinstance(self.init, str) and self.init == "medoids":  # distances and changes
+            needed += 4 * 8 * min(n_rows, medoid_rows(n_basis)) ** 2
+        check_budget(
+            needed,
+            resolve_cache_size(self.cache_size, X),
+            f"{type(self).__name__} with {n_basis} functions on {n_rows:,} rows",
+            "Use fewer functions (n_basis), fewer rows, or a larger cache_size.",
+        )
+        return needed
+
+    def _set_basis(self, data: TrainingData, basis: LearnedFeatures, solution: Solution) -> None:
+        self.function_, self.centers_, self.shapes_ = basis.function, basis.centers, basis.shapes
+        self.coef_ = np.ascontiguousarray(solution.coef.T)
+
+    def _model(self) -> tuple[LearnedFeatures, Array]:
+        return LearnedFeatures(self.function_, self.centers_, self.shapes_), self.coef_.T
+
+    def _names(self, feature_names: Any) -> list[str]:
+        names = feature_names
+        if names is None:
+            names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            names = [f"x{i}" for i in range(self.n_features_in_)]
+        if len(names) != self.n_features_in_:
+            raise ValueError(
+                f"feature_names has {len(names)} names, the model has {self.n_features_in_} "
+                f"features."
+            )
+        return [str(name) for name in names]
+
+    def describe(self, feature_names: Any = None) -> str:
+        """Write the model down: every function's weight, centre and width by feature.
+
+        Parameters
+        ----------
+        feature_names : sequence of str, default=None
+            Names; default: those seen in `fit`, else x0, x1, ...
+
+        Returns
+        -------
+        str
+            One block of lines per function, largest weight first. A width is how far the function
+            reaches along the feature, in the feature's unit; features that hardly change the
+            function (wider than a thousand times their usual reach) are left out.
+        """
+        check_is_fitted(self)
+        names = self._names(feature_names)
+        return describe(
+            self.function_, self.centers_, self.shapes_, self.coef_, self.intercept_, names
+        )
+
+    @available_if(_is_simplex)
+    def local_linear_model(self, X: Any) -> tuple[Array, Array]:
+        """Return the linear model that a simplex model is around every row; eq. (9) of fang2019.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        slopes : ndarray of shape (n_samples, n_features) or (n_samples, n_outputs, n_features)
+            How f changes with each feature; zero contribution from a kink that x sits on.
+        intercepts : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            f(x) = slopes @ x + intercept, and so for all points of the same piece.
+        """
+        check_is_fitted(self)
+        X = to_host(dense64(validate(self, X, reset=False)))
+        slopes, intercepts = self.function_.local_linear(X, self.centers_, self.shapes_, self.coef_)
+        intercepts = intercepts + self.intercept_
+        if self.coef_.shape[0] == 1:
+            return slopes[:, 0], intercepts[:, 0]
+        return slopes, intercepts
+
+
+class LowRankLSSVC(Classifier, LowRankMachine):
     """Least-squares SVM on a handful of learned functions: a classifier that a person can read.
 
     f(x) = sum_j coef_j phi(x; center_j, shape_j) + b. The weights solve the LS-SVM of the
@@ -141,8 +328,7 @@ class LowRankLSSVC(KernelClassifier, LowRankMachine):
         "learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "update": [StrOptions({"simultaneous", "sequential"})],
         "backtracking": ["boolean"],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
-        "calibrate": ["boolean"],
+        **Classifier._class_constraints,
     }
 
     def __init__(
@@ -192,53 +378,14 @@ class LowRankLSSVC(KernelClassifier, LowRankMachine):
         self.cache_size = cache_size
         self.random_state = random_state
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LowRankLSSVC:
-        """Learn the functions and fit the classifier.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows.
-        y : array-like of shape (n_samples,)
-            Labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        LowRankLSSVC
-            The fitted estimator.
-        """
-        X, y = self._validate_rows(X, y, reset=True)
-        Y, labels = self._encode(y)
-        weight, count = self._weights(sample_weight, X, y, labels)
-
-        def finish(merged: Any, loo: Any) -> None:
-            if self.calibrate:
-                first = merged.first
-                left_out = to_host(Y)[first] - loo[first]
-                self._calibrate(left_out, to_host(labels)[first], merged.weight)
-            if isinstance(self.C, str) and self.C == "loo":
-                residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
-                self.loo_residuals_ = residuals[:, 0] if residuals.shape[1] == 1 else residuals
-
-        self._fit_low_rank(X, y, Y, weight, finish, count=count, calibrate=self.calibrate)
-        return self
-
-    def _run(self, learner: Learner, start: Start) -> Learned:
+    def _ascent(self) -> AscentOptions | None:
         if self.objective == "loss":
-            return learner.by_projection(start)
-        return learner.by_steps(
-            start,
-            self.objective,
-            self.learning_rate,
-            sequential=self.update == "sequential",
-            backtracking=self.backtracking,
-        )
+            return None
+        sequential = self.update == "sequential"
+        return AscentOptions(self.objective, self.learning_rate, sequential, self.backtracking)
 
 
-class LowRankLSSVR(KernelRegressor, LowRankMachine):
+class LowRankLSSVR(Regressor, LowRankMachine):
     """Least-squares support vector regressor on a handful of learned functions.
 
     The functions are learned on the regularised squared error itself (`LowRankLSSVC` with
@@ -333,32 +480,3 @@ fit_intercept, bias_penalty, cache_size, random_state
         self.bias_penalty = bias_penalty
         self.cache_size = cache_size
         self.random_state = random_state
-
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> LowRankLSSVR:
-        """Learn the functions and fit the regressor.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows; a weight of k counts like k copies of the row.
-
-        Returns
-        -------
-        LowRankLSSVR
-            The fitted estimator.
-        """
-        X, y, Y = self._numeric_targets(X, y, reset=True)
-        weight = _sample_weights(sample_weight, X)
-
-        def finish(merged: Any, loo: Any) -> None:
-            if isinstance(self.C, str) and self.C == "loo":
-                residuals = self._loo_of_all_rows(X, Y, merged, loo[merged.first])
-                self.loo_residuals_ = residuals[:, 0] if self._single_output else residuals
-
-        self._fit_low_rank(X, y, Y, weight, finish)
-        return self

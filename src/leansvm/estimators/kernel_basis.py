@@ -7,20 +7,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
-from sklearn.utils import Tags, check_array, check_consistent_length
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm._array_api import foreign_namespace, namespace, to_host
+from leansvm._array_api import namespace
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis._resolve import resolve_basis, resolve_n_basis
-from leansvm.blocks import Block, MemoryBlocks, resolve_cache_size
-from leansvm.estimators._base import Array, KernelMachine
-from leansvm.estimators._dual import check_kernel_matrix
-from leansvm.estimators._sparse_fit import Chooser
-from leansvm.estimators._sparse_machine import SparseMachine
-from leansvm.solvers import primal
+from leansvm.basis.choose import choose, resolve_basis, size_of
+from leansvm.blocks import MemoryBlocks, resolve_cache_size
+from leansvm.estimators.data import any_targets, validate
+from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine
+from leansvm.solvers.features import inverse_transpose, transform_rows, whiten
+from leansvm.solvers.refit import refit
 
 
 class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -73,11 +71,12 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
             name: rule
-            for name, rule in SparseMachine._parameter_constraints.items()
-            if name not in ("fit_intercept", "bias_penalty")
+            for name, rule in KernelMachine._parameter_constraints.items()
+            if name not in ("fit_intercept", "bias_penalty", "tol", "max_iter")
         },
+        **BASIS_CONSTRAINTS,
         "C": [Interval(Real, 0, None, closed="neither")],
-        "n_basis": SparseMachine._parameter_constraints["n_basis"][:2],
+        "n_basis": BASIS_CONSTRAINTS["n_basis"][:2],
     }
 
     def __init__(
@@ -126,27 +125,34 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         KernelBasis
             The fitted transformer.
         """
-        X = self._validate_rows(X, reset=True)
-        if self.kernel == "precomputed":
-            check_kernel_matrix(X)
-        selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
-        Y, fit, size = None, None, len(selector) if not isinstance(selector, BasisSelector) else 0
-        if isinstance(selector, BasisSelector):
-            size = resolve_n_basis(self.n_basis, X.shape[0])
-            if selector.uses_targets:
-                Y, fit = _targets(X, y, type(selector).__name__), Fit(float(self.C))
+        X = validate(self, X, reset=True)
+        selector = resolve_basis(self.basis, X.shape, self._pairwise)
+        size, _ = size_of(selector, self.n_basis, X.shape[0])
+        Y = fit = None
+        if isinstance(selector, BasisSelector) and selector.uses_targets:
+            if y is None:
+                raise ValueError(
+                    f"basis: {type(selector).__name__} looks at the targets; pass y to fit."
+                )
+            Y, fit = any_targets(X, y), Fit(float(self.C), refit=refit)
         blocks = MemoryBlocks(X, Y, columns=3 * size)
         kernel = self._resolve_kernel(blocks)
-        budget = resolve_cache_size(self.cache_size, X)
-        chooser = Chooser(kernel, self.select_on, budget, self.random_state, fit)
-        chosen = chooser(blocks, selector, size)
-        basis = chosen.whitened(kernel, np.inf)
-        basis.in_state = False
-        self.support_ = chosen.support(basis)
-        pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else basis.points
-        self.normalization_ = primal.inverse_transpose(basis.L)
-        self._basis = basis
+        basis = choose(
+            blocks,
+            kernel,
+            selector,
+            size,
+            select_on=self.select_on,
+            budget=resolve_cache_size(self.cache_size, X),
+            random_state=self.random_state,
+            fit=fit,
+        )
+        features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
+        kept = features.kept
+        self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if self._pairwise else features.points
+        self.normalization_ = inverse_transpose(features.L)
+        self._features = features
         return self
 
     def transform(self, X: Any) -> Any:
@@ -163,30 +169,10 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             Whitened features, in the type of X.
         """
         check_is_fitted(self)
-        X = self._validate_rows(X, reset=False)
-        blocks = MemoryBlocks(X, columns=2 * self._basis.size)
-        if foreign_namespace(X) is not None:
-            return namespace(X).asarray(blocks.stack(_features, self._basis), dtype=X.dtype)
-        features = blocks.concatenate(_features, self._basis)
-        return features.astype(X.dtype, copy=False)
+        X = validate(self, X, reset=False)
+        values = transform_rows(self._features, X)
+        return namespace(values).asarray(values, dtype=X.dtype)
 
     @property
     def _n_features_out(self) -> int:
-        return self._basis.size
-
-
-def _features(block: Block, basis: primal.WhitenedBasis) -> Any:
-    return basis.transform(block.X)
-
-
-def _targets(X: Any, y: Any, selector: str) -> Array:
-    """Return classes as +-1 columns, numbers as they are."""
-    if y is None:
-        raise ValueError(f"basis: {selector} looks at the targets; pass y to fit.")
-    y = check_array(to_host(y), ensure_2d=False, dtype=None, input_name="y")
-    check_consistent_length(X, y)
-    if type_of_target(y) in ("binary", "multiclass"):
-        classes, labels = np.unique(y, return_inverse=True)
-        Y = np.where(labels[:, None] == np.arange(len(classes)), 1.0, -1.0)
-        return Y[:, 1:] if len(classes) == 2 else Y
-    return y.astype(np.float64).reshape(len(y), -1)
+        return self._features.size

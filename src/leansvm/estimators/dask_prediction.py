@@ -1,31 +1,16 @@
-"""Predictions for Dask collections: lazy, one task a partition."""
+"""Predictions for Dask collections: lazy, one task per partition."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.blocks import is_dask
+from leansvm.estimators.data import check_features
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def blockwise(method: Method) -> Method:
-    """Let a method of (self, X) return a lazy array for a Dask collection X."""
-
-    @wraps(method)
-    def evaluate(self: Any, X: Any) -> Any:
-        return _later(self, method.__name__, X) if is_dask(X) else method(self, X)
-
-    return evaluate  # type: ignore[return-value]
-
-
-def _later(model: Any, name: str, X: Any) -> Any:
+def predict_later(model: Any, name: str, X: Any) -> Any:
     """Return ``model.name(X)`` as a Dask array with the chunks of X."""
     import dask
     import dask.array as da
@@ -34,7 +19,7 @@ def _later(model: Any, name: str, X: Any) -> Any:
 
     check_is_fitted(model)
     rows = Partitions(X, None, None)
-    model._check_features(rows.n_features, rows.feature_names)
+    check_features(model, rows.n_features, rows.feature_names)
     columns = rows.feature_names
     like = _call(model, name, _frame(np.zeros((1, rows.n_features), rows.dtype), columns))
     sizes = [np.nan] * len(rows) if rows.sizes is None else rows.sizes

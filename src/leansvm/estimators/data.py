@@ -1,0 +1,446 @@
+"""Read what `fit` is given: arrays, files, Dask collections and devices become `TrainingData`.
+
+Validates rows, turns labels into columns +-1 (numbers stay numbers) and combines sample weights
+with class weights. After `read`, nothing in a fit depends on where the rows are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+    compute_class_weight,
+)
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from leansvm._array_api import (
+    as_float64,
+    dispatched_namespace,
+    foreign_namespace,
+    like_rows,
+    moved,
+    namespace,
+    rows_at,
+    same_place,
+    to_host,
+    zeros,
+)
+from leansvm.blocks import (
+    Block,
+    MemoryBlocks,
+    MergedRows,
+    RowBlocks,
+    RowSource,
+    Targets,
+    canonical_order,
+    check_budget,
+    declare,
+    merge_equal_rows,
+    merge_rows_of,
+    one_vs_rest,
+    source_of,
+)
+from leansvm.linalg import canonical_csr
+
+Array = NDArray[np.float64]
+_LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
+_FEW_CLASSES = (
+    "sample_weight and class_weight leave fewer than two classes with positive weight."
+)
+_NO_WEIGHT = "sample_weight must be positive for at least one row."
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Rows, targets (one column per output) and weights of a fit, wherever they are."""
+
+    X: Any  # array, CSR matrix or RowSource
+    y: Any  # as it was given
+    Y: Any  # None where a source has the targets
+    weight: Any  # sample weights times class weights; None: the source's
+    n_outputs: int
+    n_positive: int  # rows of positive weight
+    count: float | None = None  # samples that GCV counts: class weights are costs, not samples
+    encode: Targets | None = None  # how a source's targets become numbers
+    merged: MergedRows | None = None  # which rows stand for their copies
+    taken: NDArray[np.intp] | None = None  # which of the given rows these are; None: all
+    whole: TrainingData | None = None  # the rows as they were given, where these are fewer
+
+    def blocks(self, columns: int = 0, budget: int = 0, tile_rows: int | None = None) -> RowBlocks:
+        """Return the rows in blocks."""
+        if self.encode is not None:
+            return self.X.blocks(self.encode, columns=columns, budget=budget, weight=self.weight)
+        ones = self.weight is None or bool(namespace(self.weight).all(self.weight == 1.0))
+        return MemoryBlocks(
+            self.X, self.Y, None if ones else self.weight, columns=columns, tile_rows=tile_rows
+        )
+
+    def targets(self) -> Array:
+        """Return the targets of all rows, on the host."""
+        if self.encode is not None:
+            return self.blocks().concatenate(_targets)
+        return np.asarray(to_host(self.Y))
+
+    def leave_out(self, budget: int) -> TrainingData:
+        """Let the first of equal rows stand for all: copies of a row are left out together."""
+        if self.encode is None:
+            merged = merge_equal_rows(self.X, self.Y, self.weight)
+        else:
+            check_budget(
+                self.X.n_rows * (64 + 24 * self.n_outputs),
+                budget,
+                f"The leave-one-out residuals of {self.X.n_rows:,} rows",
+                "Use C='gcv' and calibrate=False, which need sums alone.",
+            )
+            merged = merge_rows_of(self.blocks())
+        weight = np.zeros(self.X.shape[0])
+        weight[merged.first] = merged.weight
+        return replace(self, weight=weight, n_positive=len(merged.first), merged=merged)
+
+    def counted(self, left_out: bool) -> TrainingData:
+        """Find the rows that count, on the host: all of positive weight, or of equal ones one."""
+        data = replace(self, Y=to_host(self.Y), weight=np.asarray(to_host(self.weight)))
+        if not left_out:
+            return data.with_weight(data.weight)
+        merged = merge_equal_rows(self.X, data.Y, data.weight)
+        return replace(data, merged=merged, n_positive=len(merged.first), taken=merged.first)
+
+    def with_weight(self, weight: Array) -> TrainingData:
+        """Count every row of positive weight, whatever its copies."""
+        first = np.flatnonzero(weight > 0)
+        group = np.full(len(weight), -1, dtype=np.intp)
+        group[first] = np.arange(len(first))
+        merged = MergedRows(first, group, weight[first])
+        return replace(self, weight=weight, merged=merged, n_positive=len(first), taken=first)
+
+    def distinct(self) -> TrainingData:
+        """Merge equal rows and put the rest in an order that their values alone decide.
+
+        For iterations that amplify rounding, which depends on the order: weights and repetitions,
+        or rows in another order, then give the same model.
+        """
+        merged = merge_equal_rows(self.X, self.Y, self.weight)
+        first = merged.first
+        order = canonical_order(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
+        taken = first[order]
+        return replace(
+            self,
+            X=rows_at(self.X, taken),
+            Y=rows_at(self.Y, taken),
+            weight=merged.weight[order],
+            n_positive=len(first),
+            merged=merged,
+            taken=taken,
+            whole=self,
+        )
+
+
+@declare("y")
+def _targets(block: Block) -> Array:
+    return np.asarray(block.y, dtype=np.float64)
+
+
+def labels_of(Y: Array) -> NDArray[np.intp]:
+    """Return class numbers from targets +-1."""
+    return (Y[:, 0] > 0).astype(np.intp) if Y.shape[1] == 1 else np.argmax(Y, axis=1)
+
+
+# ---------------------------------------------------------------------------- reading
+
+
+def read(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    reset: bool = True,
+    classes: Any = None,
+    batch: bool = False,
+) -> TrainingData:
+    """Validate and encode the input of `fit`, or of `partial_fit`.
+
+    Sets ``n_features_in_``, ``feature_names_in_`` and ``classes_`` of the estimator.
+
+    Parameters
+    ----------
+    estimator : Machine
+        Whose ``kernel``, ``class_weight`` and kind (classifier or regressor) decide.
+    X, y, sample_weight
+        As `fit` takes them.
+    reset : bool
+        Whether features are those of a first call, not compared with an earlier one.
+    classes : array-like, optional
+        All labels there will be.
+    batch : bool
+        Whether the rows are a part of the data, which may lack classes.
+    """
+    source = _source(estimator, X, y, sample_weight)
+    if source is not None:
+        check_source(estimator, source, reset=reset)
+        encode = _classes_of_source if estimator._classifies else _numbers_of_source
+        return encode(estimator, source, y, reset=reset, classes=classes, batch=batch)
+    if estimator._classifies:
+        X, y = validate(estimator, X, y, reset=reset)
+        Y, labels = encode_labels(estimator, y, classes)
+        weight, count = _class_weighted(estimator, _sample_weights(sample_weight, X), labels, batch)
+    else:
+        if sparse.issparse(y):
+            raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
+        X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
+        Y, count = as_float64(y), None
+        _check_single_output(estimator, Y.ndim == 1, reset)
+        Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
+        weight = _sample_weights(sample_weight, X)
+    positive = int(namespace(weight).count_nonzero(weight > 0))
+    return TrainingData(X, y, Y, weight, Y.shape[1], positive, count)
+
+
+def validate(
+    estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
+) -> Any:
+    """Check rows (and targets) in memory, as scikit-learn does; they stay where they are."""
+    pairwise = estimator._pairwise
+    if isinstance(X, RowSource):
+        raise TypeError(
+            f"{type(estimator).__name__} needs rows in memory; SparseLSSVC, SparseLSSVR, "
+            f"ReducedSVC and ReducedSVR fit data sets in files."
+        )
+    xp = dispatched_namespace(X)
+    if xp is not None and reset and (pairwise or not estimator._fits_where_rows_are):
+        X, xp = to_host(X), None
+    if dispatched_namespace(y) is not None and not (xp and same_place(y, X)):
+        y = to_host(y)
+    checked = validate_data(
+        estimator,
+        X,
+        y,
+        reset=reset,
+        accept_sparse=False if pairwise else "csr",
+        dtype=[np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
+        order="C" if xp is None else None,
+        **kwargs,
+    )
+    X, *rest = checked if isinstance(checked, tuple) else (checked,)
+    X = canonical_csr(X) if sparse.issparse(X) else X
+    return (X, *rest) if rest else X
+
+
+def _source(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
+    """Return rows that are in files or on a cluster as a source, None for arrays."""
+    source = source_of(X, y, sample_weight) if estimator._fits_sources else None
+    if source is not None and estimator._pairwise:
+        raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
+    return source
+
+
+def read_rows(estimator: Any, X: Any) -> Any:
+    """Check rows to predict: an array where it is, or a source."""
+    source = _source(estimator, X)
+    if source is None:
+        return validate(estimator, X, reset=False)
+    check_features(estimator, source.n_features, source.feature_names)
+    return source
+
+
+def targets_to_score(
+    estimator: Any, X: Any, y: Any, sample_weight: Any
+) -> tuple[Any, Any] | None:
+    """Return targets and weights that a source brings along; None for arrays."""
+    source = _source(estimator, X, y, sample_weight)
+    if source is None:
+        return None
+    if not source.n_targets:
+        raise ValueError("score needs the targets: pass y, or name it in open_dataset(target=...).")
+    return source.targets()
+
+
+def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
+    """Set or compare the number and the names of the features."""
+    if not reset:
+        check_features(estimator, source.n_features, source.feature_names)
+        return
+    if not source.n_targets:
+        raise ValueError(
+            f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
+            f"y is None: name it in open_dataset(..., target=...)."
+        )
+    estimator.__dict__.pop("feature_names_in_", None)
+    estimator.n_features_in_ = source.n_features
+    if source.feature_names is not None:
+        estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+
+
+def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
+    """Compare number and names of the features with those of the fit."""
+    if n_features != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {n_features} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input."
+        )
+    known = getattr(estimator, "feature_names_in_", None)
+    if names is not None and known is not None and list(known) != list(names):
+        raise ValueError(
+            f"The feature names should match those that were passed during fit: {list(known)}, "
+            f"got {list(names)}."
+        )
+
+
+# ---------------------------------------------------------------------------- targets
+
+
+def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any]:
+    """Return targets +-1, one column per class (two classes: one column), and class numbers.
+
+    Both are where y is. Sets ``classes_``.
+    """
+    check_classification_targets(y)
+    y = column_or_1d(y, warn=True)
+    xp = foreign_namespace(y)
+    if xp is not None and classes is None:
+        found, labels = xp.unique_inverse(y)
+        _set_classes(estimator, to_host(found))
+        numbers = like_rows(np.arange(len(estimator.classes_)), labels)
+        if len(estimator.classes_) == 2:
+            numbers = numbers[1:]
+        return 2.0 * as_float64(labels[:, None] == numbers) - 1.0, labels
+    present, labels = np.unique(to_host(y), return_inverse=True)
+    if classes is None:
+        _set_classes(estimator, present)
+    else:
+        _set_classes(estimator, np.unique(classes))
+        unknown = np.setdiff1d(present, estimator.classes_)
+        if len(unknown):
+            raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
+        labels = np.searchsorted(estimator.classes_, present)[labels]
+    return one_vs_rest(labels, len(estimator.classes_)), labels
+
+
+def any_targets(X: Any, y: Any) -> Array:
+    """Return classes as columns +-1 and numbers as they are, of whatever kind y is."""
+    y = check_array(to_host(y), ensure_2d=False, dtype=None, input_name="y")
+    check_consistent_length(X, y)
+    if type_of_target(y) in ("binary", "multiclass"):
+        classes, labels = np.unique(y, return_inverse=True)
+        return one_vs_rest(labels, len(classes))
+    return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+
+
+def _set_classes(estimator: Any, classes: NDArray[Any]) -> None:
+    estimator.classes_ = classes
+    if len(classes) < 2:
+        raise ValueError(
+            f"The number of classes has to be greater than one; got {len(classes)} "
+            f"class: y must hold at least two classes for {type(estimator).__name__}."
+        )
+
+
+def _classes_of_source(
+    estimator: Any, source: RowSource, y: Any, *, reset: bool, classes: Any, batch: bool
+) -> TrainingData:
+    """Find classes and weights in a pass over the targets, without a look at X."""
+    seen = source.survey(numeric=False)
+    # the checks of arrays, on one row per class
+    _, present = encode_labels(estimator, seen.classes, classes)
+    n_classes = len(estimator.classes_)
+    by_class = np.zeros(n_classes)
+    by_class[present] = seen.weights
+    if not by_class.any():
+        raise ValueError(_NO_WEIGHT)
+    class_weight = None
+    if estimator.class_weight is not None:
+        class_weight = _weight_of_classes(estimator, by_class)
+    used = seen.rows * (1 if class_weight is None else class_weight[present] > 0)
+    if not batch and np.count_nonzero(used) < 2:
+        raise ValueError(_FEW_CLASSES)
+    weighted = class_weight is not None or not seen.all_ones
+    least = _LEAST_WEIGHT * seen.largest_weight
+    encode = Targets(estimator.classes_, class_weight, least, weighted)
+    outputs = 1 if n_classes == 2 else n_classes
+    count = float(seen.weights.sum())
+    return TrainingData(source, y, None, None, outputs, int(used.sum()), count, encode)
+
+
+def _numbers_of_source(
+    estimator: Any, source: RowSource, y: Any, *, reset: bool, classes: Any, batch: bool
+) -> TrainingData:
+    """Look at the weights; targets are numbers."""
+    _check_single_output(estimator, source.single_target, reset)
+    seen = source.survey(numeric=True)
+    if not seen.weights.any():
+        raise ValueError(_NO_WEIGHT)
+    encode = Targets(None, None, _LEAST_WEIGHT * seen.largest_weight, not seen.all_ones)
+    rows = int(seen.rows[0])
+    return TrainingData(source, y, None, None, source.n_targets, rows, encode=encode)
+
+
+def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:
+    if not reset and estimator._single_output != single:
+        raise ValueError("y must have as many target columns as in earlier calls.")
+    estimator._single_output = single
+
+
+# ---------------------------------------------------------------------------- weights
+
+
+def _sample_weights(sample_weight: Any, X: Any) -> Any:
+    """Return checked weights where the rows are; ones where none are given."""
+    if foreign_namespace(X) is not None:
+        weight = zeros((X.shape[0],), X)
+        weight += 1.0
+        if sample_weight is not None:
+            given = to_host(sample_weight) if hasattr(sample_weight, "dtype") else sample_weight
+            weight = like_rows(_sample_weights(given, np.empty((X.shape[0], 0))), X)
+        return weight
+    if dispatched_namespace(sample_weight) is not None:
+        sample_weight = to_host(sample_weight)
+    weight = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True, copy=True
+    )
+    if not weight.any():
+        raise ValueError(_NO_WEIGHT)
+    weight[weight < _LEAST_WEIGHT * weight.max()] = 0.0
+    return np.asarray(weight)
+
+
+def _class_weighted(estimator: Any, weight: Any, labels: Any, batch: bool) -> tuple[Any, float]:
+    """Return sample weights times class weights, and the sum of the former alone."""
+    count, n_classes = float(namespace(weight).sum(weight)), len(estimator.classes_)
+    if foreign_namespace(weight) is None:
+        labels = to_host(labels)
+        totals = np.bincount(labels, weights=weight, minlength=n_classes)
+    else:
+        xp, labels = namespace(weight), moved(labels, weight)
+        sums = [xp.sum(xp.where(labels == c, weight, 0.0)) for c in range(n_classes)]
+        totals = np.asarray(to_host(xp.stack(sums)))
+    if estimator.class_weight is not None:
+        by_class = _weight_of_classes(estimator, totals)
+        of_rows = namespace(labels).take(like_rows(by_class, labels), labels)
+        weight = weight * moved(of_rows, weight)
+        totals = totals * by_class
+    if not batch and np.count_nonzero(totals) < 2:
+        raise ValueError(_FEW_CLASSES)
+    return weight, count
+
+
+def _weight_of_classes(estimator: Any, counts: Array) -> Array:
+    if estimator.class_weight == "balanced":  # over classes that have any weight
+        present = counts > 0
+        balanced = np.zeros(len(counts))
+        balanced[present] = counts.sum() / (present.sum() * counts[present])
+        return balanced
+    classes = estimator.classes_
+    by_class = compute_class_weight(estimator.class_weight, classes=classes, y=classes)
+    if not np.all(np.isfinite(by_class) & (by_class >= 0)):
+        raise ValueError(
+            f"class_weight must hold finite numbers >= 0, got {estimator.class_weight!r}."
+        )
+    return np.asarray(by_class, dtype=np.float64)

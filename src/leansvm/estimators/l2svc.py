@@ -1,0 +1,282 @@
+"""L2SVC: the maximal-margin SVM with the squared hinge loss, solved exactly (peng2016)."""
+
+from __future__ import annotations
+
+import warnings
+from copy import copy
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import _fit_context
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+
+from leansvm.estimators.data import TrainingData, read
+from leansvm.estimators.lssvm import DualMachine
+from leansvm.estimators.machine import iteration_hook
+from leansvm.estimators.predict import Classifier
+from leansvm.kernels import Kernel
+from leansvm.solvers import table
+from leansvm.solvers.active_set import ActiveSet
+from leansvm.solvers.features import FeatureMap, KernelFeatures
+from leansvm.solvers.problem import shared_support
+from leansvm.solvers.solution import Solution, Support
+
+Array = NDArray[np.float64]
+
+
+def _learns_from_batches(estimator: Any) -> bool:
+    if not isinstance(estimator.C, Real) or estimator.calibrate:
+        raise AttributeError("partial_fit: several C and calibrate=True need fit on all rows.")
+    if estimator.class_weight == "balanced":
+        raise AttributeError("partial_fit: class_weight='balanced' needs fit on all rows.")
+    if estimator.kernel == "precomputed" or estimator.solver in ("newton", "smo"):
+        raise AttributeError(
+            "partial_fit: kernel='precomputed', solver='newton' and 'smo' need fit on all rows."
+        )
+    return True
+
+
+class L2SVC(Classifier, DualMachine):
+    """Support vector classifier with the squared hinge loss, solved exactly.
+
+    Minimises 1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f(x_i))^2, one class against
+    the rest. The solution needs the rows with y f(x) < 1 alone; on them it is that of a linear
+    system, so a few linear solves with a factor kept between them end exactly, after a time that
+    hardly depends on ``C``.
+
+    Parameters
+    ----------
+    C : float or array-like, default=1.0
+        Regularisation: weight of the squared errors. Among several candidates the one with the
+        least leave-one-out loss (at fixed support sets) is taken, each solved from the last one's
+        solution.
+    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
+default="rbf"
+        Kernel, or a vectorised function ``f(X, Z)``.
+    gamma : {"scale", "auto"} or float, default="scale"
+        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
+        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+    degree : float, default=3
+        Degree of the polynomial kernel.
+    coef0 : float, default=0.0
+        Independent term of "poly" and "sigmoid".
+    fit_intercept : bool, default=True
+        Whether to have a bias b.
+    bias_penalty : float, default=0.0
+        A of the term A b^2 / 2; 0 leaves the bias free.
+    solver : {"auto", "active-set", "newton", "smo"}, default="auto"
+        "active-set" follows the support set with a factor that is updated; the linear kernel
+        takes a system of n_features where that is smaller. "newton" is Newton's method in the
+        primal on the whole kernel matrix, a reference for small problems. "smo" minimises over a
+        few multipliers at a time, with the kernel matrix or a cache of its rows: the fastest
+        where thousands of rows are support vectors, and at home in little memory. "auto" watches
+        "smo" in that case, and else takes "active-set".
+    max_support : int or "auto", default="auto"
+        Most support vectors, which bounds memory and time. A fit that needs more warns and says
+        so in ``fit_report_``. "auto" takes as many as it needs.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes, multiplied into ``sample_weight``.
+    calibrate : bool, default=False
+        Fit probabilities to leave-one-out decision values (at fixed support sets), for
+        `predict_proba`.
+    tol : float, default=1e-8
+        Largest violation of theta = C s max(0, 1 - y f), relative to the largest theta; for
+        "smo" the root mean square of the violation in units of y.
+    max_iter : int, default=1000
+        Most linear solves for one class; most sweeps of "smo", as many updates as there are rows.
+    cache_size : float or "auto", default="auto"
+        Megabytes that kernel rows and factors may take; "auto" is 80 % of the memory that is
+        available. Kernel rows that do not fit are recomputed; a factor that does not fit raises
+        MemoryError before it is made.
+
+    Attributes
+    ----------
+    support_ : ndarray of shape (n_support,)
+        Support vectors: rows with y f(x) < 1 for some class.
+    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
+        Their values; empty for ``kernel="precomputed"``.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Coefficients y theta of the kernel functions, theta = C s (1 - y f(x)).
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Weights w; only for ``kernel="linear"``.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Bias b.
+    n_support_ : int
+        Number of support vectors.
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    C_, gamma_ : float
+        Values used.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Leave-one-out loss at every candidate of ``C``; only when there are several.
+    objective_ : float
+        Value of the objective, summed over the classes.
+    n_iter_ : int
+        Linear solves, the most of any class.
+    fit_report_ : dict
+        Solver used, objective, violation and gap, iterations, rows, support vectors, bytes,
+        seconds by phase.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators.
+
+    See Also
+    --------
+    LSSVC : Squared loss: one linear system, every row a support vector.
+    sklearn.svm.SVC : Hinge loss.
+    sklearn.svm.LinearSVC : The linear kernel with ``bias_penalty=1`` and half this ``C``.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from leansvm import L2SVC
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = L2SVC(C=10.0, gamma=0.5).fit(X, y)
+    >>> bool(model.score(X, y) > 0.97)
+    True
+    >>> bool(len(model.support_) < len(X))
+    True
+    """
+
+    _family = "hinge"
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **DualMachine._parameter_constraints,
+        **Classifier._class_constraints,
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "solver": [StrOptions(set(table.names("hinge")))],
+        "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        C: Any = 1.0,
+        kernel: Any = "rbf",
+        *,
+        gamma: Any = "scale",
+        degree: float = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        bias_penalty: float = 0.0,
+        solver: str = "auto",
+        max_support: Any = "auto",
+        class_weight: Any = None,
+        calibrate: bool = False,
+        tol: float = 1e-8,
+        max_iter: int = 1000,
+        cache_size: Any = "auto",
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.bias_penalty = bias_penalty
+        self.solver = solver
+        self.max_support = max_support
+        self.class_weight = class_weight
+        self.calibrate = calibrate
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cache_size = cache_size
+
+    def _merges(self, criterion: Any) -> bool:
+        return bool(criterion.several)  # values of C are compared by leaving rows out
+
+    def _set_basis(self, data: TrainingData, basis: Support, solution: Solution) -> None:
+        super()._set_basis(data, basis, solution)
+        for name in ("coef_", "_sequence"):
+            self.__dict__.pop(name, None)
+        if solution.weights is not None:
+            self.coef_ = solution.weights
+
+    def _model(self) -> tuple[FeatureMap, Array]:
+        if self.kernel != "linear":
+            return super()._model()
+        # f(x) = coef_ x: the linear kernel with the weights of every output as points
+        return KernelFeatures(Kernel("linear"), self.coef_), np.eye(len(self.coef_))
+
+    def _limit(self) -> int | None:
+        return None if self.max_support == "auto" else int(self.max_support)
+
+    def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
+        """Return copies of this estimator for every C, each from the solution of the one before."""
+        table.check(self._family, self.solver, self._bias_penalty(), more=True)
+        data = read(self, X, y, sample_weight).counted(left_out=False)
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
+        problem = self._problem(data, context)
+        active_set = ActiveSet(problem, max_support=self._limit())
+        models = []
+        for C in path:
+            model = copy(self).set_params(C=float(C), calibrate=False)
+            with table.definite(problem.kernel):
+                solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
+            support = shared_support(problem, data.merged, data.weight, solution)
+            model._publish(data, support, solution)
+            models.append(model)
+        context.call_on_fit_task_end(
+            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
+        )
+        return models
+
+    @available_if(_learns_from_batches)
+    @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
+        """Add rows and repair the support set; the result equals `fit` on all rows.
+
+        Exists for one C, without ``calibrate``, class_weight="balanced", kernel="precomputed" and
+        solver="newton" or "smo". ``gamma`` comes from the first batch. Rows without error may
+        become support vectors later, so all rows are kept, with kernel rows and factors (within
+        ``cache_size``). `fit` keeps none: after it, partial_fit starts anew, with a warning.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of this batch.
+        y : array-like of shape (n_samples,)
+            Their labels.
+        classes : array-like of shape (n_classes,), default=None
+            All labels there will be; needed in the first call unless the batch holds them all.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        L2SVC
+            The estimator; ``support_`` counts rows over all batches.
+        """
+        first = not hasattr(self, "_sequence")
+        if first and hasattr(self, "support_"):
+            warnings.warn(
+                "partial_fit starts anew: it needs the rows of earlier calls, which fit does not "
+                "keep. Begin with partial_fit instead of fit.",
+                UserWarning,
+                stacklevel=4,
+            )
+        classes = classes if first else self.classes_
+        batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
+        batch = batch.counted(left_out=False)
+        context = self._init_callback_context(max_subtasks=None)
+        context.call_on_fit_task_begin(estimator=self, X=batch.X, y=batch.y)
+        if first:
+            problem = self._problem(batch, context)
+            active_set, data = ActiveSet(problem, max_support=self._limit(), keep=True), batch
+        else:
+            active_set, weight = self._sequence
+            used, problem = batch.taken, active_set.problem
+            active_set.extend(batch.X[used], batch.Y[used], batch.weight[used])
+            data = batch.with_weight(np.append(weight, batch.weight))
+        problem.on_iteration = iteration_hook(self, context, "iteration")
+        with table.definite(problem.kernel):
+            solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
+        problem.on_iteration = None  # belongs to this call
+        support = shared_support(problem, data.merged, data.weight, solution)
+        self._publish(data, support, solution)
+        self._sequence = active_set, data.weight
+        context.call_on_fit_task_end(
+            estimator=self, X=batch.X, y=batch.y, reconstruction_attributes={}
+        )
+        return self

@@ -1,0 +1,274 @@
+"""What every estimator shares: the fit in four lines, what it publishes, and predictions.
+
+    data = read(...)                      rows, targets and weights, wherever they are
+    data, basis, solution = _solve(...)   a basis and a `Solution` on it: one method per family
+    _publish(data, basis, solution)       fitted attributes, report, warnings, calibration
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, _fit_context
+from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm._array_api import to_host
+from leansvm.basis import BasisSelector
+from leansvm.blocks import RowBlocks
+from leansvm.estimators.calibration import fit_scale
+from leansvm.estimators.data import TrainingData, labels_of, read, read_rows
+from leansvm.kernels import KERNELS, Kernel, resolve_gamma
+from leansvm.solvers.features import FeatureMap, KernelFeatures, evaluate
+from leansvm.solvers.primal import Criterion
+from leansvm.solvers.solution import Solution, Support
+
+Array = NDArray[np.float64]
+
+C_GRID = np.logspace(-6, 7, 50)
+
+
+BASIS_CONSTRAINTS: dict[str, Any] = {
+    "basis": [str, BasisSelector, "array-like"],
+    "n_basis": [
+        Interval(Integral, 1, None, closed="left"),
+        Interval(Real, 0, 1, closed="neither"),
+        StrOptions({"auto"}),
+    ],
+    "select_on": [
+        StrOptions({"auto", "all"}),
+        Interval(Integral, 1, None, closed="left"),
+        Interval(Real, 0, 1, closed="neither"),
+    ],
+    "random_state": ["random_state"],
+}
+
+
+class Machine(CallbackSupportMixin, BaseEstimator):
+    """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept."""
+
+    _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
+    _fits_sources = False  # data sets in files, Dask collections
+    _classifies: ClassVar[bool] = False
+    _pairwise: bool | property = False  # rows are rows of a kernel matrix
+    _max_subtasks: int | None | property = None  # steps that callbacks are told of; None: unknown
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
+        "fit_intercept": ["boolean"],
+        "bias_penalty": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+    }
+    fit_report_: dict[str, Any]
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
+            `SparseLSSVC`, `SparseLSSVR`, `ReducedSVC` and `ReducedSVR` also take a data set in
+            files (`leansvm.open_dataset`), or a Dask array or data frame.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Labels (classifiers; one per row) or targets; None for a data set in files, which has
+            them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; a weight of k counts like k copies of the row.
+
+        Returns
+        -------
+        estimator
+            The fitted estimator.
+        """
+        return self._fit_on(read(self, X, y, sample_weight))
+
+    def _fit_on(self, data: TrainingData) -> Any:
+        context = self._init_callback_context(max_subtasks=self._max_subtasks)
+        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
+        data, basis, solution = self._solve(data, context)
+        self._publish(data, basis, solution)
+        context.call_on_fit_task_end(
+            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
+        )
+        return self
+
+    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Any, Solution]:
+        """Choose a basis and solve on it; return the rows as they were used, too."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------------ parameters
+
+    def _criterion(self) -> Criterion:
+        """Return the C to use, or the candidates and what scores them."""
+        calibrate = getattr(self, "calibrate", False)
+        if isinstance(self.C, str):
+            return Criterion(C_GRID, self.C, calibrate or self.C == "loo")
+        if isinstance(self.C, Real):
+            if self.C < 1e-300:
+                raise ValueError(f"C={self.C!r} is too small: it and 1 / C must be finite.")
+            return Criterion(float(self.C), left_out=calibrate)
+        try:
+            candidates = np.asarray(self.C, dtype=np.float64)
+        except (TypeError, ValueError):
+            candidates = np.empty(0)
+        if candidates.ndim != 1 or not candidates.size or not np.all(candidates > 0):
+            raise ValueError(
+                f"C must be a number > 0, a list of them, 'gcv' or 'loo', got {self.C!r}."
+            )
+        if not np.isfinite(candidates).all():
+            raise ValueError(f"C: every candidate must be finite, got {self.C!r}.")
+        return Criterion(candidates, left_out=calibrate)
+
+    def _check_rows(self, data: TrainingData, criterion: Criterion) -> None:
+        """Refuse to compare values of C, or to leave a row out, with a single row."""
+        if (criterion.several or criterion.left_out) and data.n_positive < 2:
+            raise ValueError(
+                f"C={self.C!r} needs two distinct rows of positive weight, got "
+                f"n_samples={data.n_positive}; give C as a number."
+            )
+
+    def _bias_penalty(self) -> float:
+        """Return A of the objective: 0 is a free bias, inf is none."""
+        return float(self.bias_penalty) if self.fit_intercept else np.inf
+
+    # ------------------------------------------------------------------ fitted attributes
+
+    def _publish(self, data: TrainingData, basis: Any, solution: Solution) -> None:
+        """Set the fitted attributes and the report; calibrate; warn."""
+        for name in ("cv_curve_", "loo_residuals_", "calibration_scale_"):
+            self.__dict__.pop(name, None)
+        self._set_basis(data, basis, solution)
+        self.intercept_ = np.asarray(solution.b)
+        self.C_ = solution.C
+        self.objective_ = solution.objective
+        self.n_iter_ = solution.iterations
+        if solution.curve is not None and not isinstance(self.C, Real):
+            self.cv_curve_ = solution.curve
+        figures = {"residual": solution.residual, "gap": solution.gap}
+        self.fit_report_ = {
+            "solver": solution.solver,
+            "objective": solution.objective,
+            **{name: value for name, value in figures.items() if not np.isnan(value)},
+            "iterations": solution.iterations,
+            "converged": solution.converged,
+            "rows": data.n_positive,
+            "basis": basis.size,
+            "outputs": data.n_outputs,
+            "bytes": solution.bytes,
+            **solution.details,
+            "seconds": solution.seconds,
+        }
+        if solution.left_out is not None and data.merged is not None:
+            self._use_left_out(data, solution.left_out)
+        if not solution.converged:
+            text = f"{type(self).__name__}: {solution.advice}"
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+
+    def _set_basis(self, data: TrainingData, basis: Any, solution: Solution) -> None:
+        """Set what belongs to the basis: support vectors, or learned functions."""
+        raise NotImplementedError
+
+    def _use_left_out(self, data: TrainingData, left_out: Array) -> None:
+        """Calibrate and set ``loo_residuals_`` from the left-out residuals of distinct rows."""
+        merged, whole = data.merged, data if data.whole is None else data.whole
+        assert merged is not None
+        if data.taken is not None:  # back to the places of the original rows
+            given = np.full((whole.X.shape[0], left_out.shape[1]), np.nan)
+            given[data.taken] = left_out
+            left_out = given
+        left_out, Y = left_out[merged.first], whole.targets()
+        if getattr(self, "calibrate", False):
+            targets = Y[merged.first]
+            scale = fit_scale(targets - left_out, labels_of(targets), merged.weight)
+            self.calibration_scale_ = scale
+        if isinstance(self.C, str) and self.C == "loo":
+            residuals = left_out[merged.group]
+            unused = np.flatnonzero(merged.group < 0)  # of zero weight: they change no model
+            if len(unused):
+                rows = whole.blocks().take(unused)
+                residuals[unused] = Y[unused] - to_host(self._values(rows))
+            self.loo_residuals_ = self._in_shape(residuals)
+
+    # ------------------------------------------------------------------ decision values
+
+    def _model(self) -> tuple[FeatureMap, Array]:
+        """Return the fitted functions and their coefficients, functions x outputs."""
+        raise NotImplementedError
+
+    def _values(self, X: Any) -> Any:
+        """Return f(x) of validated rows, one column per output."""
+        return evaluate(*self._model(), self.intercept_, X)
+
+    def _decision_values(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return self._values(read_rows(self, X))
+
+    def _in_shape(self, values: Any) -> Any:
+        """Return values of all outputs in the shape of the targets."""
+        raise NotImplementedError
+
+
+class KernelMachine(Machine):
+    """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **Machine._parameter_constraints,
+        "kernel": [StrOptions(set(KERNELS)), callable],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "degree": [Interval(Real, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+    }
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+    @property
+    def _pairwise(self) -> bool:  # type: ignore[override]
+        return self.kernel == "precomputed"  # type: ignore[no-any-return]
+
+    def _resolve_kernel(self, blocks: RowBlocks) -> Kernel:
+        self.gamma_ = resolve_gamma(self.gamma, self.kernel, blocks.n_features, blocks.variance)
+        return Kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+
+    def _set_basis(self, data: TrainingData, basis: Support, solution: Solution) -> None:
+        self.support_ = basis.indices
+        pairwise = self.kernel == "precomputed"
+        self.support_vectors_ = np.empty((0, 0), data.X.dtype) if pairwise else basis.points
+        self.dual_coef_ = np.ascontiguousarray(solution.coef[basis.order].T)
+        self.n_support_ = basis.size
+
+    def _model(self) -> tuple[FeatureMap, Array]:
+        kernel = Kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+        points = self.support_ if kernel.precomputed else self.support_vectors_
+        return KernelFeatures(kernel, points), self.dual_coef_.T
+
+
+def iteration_hook(estimator: Any, context: Any, name: str) -> Callable[[int, float], bool] | None:
+    """Return a function that runs scikit-learn's callbacks once per iteration, None without any.
+
+    It returns True when a callback asks to stop.
+    """
+    if not getattr(estimator, "_skl_callbacks", None):
+        return None
+
+    def hook(iteration: int, residual: float = 0.0) -> bool:
+        task = context.subcontext(task_name=name)
+        task.call_on_fit_task_begin(estimator=estimator)
+        return bool(task.call_on_fit_task_end(estimator=estimator))
+
+    return hook

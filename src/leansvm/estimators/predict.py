@@ -1,0 +1,201 @@
+"""Predictions: labels and probabilities of classifiers, numbers of regressors."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
+from leansvm.blocks import is_dask
+from leansvm.estimators.calibration import log_probabilities, probabilities
+from leansvm.estimators.dask_prediction import predict_later
+from leansvm.estimators.data import targets_to_score
+from leansvm.estimators.machine import Machine
+
+
+def _calibrated(estimator: Any) -> bool:
+    if not estimator.calibrate:
+        raise AttributeError(
+            f"{type(estimator).__name__} gives probabilities with calibrate=True; or wrap it in "
+            f"sklearn.calibration.CalibratedClassifierCV."
+        )
+    return True
+
+
+class Classifier(ClassifierMixin, Machine):
+    """Adds labels, class weights and one-vs-rest decisions."""
+
+    _classifies = True
+    _class_constraints: ClassVar[dict[str, Any]] = {
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "calibrate": ["boolean"],
+    }
+
+    def decision_function(self, X: Any) -> Any:
+        """Evaluate f(x): one value per row for two classes, else one column per class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Positive means the second class (binary) or that class (multiclass).
+        """
+        if is_dask(X):
+            return predict_later(self, "decision_function", X)
+        return self._in_shape(self._decision_values(X))
+
+    def predict(self, X: Any) -> Any:
+        """Predict the class of every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Class labels.
+        """
+        if is_dask(X):
+            return predict_later(self, "predict", X)
+        scores = self._decision_values(X)
+        xp, two = foreign_namespace(scores), scores.shape[1] == 1
+        if xp is None or self.classes_.dtype.kind in "OUS":
+            scores = to_host(scores)
+            winners = (scores[:, 0] > 0).astype(np.intp) if two else scores.argmax(axis=1)
+            return np.asarray(self.classes_[winners])
+        winners = xp.astype(scores[:, 0] > 0, xp.int64) if two else xp.argmax(scores, axis=1)
+        return xp.take(moved(self.classes_, scores), winners)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+            Rows.
+        y : array-like of shape (n_samples,)
+            Their labels; None for a data set in files, which has them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            Share of the rows that are predicted correctly.
+        """
+        targets = targets_to_score(self, X, y, sample_weight)
+        if targets is None:
+            return float(super().score(X, y, sample_weight))
+        predicted = np.asarray(self.predict(X))
+        return float(accuracy_score(targets[0], predicted, sample_weight=targets[1]))
+
+    @available_if(_calibrated)
+    def predict_proba(self, X: Any) -> Any:
+        """Probability of every class; exists with ``calibrate=True``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities in the order of ``classes_``; the largest belongs to `predict`.
+        """
+        check_is_fitted(self, "calibration_scale_")
+        if is_dask(X):
+            return predict_later(self, "predict_proba", X)
+        values = self._in_shape(self._decision_values(X))
+        return like_rows(probabilities(to_host(values), self.calibration_scale_), values)
+
+    @available_if(_calibrated)
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithm of `predict_proba`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Log-probabilities in the order of ``classes_``.
+        """
+        check_is_fitted(self, "calibration_scale_")
+        if is_dask(X):
+            return predict_later(self, "predict_log_proba", X)
+        values = self._in_shape(self._decision_values(X))
+        result = log_probabilities(to_host(values), self.calibration_scale_)
+        return like_rows(result.astype(to_host(values).dtype), values)
+
+    def _in_shape(self, values: Any) -> Any:
+        return values[:, 0] if len(self.classes_) == 2 else values
+
+
+class Regressor(RegressorMixin, Machine):
+    """Adds numeric targets, one or many."""
+
+    _single_output: bool
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def predict(self, X: Any) -> Any:
+        """Predict the target of every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows; for ``kernel="precomputed"`` of shape (n_samples, n_samples_fit).
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            Predicted values, in the shape of the training targets.
+        """
+        if is_dask(X):
+            return predict_later(self, "predict", X)
+        return self._in_shape(self._decision_values(X))
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the coefficient of determination R^2 of `predict`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+            Rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Their targets; None for a data set in files, which has them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            R^2, the mean of all outputs.
+        """
+        targets = targets_to_score(self, X, y, sample_weight)
+        if targets is None:
+            return float(super().score(X, y, sample_weight))
+        predicted = np.asarray(self.predict(X))
+        return float(r2_score(targets[0], predicted, sample_weight=targets[1]))
+
+    def _in_shape(self, values: Any) -> Any:
+        return values[:, 0] if self._single_output else values

@@ -1,0 +1,368 @@
+"""The map x -> phi(x): every primal method sees the rows only through it.
+
+f(x) = phi(x)'theta + b. `KernelFeatures` is phi = k(x, B), whitened by K_BB = L L' where the
+regulariser is the norm of the function (zhou2013's M1, zhou2016), as it is where it is the norm of
+the coefficients (M2). `LearnedFeatures` is a handful of learned functions (fang2019). A map does
+not change: precision, a column for the bias and what blocks keep are decided when it is made.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from leansvm._accelerated import library_of, matmul_into, product_eps, solve_lower
+from leansvm._array_api import (
+    empty,
+    foreign_namespace,
+    in_float64,
+    like_rows,
+    moved,
+    namespace,
+    rows_at,
+    to_host,
+)
+from leansvm.blocks import Block, MemoryBlocks, RowSource, Targets, declare
+from leansvm.functions import BasisFunction, SeparableFunction
+from leansvm.kernels import Kernel
+from leansvm.linalg import dense64, right_solve_in_place
+
+Array = NDArray[np.float64]
+_FLOAT32_LOSS = 1e-4  # decision values may lose this much before float32 rows use float64 tiles
+
+
+class FeatureMap(ABC):
+    """Columns phi_1 .. phi_size of any rows and, where there is a ``constant``, one for the bias."""
+
+    order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
+    single: bool = False  # float32 rows: phi in float32
+    in_state: bool = False  # a selector has left phi in the blocks' state["P"]
+    keep: bool = False  # blocks keep phi in state["Phi"]
+    constant: float | None = None  # value of the bias's column; None without one
+    size: int
+
+    @property
+    def width(self) -> int:
+        """Columns: the functions and, if it has one, that of the bias."""
+        return self.size + (self.constant is not None)
+
+    @abstractmethod
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Return the functions' values at rows, where they are; in ``out`` where that is given."""
+
+    @abstractmethod
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the functions k(x_j, .) or phi_j from those of the columns."""
+
+    def transform(self, X: Any, out: Any = None) -> Any:
+        """Return all columns of any rows; in ``out`` where that is given."""
+        if out is None:
+            if self.constant is None:
+                return self.phi(X)
+            out = self._empty(X)
+        self.phi(X, out[:, : self.size])
+        if self.constant is not None:
+            out[:, self.size] = self.constant
+        return out
+
+    def of(self, block: Block, out: Any = None) -> Any:
+        """Return all columns of a block's rows: from its state where they are known."""
+        found = block.state.get("Phi")
+        if found is None:
+            found = self._compute(block, out)
+            if self.keep:
+                block.state["Phi"] = found
+        return found
+
+    def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
+        """Return the columns of some rows of a block; only these are computed."""
+        if "Phi" in block.state:
+            return rows_at(block.state["Phi"], rows)
+        return self.transform(rows_at(block.X, rows))
+
+    def _compute(self, block: Block, out: Any) -> Any:
+        if not (self.in_state and "P" in block.state):
+            return self.transform(block.X, out)
+        P = block.state["P"][:, : self.size]
+        out = self._empty(P) if out is None else out
+        out[:, : self.size] = P
+        if self.constant is not None:
+            out[:, self.size] = self.constant
+        return out
+
+    def _empty(self, X: Any) -> Any:
+        n = X.shape[0]
+        return empty((n, self.width), X) if self.order == "C" else empty((self.width, n), X).T
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFeatures(FeatureMap):
+    """Kernel functions of points B, whitened where ``L`` is given: phi = k(x, B) L^-T."""
+
+    kernel: Kernel
+    points: Any  # rows of X, or column numbers of a precomputed kernel
+    L: Array | None = None
+    kept: NDArray[np.intp] | None = None  # positions of the points among those asked for
+    constant: float | None = None
+    in_state: bool = False
+    keep: bool = False
+    single: bool = False
+    rotation: Array | None = None  # of the whitened columns, for nested ones
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of functions."""
+        return int(self.points.shape[0] if self.rotation is None else self.rotation.shape[1])
+
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Return k(X, B), times L^-T where whitened, where the rows are."""
+        if foreign_namespace(X) is not None:
+            return self._phi_where_rows_are(X, out)
+        dtype = np.float32 if self.single else np.float64
+        direct = out is not None and not self.single and self.rotation is None
+        values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)
+        if self.L is not None:
+            right_solve_in_place(values, self._L32 if self.single else self.L)
+        if self.rotation is not None:
+            return np.matmul(values, self.rotation, out=out)
+        if direct or out is None:
+            return values
+        out[...] = values
+        return out
+
+    def _phi_where_rows_are(self, X: Any, out: Any) -> Any:
+        """Triangular solves are not in the array API: L^-T is applied as a product."""
+        xp = namespace(X)
+        values = self.kernel.block(*(a if self.single else in_float64(a) for a in (X, self.points)))
+        if self.L is not None:
+            right = inverse_transpose_like(self.L, X)
+            if self.rotation is not None:
+                right = right @ like_rows(self.rotation, X)
+            right = xp.astype(right, values.dtype, copy=False)
+            if out is not None and out.dtype == values.dtype:
+                matmul_into(values, right, out)
+                return out
+            values = values @ right
+        if out is None:
+            return values
+        out[...] = xp.astype(values, out.dtype, copy=False)
+        return out
+
+    @cached_property
+    def _L32(self) -> NDArray[np.float32]:
+        return np.asfortranarray(self.L, dtype=np.float32)
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return alpha = L^-T theta of the points."""
+        theta = theta[: self.size]
+        if self.L is None:
+            return theta
+        return np.asarray(solve_triangular(self.L, theta, lower=True, trans="T"))
+
+    def rounding_of(self, coef: Array, eps: float) -> float:
+        """Return about how much f loses where kernel values are rounded to ``eps``."""
+        largest = float(np.abs(to_host(self.kernel.diag(self.points))).max(initial=0.0))
+        return eps * float(np.linalg.norm(coef)) * largest
+
+    def _compute(self, block: Block, out: Any) -> Any:
+        found = super()._compute(block, out)
+        if self.keep:  # one copy is enough
+            block.state.pop("P", None)
+        return found
+
+
+def whiten(
+    kernel: Kernel, rows: Any, points: Any, L: Array | None = None, **options: Any
+) -> KernelFeatures:
+    """Factor K_BB, with pivoting; points whose pivot is at rounding level are dropped.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Kernel of the model.
+    rows, points : array
+        The basis as rows and as points of `Kernel.block` (the same unless precomputed).
+    L : ndarray, optional
+        A factor that is already known, in the order of the points.
+    **options
+        Of `KernelFeatures`.
+    """
+    if L is not None:
+        kept = np.arange(rows.shape[0])
+        return KernelFeatures(kernel, points, np.asfortranarray(L), kept, **options)
+    values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
+    K = np.array(to_host(values), np.float64, order="F")
+    if kernel.name in ("rbf", "laplacian"):  # exact, so that rounding decides no tie
+        np.fill_diagonal(K, 1.0)
+    floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+    factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
+    kept = np.asarray(pivots[:rank], dtype=np.intp) - 1
+    L = np.asfortranarray(np.tril(factor[:rank, :rank]))
+    return KernelFeatures(kernel, rows_at(points, kept), L, kept, **options)
+
+
+def nested(features: KernelFeatures, rows: Any) -> KernelFeatures:
+    """Turn the whitened columns so that the first k of them span the first k rows of B.
+
+    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
+    the pivoted factor are orthogonalised in order, skipping those that depend on earlier ones.
+    """
+    size = features.size
+    values = to_host(features.transform(rows))[:, :size]
+    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(values).sum(axis=1).max())
+    Q = np.empty((size, size))
+    kept: list[int] = []
+    for t, row in enumerate(values):
+        known = Q[:, : len(kept)]
+        rest = row - known @ (known.T @ row)
+        rest -= known @ (known.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length**2 > floor and len(kept) < size:
+            Q[:, len(kept)] = rest / length
+            kept.append(t)
+    return replace(features, rotation=Q[:, : len(kept)], kept=np.asarray(kept, dtype=np.intp))
+
+
+def inverse_transpose(L: Array) -> Array:
+    """Return L^-T."""
+    return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
+
+
+def inverse_transpose_like(L: Array, X: Any) -> Any:
+    """Return L^-T where ``X`` is."""
+    if library_of(X) == "other":
+        return like_rows(inverse_transpose(L), X)
+    return solve_lower(like_rows(L, X), like_rows(np.eye(len(L)), X)).T
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedFeatures(FeatureMap):
+    """Functions phi_j with their centres and shapes; blocks remember the values of one map."""
+
+    function: BasisFunction
+    centers: Array  # functions x features
+    shapes: Array
+    constant: float | None = None
+    order: ClassVar[Literal["C", "F"]] = "F"
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of functions."""
+        return len(self.centers)
+
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Return phi_j(x_n); functions of a user's own know NumPy alone."""
+        X = dense64(X)
+        separable = isinstance(self.function, SeparableFunction)
+        rows = X if separable else to_host(X)
+        values = like_rows(self.function.values(rows, self.centers, self.shapes), X)
+        if out is None:
+            return values
+        out[...] = values
+        return out
+
+    def values(self, block: Block) -> Any:
+        """Return phi_j(x_n) of a block's rows, from its state where they are known."""
+        known: Any = block.state.get("learned")
+        if known is None or known[0] is not self:
+            known = (self, self.phi(block.X))
+            block.state["learned"] = known
+        return known[1]
+
+    def of(self, block: Block, out: Any = None) -> Any:
+        """Return all columns of a block's rows."""
+        values = self.values(block)
+        if out is None:
+            if self.constant is None:
+                return values
+            out = self._empty(values)
+        out[:, : self.size] = values
+        if self.constant is not None:
+            out[:, self.size] = self.constant
+        return out
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the weights of the functions alone."""
+        return np.ascontiguousarray(theta[: self.size])
+
+
+@dataclass(frozen=True, eq=False)
+class StateFeatures(FeatureMap):
+    """The first columns of P, which a selector keeps in the blocks while it goes on choosing."""
+
+    size: int
+    constant: float | None = None
+    in_state: bool = True
+    keep: bool = True
+
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Refuse: there are values of the blocks' own rows alone."""
+        raise ValueError("StateFeatures knows the rows of its blocks only.")
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the columns of P."""
+        return theta[: self.size]
+
+
+# ---------------------------------------------------------------------------- decision values
+
+
+def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
+    """Return f(x) = phi(x)'coef + b of all rows and outputs, by tiles; an array of X's kind.
+
+    A model of any library is moved to where the rows are.
+    """
+    columns, elsewhere = features.size, isinstance(X, RowSource)
+    if elsewhere:
+        blocks = X.blocks(Targets(None), columns=columns)
+    else:
+        foreign = foreign_namespace(X) is not None
+        blocks = MemoryBlocks(X, columns=2 * columns if foreign else columns)
+    if isinstance(features, KernelFeatures):
+        features = _at_rows(features, coef, X, elsewhere)
+    values = blocks.stack(_decision, features, coef)
+    return namespace(values).asarray(values + moved(b, values), dtype=X.dtype)
+
+
+def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> KernelFeatures:
+    """Move the points to the rows; decide whether float32 rows may stay in float32."""
+    points = features.points
+    if features.kernel.precomputed:
+        return replace(features, single=X.dtype == np.float32)
+    if foreign_namespace(points) is not None or foreign_namespace(X) is not None:
+        points = to_host(points) if elsewhere else in_float64(moved(points, X))
+        features = replace(features, points=points)
+    if foreign_namespace(X) is not None or X.dtype != np.float32:
+        return features
+    # rounding kernel values to float32 costs a decision value about eps * |coef| * max k
+    lost = features.rounding_of(coef, 4 * float(np.finfo(np.float32).eps))
+    return replace(features, single=lost <= _FLOAT32_LOSS)
+
+
+@declare("X")
+def _decision(block: Block, features: FeatureMap, coef: Array) -> Any:
+    values = features.phi(block.X)
+    return values @ moved(coef.astype(values.dtype) if features.single else coef, values)
+
+
+def transform_rows(features: FeatureMap, X: Any) -> Any:
+    """Return all columns of all rows, by tiles, where the rows are."""
+    blocks = MemoryBlocks(X, columns=2 * features.width)
+    return blocks.stack(_columns, features)
+
+
+@declare("X")
+def _columns(block: Block, features: FeatureMap) -> Any:
+    return features.transform(block.X)
+
+
+def product_rounding(X: Any) -> float:
+    """Return the rounding of kernel values made of float32 products, where ``X`` is."""
+    return 8 * product_eps(X)

@@ -1,0 +1,175 @@
+"""What the squared loss needs of the rows: Z'Z for Z = S^1/2 [Phi, Y, 1], added up block by block.
+
+Phi_c = Phi less its weighted column means gives the normal equations of zhou2016, (9) and (11):
+
+    (I/C + Phi_c' S Phi_c) theta = Phi_c' S y_c,    b from the means.
+
+Everything beyond the sums is of the size of the basis. A penalised bias is a constant column
+1/sqrt(A) of Phi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from leansvm._accelerated import gram
+from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
+from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.solvers.features import FeatureMap
+
+Array = NDArray[np.float64]
+_SHIFT_ROWS = 256  # rows whose means shift the sums
+
+
+@dataclass
+class Sums:
+    """Z'Z for Z = S^1/2 [Phi - shift, Y - shift, 1]; grows by addition, whatever the rows."""
+
+    shift: Array  # zero without a free bias
+    gram: Array
+    n_outputs: int
+    count: float  # samples that GCV counts: the sum of weights without class weights
+
+    def __add__(self, other: Sums) -> Sums:
+        gram, count = self.gram + other.gram, self.count + other.count
+        return Sums(self.shift, gram, self.n_outputs, count)
+
+    def spread_of_targets(self) -> float:
+        """Root mean square of the (shifted) targets."""
+        squares = self.gram.diagonal()[-1 - self.n_outputs : -1]
+        return float(np.sqrt(squares.mean() / self.gram[-1, -1]))
+
+
+def add_up(
+    blocks: RowBlocks,
+    features: FeatureMap,
+    shift: Array,
+    count: float | None = None,
+    keep: bool = False,
+) -> Sums:
+    """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
+    total = blocks.sum(_gram_and_rows if keep else _gram_of_block, features, shift)
+    outputs = len(shift) - features.width
+    return Sums(shift, total, outputs, float(total[-1, -1]) if count is None else count)
+
+
+def first_shift(
+    blocks: RowBlocks, features: FeatureMap, free_bias: bool, n_rows: int = _SHIFT_ROWS
+) -> Array:
+    """Return the column means of the first rows that count; zeros unless the bias is free.
+
+    Sums of deviations from them keep the later centring free of cancellation.
+    """
+    X, Y, weight = blocks.head(n_rows)
+    Y = as_float64(to_host(Y))
+    if not free_bias:
+        return np.zeros(features.width + Y.shape[1])
+    Phi = to_host(features.transform(X))
+    weight = to_host(weight)
+    if weight is not None and weight.any():
+        Phi, Y = Phi[weight > 0], Y[weight > 0]
+    return np.concatenate([Phi.mean(axis=0), Y.mean(axis=0)])
+
+
+@declare("X", "y", "weight")
+def _gram_of_block(block: Block, features: FeatureMap, shift: Array) -> Any:
+    return gram(rows_of_Z(block, features, shift))
+
+
+@declare("X", "y", "weight", sets=("Z",))
+def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
+    block.state["Z"] = Z = rows_of_Z(block, features, shift)
+    return gram(Z)
+
+
+def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
+    """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed."""
+    if "Z" in block.state:
+        return block.state["Z"]
+    n, columns = block.stop - block.start, len(shift) + 1
+    if foreign_namespace(block.X) is None:
+        Z = np.empty((n, columns), order=features.order)
+    else:  # in float32, Z'Z is added up in float64 all the same
+        Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
+    features.of(block, out=Z[:, : features.width])
+    return complete(Z, block, features.width, shift)
+
+
+def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
+    """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
+    xp = namespace(Z)
+    Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
+    Z[:, -1] = 1.0
+    Z[:, :-1] -= xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
+    if block.weight is not None:
+        Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
+    return Z
+
+
+@declare(sets=("Z",))
+def drop_rows_of_Z(block: Block) -> None:
+    """Let go of what `add_up` kept."""
+    block.state.pop("Z", None)
+
+
+@dataclass
+class NormalEquations:
+    """Centred second moments: M = Phi_c'S Phi_c, c = Phi_c'S Y_c and what the bias needs."""
+
+    n: float
+    count: float
+    M: Array
+    c: Array
+    yy: Array  # Y_c'S Y_c, one number per output
+    mean_phi: Array
+    mean_y: Array
+    free_bias: bool
+    constant: float | None  # of the bias's column
+
+    def bias(self, theta: Array) -> Array:
+        """Return b of every output."""
+        if self.free_bias:
+            return np.asarray(self.mean_y - self.mean_phi @ theta)
+        if self.constant is not None:
+            return np.asarray(self.constant * theta[-1])
+        return np.zeros(theta.shape[1])
+
+    def objective(self, theta: Array, C: float) -> float:
+        """Evaluate 1/2 |theta|^2 + C/2 RSS, summed over outputs."""
+        rss = (
+            self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * (self.M @ theta), axis=0)
+        )
+        return float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
+
+    def residual(self, theta: Array, C: float) -> float:
+        """Return the norm of the gradient at theta, relative to that at zero."""
+        gradient = theta / C + self.M @ theta - self.c
+        scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
+        return float(np.linalg.norm(gradient)) / scale
+
+    def solve(self, C: float) -> Array:
+        """Return theta at one C, by Cholesky."""
+        A = self.M.copy()
+        A.flat[:: len(A) + 1] += 1.0 / C
+        return np.asarray(cho_solve(cho_factor(A, lower=True, overwrite_a=True), self.c))
+
+
+def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
+    """Centre the sums when the bias is free."""
+    G, r = sums.gram, features.width
+    n = float(G[-1, -1])
+    a, sy = G[:r, -1], G[r:-1, -1]
+    M, c, yy = G[:r, :r].copy(), G[:r, r:-1].copy(), G[r:-1, r:-1].diagonal().copy()
+    if free_bias:
+        M -= np.outer(a, a) / n
+        c -= np.outer(a, sy) / n
+        yy -= sy**2 / n
+    mean_phi, mean_y = sums.shift[:r] + a / n, sums.shift[r:] + sy / n
+    return NormalEquations(
+        n, sums.count, M, c, np.maximum(yy, 0.0), mean_phi, mean_y, free_bias, features.constant
+    )
