@@ -170,7 +170,8 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 def trusted_types() -> frozenset[str]:
     """Return the full names of types that a model may consist of, beyond those skops trusts."""
     import leansvm
-    from leansvm import baselines, basis, functions, kernels, losses
+    from leansvm import basis, functions, kernels, losses
+    from leansvm.papers import baselines
     from leansvm.solvers import primal
 
     public = [

@@ -67,7 +67,7 @@ def _operating_system(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}"
 
 
-class Output:
+class Printer:
     """Prints for people, as JSON, or not at all.
 
     Parameters

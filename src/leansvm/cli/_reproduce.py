@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leansvm.cli._output import INTERRUPTED, CommandError, Json, Output, Quiet, guarded
-from leansvm.experiments import PAPERS, Observer, reproduce, write_report
+from leansvm.cli._output import INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
+from leansvm.papers import PAPERS, Observer, reproduce, write_report
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from leansvm.experiments._runner import Job
+    from leansvm.papers._runner import Job
 
 
 class _Progress(Observer):
     """A bar over all rows, and a line for each that is left out or fails."""
 
-    def __init__(self, output: Output, bars: Progress) -> None:
+    def __init__(self, output: Printer, bars: Progress) -> None:
         self._output, self._bars = output, bars
         self._task: TaskID | None = None
         self._last_reason = ""
@@ -79,7 +79,7 @@ def command(
     goes on. Rows whose data are not on this machine are left out and named.
     """
     names = list(PAPERS) if "all" in papers else list(dict.fromkeys(papers))
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     try:
         with output.progress() as bars:
             progress = _Progress(output, bars)

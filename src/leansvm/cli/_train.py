@@ -16,18 +16,18 @@ import numpy as np
 import typer
 
 from leansvm.cli import _options as opt
-from leansvm.cli._output import CommandError, Json, Output, Quiet, guarded, table
-from leansvm.cli._read import Data, read
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
+from leansvm.cli._read import FileData, read
 
 if TYPE_CHECKING:
     from leansvm.cli._evaluate import Evaluation
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """A training run: what went in, what came out, how long each phase took."""
 
-    data: Data
+    data: FileData
     task: str
     target: str | None
     pipeline: Any
@@ -154,7 +154,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on a data file and save it."""
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     folds = _folds(cv)
     check_places(output_file, report)
     run = _start(data, target, drop or (), task, file_format, output)
@@ -186,7 +186,7 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Try parameters by cross-validation, then train and save the best model."""
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     check_places(output_file, report)
     run = _start(data, target, drop or (), task, file_format, output)
     _make_pipeline(run, estimator, settings or (), scale, calibrate, seed)
@@ -220,8 +220,8 @@ def _start(
     drop: Sequence[str],
     task: str,
     file_format: str | None,
-    output: Output,
-) -> Run:
+    output: Printer,
+) -> TrainingRun:
     from leansvm.cli._pipeline import decide_task
 
     start = time.perf_counter()
@@ -231,14 +231,21 @@ def _start(
     task = decide_task(data.y, task, notes)
     if task == "classification" and len(np.unique(data.y)) < 2:
         raise CommandError(f"{path}: the target has one class only, {data.y[0]}")
-    run = Run(data, task, target, None, notes, seconds={"read": time.perf_counter() - start})
+    run = TrainingRun(
+        data, task, target, None, notes, seconds={"read": time.perf_counter() - start}
+    )
     rows, columns = data.X.shape
     output.say(f"{path.name}: {rows:,} rows, {columns} features, {task}")
     return run
 
 
 def _make_pipeline(
-    run: Run, estimator: str, settings: Sequence[str], scale: bool, calibrate: bool, seed: int
+    run: TrainingRun,
+    estimator: str,
+    settings: Sequence[str],
+    scale: bool,
+    calibrate: bool,
+    seed: int,
 ) -> None:
     from leansvm.cli._pipeline import make_estimator, make_pipeline
 
@@ -247,14 +254,16 @@ def _make_pipeline(
     run.pipeline = make_pipeline(run.data, model, scale)
 
 
-def _search(run: Run, grid: Sequence[str], n_folds: int, seed: int, output: Output) -> None:
+def _search(
+    run: TrainingRun, grid: Sequence[str], n_folds: int, seed: int, output: Printer
+) -> None:
     """Score every combination by cross-validation; give the best to the pipeline."""
     from leansvm.cli._evaluate import candidates, cross_validate
 
     space = _grid(run, grid)
     tried = list(candidates(space))
     with run.phase("search"), output.progress() as bars:
-        silent = Output(quiet=True)
+        silent = Printer(quiet=True)
         # probabilities take no part in the choice
         probe = clone_with(run.pipeline, calibrate=False)
         for values in bars.track(tried, description="search"):
@@ -281,7 +290,7 @@ def clone_with(pipeline: Any, **parameters: Any) -> Any:
     return copy
 
 
-def _grid(run: Run, grid: Sequence[str]) -> dict[str, list[Any]]:
+def _grid(run: TrainingRun, grid: Sequence[str]) -> dict[str, list[Any]]:
     from leansvm.cli._pipeline import parse_settings, parse_value
 
     known, name = run.model.get_params(deep=True), type(run.model).__name__
@@ -319,7 +328,12 @@ def _short(value: Any) -> str:
 
 
 def _fit_and_finish(
-    run: Run, folds: int | str, seed: int, output_file: Path, report: Path | None, output: Output
+    run: TrainingRun,
+    folds: int | str,
+    seed: int,
+    output_file: Path,
+    report: Path | None,
+    output: Printer,
 ) -> None:
     """Fit on all rows, estimate accuracy, write model and report, print the summary."""
     from leansvm import persistence
@@ -355,7 +369,11 @@ def _fit_and_finish(
 
 
 def _summarise(
-    metadata: dict[str, Any], run: Run, output_file: Path, report: Path | None, output: Output
+    metadata: dict[str, Any],
+    run: TrainingRun,
+    output_file: Path,
+    report: Path | None,
+    output: Printer,
 ) -> None:
     for note in run.notes:
         output.say(f"note: {note}")

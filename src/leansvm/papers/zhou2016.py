@@ -1,7 +1,7 @@
 """zhou2016: sparse LS-SVMs solved in the primal (Tables I-III, Figs. 1-5).
 
 P-LSSVM fits all rows by few basis functions (`SparseLSSVC`): RRP, PCP, ICP, CSI name the way the
-basis is chosen. D-LSSVM drops the other rows (`leansvm.baselines`): RRD, FSA, PFSA.
+basis is chosen. D-LSSVM drops the other rows (`leansvm.papers.baselines`): RRD, FSA, PFSA.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import numpy as np
 from sklearn.svm import SVC
 
 from leansvm import LSSVC, ReducedSVC, SparseLSSVC
-from leansvm.baselines import FSALSSVC, PrunedLSSVC, RandomReducedDualLSSVC
 from leansvm.basis import CSI, Backfitting, PivotedCholesky, RandomBasis
 from leansvm.datasets import make_checkerboard, make_linear_toy
-from leansvm.experiments._experiment import Drawing, Measured, Run, Skipped, draws, reproduces
-from leansvm.experiments._fits import (
+from leansvm.kernels import Kernel
+from leansvm.model_selection import basis_path
+from leansvm.papers._experiment import Drawing, Measured, Run, Skipped, draws, reproduces
+from leansvm.papers._fits import (
     Split,
     Trials,
     accuracy,
@@ -26,10 +27,9 @@ from leansvm.experiments._fits import (
     fit,
     published_split,
 )
-from leansvm.experiments._panels import curves, plane
-from leansvm.experiments._published import Row, paper
-from leansvm.kernels import Kernel
-from leansvm.model_selection import basis_path
+from leansvm.papers._panels import curves, plane
+from leansvm.papers._published import Row, paper
+from leansvm.papers.baselines import FSALSSVC, PrunedLSSVC, RandomReducedDualLSSVC
 
 _SETS = {
     "USPS8": ("usps", 7),  # LIBSVM's label 8 is the digit 7

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from leansvm import _html
-from leansvm.experiments import _charts
-from leansvm.experiments._experiment import Chart, experiments_of
-from leansvm.experiments._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
-from leansvm.experiments._store import Store, write_atomically
-from leansvm.experiments._verdict import Judgement, Metric, Verdict, agrees, judge, metric
+from leansvm.papers import _charts
+from leansvm.papers._experiment import Chart, experiments_of
+from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
+from leansvm.papers._store import Store, write_atomically
+from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
 
 _CLASS = {
     Verdict.REACHED: "good",

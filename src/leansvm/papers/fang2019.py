@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from leansvm import LSSVC, LowRankLSSVC
-from leansvm.experiments._experiment import Drawing, Measured, Run, draws, reproduces
-from leansvm.experiments._fits import Split, Trials, accuracy, cached, fit, published_split
-from leansvm.experiments._panels import plane
-from leansvm.experiments._published import Row, paper
+from leansvm.papers._experiment import Drawing, Measured, Run, draws, reproduces
+from leansvm.papers._fits import Split, Trials, accuracy, cached, fit, published_split
+from leansvm.papers._panels import plane
+from leansvm.papers._published import Row, paper
 
 _FUNCTIONS = {
     "LSSVM-SBF": ("simplex", "abs"),

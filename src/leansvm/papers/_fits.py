@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.exceptions import ConvergenceWarning
 
-from leansvm.datasets import Dataset, load
+from leansvm.datasets import LabelledData, load
 
 
 class Split(NamedTuple):
@@ -24,12 +24,12 @@ class Split(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def cached(name: str) -> Dataset:
+def cached(name: str) -> LabelledData:
     """Load a data set; rows of one table use the same set one after the other."""
     return load(name)
 
 
-def published_split(data: Dataset) -> Split:
+def published_split(data: LabelledData) -> Split:
     """Return the set's own split, dense, labels ±1."""
     if data.y_test is None:
         raise ValueError(f"{data.name} has no split of its own.")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from leansvm.experiments._published import Printed, Row, Table, explain
+from leansvm.papers._published import Printed, Row, Table, explain
 
 _ROUNDING = 0.0051  # printed percentages have two digits at most
 

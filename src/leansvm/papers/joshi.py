@@ -15,11 +15,11 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import MinMaxScaler
 
 from leansvm import L2SVC, LSSVC
-from leansvm.experiments._experiment import Drawing, Measured, Run, draws, reproduces
-from leansvm.experiments._fits import Trials, accuracy, cached, fit
-from leansvm.experiments._panels import curves
-from leansvm.experiments._published import Row
 from leansvm.kernels import Kernel
+from leansvm.papers._experiment import Drawing, Measured, Run, draws, reproduces
+from leansvm.papers._fits import Trials, accuracy, cached, fit
+from leansvm.papers._panels import curves
+from leansvm.papers._published import Row
 
 GAMMA, C, A = 1.0, 1.0, 1e4
 _HALVED = ("KR-VS-KP", "MUSHROOM")

@@ -11,9 +11,10 @@ from scipy import sparse
 from sklearn.datasets import load_iris, make_moons
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from leansvm import LSSVC, baselines
-from leansvm.baselines import FSALSSVC, PrunedLSSVC, RandomReducedDualLSSVC
+from leansvm import LSSVC
 from leansvm.kernels import Kernel
+from leansvm.papers import baselines
+from leansvm.papers.baselines import FSALSSVC, PrunedLSSVC, RandomReducedDualLSSVC
 
 PUBLIC = [getattr(baselines, name) for name in baselines.__all__]
 ESTIMATORS = [

@@ -13,7 +13,8 @@ import numpy as np
 
 from leansvm import ReducedSVC
 from leansvm.datasets import make_checkerboard
-from leansvm.experiments._experiment import (
+from leansvm.losses import get_loss
+from leansvm.papers._experiment import (
     Chart,
     Drawing,
     Measured,
@@ -22,10 +23,9 @@ from leansvm.experiments._experiment import (
     draws,
     reproduces,
 )
-from leansvm.experiments._fits import Split, Trials, accuracy, cached, fit, published_split
-from leansvm.experiments._panels import curves, plane
-from leansvm.experiments._published import Row, paper
-from leansvm.losses import get_loss
+from leansvm.papers._fits import Split, Trials, accuracy, cached, fit, published_split
+from leansvm.papers._panels import curves, plane
+from leansvm.papers._published import Row, paper
 
 _LOSSES = {"LS": "squared", "SH": "squared_hinge", "Hub": "huber", "Log": "logistic"}
 _REGULARIZERS = {"M1": "rkhs", "M2": "coef"}

@@ -16,7 +16,6 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from leansvm.baselines._base import DualBaseline, Rows, rows_of
 from leansvm.blocks import (
     MemoryBlocks,
     MergedRows,
@@ -26,6 +25,7 @@ from leansvm.blocks import (
 )
 from leansvm.estimators._base import Array, Phases, iteration_hook
 from leansvm.kernels import Kernel
+from leansvm.papers.baselines._base import DualBaseline, Rows, rows_of
 from leansvm.solvers._dual import DualSolution, solve_cholesky
 
 _FEWEST = 5  # rows that always stay
@@ -151,7 +151,7 @@ default="rbf"
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
-    >>> from leansvm.baselines import PrunedLSSVC
+    >>> from leansvm.papers.baselines import PrunedLSSVC
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = PrunedLSSVC().fit(scale(X), y)
     >>> bool(len(model.support_) < len(X) / 4), bool(model.score(scale(X), y) > 0.97)

@@ -10,11 +10,11 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from leansvm.baselines._base import DualBaseline
-from leansvm.baselines._growing_dual import AllRows, GrowingDual, Search, SomeRows
 from leansvm.blocks import MemoryBlocks, check_budget, resolve_cache_size
 from leansvm.estimators._base import Array, Phases, iteration_hook
 from leansvm.kernels import Kernel
+from leansvm.papers.baselines._base import DualBaseline
+from leansvm.papers.baselines._growing_dual import AllRows, GrowingDual, RowSearch, SomeRows
 
 
 class FSALSSVC(DualBaseline):
@@ -92,7 +92,7 @@ default="rbf"
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
-    >>> from leansvm.baselines import FSALSSVC
+    >>> from leansvm.papers.baselines import FSALSSVC
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = FSALSSVC(n_basis=100, n_candidates=146, random_state=0).fit(scale(X), y)
     >>> len(model.support_), bool(model.score(scale(X), y) > 0.9)
@@ -183,7 +183,7 @@ default="rbf"
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
         return self
 
-    def _search(self, X: Any, Y: Array, weight: Array, kernel: Kernel, count: int) -> Search:
+    def _search(self, X: Any, Y: Array, weight: Array, kernel: Kernel, count: int) -> RowSearch:
         if self.n_candidates is not None:
             rng = check_random_state(self.random_state)
             return SomeRows(X, Y, weight, kernel, self.C_, self.n_candidates, rng)

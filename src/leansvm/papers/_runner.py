@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from leansvm.datasets import DatasetNotFoundError
-from leansvm.experiments._experiment import Run, Skipped, experiments_of
-from leansvm.experiments._published import PAPERS, Row, paper
-from leansvm.experiments._store import Store
-from leansvm.experiments._verdict import metric, summarise
+from leansvm.papers._experiment import Run, Skipped, experiments_of
+from leansvm.papers._published import PAPERS, Row, paper
+from leansvm.papers._store import Store
+from leansvm.papers._verdict import metric, summarise
 
-Entry = dict[str, Any]
+Outcome = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Job:
 
     section: str  # of results.json: "rows" or "figures"
     id: str
-    work: Callable[[], Entry]
+    work: Callable[[], Outcome]
 
 
 class Observer:
@@ -133,8 +133,8 @@ def _is_done(store: Store, job: Job, run: Run) -> bool:
     return entry is not None and entry["status"] == "done" and entry["run"] == asdict(run)
 
 
-def _measure(measure: Callable[[Row, Run], Mapping[str, Any]], row: Row, run: Run) -> Entry:
-    def work() -> Entry:
+def _measure(measure: Callable[[Row, Run], Mapping[str, Any]], row: Row, run: Run) -> Outcome:
+    def work() -> Outcome:
         if row.source is not None:
             raise Skipped(f"quoted by the paper from {row.source}")
         values = measure(row, run)
@@ -146,11 +146,11 @@ def _measure(measure: Callable[[Row, Run], Mapping[str, Any]], row: Row, run: Ru
     return _guarded(work)
 
 
-def _draw(draw: Callable[[Run], Any], run: Run) -> Entry:
+def _draw(draw: Callable[[Run], Any], run: Run) -> Outcome:
     return _guarded(lambda: asdict(draw(run)))
 
 
-def _guarded(work: Callable[[], Entry]) -> Entry:
+def _guarded(work: Callable[[], Outcome]) -> Outcome:
     """Return what was found, or why there is nothing; only an interruption gets through."""
     start = time.perf_counter()
     try:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leansvm.experiments._contour import contours, regions
+from leansvm.papers._contour import contours, regions
 
 X = np.linspace(-2, 2, 81)
 Y = np.linspace(-1.5, 1.5, 61)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from leansvm.experiments._contour import contours, regions
+from leansvm.papers._contour import contours, regions
 
 _GRID = 90  # points of the grid each way
 _MOST_POINTS = 400  # training points drawn

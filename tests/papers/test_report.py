@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from leansvm.experiments import PAPERS, _charts, write_report
-from leansvm.experiments._panels import curves, plane
-from leansvm.experiments._published import paper
-from leansvm.experiments._report import report
-from leansvm.experiments._verdict import Verdict, judge
+from leansvm.papers import PAPERS, _charts, write_report
+from leansvm.papers._panels import curves, plane
+from leansvm.papers._published import paper
+from leansvm.papers._report import report
+from leansvm.papers._verdict import Verdict, judge
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reproduction" / "results.json"
 

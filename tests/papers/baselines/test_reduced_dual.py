@@ -5,7 +5,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris, make_moons
 
 from leansvm import LSSVC
-from leansvm.baselines import RandomReducedDualLSSVC
+from leansvm.papers.baselines import RandomReducedDualLSSVC
 
 
 def test_is_the_dense_model_on_the_drawn_rows():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from leansvm.experiments._published import Row
+from leansvm.papers._published import Row
 
 #: Figures by metric, one number per trial.
 Measured = Mapping[str, Sequence[float]]
@@ -60,7 +60,7 @@ class Chart:
 
 @dataclass
 class Drawing:
-    """A figure: panels (see `leansvm.experiments._panels`) and what can be read off them."""
+    """A figure: panels (see `leansvm.papers._panels`) and what can be read off them."""
 
     panels: list[dict[str, Any]] = field(default_factory=list)
     findings: list[tuple[str, bool]] = field(default_factory=list)
@@ -107,7 +107,7 @@ def draws(figure: str) -> Callable[[Callable[[Run], Drawing]], Sketch]:
 
 def experiments_of(paper: str) -> tuple[dict[str, Experiment], dict[str, Sketch]]:
     """Return a paper's experiments by table and sketches by figure."""
-    module = importlib.import_module(f"leansvm.experiments.{paper}")
+    module = importlib.import_module(f"leansvm.papers.{paper}")
     found = list(vars(module).values())
     tables = {t: e for e in found if isinstance(e, Experiment) for t in e.tables}
     return tables, {s.figure: s for s in found if isinstance(s, Sketch)}

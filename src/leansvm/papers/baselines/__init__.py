@@ -4,8 +4,8 @@ They solve the dual on the chosen rows alone (zhou2016, eq. (13)); the primal es
 fit all rows with few basis functions, need far fewer of them.
 """
 
-from leansvm.baselines._fsa import FSALSSVC
-from leansvm.baselines._pruned import PrunedLSSVC
-from leansvm.baselines._reduced_dual import RandomReducedDualLSSVC
+from leansvm.papers.baselines._fsa import FSALSSVC
+from leansvm.papers.baselines._pruned import PrunedLSSVC
+from leansvm.papers.baselines._reduced_dual import RandomReducedDualLSSVC
 
 __all__ = ["FSALSSVC", "PrunedLSSVC", "RandomReducedDualLSSVC"]

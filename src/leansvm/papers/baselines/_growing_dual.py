@@ -27,7 +27,7 @@ _QUANTA = 2.0**36  # scores are compared in these parts of the largest one at th
 
 
 @dataclass(frozen=True)
-class Candidate:
+class DualCandidate:
     """The best row of those looked at."""
 
     row: int
@@ -82,7 +82,7 @@ class GrowingDual:
         rest = self.p - np.outer(self.q, self.b)
         return np.asarray(solve_triangular(self.L, rest, lower=True, trans="T"))
 
-    def gain(self, row: Candidate) -> float:
+    def gain(self, row: DualCandidate) -> float:
         """By how much the dual falls when the row joins."""
         sigma = row.diagonal - row.v @ row.v
         if self.size:
@@ -90,7 +90,7 @@ class GrowingDual:
             return float(row.error @ row.error / (2.0 * sigma))
         return 0.0  # one row: beta = 0
 
-    def append(self, row: Candidate) -> None:
+    def append(self, row: DualCandidate) -> None:
         """Add a row to B."""
         k, v = self.size, row.v
         square = row.diagonal - v @ v
@@ -106,10 +106,10 @@ class GrowingDual:
         self.objectives.append(0.5 * float(np.sum(self.p**2) - explained))
 
 
-class Search(Protocol):
+class RowSearch(Protocol):
     """Where the next row comes from."""
 
-    def best(self, model: GrowingDual) -> Candidate | None:
+    def best(self, model: GrowingDual) -> DualCandidate | None:
         """Return the best row outside B, None when there is none."""
 
 
@@ -123,7 +123,7 @@ class AllRows:
         self._blocks, self._kernel, self._C, self._capacity = blocks, kernel, C, capacity
         self._scale = 0.0
 
-    def best(self, model: GrowingDual) -> Candidate | None:
+    def best(self, model: GrowingDual) -> DualCandidate | None:
         """Return the best row outside B, None when there is none."""
         k = model.size
         if k == 0:
@@ -138,7 +138,7 @@ class AllRows:
         )
         return self._first(found)
 
-    def _first(self, found: list[Candidate | None]) -> Candidate | None:
+    def _first(self, found: list[DualCandidate | None]) -> DualCandidate | None:
         """Return the largest score of all blocks; of equal ones the first."""
         candidates = [c for c in found if c is not None]
         if not candidates:
@@ -148,7 +148,7 @@ class AllRows:
         return replace(best, largest=max(c.largest for c in candidates))
 
 
-def _start(block: Block, kernel: Kernel, C: float, capacity: int) -> Candidate | None:
+def _start(block: Block, kernel: Kernel, C: float, capacity: int) -> DualCandidate | None:
     """Begin with f = 0."""
     state = block.state
     diagonal = host_diag(kernel, block.X, block.start)
@@ -162,7 +162,7 @@ def _start(block: Block, kernel: Kernel, C: float, capacity: int) -> Candidate |
 
 def _look(
     block: Block, kernel: Kernel, point: Any, L_row: Array, p: Array, q: float, b: Array, row: int
-) -> Candidate | None:
+) -> DualCandidate | None:
     """Append u = (K_Mt - U v) / nu, with f = U p + (1 - U q) b; return the best row outside B."""
     state = block.state
     k = len(L_row) - 1
@@ -176,13 +176,13 @@ def _look(
     return _best_in_block(block, b, k + 1)
 
 
-def _best_in_block(block: Block, b: Array, k: int) -> Candidate | None:
+def _best_in_block(block: Block, b: Array, k: int) -> DualCandidate | None:
     state = block.state
     if not state["open"].any():
         return None
     errors = state["Up"] + np.outer(1.0 - state["Uq"], b) - block.y
     i, score, largest = best_of(errors, state["diagonal"], state["open"])
-    return Candidate(
+    return DualCandidate(
         block.start + i,
         score,
         largest,
@@ -214,7 +214,7 @@ class SomeRows:
         self._usable = np.flatnonzero(weight > 0)
         self._n_candidates = n_candidates
 
-    def best(self, model: GrowingDual) -> Candidate | None:
+    def best(self, model: GrowingDual) -> DualCandidate | None:
         """Return the best of the candidates, None when no row is left."""
         rows = self._draw(model)
         if len(rows) == 0:
@@ -235,7 +235,7 @@ class SomeRows:
         i, score, largest = best_of(errors, diagonal, np.ones(len(rows), dtype=bool))
         v = solve_triangular(model.L, K_cB[i], lower=True) if k else np.empty(0)
         row = int(rows[i])
-        return Candidate(row, score, largest, errors[i], self._Y[row], float(diagonal[i]), v)
+        return DualCandidate(row, score, largest, errors[i], self._Y[row], float(diagonal[i]), v)
 
     def _draw(self, model: GrowingDual) -> Rows:
         """Return different rows outside B, in order."""

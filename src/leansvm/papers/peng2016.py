@@ -15,9 +15,8 @@ from scipy.sparse import csr_array, issparse, vstack
 from sklearn.svm import SVC
 
 from leansvm import L2SVC
-from leansvm.baselines import PrunedLSSVC
 from leansvm.datasets import make_four_points
-from leansvm.experiments._experiment import (
+from leansvm.papers._experiment import (
     Chart,
     Drawing,
     Measured,
@@ -26,9 +25,10 @@ from leansvm.experiments._experiment import (
     draws,
     reproduces,
 )
-from leansvm.experiments._fits import Trials, accuracy, cached, fit, signs
-from leansvm.experiments._panels import plane
-from leansvm.experiments._published import Row, paper
+from leansvm.papers._fits import Trials, accuracy, cached, fit, signs
+from leansvm.papers._panels import plane
+from leansvm.papers._published import Row, paper
+from leansvm.papers.baselines import PrunedLSSVC
 
 _SETS = {
     "Splice": "splice",

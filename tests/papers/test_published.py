@@ -2,10 +2,10 @@
 
 import pytest
 
-from leansvm.experiments import PAPERS
-from leansvm.experiments._experiment import experiments_of
-from leansvm.experiments._published import explanations, paper
-from leansvm.experiments._verdict import metric
+from leansvm.papers import PAPERS
+from leansvm.papers._experiment import experiments_of
+from leansvm.papers._published import explanations, paper
+from leansvm.papers._verdict import metric
 
 ROWS = {"fang2019": 45, "peng2016": 214, "zhou2013": 135, "zhou2016": 110, "joshi": 42}
 

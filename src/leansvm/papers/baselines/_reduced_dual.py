@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 
-from leansvm.baselines._base import DualBaseline, rows_of
 from leansvm.blocks import MemoryBlocks, resolve_cache_size
 from leansvm.estimators._base import Phases
+from leansvm.papers.baselines._base import DualBaseline, rows_of
 from leansvm.solvers import DualProblem, solve_exact
 
 
@@ -83,7 +83,7 @@ default="rbf"
     --------
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
-    >>> from leansvm.baselines import RandomReducedDualLSSVC
+    >>> from leansvm.papers.baselines import RandomReducedDualLSSVC
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = RandomReducedDualLSSVC(n_basis=50, random_state=0).fit(scale(X), y)
     >>> model.support_vectors_.shape, bool(model.score(scale(X), y) > 0.9)

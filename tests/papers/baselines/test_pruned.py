@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris, make_moons
 
 from leansvm import LSSVC
-from leansvm.baselines import PrunedLSSVC
 from leansvm.datasets import make_linear_toy
+from leansvm.papers.baselines import PrunedLSSVC
 
 
 def moons(m=200, noise=0.35, seed=0):

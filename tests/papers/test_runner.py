@@ -10,11 +10,11 @@ import time
 import pytest
 
 from leansvm.datasets import DatasetNotFoundError
-from leansvm.experiments import Observer, reproduce
-from leansvm.experiments import _store as store_module
-from leansvm.experiments import fang2019 as paper_module
-from leansvm.experiments._experiment import Experiment, Skipped
-from leansvm.experiments._published import paper
+from leansvm.papers import Observer, reproduce
+from leansvm.papers import _store as store_module
+from leansvm.papers import fang2019 as paper_module
+from leansvm.papers._experiment import Experiment, Skipped
+from leansvm.papers._published import paper
 
 
 class Watch(Observer):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leansvm.experiments._published import Printed, Row, Table, paper
-from leansvm.experiments._verdict import Verdict, agrees, judge, summarise
+from leansvm.papers._published import Printed, Row, Table, paper
+from leansvm.papers._verdict import Verdict, agrees, judge, summarise
 
 
 def _judged(metric, printed, ours, tolerance, **more):
