@@ -23,11 +23,10 @@ from sklearn.metrics import (
 
 from leansvm import _html as html
 from leansvm.cli._output import CommandError
+from leansvm.cli._run import TrainingRun, support_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from leansvm.cli._train import TrainingRun
 
 MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
 PATH_POINTS, PATH_ROWS = 200, 20_000
@@ -63,8 +62,6 @@ def _drawing(**options: Any) -> Iterator[tuple[Any, Axes]]:
 
 
 def _facts(run: TrainingRun) -> str:
-    from leansvm.cli._train import support_size
-
     facts: list[tuple[str, object]] = []
     if run.evaluation is not None:
         facts.append((f"{run.evaluation.metric}, {run.evaluation.method}", run.evaluation.words()))

@@ -22,7 +22,7 @@ class Skipped(Exception):
 
 
 @dataclass(frozen=True)
-class Run:
+class RunOptions:
     """How the user asked for it.
 
     Parameters
@@ -72,7 +72,7 @@ class Experiment:
 
     paper: str
     tables: tuple[str, ...]
-    measure: Callable[[Row, Run], Measured]
+    measure: Callable[[Row, RunOptions], Measured]
     charts: tuple[Chart, ...] = ()
 
 
@@ -82,24 +82,24 @@ class Sketch:
 
     paper: str
     figure: str
-    draw: Callable[[Run], Drawing]
+    draw: Callable[[RunOptions], Drawing]
 
 
 def reproduces(
     *tables: str, charts: Sequence[Chart] = ()
-) -> Callable[[Callable[[Row, Run], Measured]], Experiment]:
+) -> Callable[[Callable[[Row, RunOptions], Measured]], Experiment]:
     """Mark a function as the experiment of these tables."""
 
-    def mark(function: Callable[[Row, Run], Measured]) -> Experiment:
+    def mark(function: Callable[[Row, RunOptions], Measured]) -> Experiment:
         return Experiment(_paper_of(function), tables, function, tuple(charts))
 
     return mark
 
 
-def draws(figure: str) -> Callable[[Callable[[Run], Drawing]], Sketch]:
+def draws(figure: str) -> Callable[[Callable[[RunOptions], Drawing]], Sketch]:
     """Mark a function as the one that draws this figure."""
 
-    def mark(function: Callable[[Run], Drawing]) -> Sketch:
+    def mark(function: Callable[[RunOptions], Drawing]) -> Sketch:
         return Sketch(_paper_of(function), figure, function)
 
     return mark

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from leansvm.datasets import DatasetNotFoundError
-from leansvm.papers._experiment import Run, Skipped, experiments_of
+from leansvm.papers._experiment import RunOptions, Skipped, experiments_of
 from leansvm.papers._published import PAPERS, Row, paper
 from leansvm.papers._store import Store
 from leansvm.papers._verdict import metric, summarise
@@ -42,7 +42,7 @@ class Observer:
         """A job has ended and is stored."""
 
 
-def jobs(papers: Iterable[str], tables: Sequence[str] | None, run: Run) -> list[Job]:
+def jobs(papers: Iterable[str], tables: Sequence[str] | None, run: RunOptions) -> list[Job]:
     """Return the jobs of these papers, in order; `tables` may also name figures."""
     found = []
     for name in papers:
@@ -112,7 +112,7 @@ def reproduce(
     """
     check_names(papers, tables)
     observer = observer or Observer()
-    run = Run(quick, seeds)
+    run = RunOptions(quick, seeds)
     store = Store(Path(out))
     store.content["machine"] = machine()
     todo = jobs(papers, tables, run)
@@ -128,12 +128,14 @@ def reproduce(
     return store
 
 
-def _is_done(store: Store, job: Job, run: Run) -> bool:
+def _is_done(store: Store, job: Job, run: RunOptions) -> bool:
     entry = store.content[job.section].get(job.id)
     return entry is not None and entry["status"] == "done" and entry["run"] == asdict(run)
 
 
-def _measure(measure: Callable[[Row, Run], Mapping[str, Any]], row: Row, run: Run) -> Outcome:
+def _measure(
+    measure: Callable[[Row, RunOptions], Mapping[str, Any]], row: Row, run: RunOptions
+) -> Outcome:
     def work() -> Outcome:
         if row.source is not None:
             raise Skipped(f"quoted by the paper from {row.source}")
@@ -146,7 +148,7 @@ def _measure(measure: Callable[[Row, Run], Mapping[str, Any]], row: Row, run: Ru
     return _guarded(work)
 
 
-def _draw(draw: Callable[[Run], Any], run: Run) -> Outcome:
+def _draw(draw: Callable[[RunOptions], Any], run: RunOptions) -> Outcome:
     return _guarded(lambda: asdict(draw(run)))
 
 

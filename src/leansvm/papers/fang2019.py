@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from leansvm import LSSVC, LowRankLSSVC
-from leansvm.papers._experiment import Drawing, Measured, Run, draws, reproduces
+from leansvm.papers._experiment import Drawing, Measured, RunOptions, draws, reproduces
 from leansvm.papers._fits import Split, Trials, accuracy, cached, fit, published_split
 from leansvm.papers._panels import plane
 from leansvm.papers._published import Row, paper
@@ -50,7 +50,7 @@ def _ripley() -> Split:
 
 
 @reproduces("table-1")
-def table_1(row: Row, run: Run) -> Measured:
+def table_1(row: Row, run: RunOptions) -> Measured:
     """Ripley's synthetic data; everything is deterministic."""
     data = _ripley()
     given = row.settings["parameters"]["synthetic"].get(row.method, {})
@@ -67,7 +67,7 @@ def table_1(row: Row, run: Run) -> Measured:
 
 
 @reproduces("table-2")
-def table_2(row: Row, run: Run) -> Measured:
+def table_2(row: Row, run: RunOptions) -> Measured:
     """Mean over the published splits."""
     data = cached(_SETS[row.dataset])
     given = row.settings["parameters"][row.dataset].get(row.method, {})
@@ -85,7 +85,7 @@ def table_2(row: Row, run: Run) -> Measured:
 
 
 @draws("fig-1")
-def figure_1(run: Run) -> Drawing:
+def figure_1(run: RunOptions) -> Drawing:
     """Decision boundaries on Ripley's data."""
     data = _ripley()
     given = paper("fang2019").tables["table-1"].settings["parameters"]["synthetic"]

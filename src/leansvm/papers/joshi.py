@@ -16,7 +16,7 @@ from sklearn.preprocessing import MinMaxScaler
 
 from leansvm import L2SVC, LSSVC
 from leansvm.kernels import Kernel
-from leansvm.papers._experiment import Drawing, Measured, Run, draws, reproduces
+from leansvm.papers._experiment import Drawing, Measured, RunOptions, draws, reproduces
 from leansvm.papers._fits import Trials, accuracy, cached, fit
 from leansvm.papers._panels import curves
 from leansvm.papers._published import Row
@@ -46,7 +46,7 @@ def _model(method: str, **options: Any) -> Any:
 
 
 @reproduces("table-1")
-def table_1(row: Row, run: Run) -> Measured:
+def table_1(row: Row, run: RunOptions) -> Measured:
     """Ten-fold cross-validation; support vectors are coefficients above 1/1000 of the largest."""
     run.only_full(row.dataset in (*_HALVED, "SICK"))
     X, y = _data(row.dataset)
@@ -71,7 +71,7 @@ def table_1(row: Row, run: Run) -> Measured:
 # ------------------------------------------------------------------------ time against A
 
 
-def _against_A(dataset: str, run: Run) -> Drawing:
+def _against_A(dataset: str, run: RunOptions) -> Drawing:
     """Seconds to a violation of 1e-3, kernel matrix excluded; single updates stop at 30 sweeps."""
     from leansvm.solvers._rows import MatrixRows
     from leansvm.solvers.smo import Quadratic, minimise
@@ -109,13 +109,13 @@ def _against_A(dataset: str, run: Run) -> Drawing:
 
 
 @draws("fig-1")
-def figure_1(run: Run) -> Drawing:
+def figure_1(run: RunOptions) -> Drawing:
     """Time against A on kr-vs-kp."""
     return _against_A("KR-VS-KP", run)
 
 
 @draws("fig-2")
-def figure_2(run: Run) -> Drawing:
+def figure_2(run: RunOptions) -> Drawing:
     """Time against A on mushroom."""
     return _against_A("MUSHROOM", run)
 
@@ -124,7 +124,7 @@ def figure_2(run: Run) -> Drawing:
 
 
 @draws("fig-3")
-def figure_3(run: Run) -> Drawing:
+def figure_3(run: RunOptions) -> Drawing:
     """Seconds against the number of rows, all of mushroom in twelfths, kernel included."""
     run.only_full()
     data = cached("uci-mushroom")
@@ -189,13 +189,13 @@ def _convergence(dataset: str, which: int, label: str) -> Drawing:
 
 
 @draws("fig-4")
-def figure_4(run: Run) -> Drawing:
+def figure_4(run: RunOptions) -> Drawing:
     """Distance of the multipliers from those of the LS-SVM, sick."""
     run.only_full()
     return _convergence("SICK", 0, "‖λ − λ of LSSVM‖")
 
 
 @draws("fig-5")
-def figure_5(run: Run) -> Drawing:
+def figure_5(run: RunOptions) -> Drawing:
     """|Σ λ y| on ionosphere."""
     return _convergence("IONOSPHERE", 1, "|Σ λ y|")

@@ -20,7 +20,7 @@ from leansvm.papers._experiment import (
     Chart,
     Drawing,
     Measured,
-    Run,
+    RunOptions,
     Skipped,
     draws,
     reproduces,
@@ -80,7 +80,7 @@ def _rows(dataset: str) -> tuple[Any, np.ndarray, int]:
 
 
 @reproduces("table-1")
-def table_1(row: Row, run: Run) -> Measured:
+def table_1(row: Row, run: RunOptions) -> Measured:
     """Four points in the plane: coefficients, bias and errors."""
     X, y = make_four_points()
     model = _model(row.method, "linear", row.settings["C"])
@@ -102,13 +102,13 @@ def table_1(row: Row, run: Run) -> Measured:
 
 
 @draws("fig-1")
-def figure_1(run: Run) -> Drawing:
+def figure_1(run: RunOptions) -> Drawing:
     """LIBSVM's solution."""
     return _four_points({"LIBSVM, C = 10⁴": SVC(C=1e4, kernel="linear", tol=1e-8)})
 
 
 @draws("fig-2")
-def figure_2(run: Run) -> Drawing:
+def figure_2(run: RunOptions) -> Drawing:
     """RLSSVM's solutions: a smaller C gives a wider margin."""
     values = (1e4, 100.0, 10.0, 1.0, 0.1)
     drawing = _four_points({f"RLSSVM, C = {C:g}": L2SVC(C, "linear") for C in values})
@@ -145,7 +145,7 @@ def _four_points(models: dict[str, Any]) -> Drawing:
 
 
 @reproduces("table-2")
-def table_2(row: Row, run: Run) -> Measured:
+def table_2(row: Row, run: RunOptions) -> Measured:
     """Sizes of the data sets."""
     X, y, n_train = _rows(row.dataset)
     return {
@@ -156,7 +156,7 @@ def table_2(row: Row, run: Run) -> Measured:
 
 
 @reproduces("table-3")
-def table_3(row: Row, run: Run) -> Measured:
+def table_3(row: Row, run: RunOptions) -> Measured:
     """The parameters, as Tables 4-8 use them here."""
     table = f"table-{4 + list(_SETS).index(row.dataset)}"
     used = paper("peng2016").tables[table].settings["parameters"][row.key["kernel"]]
@@ -168,7 +168,7 @@ def table_3(row: Row, run: Run) -> Measured:
 
 
 @reproduces("table-4", "table-5", "table-6", "table-7", "table-8")
-def tables_4_to_8(row: Row, run: Run) -> Measured:
+def tables_4_to_8(row: Row, run: RunOptions) -> Measured:
     """Random splits of all rows: support vectors, time, training and test accuracy."""
     kernel = row.key["kernel"]
     given = row.settings["parameters"][kernel][_LOSSES[row.method]]
@@ -196,7 +196,7 @@ def tables_4_to_8(row: Row, run: Run) -> Measured:
     "table-11",
     charts=[Chart("C", "relative_run_time", log="xy")],
 )
-def tables_9_to_11(row: Row, run: Run) -> Measured:
+def tables_9_to_11(row: Row, run: RunOptions) -> Measured:
     """Time against C, linear kernel, training part as published; the best of three fits."""
     C = float(row.key["C"])
     _model(row.method, "linear", C)

@@ -18,7 +18,7 @@ from leansvm.papers._experiment import (
     Chart,
     Drawing,
     Measured,
-    Run,
+    RunOptions,
     Skipped,
     draws,
     reproduces,
@@ -64,7 +64,7 @@ _FORMULAS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 @reproduces("table-1")
-def table_1(row: Row, run: Run) -> Measured:
+def table_1(row: Row, run: RunOptions) -> Measured:
     """Our losses and conjugates beside the printed formulas, on a grid."""
     if row.method not in _FORMULAS:
         raise Skipped(
@@ -96,7 +96,7 @@ _BY_SIZE = Chart("m", "test_error", each="lambda", log="y", x_label="training po
 
 
 @reproduces("table-2", "table-3", "table-4", charts=[_BY_SIZE])
-def tables_2_to_4(row: Row, run: Run) -> Measured:
+def tables_2_to_4(row: Row, run: RunOptions) -> Measured:
     """m random points train, the others of the 40,000 test."""
     run.only_full(row.key["m"] > 4000)
     lam = row.key.get("lambda", row.settings["lambda"])
@@ -116,7 +116,7 @@ def tables_2_to_4(row: Row, run: Run) -> Measured:
 
 
 @draws("fig-1")
-def figure_1(run: Run) -> Drawing:
+def figure_1(run: RunOptions) -> Drawing:
     """Level lines of M1 and M2 with the squared loss, m = 4,000 and 15,000."""
     drawing = Drawing()
     X, y = make_checkerboard()
@@ -173,7 +173,7 @@ def _large(dataset: str) -> Split:
 
 
 @reproduces("table-5")
-def table_5(row: Row, run: Run) -> Measured:
+def table_5(row: Row, run: RunOptions) -> Measured:
     """Random bases of 4 % of the rows, at most 2,000."""
     run.only_full()
     given = row.settings["datasets"][row.dataset]
@@ -192,7 +192,7 @@ def table_5(row: Row, run: Run) -> Measured:
 
 
 @draws("fig-2")
-def figure_2(run: Run) -> Drawing:
+def figure_2(run: RunOptions) -> Drawing:
     """Test error and time against the size of the well-chosen basis; the random one is twice."""
     run.only_full()
     drawing = Drawing()

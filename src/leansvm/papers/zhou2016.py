@@ -18,7 +18,7 @@ from leansvm.basis import CSI, Backfitting, PivotedCholesky, RandomBasis
 from leansvm.datasets import make_checkerboard, make_linear_toy
 from leansvm.kernels import Kernel
 from leansvm.model_selection import basis_path
-from leansvm.papers._experiment import Drawing, Measured, Run, Skipped, draws, reproduces
+from leansvm.papers._experiment import Drawing, Measured, RunOptions, Skipped, draws, reproduces
 from leansvm.papers._fits import (
     Split,
     Trials,
@@ -83,7 +83,7 @@ def _given(dataset: str) -> tuple[float, float, int]:
 
 
 @reproduces("table-1")
-def table_1(row: Row, run: Run) -> Measured:
+def table_1(row: Row, run: RunOptions) -> Measured:
     """Eight algorithms, the paper's parameters, the published split."""
     run.only_full(row.dataset in ("MNIST8", "SHUTTLE"))
     run.only_full(row.method in ("CSI", "FSA-LSSVM", "ICP22-LSSVM") and row.dataset != "USPS8")
@@ -102,7 +102,7 @@ def table_1(row: Row, run: Run) -> Measured:
 
 
 @reproduces("table-2")
-def table_2(row: Row, run: Run) -> Measured:
+def table_2(row: Row, run: RunOptions) -> Measured:
     """The reduced SVM with the squared hinge; its loss has no factor 1/2, so C = 2/lambda."""
     run.only_full(row.dataset in ("MNIST8", "SHUTTLE"))
     run.only_full(row.method == "ICP22+RSVM" and row.dataset != "USPS8")
@@ -124,7 +124,7 @@ def table_2(row: Row, run: Run) -> Measured:
 
 
 @reproduces("table-3")
-def table_3(row: Row, run: Run) -> Measured:
+def table_3(row: Row, run: RunOptions) -> Measured:
     """COVTYPE and a checkerboard of four million points."""
     run.only_full(row.method in ("RRP-LSSVM", "PCP-LSSVM"))
     run.only_full(row.dataset == "Checkerboard3M" and row.key["n_basis"] > 300)
@@ -165,7 +165,7 @@ _SMALL = ("USPS8", "SHUTTLE", "MNIST8", "ADULT", "IJCNN")
 
 
 @lru_cache(maxsize=1)
-def _approximation(run: Run) -> dict[str, dict[str, np.ndarray]]:
+def _approximation(run: RunOptions) -> dict[str, dict[str, np.ndarray]]:
     """Errors (14), (15) and accuracies by sparsity level, 2,000 training rows, points by PCP."""
     sizes = np.unique(np.geomspace(10, 2000, 8 if run.quick else 16).astype(int))
     found = {}
@@ -222,7 +222,7 @@ def _dual(
 
 
 @draws("fig-1")
-def figure_1(run: Run) -> Drawing:
+def figure_1(run: RunOptions) -> Drawing:
     """Approximation errors against the sparsity level."""
     drawing = Drawing()
     for dataset, found in _approximation(run).items():
@@ -248,7 +248,7 @@ def figure_1(run: Run) -> Drawing:
 
 
 @draws("fig-2")
-def figure_2(run: Run) -> Drawing:
+def figure_2(run: RunOptions) -> Drawing:
     """Test accuracy of the same solutions."""
     drawing = Drawing()
     for dataset, found in _approximation(run).items():
@@ -291,7 +291,7 @@ def _toy_model(method: str) -> Any:
 
 
 @reproduces("fig-3")
-def figure_3_numbers(row: Row, run: Run) -> Measured:
+def figure_3_numbers(row: Row, run: RunOptions) -> Measured:
     """Support vectors and error on two overlapping clouds."""
     trials = Trials()
     for seed in run.trials(20, quick=3):
@@ -303,7 +303,7 @@ def figure_3_numbers(row: Row, run: Run) -> Measured:
 
 
 @draws("fig-3")
-def figure_3(run: Run) -> Drawing:
+def figure_3(run: RunOptions) -> Drawing:
     """The lines of the five machines."""
     X, y = make_linear_toy(random_state=0)
     drawing = Drawing()
@@ -356,7 +356,7 @@ def _levels(
 
 
 @draws("fig-4")
-def figure_4(run: Run) -> Drawing:
+def figure_4(run: RunOptions) -> Drawing:
     """All training rows, up to the paper's number of points; tests on at most 20,000 rows."""
     run.only_full()
     drawing = Drawing()
@@ -372,7 +372,7 @@ def figure_4(run: Run) -> Drawing:
 
 
 @draws("fig-5")
-def figure_5(run: Run) -> Drawing:
+def figure_5(run: RunOptions) -> Drawing:
     """2,000 and 10,000 training rows."""
     drawing = Drawing()
     for m in (2000,) if run.quick else (2000, 10_000):
