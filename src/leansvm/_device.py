@@ -44,7 +44,7 @@ def to_numpy(estimator: Estimator) -> Estimator:
 def to_device(estimator: Estimator, device: Any) -> Estimator:
     """Return a copy of a fitted estimator whose basis points are on a device.
 
-    Prediction moves a model to where its rows are in any case; this saves moving it every time.
+    Prediction moves the basis points to where the rows are every time; this moves them once.
 
     Parameters
     ----------

@@ -122,7 +122,7 @@ def _check_categories(pipeline: Any, rows: FileData, strict: bool, output: Print
 
 
 def _predictions(pipeline: Any, rows: FileData) -> dict[str, np.ndarray]:
-    with warnings.catch_warnings():  # said already, with the values
+    with warnings.catch_warnings():  # the values were already reported
         warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
         result = {"prediction": pipeline.predict(rows.X)}
         if hasattr(pipeline, "predict_proba"):

@@ -380,7 +380,8 @@ def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         raise CommandError(f"{path}: no array X (or X_train); the file has {_quoted(found)}")
     if X.ndim != 2 or (y is not None and y.shape != (len(X),)):
         shapes = f"X {X.shape}" + ("" if y is None else f" and y {y.shape}")
-        raise CommandError(f"{path}: X must have rows and columns, y one value a row; got {shapes}")
+        needed = "X must have rows and columns, y one value per row"
+        raise CommandError(f"{path}: {needed}; got {shapes}")
     return X, y if y is None or y.dtype.kind in "US" else _whole(y)
 
 

@@ -1,4 +1,4 @@
-"""``leansvm reproduce``: work the papers' tables out again and write the report."""
+"""``leansvm reproduce``: compute the papers' tables again and write the report."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Progress(Observer):
         self.counts[status] += 1
         if status == "done":
             self._last_reason = ""
-        elif entry["reason"] != self._last_reason:  # once for rows in a row with one reason
+        elif entry["reason"] != self._last_reason:  # rows with the same reason share a line
             self._last_reason = entry["reason"]
             self._output.say(f"{status}: {job.id}: {entry['reason']}")
 
@@ -75,8 +75,8 @@ def command(
 ) -> None:
     """Reproduce the papers' tables and figures, row by row, and write an HTML report.
 
-    Every finished row is stored at once: stop with Ctrl-C, run the same command again, and it
-    goes on. Rows whose data are not on this machine are left out and named.
+    Every finished row is stored at once: stop with Ctrl-C and run the same command again to
+    continue. Rows whose data are not on this machine are left out and named.
     """
     names = list(PAPERS) if "all" in papers else list(dict.fromkeys(papers))
     output = Printer(quiet, as_json)

@@ -23,14 +23,14 @@ class Skipped(Exception):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How the user asked for it.
+    """What the user asked for.
 
     Parameters
     ----------
     quick : bool
         Few trials; what takes long is skipped.
     seeds : int or None
-        Trials of whatever is random; None: each experiment's own number.
+        Number of trials of what is random; None: each experiment's own number.
     """
 
     quick: bool = False
@@ -41,7 +41,7 @@ class RunOptions:
         return range(self.seeds or (quick if self.quick else usual))
 
     def only_full(self, slow: bool = True) -> None:
-        """Leave out what is slow when the run is to be quick."""
+        """Skip the experiment when it is slow and the run should be quick."""
         if self.quick and slow:
             raise Skipped("takes too long for --quick")
 

@@ -25,7 +25,7 @@ class Split(NamedTuple):
 
 @lru_cache(maxsize=1)
 def cached(name: str) -> LabelledData:
-    """Load a data set; rows of one table use the same set one after the other."""
+    """Load a data set and keep it: the next row of a table often uses the same one."""
     return load(name)
 
 
@@ -38,7 +38,7 @@ def published_split(data: LabelledData) -> Split:
 
 
 def fit(model: Any, X: Any, y: np.ndarray) -> float:
-    """Fit in place and return the seconds; a paper's own number of iterations is no warning."""
+    """Fit in place and return the seconds; no warning that a paper's iterations are too few."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         start = time.perf_counter()
@@ -57,7 +57,7 @@ def signs(y: np.ndarray) -> np.ndarray:
 
 
 class Trials:
-    """Collects figures by metric, one number a trial."""
+    """Collects figures by metric, one number per trial."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[float]] = {}

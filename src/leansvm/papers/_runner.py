@@ -33,7 +33,7 @@ class Observer:
     """What happens during a run; the command line draws it."""
 
     def start(self, n_jobs: int, n_kept: int) -> None:
-        """So many jobs, of which some are done already."""
+        """The run starts; `n_kept` of the `n_jobs` are done already."""
 
     def begin(self, job: Job) -> None:
         """A job begins."""
@@ -62,7 +62,7 @@ def jobs(papers: Iterable[str], tables: Sequence[str] | None, run: RunOptions) -
 
 
 def check_names(papers: Sequence[str], tables: Sequence[str] | None) -> None:
-    """Raise ValueError for a paper or a table that there is not."""
+    """Raise ValueError for a paper or a table that does not exist."""
     for name in papers:
         if name not in PAPERS:
             raise ValueError(f"unknown paper {name!r}; choose from {', '.join(PAPERS)}, all")
@@ -85,8 +85,8 @@ def reproduce(
 ) -> Store:
     """Work out the papers' tables and figures; results are in ``out/results.json``.
 
-    Rows that are there already, measured with the same options, are kept: a run that was
-    interrupted goes on where it was.
+    Rows that were measured before with the same options are kept: an interrupted run continues
+    where it stopped.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ def reproduce(
     quick : bool, default=False
         Few trials, and without what takes long.
     seeds : int, default=None
-        Trials of what is random; None: each experiment's own number.
+        Number of trials of what is random; None: each experiment's own number.
     out : path, default="reproduction"
         Folder of the results.
     fresh : bool, default=False
-        Measure again what is there already.
+        Measure again what was measured before.
     observer : Observer, default=None
         Told about every row.
 
@@ -153,13 +153,13 @@ def _draw(draw: Callable[[RunOptions], Any], run: RunOptions) -> Outcome:
 
 
 def _guarded(work: Callable[[], Outcome]) -> Outcome:
-    """Return what was found, or why there is nothing; only an interruption gets through."""
+    """Return what was found, or why there is nothing; only an interruption is raised."""
     start = time.perf_counter()
     try:
         entry = work()
     except Skipped as reason:
         return {"status": "skipped", "reason": str(reason)}
-    except DatasetNotFoundError as error:  # the results are not to name folders of this machine
+    except DatasetNotFoundError as error:  # keeps the names of local folders out of the results
         return {"status": "skipped", "reason": str(error).partition(":")[0]}
     except Exception as error:
         return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
@@ -167,7 +167,7 @@ def _guarded(work: Callable[[], Outcome]) -> Outcome:
 
 
 def machine() -> dict[str, Any]:
-    """Return what a reader must know about the times."""
+    """Return what the measured times depend on: processor, threads and versions."""
     import numpy
     import scipy
     import sklearn

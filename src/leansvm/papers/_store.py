@@ -1,4 +1,4 @@
-"""results.json: what has been measured so far, one entry a row, replaced atomically."""
+"""results.json: what has been measured so far, one entry per row, replaced atomically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Store:
     """Results in a folder.
 
     Every change writes the whole file beside the old one and renames it, so that an interruption
-    or a full disk leaves the results of before.
+    or a full disk leaves the old file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class Store:
         return dict(self.content["figures"])
 
     def put(self, section: str, name: str, entry: Mapping[str, Any]) -> None:
-        """Store one entry beside those that are there, also from another run."""
+        """Add one entry; entries that another run wrote meanwhile are kept."""
         if self.path.exists():
             self.content = self._read() | {"machine": self.content["machine"]}
         self.content[section][name] = dict(entry)
@@ -57,7 +57,7 @@ class Store:
 
 
 def _text(content: Mapping[str, Any]) -> str:
-    """Return the file: one line an entry, so that differences between runs can be read."""
+    """Return the file's text: one line per entry, so that differences between runs can be read."""
 
     def dump(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
@@ -70,7 +70,7 @@ def _text(content: Mapping[str, Any]) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a file such that it is either the old or the new one, also after a crash."""
+    """Write a file so that a crash leaves either the old or the new one."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

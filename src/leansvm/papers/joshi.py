@@ -1,8 +1,8 @@
 """joshi: LS-SVMs by single-multiplier updates (Table 1, Figs. 1-5).
 
 RBF kernel with gamma = 1, C = 1, A = 10^4. LSSVM is `LSSVC`, 2SMO ``LSSVC(solver="smo",
-bias_penalty=A)``, SesquiSMO ``L2SVC(solver="smo", bias_penalty=A)``. Features are not scaled:
-that the errors are large on some sets is due to this, in the paper too.
+bias_penalty=A)``, SesquiSMO ``L2SVC(solver="smo", bias_penalty=A)``. Features are not scaled,
+which makes the errors large on some sets, in the paper too.
 """
 
 from __future__ import annotations

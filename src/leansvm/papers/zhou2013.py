@@ -33,7 +33,7 @@ _BASES = {"RC": "random", "WC": "forward"}
 
 
 def _model(method: str, lam: float, gamma: float, r: int, seed: int) -> ReducedSVC:
-    """`method` is such as M1+SH or M2+SH+WC."""
+    """Return the machine of a method such as M1+SH or M2+SH+WC."""
     regularizer, loss, *basis = method.split("+")
     return ReducedSVC(
         1 / lam,
@@ -101,7 +101,7 @@ def tables_2_to_4(row: Row, run: RunOptions) -> Measured:
     run.only_full(row.key["m"] > 4000)
     lam = row.key.get("lambda", row.settings["lambda"])
     trials = Trials()
-    few = row.table == "table-4" and row.key["m"] > 4000  # choosing a basis takes its time
+    few = row.table == "table-4" and row.key["m"] > 4000  # choosing a basis is slow
     for seed in run.trials(5 if few else 20, quick=3):
         data = _board(row.key["m"], seed)
         model = _model(row.method, lam, row.settings["gamma"], row.key["r"], seed)

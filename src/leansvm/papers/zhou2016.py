@@ -146,7 +146,7 @@ def table_3(row: Row, run: RunOptions) -> Measured:
     return trials.values
 
 
-# Rows among which pivots are looked for: the factor takes 8 bytes a row and point, more than ten
+# Rows among which pivots are looked for: the factor takes 8 bytes per row and point, over ten
 # gigabytes for all of the checkerboard. The model is fitted to all rows.
 _CHOSEN_FROM = 200_000
 

@@ -2,7 +2,7 @@
 
 With beta zero off B, the gradient of the dual at a row j outside is its error g_j = f(x_j) - y_j;
 the next row is argmax g_j^2 / (2 (K_jj + 1 / (C s_j))) over all rows (FSA) or a few random ones
-(PFSA). K_BB + diag(1 / (C s)) = L L', p = L^-1 Y_B and q = L^-1 1 grow by one row a step.
+(PFSA). K_BB + diag(1 / (C s)) = L L', p = L^-1 Y_B and q = L^-1 1 grow by one row per step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from leansvm.solvers import NotPositiveDefinite
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_QUANTA = 2.0**36  # scores are compared in these parts of the largest one at the start
+# Scores that differ by less than this part of the first largest one count as equal.
+_QUANTA = 2.0**36
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class DualCandidate:
     row: int
     score: float
     largest: float  # largest absolute error of all rows looked at
-    error: Array  # g, one number an output
+    error: Array  # g, one number per output
     target: Array
     diagonal: float  # K_jj + 1 / (C s_j)
     v: Array  # L^-1 K_Bj
@@ -117,7 +118,7 @@ class RowSearch(Protocol):
 
 
 class AllRows:
-    """Look at every row: one pass over the blocks a step, which keep U = K_MB L^-T."""
+    """Look at every row: one pass over the blocks per step; blocks keep U = K_MB L^-T."""
 
     def __init__(self, blocks: RowBlocks, kernel: Kernel, C: float, capacity: int) -> None:
         self._blocks, self._kernel, self._C, self._capacity = blocks, kernel, C, capacity
@@ -204,7 +205,7 @@ def best_of(errors: Array, diagonal: Array, usable: NDArray[np.bool_]) -> tuple[
 
 
 class SomeRows:
-    """Look at a few random rows a step: no work that grows with the number of rows."""
+    """Look at a few random rows per step: the work does not grow with the number of rows."""
 
     def __init__(
         self, X: Any, Y: Array, weight: Array, kernel: Kernel, C: float, n_candidates: int, rng: Any
