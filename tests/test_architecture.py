@@ -1,6 +1,7 @@
 """The shape of the source: sizes, names and imports. Who may import whom is in pyproject.toml."""
 
 import ast
+import re
 from collections import defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[1] / "src"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "leansvm"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE, MAX_FUNCTION = 450, 60
@@ -174,3 +176,16 @@ def test_estimators_import_no_private_name_of_another_layer():
 def test_private_parts(statement, private):
     (node,) = ast.parse(statement).body
     assert bool(list(private_parts(node))) == private
+
+
+# ---------------------------------------------------------------------------- documentation
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_that_a_page_names_exist(page):
+    text = (ROOT / page).read_text("utf-8")
+    named = re.findall(r"`([\w/]+(?:\.py|\.md|/))`", text)
+    named += re.findall(r"\b((?:estimators|solvers|basis|blocks)/\w+\.py)", text)
+    folders = (PACKAGE, PACKAGE / "estimators", ROOT)
+    assert len(named) > 5
+    assert not {name for name in named if not any((folder / name).exists() for folder in folders)}
