@@ -22,10 +22,11 @@ demo: $(VENV)/.ready-plot ## train beside scikit-learn's SVC, print a table, wri
 test: $(VENV)/.ready-dev ## run the tests and the examples in the docstrings
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: $(VENV)/.ready-dev ## check style, formatting and types
+lint: $(VENV)/.ready-dev ## check style, formatting, types and who imports whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.ready-dev ## reformat the code and fix what can be fixed
 	$(BIN)/ruff check --fix .

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.sparse import csr_matrix, issparse, vstack
 
-from leansvm.datasets import Dataset, DatasetNotFoundError, load
+from leansvm.datasets import DatasetNotFoundError, LabelledData, load
 
 from ._harness import SkipBenchmark
 
@@ -95,12 +95,12 @@ def isotropic(n_rows: int, n_features: int, seed: int = 0) -> tuple[np.ndarray, 
     return X, np.where(values > np.median(values), 1, -1)
 
 
-def _load(name: str) -> Dataset:
+def _load(name: str) -> LabelledData:
     try:
         return load(name)
     except DatasetNotFoundError as error:
         raise SkipBenchmark(str(error)) from error
 
 
-def _parts(data: Dataset) -> tuple[np.ndarray, ...]:
+def _parts(data: LabelledData) -> tuple[np.ndarray, ...]:
     return data.X_train, data.y_train, data.X_test, data.y_test

@@ -2,7 +2,7 @@
 
 1,000,000 rows with 20 features, already on the workers in ten chunks; 500 random basis points, C
 by generalised cross-validation. Beside it, on a fifth of the rows, points by pivoted Cholesky,
-which keeps 500 numbers a row and has the client factor candidates between passes. Both clusters
+which keeps 500 numbers per row and has the client factor candidates between passes. Both clusters
 are there all the time and take turns. Bytes are what workers received from each other, as their
 own logs have it, while points are chosen.
 """

@@ -39,7 +39,7 @@ def _blocked(X: np.ndarray, n_basis: int) -> np.ndarray:
 
 
 def _naive(X: np.ndarray, n_basis: int) -> np.ndarray:
-    """zhou2016, Algorithm 1: one pivot, one kernel column, one matrix-vector product a step.
+    """zhou2016, Algorithm 1: one pivot, one kernel column, one matrix-vector product per step.
 
     Residuals are compared as the blocked form does: rounded, ties to the lowest row.
     """

@@ -61,7 +61,7 @@ def _sumt() -> None:
     """|sum(lambda y)| and the distance to the classical solution over SUMT steps, rho = 0.9."""
     import matplotlib.pyplot as plt
 
-    from leansvm.experiments.joshi import sumt_path
+    from leansvm.papers.joshi import sumt_path
 
     figure, axes = plt.subplots(1, 2, figsize=(7, 3.2))
     for name in ("ionosphere", "sick"):

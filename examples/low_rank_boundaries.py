@@ -18,7 +18,7 @@ from leansvm.plotting import LowRankDisplay
 
 
 def rows(n_rows, seed):
-    """Draw from Ripley's mixture: two Gaussians a class, variance 0.03."""
+    """Draw from Ripley's mixture: two Gaussians per class, variance 0.03."""
     rng = np.random.default_rng(seed)
     means = np.array([[[-0.7, 0.3], [0.3, 0.3]], [[-0.3, 0.7], [0.4, 0.7]]])
     labels = rng.integers(0, 2, n_rows)

@@ -1,10 +1,11 @@
 """What several test modules share."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,31 @@ frame.onload = () => {
 };
 frame.srcdoc = PAGE;
 </script>"""
+
+
+ROOT = Path(__file__).resolve().parents[1]
+_NOT_OURS = {"__pycache__", "_build", "generated", "gallery", "build", "dist"}
+
+
+def _files_of_the_repository() -> dict[str, int]:
+    """When each file was changed last; without hidden folders and what builds leave behind."""
+    found = {}
+    for folder, subfolders, names in os.walk(ROOT):
+        subfolders[:] = [n for n in subfolders if n not in _NOT_OURS and not n.startswith(".")]
+        for name in names:
+            found[os.path.join(folder, name)] = os.stat(os.path.join(folder, name)).st_mtime_ns
+    return found
+
+
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Run an example in an empty folder; fail when it wrote into the repository all the same."""
+    before = _files_of_the_repository()
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    after = _files_of_the_repository()
+    written = [name for name, changed in after.items() if before.get(name) != changed]
+    assert not written, "an example wrote into the repository"
 
 
 @pytest.fixture

@@ -98,6 +98,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
     [page for page in PAGES if python_blocks(page)],
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
+@pytest.mark.usefixtures("own_folder")
 def test_examples_in_the_documentation_run(page):
     exec(compile(python_blocks(page), str(page), "exec"), {"__name__": "example"})
 

@@ -12,7 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 import leansvm
-from leansvm import baselines, basis, functions, persistence
+from leansvm import basis, functions, persistence
+from leansvm.papers import baselines
 from leansvm.persistence import ModelFileError, UntrustedTypesError
 
 pytest.importorskip("skops")

@@ -1,6 +1,6 @@
 """Least-squares and reduced-basis kernel machines behind scikit-learn's API."""
 
-from leansvm._moving import to_device, to_numpy
+from leansvm._device import to_device, to_numpy
 from leansvm._version import __version__
 from leansvm.blocks import open_dataset
 from leansvm.estimators import (

@@ -1,8 +1,8 @@
 """Faster forms of a few operations in torch and CuPy, chosen by the library of the arrays.
 
 The array API standard has no ``out=``, no triangular solve and no product that knows its result
-to be symmetric. Each function here has a form in the standard alone, which any other library
-takes and which the tests compare the fast ones with.
+to be symmetric. Each function here has a form in the standard alone, which is used
+for all other libraries and against which the tests compare the fast forms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from leansvm._array_api import empty, foreign_namespace, from_host, zeros
 
 _WIDE = 768  # columns from which halves of a Gram matrix are still good products
 _GRAM_ROWS = 8192  # rows of a part: many parts keep the whole device busy
-_GRAM_ROWS32 = 1024  # in float32: what is added up before float64 takes over
+_GRAM_ROWS32 = 1024  # rows that are added up in float32 before the sum goes on in float64
 
 
 def library_of(X: Any) -> str:

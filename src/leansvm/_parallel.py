@@ -1,4 +1,4 @@
-"""Run a function over tiles of rows in threads, with BLAS held to one thread meanwhile.
+"""Run a function over tiles of rows in threads, while BLAS uses one thread.
 
 Elementwise work (exp) after a threaded GEMM competes with BLAS threads that still spin, and
 the tile leaves the cache. One thread per tile that does GEMM and exp back to back avoids both.
@@ -70,7 +70,7 @@ def serial_blas() -> Iterator[int]:
 
 
 def _release() -> None:
-    """Let this thread set limits: threadpoolctl reserves that to the first one that did."""
+    """Let this thread set limits: threadpoolctl allows it only to the first thread that did."""
     release = getattr(OpenBLASController, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
@@ -90,10 +90,10 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def thread_pool(threads: int) -> ThreadPoolExecutor:
-    """Return the process's pool of so many threads, which waits for work between fits.
+    """Return the process's pool of this many threads, which is kept between fits.
 
-    New threads would start with memory of their own that the system has yet to hand out, a
-    quarter of the time of a short fit. Work in the pool never waits for other work in it.
+    Starting new threads takes memory from the system, which costs a quarter of the time of a
+    short fit. Work in the pool never waits for other work in it.
     """
     with _lock:
         if threads not in _pools:
@@ -147,7 +147,7 @@ def in_order(function: Callable[..., Any], items: Iterable[Any], *args: Any) -> 
 
 
 def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, None]:
-    """Yield items that a thread of their own makes meanwhile, up to ``depth`` in advance."""
+    """Yield items that another thread produces, up to ``depth`` of them in advance."""
     ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 

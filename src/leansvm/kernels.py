@@ -30,7 +30,7 @@ from leansvm.linalg import (
 )
 
 KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
-# tiles run in threads; a user's function is called by one at a time
+# tiles run in threads; a user's function is called by one thread at a time
 _user_code = threading.RLock()
 _NOT_FINITE = "the callable kernel returned NaN or infinity."
 _USES_GAMMA = ("rbf", "poly", "sigmoid", "laplacian")
@@ -157,7 +157,7 @@ class Kernel:
     def columns(self, X: Any) -> Callable[[int], Any]:
         """Return the function t -> k(X, x_t) for rows of another array library.
 
-        What the columns share is computed once: for callers that want one after the other.
+        What the columns share is computed once: for callers that ask for one column after another.
         """
         xp = foreign_namespace(X)
         factors = None
@@ -237,7 +237,7 @@ def _generic_gaussian(xp: Any, X: Any, Z: Any, gamma: float) -> Any:
     if factors is None:
         return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.square))
     left, right = factors
-    return exp_in_place(right @ left.T).T  # one point's values side by side, as P keeps them
+    return exp_in_place(right @ left.T).T  # the values of one point are contiguous in memory
 
 
 def _exponent_factors(xp: Any, X: Any, Z: Any, gamma: float) -> tuple[Any, Any] | None:
@@ -304,7 +304,7 @@ def _foreign_diag(xp: Any, function: Callable[..., Any], X: Any, tile: int = 32)
 
 
 def _callable_diag(function: Callable[..., Any], X: Any, tile: int = 32) -> NDArray[Any]:
-    """Diagonal of a callable kernel from small square tiles: few calls, 32 values wasted a row."""
+    """Diagonal of a callable kernel from small square tiles: 31 unused values per row."""
     n = X.shape[0]
     result = np.empty(n, _float_type(X))
     for start in range(0, n, tile):

@@ -1,4 +1,4 @@
-"""The few dense kernels everything stands on, each once.
+"""The dense routines that all other parts use.
 
 - `gaussian_block`: exp(-gamma |x - z|^2) as one augmented GEMM and one exp in place;
 - `cholesky_in_place`: tiled above the size at which threaded LAPACK is safe;
@@ -28,7 +28,8 @@ TILE_ELEMENTS = 1 << 18
 def cancellation_is_small(scaled_spread: float, eps: float) -> bool:
     """Whether a Gaussian kernel value may come from a product.
 
-    Cancellation costs it eps * gamma * max |z|^2: at most 5e-5 in float32, 1e-9 in float64.
+    Cancellation makes an error of eps * gamma * max |z|^2; allowed are 5e-5 in float32 and 1e-9 in
+    float64.
     """
     return 4 * float(eps) * scaled_spread <= (5e-5 if eps > 1e-10 else 1e-9)
 
@@ -41,8 +42,8 @@ def gaussian_block(X: Any, Z: Any, gamma: float, out: NDArray[Any]) -> NDArray[A
 
     With rows centred at the mean of Z, the exponent is one matrix product,
     [x, |x|^2, 1] . [2 gamma z, -gamma, -gamma |z|^2]'. Centring keeps |z|^2 small: what is lost
-    by cancellation is eps * gamma * |z|^2. Where that shows (a huge gamma), float32 rows are
-    worked on in float64, and float64 rows by differences of coordinates.
+    by cancellation is eps * gamma * |z|^2. Where that is too much (a huge gamma), float32 rows are
+    converted to float64, and float64 rows are compared by differences of coordinates.
     """
     if out.size == 0:
         return out
@@ -85,7 +86,7 @@ def negative_distances(X: Any, Z: Any, gamma: float) -> NDArray[np.float64] | No
 
 
 def tile_rows(n_columns: int) -> int:
-    """Rows of a tile of a kernel block that stays in cache."""
+    """Return how many rows a tile of a kernel block may have to stay in the cache."""
     return max(16, TILE_ELEMENTS // max(n_columns, 1))
 
 
@@ -283,7 +284,7 @@ def cholesky_in_place(
     for start in range(0, m, tile):
         stop = min(start + tile, m)
         panel = work[: (m - start) * (stop - start)].reshape(m - start, stop - start)
-        # left-looking: A[start:, J] - L[start:, :start] L[J, :start]', one GEMM a panel
+        # left-looking: A[start:, J] - L[start:, :start] L[J, :start]', one GEMM per panel
         if start:
             with np.errstate(over="ignore", invalid="ignore"):  # _check_positive reports it
                 np.matmul(A[start:, :start], A[start:stop, :start].T, out=panel)

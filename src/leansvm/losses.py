@@ -52,7 +52,7 @@ class Loss:
         return xp.where((v < lo) | (v > hi), math.inf, self._conjugate(xp, xp.clip(v, lo, hi)))
 
     def smoothing_path(self) -> tuple[Loss, ...]:
-        """Return losses to solve in turn, each from the last one's solution; ends with this one."""
+        """Return losses to solve one after another, each from the last solution; ends with self."""
         return (self,)
 
     def _value(self, xp: Any, u: Array) -> Array:
@@ -129,7 +129,7 @@ class Huber(Loss):
     Parameters
     ----------
     delta : float, default=1e-4
-        Half-width of the quadratic zone, > 0; the default is where zhou2013 ends.
+        Half-width of the quadratic zone, > 0; the default is the last value zhou2013 uses.
 
     Examples
     --------
@@ -171,7 +171,7 @@ class Logistic(Loss):
     Parameters
     ----------
     p : float, default=1e4
-        Sharpness, > 0; the default is where zhou2013 ends, p = 1 is logistic regression.
+        Sharpness, > 0; the default is the last value zhou2013 uses, p = 1 is logistic regression.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def get_loss(
     task : {"classification", "regression"}, default="classification"
         Decides whether "huber" is :class:`Huber` or :class:`SymmetricHuber`.
     delta, p : float, optional
-        Parameter of "huber" and of "logistic", > 0; ignored, unchecked, by the other losses.
+        Parameter of "huber" and of "logistic", > 0; the other losses ignore it.
     """
     if task not in sorted(_LOSSES):
         raise ValueError(f"task must be one of {sorted(_LOSSES)}, got {task!r}")

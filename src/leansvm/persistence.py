@@ -1,4 +1,4 @@
-"""Models on disk without pickle: a skops file (a zip archive) with a page of facts about it.
+"""Models on disk without pickle: a skops file (a zip archive) with facts about the model.
 
 Loading builds only objects of scikit-learn, NumPy, SciPy and this package; a file that names any
 other type is refused before anything is built.
@@ -60,7 +60,7 @@ def save(
     path : path-like
         File to write; an existing one is replaced.
     metadata : dict, default=None
-        Facts to keep with the model; must survive JSON.
+        Facts to keep with the model, of types that JSON has.
 
     Examples
     --------
@@ -170,7 +170,8 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
 def trusted_types() -> frozenset[str]:
     """Return the full names of types that a model may consist of, beyond those skops trusts."""
     import leansvm
-    from leansvm import baselines, basis, functions, kernels, losses
+    from leansvm import basis, functions, kernels, losses
+    from leansvm.papers import baselines
     from leansvm.solvers import primal
 
     public = [
@@ -189,7 +190,7 @@ def trusted_types() -> frozenset[str]:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there as a whole or not at all; devices are written directly."""
+    """Write a file completely or not at all; a device is written directly."""
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return

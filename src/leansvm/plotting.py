@@ -36,8 +36,7 @@ def _pyplot() -> Any:
 class SparsityPathDisplay:
     """Error or score against the number of basis points.
 
-    It is recommended to use `from_estimator`; the constructor takes a path that is already
-    there.
+    Use `from_estimator`; the constructor takes a path that was computed before.
 
     Parameters
     ----------
@@ -176,7 +175,8 @@ class LowRankDisplay:
     x0, x1 : ndarray of shape (n_grid,)
         Grid of the two features.
     response : ndarray of shape (n_grid, n_grid)
-        Decision value (two classes), class number (several) or prediction, one row a value of x1.
+        Decision value (two classes), class number (several) or prediction; one row per value
+        of x1.
     functions : ndarray of shape (n_basis, n_grid, n_grid)
         Values of the basis functions, relative to the largest value of each on the plane.
     centers : ndarray of shape (n_basis, 2)

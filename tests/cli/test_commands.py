@@ -353,12 +353,12 @@ def test_regression_report(run, tmp_path):
 
 
 def test_list_and_download_of_data_sets(run, tmp_path, monkeypatch):
-    from leansvm.datasets import Dataset
+    from leansvm.datasets import LabelledData
     from leansvm.datasets._files import save
 
     monkeypatch.setenv("LEANSVM_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    save(Dataset("own", np.eye(2), np.array([0, 1])), tmp_path / "data" / "own" / "own.npz")
+    save(LabelledData("own", np.eye(2), np.array([0, 1])), tmp_path / "data" / "own" / "own.npz")
     shown = json.loads(run("datasets", "list", "--json").stdout)
     assert shown["own"]["file"].endswith("own.npz")
     assert shown["ijcnn1"] == {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from leansvm.datasets import Dataset, DownloadError, _sources, download, load, names
+from leansvm.datasets import DownloadError, LabelledData, _sources, download, load, names
 from leansvm.datasets._catalogue import CATALOGUE, Entry
 from leansvm.datasets._convert import compact, idx, raetsch, svmlight, text_table
 from leansvm.datasets._download import fetch
@@ -347,7 +347,7 @@ def test_raetsch():
     data = raetsch("ida-toy", [buffer.getvalue()])
     assert_array_equal(data.split(0)[0], np.eye(3)[[0, 0]])
     assert_array_equal(data.split(1)[3], [1])
-    assert isinstance(data, Dataset)
+    assert isinstance(data, LabelledData)
 
 
 def test_compact_keeps_every_value():

@@ -5,17 +5,19 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 
-from leansvm.datasets import Dataset, DatasetNotFoundError, available, load, names
+from leansvm.datasets import DatasetNotFoundError, LabelledData, available, load, names
 from leansvm.datasets._files import save
 
 X = np.arange(12, dtype=np.uint8).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2], dtype=np.int8)
-SPLIT = Dataset("split", X[:4], Y[:4], X[4:], Y[4:], class_names=("a", "b", "c"))
+SPLIT = LabelledData("split", X[:4], Y[:4], X[4:], Y[4:], class_names=("a", "b", "c"))
 LAYOUTS = [
-    Dataset("whole", X, Y, feature_names=("left", "right")),
+    LabelledData("whole", X, Y, feature_names=("left", "right")),
     SPLIT,
-    Dataset("sparse", csr_array(X[:4]), Y[:4], csr_array(X[4:]), Y[4:]),
-    Dataset("many", X, Y, splits=(np.array([[0, 0, 1], [4, 5, 3]]), np.array([[2, 3], [0, 1]]))),
+    LabelledData("sparse", csr_array(X[:4]), Y[:4], csr_array(X[4:]), Y[4:]),
+    LabelledData(
+        "many", X, Y, splits=(np.array([[0, 0, 1], [4, 5, 3]]), np.array([[2, 3], [0, 1]]))
+    ),
 ]
 
 
@@ -64,7 +66,7 @@ def test_own_folder_comes_before_the_cache(folder, tmp_path):
     from leansvm.datasets import cache_folder
 
     assert tmp_path in cache_folder().parents
-    other = Dataset("whole", X + 1, Y)
+    other = LabelledData("whole", X + 1, Y)
     for name in ("whole", "cached"):
         save(other, cache_folder() / name / f"{name}.npz")
     assert load("whole").X_train[0, 0] == 0
@@ -108,7 +110,7 @@ def test_a_failed_write_leaves_nothing(folder, monkeypatch):
     monkeypatch.setattr(np, "savez_compressed", fail)
     before = (folder / "whole" / "whole.npz").read_bytes()
     with pytest.raises(OSError, match="No space left"):
-        save(Dataset("whole", X + 1, Y), folder / "whole" / "whole.npz")
+        save(LabelledData("whole", X + 1, Y), folder / "whole" / "whole.npz")
     assert (folder / "whole" / "whole.npz").read_bytes() == before
     assert [path.name for path in (folder / "whole").iterdir()] == ["whole.npz"]
 
@@ -123,7 +125,7 @@ def test_one_label_against_the_rest():
 
 def test_scaling_uses_training_rows_alone():
     constant = np.column_stack([X[:, 0], np.full(6, 9.0)]).astype(float)
-    data = Dataset("d", constant[:4], Y[:4], constant[4:], Y[4:]).scaled(-1, 1)
+    data = LabelledData("d", constant[:4], Y[:4], constant[4:], Y[4:]).scaled(-1, 1)
     assert_allclose(data.X_train[:, 0], [-1, -1 / 3, 1 / 3, 1])
     assert data.X_test[:, 0].max() > 1
     assert_array_equal(data.X_train[:, 1], -1)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from leansvm.cli._output import CommandError, Json, Output, Quiet, guarded, table
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
 
 app = typer.Typer(no_args_is_help=True, help="List and download the data sets of the papers.")
 
@@ -46,7 +46,7 @@ def list_(data_home: DataHome = None, as_json: Json = False) -> None:
     header = ["name", "rows (train / test) x features", "papers", "here"]
     folders = ", ".join(str(folder) for folder in search_folders(data_home))
     where = f"looked in {folders}"
-    Output(as_json=as_json).finish(result, table(header, rows), where)
+    Printer(as_json=as_json).finish(result, table(header, rows), where)
 
 
 @app.command()
@@ -76,7 +76,7 @@ def download(
     from leansvm.datasets import names as known
     from leansvm.datasets._catalogue import check_name
 
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     wanted = known() if names == ["all"] else names
     for name in wanted:
         try:

@@ -12,7 +12,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from leansvm.cli._output import CommandError, Output
+from leansvm.cli._output import CommandError, Printer
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Evaluation:
 
 
 def cross_validate(
-    pipeline: Any, X: Any, y: np.ndarray, n_folds: int, seed: int, output: Output
+    pipeline: Any, X: Any, y: np.ndarray, n_folds: int, seed: int, output: Printer
 ) -> Evaluation:
     """Predict every row with a model that was fitted without its fold."""
     classes = np.unique(y) if is_classifier(pipeline) else None

@@ -1,4 +1,4 @@
-"""How commands speak: results on stdout, everything else on stderr, errors with an exit code.
+"""What commands print: results on stdout, everything else on stderr, errors with an exit code.
 
 Exit codes: 0 done, 1 the command failed (message on stderr), 2 wrong usage, 130 interrupted.
 """
@@ -45,7 +45,7 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
         except KeyboardInterrupt:
             _fail("interrupted", INTERRUPTED)
         except OSError as error:
-            if error.errno == errno.EPIPE:  # the reader has gone, as with `| head`
+            if error.errno == errno.EPIPE:  # nobody reads stdout any more, as with `| head`
                 raise
             _fail(_operating_system(error), FAILED)
 
@@ -67,7 +67,7 @@ def _operating_system(error: OSError) -> str:
     return f"{error.filename}: {error.strerror}"
 
 
-class Output:
+class Printer:
     """Prints for people, as JSON, or not at all.
 
     Parameters

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from leansvm.cli._output import CommandError
-from leansvm.cli._read import CATEGORY, NUMBER, Data
+from leansvm.cli._read import CATEGORY, NUMBER, FileData
 
 # Classifier and regressor of every family. "auto" decides by the number of rows.
 FAMILIES = {
@@ -108,14 +108,14 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def make_pipeline(data: Data, estimator: Any, scale: bool) -> Any:
+def make_pipeline(data: FileData, estimator: Any, scale: bool) -> Any:
     """Return preprocessing and machine as one pipeline, not fitted."""
     from sklearn.pipeline import Pipeline
 
     return Pipeline([("preprocessing", _preprocessing(data, scale)), ("model", estimator)])
 
 
-def _preprocessing(data: Data, scale: bool) -> Any:
+def _preprocessing(data: FileData, scale: bool) -> Any:
     from sklearn.compose import ColumnTransformer
     from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
 
@@ -147,7 +147,7 @@ def _numbers(scale: bool) -> Any:
     return Pipeline(steps)
 
 
-def unknown_categories(pipeline: Any, data: Data) -> dict[str, list[str]]:
+def unknown_categories(pipeline: Any, data: FileData) -> dict[str, list[str]]:
     """Return, by column, values that training did not see."""
     if data.kinds is None or CATEGORY not in data.kinds.values():
         return {}

@@ -12,8 +12,8 @@ import numpy as np
 import typer
 
 from leansvm.cli import _options as opt
-from leansvm.cli._output import CommandError, Json, Output, Quiet, guarded, table
-from leansvm.cli._read import Data, read_like
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
+from leansvm.cli._read import FileData, read_like
 from leansvm.cli._train import check_places
 
 
@@ -38,7 +38,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict every row of a data file; score the predictions where it has the target too."""
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     check_places(output_file)
     facts = _facts(model)["metadata"]
     if "n_features" not in facts:
@@ -88,7 +88,7 @@ def info(model: opt.ModelFile, as_json: Json = False) -> None:
     rows.append(["written by", f"leansvm {facts['leansvm']}, scikit-learn {facts['scikit-learn']}"])
     load = f'leansvm.persistence.load("{model}")'
     rows.append(["load it with", load])
-    Output(as_json=as_json).finish(facts, table(["", ""], rows))
+    Printer(as_json=as_json).finish(facts, table(["", ""], rows))
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _load(path: Path) -> Any:
         raise CommandError(str(error)) from error
 
 
-def _check_categories(pipeline: Any, rows: Data, strict: bool, output: Output) -> None:
+def _check_categories(pipeline: Any, rows: FileData, strict: bool, output: Printer) -> None:
     from leansvm.cli._pipeline import unknown_categories
 
     for column, values in unknown_categories(pipeline, rows).items():
@@ -121,8 +121,8 @@ def _check_categories(pipeline: Any, rows: Data, strict: bool, output: Output) -
         output.say(f"note: {text}; taken as a rare value")
 
 
-def _predictions(pipeline: Any, rows: Data) -> dict[str, np.ndarray]:
-    with warnings.catch_warnings():  # said already, with the values
+def _predictions(pipeline: Any, rows: FileData) -> dict[str, np.ndarray]:
+    with warnings.catch_warnings():  # the values were already reported
         warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
         result = {"prediction": pipeline.predict(rows.X)}
         if hasattr(pipeline, "predict_proba"):

@@ -38,7 +38,7 @@ _ONE_BLOCK = 2**30  # bytes of a CSV file whose column types are decided by all 
 
 
 @dataclass
-class Data:
+class FileData:
     """Rows of a file.
 
     Parameters
@@ -68,7 +68,7 @@ def read(
     target: str | None = None,
     drop: Sequence[str] = (),
     file_format: str | None = None,
-) -> Data:
+) -> FileData:
     """Read a file to train on."""
     kind = _format(path, file_format)
     if kind in ("svmlight", "npz"):
@@ -77,7 +77,7 @@ def read(
         X, y = _read_svmlight(path) if kind == "svmlight" else _read_npz(path)
         if y is None:
             raise CommandError(f"{path}: there is no array y (or y_train) to train on")
-        return _checked(Data(path, X, y))
+        return _checked(FileData(path, X, y))
     if target is None:
         raise CommandError(f"{path}: name the column to predict with --target")
     table = _read_table(path, kind)
@@ -86,7 +86,7 @@ def read(
     y = _target(path, target, table[target])
     features = [name for name in table.column_names if name != target and name not in drop]
     frame, kinds, notes = _frame(path, table, features)
-    return _checked(Data(path, frame, y, kinds, notes))
+    return _checked(FileData(path, frame, y, kinds, notes))
 
 
 def read_like(
@@ -96,7 +96,7 @@ def read_like(
     *,
     target: str | None,
     file_format: str | None = None,
-) -> Data:
+) -> FileData:
     """Read a file to predict, in the form a model was trained on."""
     kind = _format(path, file_format)
     table_like = kind in ("csv", "parquet")
@@ -109,7 +109,7 @@ def read_like(
             raise CommandError(
                 f"{path}: {X.shape[1]} features, but the model was trained on {n_features}"
             )
-        return _checked(Data(path, X, y))
+        return _checked(FileData(path, X, y))
     table = _read_table(path, kind)
     missing = [name for name in columns if name not in table.column_names]
     if missing:
@@ -121,10 +121,10 @@ def read_like(
     if target is not None and target in table.column_names and not table[target].null_count:
         y = _target(path, target, table[target])
     frame, _, _ = _frame(path, table, list(columns), columns)
-    return _checked(Data(path, frame, y, columns))
+    return _checked(FileData(path, frame, y, columns))
 
 
-def _checked(data: Data) -> Data:
+def _checked(data: FileData) -> FileData:
     if data.X.shape[1] == 0:
         raise CommandError(f"{data.path}: there are no features besides the target")
     if data.X.shape[0] == 0:
@@ -380,7 +380,8 @@ def _read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         raise CommandError(f"{path}: no array X (or X_train); the file has {_quoted(found)}")
     if X.ndim != 2 or (y is not None and y.shape != (len(X),)):
         shapes = f"X {X.shape}" + ("" if y is None else f" and y {y.shape}")
-        raise CommandError(f"{path}: X must have rows and columns, y one value a row; got {shapes}")
+        needed = "X must have rows and columns, y one value per row"
+        raise CommandError(f"{path}: {needed}; got {shapes}")
     return X, y if y is None or y.dtype.kind in "US" else _whole(y)
 
 

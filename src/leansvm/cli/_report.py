@@ -23,17 +23,16 @@ from sklearn.metrics import (
 
 from leansvm import _html as html
 from leansvm.cli._output import CommandError
+from leansvm.cli._run import TrainingRun, support_size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from leansvm.cli._train import Run
 
 MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
 PATH_POINTS, PATH_ROWS = 200, 20_000
 
 
-def report_page(run: Run, model_file: Path) -> str:
+def report_page(run: TrainingRun, model_file: Path) -> str:
     """Return the page of a run whose pipeline is fitted."""
     try:
         import matplotlib  # noqa: F401
@@ -62,9 +61,7 @@ def _drawing(**options: Any) -> Iterator[tuple[Any, Axes]]:
         yield fig, fig.subplots()
 
 
-def _facts(run: Run) -> str:
-    from leansvm.cli._train import support_size
-
+def _facts(run: TrainingRun) -> str:
     facts: list[tuple[str, object]] = []
     if run.evaluation is not None:
         facts.append((f"{run.evaluation.metric}, {run.evaluation.method}", run.evaluation.words()))
@@ -78,7 +75,7 @@ def _facts(run: Run) -> str:
     return html.facts(facts)
 
 
-def _notes(run: Run) -> str:
+def _notes(run: TrainingRun) -> str:
     if not run.notes:
         return ""
     from html import escape
@@ -90,7 +87,7 @@ def _notes(run: Run) -> str:
 # ---------------------------------------------------------------------------- errors
 
 
-def _errors(run: Run) -> str:
+def _errors(run: TrainingRun) -> str:
     assert run.evaluation is not None
     text = f"Every row was predicted by a model that did not see it: {run.evaluation.method}."
     if run.evaluation.folds:
@@ -100,12 +97,12 @@ def _errors(run: Run) -> str:
     return html.section("Accuracy", body, text, "accuracy")
 
 
-def _score(run: Run, score: float) -> str:
+def _score(run: TrainingRun, score: float) -> str:
     assert run.evaluation is not None
     return f"{100 * score:.1f} %" if run.evaluation.metric == "accuracy" else f"{score:.3f}"
 
 
-def _class_errors(run: Run) -> str:
+def _class_errors(run: TrainingRun) -> str:
     assert run.evaluation is not None
     y, predicted = run.y, run.evaluation.predicted
     classes = np.unique(y)
@@ -163,7 +160,7 @@ def _worst_confusions(classes: np.ndarray, counts: np.ndarray) -> str:
     return html.table(["true", "predicted", "rows"], rows, "The most frequent confusions")
 
 
-def _regression_errors(run: Run) -> str:
+def _regression_errors(run: TrainingRun) -> str:
     assert run.evaluation is not None
     y, predicted = run.y.astype(float), run.evaluation.predicted
     shown = np.random.default_rng(0).permutation(len(y))[:1000]
@@ -192,7 +189,7 @@ def _regression_errors(run: Run) -> str:
 # ---------------------------------------------------------------------------- probabilities
 
 
-def _calibration(run: Run) -> str:
+def _calibration(run: TrainingRun) -> str:
     if run.task == "regression":
         return ""
     assert run.evaluation is not None
@@ -237,7 +234,7 @@ def _bins(claimed: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray
 # ---------------------------------------------------------------------------- size
 
 
-def _sparsity(run: Run) -> str:
+def _sparsity(run: TrainingRun) -> str:
     """Score of every smaller model, from one fit of a sparse machine with the same kernel."""
     from sklearn.base import clone
     from sklearn.model_selection import train_test_split
@@ -298,7 +295,7 @@ def _take(X: Any, rows: np.ndarray) -> Any:
 # ---------------------------------------------------------------------------- tuning, time, data
 
 
-def _tuning(run: Run) -> str:
+def _tuning(run: TrainingRun) -> str:
     from leansvm.estimators._base import C_GRID
 
     model, figures, tables = run.model, [], ""
@@ -336,7 +333,7 @@ def _tuning(run: Run) -> str:
     return html.section("What was tuned", html.figures(figures) + tables, text.strip(), "tuning")
 
 
-def _trial_picture(run: Run, name: str) -> str:
+def _trial_picture(run: TrainingRun, name: str) -> str:
     trials = sorted(run.trials, key=lambda trial: trial[name])
     values = [trial[name] for trial in trials]
     with _drawing() as (fig, ax):
@@ -349,7 +346,7 @@ def _trial_picture(run: Run, name: str) -> str:
     return html.figure(picture, f"Search over {name}", "Bars: standard deviation of the folds.")
 
 
-def _trial_table(run: Run, names: list[str]) -> str:
+def _trial_table(run: TrainingRun, names: list[str]) -> str:
     used = run.model.get_params(deep=True)
 
     def chosen(trial: dict[str, Any]) -> bool:
@@ -368,7 +365,7 @@ def _trial_table(run: Run, names: list[str]) -> str:
     return html.table([*names, "score", "± over folds"], rows, caption)
 
 
-def _time(run: Run) -> str:
+def _time(run: TrainingRun) -> str:
     rows = [[name, _seconds(value)] for name, value in run.seconds.items()]
     steps = getattr(run.model, "fit_report_", {}).get("seconds", {})
     rows += [[f"fit: {name}", _seconds(value)] for name, value in steps.items()]
@@ -384,7 +381,7 @@ def _time(run: Run) -> str:
     return html.section("Time by phase", table, " ".join(words), "time")
 
 
-def _data(run: Run) -> str:
+def _data(run: TrainingRun) -> str:
     X = run.data.X
     if run.data.kinds is None:
         kind = "sparse" if issparse(X) else "dense"
@@ -401,7 +398,7 @@ def _data(run: Run) -> str:
     return html.section("Data", html.table(["column", "kind", "missing", "distinct"], rows), text)
 
 
-def _use(run: Run, model_file: Path) -> str:
+def _use(run: TrainingRun, model_file: Path) -> str:
     suffix = run.data.path.suffix
     if run.data.kinds is None:
         first, rows = "", "# X: array or CSR matrix with the training file's columns\n"

@@ -1,4 +1,4 @@
-"""``leansvm reproduce``: work the papers' tables out again and write the report."""
+"""``leansvm reproduce``: compute the papers' tables again and write the report."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leansvm.cli._output import INTERRUPTED, CommandError, Json, Output, Quiet, guarded
-from leansvm.experiments import PAPERS, Observer, reproduce, write_report
+from leansvm.cli._output import INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
+from leansvm.papers import PAPERS, Observer, reproduce, write_report
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from leansvm.experiments._runner import Job
+    from leansvm.papers._runner import Job
 
 
 class _Progress(Observer):
     """A bar over all rows, and a line for each that is left out or fails."""
 
-    def __init__(self, output: Output, bars: Progress) -> None:
+    def __init__(self, output: Printer, bars: Progress) -> None:
         self._output, self._bars = output, bars
         self._task: TaskID | None = None
         self._last_reason = ""
@@ -44,7 +44,7 @@ class _Progress(Observer):
         self.counts[status] += 1
         if status == "done":
             self._last_reason = ""
-        elif entry["reason"] != self._last_reason:  # once for rows in a row with one reason
+        elif entry["reason"] != self._last_reason:  # rows with the same reason share a line
             self._last_reason = entry["reason"]
             self._output.say(f"{status}: {job.id}: {entry['reason']}")
 
@@ -75,11 +75,11 @@ def command(
 ) -> None:
     """Reproduce the papers' tables and figures, row by row, and write an HTML report.
 
-    Every finished row is stored at once: stop with Ctrl-C, run the same command again, and it
-    goes on. Rows whose data are not on this machine are left out and named.
+    Every finished row is stored at once: stop with Ctrl-C and run the same command again to
+    continue. Rows whose data are not on this machine are left out and named.
     """
     names = list(PAPERS) if "all" in papers else list(dict.fromkeys(papers))
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     try:
         with output.progress() as bars:
             progress = _Progress(output, bars)

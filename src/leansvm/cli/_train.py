@@ -4,117 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from leansvm.cli import _options as opt
-from leansvm.cli._output import CommandError, Json, Output, Quiet, guarded, table
-from leansvm.cli._read import Data, read
-
-if TYPE_CHECKING:
-    from leansvm.cli._evaluate import Evaluation
-
-
-@dataclass
-class Run:
-    """A training run: what went in, what came out, how long each phase took."""
-
-    data: Data
-    task: str
-    target: str | None
-    pipeline: Any
-    notes: list[str]
-    evaluation: Evaluation | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    trials: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def y(self) -> np.ndarray:
-        """The target."""
-        assert self.data.y is not None  # read() refuses a file without
-        return self.data.y
-
-    @property
-    def model(self) -> Any:
-        """The machine at the end of the pipeline."""
-        return self.pipeline[-1]
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time a phase; its warnings become notes, its refusals errors of the command."""
-        start = time.perf_counter()
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                yield
-        except (ValueError, MemoryError) as error:
-            raise CommandError(f"{self.data.path}: {error}") from error
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-        for text in dict.fromkeys(str(warning.message) for warning in caught):
-            if text not in self.notes:
-                self.notes.append(text)
-
-    def metadata(self) -> dict[str, Any]:
-        """Return what is kept with the model, in JSON's types."""
-        model = self.model
-        chosen = {
-            name.rstrip("_"): _json(getattr(model, name))
-            for name in ("C_", "gamma_")
-            if hasattr(model, name)
-        }
-        evaluation = self.evaluation
-        return {
-            "task": self.task,
-            "target": self.target,
-            "columns": self.data.kinds,
-            "n_features": self.data.X.shape[1],
-            "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
-            "data": self.data.path.name,
-            "rows": self.data.X.shape[0],
-            "estimator": type(model).__name__,
-            "parameters": {k: _json(v) for k, v in model.get_params(deep=False).items()},
-            "chosen": chosen,
-            "support": support_size(model),
-            "evaluation": None
-            if evaluation is None
-            else {
-                "method": evaluation.method,
-                "metric": evaluation.metric,
-                "score": _json(evaluation.score),
-                "folds": [_json(score) for score in evaluation.folds],
-            },
-            "trials": [{k: _json(v) for k, v in trial.items()} for trial in self.trials],
-            "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
-            "notes": self.notes,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-
-
-def support_size(model: Any) -> int:
-    """Return the number of points in the model's expansion."""
-    if hasattr(model, "support_"):
-        return len(model.support_)
-    return len(model.centers_) if hasattr(model, "centers_") else int(np.max(model.n_support_))
-
-
-def _json(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
-        value = value.tolist()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, (str, int, float, bool, list)) or value is None:
-        return value
-    return str(value)
-
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
+from leansvm.cli._read import read
+from leansvm.cli._run import TrainingRun, support_size
 
 Cv = Annotated[
     str,
@@ -154,7 +54,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model on a data file and save it."""
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     folds = _folds(cv)
     check_places(output_file, report)
     run = _start(data, target, drop or (), task, file_format, output)
@@ -186,7 +86,7 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Try parameters by cross-validation, then train and save the best model."""
-    output = Output(quiet, as_json)
+    output = Printer(quiet, as_json)
     check_places(output_file, report)
     run = _start(data, target, drop or (), task, file_format, output)
     _make_pipeline(run, estimator, settings or (), scale, calibrate, seed)
@@ -220,8 +120,8 @@ def _start(
     drop: Sequence[str],
     task: str,
     file_format: str | None,
-    output: Output,
-) -> Run:
+    output: Printer,
+) -> TrainingRun:
     from leansvm.cli._pipeline import decide_task
 
     start = time.perf_counter()
@@ -231,14 +131,21 @@ def _start(
     task = decide_task(data.y, task, notes)
     if task == "classification" and len(np.unique(data.y)) < 2:
         raise CommandError(f"{path}: the target has one class only, {data.y[0]}")
-    run = Run(data, task, target, None, notes, seconds={"read": time.perf_counter() - start})
+    run = TrainingRun(
+        data, task, target, None, notes, seconds={"read": time.perf_counter() - start}
+    )
     rows, columns = data.X.shape
     output.say(f"{path.name}: {rows:,} rows, {columns} features, {task}")
     return run
 
 
 def _make_pipeline(
-    run: Run, estimator: str, settings: Sequence[str], scale: bool, calibrate: bool, seed: int
+    run: TrainingRun,
+    estimator: str,
+    settings: Sequence[str],
+    scale: bool,
+    calibrate: bool,
+    seed: int,
 ) -> None:
     from leansvm.cli._pipeline import make_estimator, make_pipeline
 
@@ -247,14 +154,16 @@ def _make_pipeline(
     run.pipeline = make_pipeline(run.data, model, scale)
 
 
-def _search(run: Run, grid: Sequence[str], n_folds: int, seed: int, output: Output) -> None:
+def _search(
+    run: TrainingRun, grid: Sequence[str], n_folds: int, seed: int, output: Printer
+) -> None:
     """Score every combination by cross-validation; give the best to the pipeline."""
     from leansvm.cli._evaluate import candidates, cross_validate
 
     space = _grid(run, grid)
     tried = list(candidates(space))
     with run.phase("search"), output.progress() as bars:
-        silent = Output(quiet=True)
+        silent = Printer(quiet=True)
         # probabilities take no part in the choice
         probe = clone_with(run.pipeline, calibrate=False)
         for values in bars.track(tried, description="search"):
@@ -281,7 +190,7 @@ def clone_with(pipeline: Any, **parameters: Any) -> Any:
     return copy
 
 
-def _grid(run: Run, grid: Sequence[str]) -> dict[str, list[Any]]:
+def _grid(run: TrainingRun, grid: Sequence[str]) -> dict[str, list[Any]]:
     from leansvm.cli._pipeline import parse_settings, parse_value
 
     known, name = run.model.get_params(deep=True), type(run.model).__name__
@@ -319,7 +228,12 @@ def _short(value: Any) -> str:
 
 
 def _fit_and_finish(
-    run: Run, folds: int | str, seed: int, output_file: Path, report: Path | None, output: Output
+    run: TrainingRun,
+    folds: int | str,
+    seed: int,
+    output_file: Path,
+    report: Path | None,
+    output: Printer,
 ) -> None:
     """Fit on all rows, estimate accuracy, write model and report, print the summary."""
     from leansvm import persistence
@@ -355,7 +269,11 @@ def _fit_and_finish(
 
 
 def _summarise(
-    metadata: dict[str, Any], run: Run, output_file: Path, report: Path | None, output: Output
+    metadata: dict[str, Any],
+    run: TrainingRun,
+    output_file: Path,
+    report: Path | None,
+    output: Printer,
 ) -> None:
     for note in run.notes:
         output.say(f"note: {note}")

@@ -11,13 +11,13 @@ from leansvm.datasets._generators import (
     make_linear_toy,
     make_ripley,
 )
-from leansvm.datasets._set import Dataset
+from leansvm.datasets._set import LabelledData
 from leansvm.datasets._sources import download
 
 __all__ = [
-    "Dataset",
     "DatasetNotFoundError",
     "DownloadError",
+    "LabelledData",
     "available",
     "cache_folder",
     "checkerboard_blocks",

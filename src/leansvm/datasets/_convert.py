@@ -1,4 +1,4 @@
-"""From the files of the original sources to :class:`Dataset`."""
+"""From the files of the original sources to :class:`LabelledData`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from leansvm.datasets._set import Dataset
+from leansvm.datasets._set import LabelledData
 
-Converter = Callable[[str, list[bytes]], Dataset]
+Converter = Callable[[str, list[bytes]], LabelledData]
 
 
 def svmlight(
@@ -19,13 +19,13 @@ def svmlight(
 ) -> Converter:
     """Read LIBSVM text: the first `n_train` files train, the others test."""
 
-    def convert(name: str, contents: list[bytes]) -> Dataset:
+    def convert(name: str, contents: list[bytes]) -> LabelledData:
         parts = [contents[:n_train], contents[n_train:]]
         X_train, y_train = _svmlight_part(parts[0], n_features, sparse, label_shift)
         if not parts[1]:
-            return Dataset(name, X_train, y_train)
+            return LabelledData(name, X_train, y_train)
         X_test, y_test = _svmlight_part(parts[1], n_features, sparse, label_shift)
-        return Dataset(name, X_train, y_train, X_test, y_test)
+        return LabelledData(name, X_train, y_train, X_test, y_test)
 
     return convert
 
@@ -41,7 +41,7 @@ def _svmlight_part(
     return X if sparse else compact(X.toarray()), y.astype(np.int8)
 
 
-def idx(name: str, contents: list[bytes]) -> Dataset:
+def idx(name: str, contents: list[bytes]) -> LabelledData:
     """Read MNIST's four files: images and labels to train, images and labels to test."""
     arrays = []
     for content in contents:
@@ -50,7 +50,7 @@ def idx(name: str, contents: list[bytes]) -> Dataset:
         values = np.frombuffer(content, np.uint8, offset=4 + 4 * n_dimensions)
         arrays.append(values.reshape(int(shape[0]), -1))
     X_train, y_train, X_test, y_test = arrays
-    return Dataset(name, X_train, y_train[:, 0], X_test, y_test[:, 0])
+    return LabelledData(name, X_train, y_train[:, 0], X_test, y_test[:, 0])
 
 
 def text_table(
@@ -58,9 +58,9 @@ def text_table(
 ) -> Converter:
     """Read two tables of numbers, to train and to test, with the label in the last column."""
 
-    def convert(name: str, contents: list[bytes]) -> Dataset:
+    def convert(name: str, contents: list[bytes]) -> LabelledData:
         train, test = (np.loadtxt(io.BytesIO(text), skiprows=skip_rows) for text in contents)
-        return Dataset(
+        return LabelledData(
             name,
             compact(train[:, :-1]),
             train[:, -1].astype(np.uint8),
@@ -73,7 +73,7 @@ def text_table(
     return convert
 
 
-def raetsch(name: str, contents: list[bytes]) -> Dataset:
+def raetsch(name: str, contents: list[bytes]) -> LabelledData:
     """Read one of Raetsch's sets, with its splits, from the file that has them all."""
     from scipy.io import loadmat
 
@@ -81,7 +81,7 @@ def raetsch(name: str, contents: list[bytes]) -> Dataset:
     X, y = record["x"], record["t"].ravel().astype(np.int8)
     train, test = (record[key].astype(np.intp) - 1 for key in ("train", "test"))
     kind = np.uint8 if len(X) < 256 else np.uint16
-    return Dataset(name, X, y, splits=(train.astype(kind), test.astype(kind)))
+    return LabelledData(name, X, y, splits=(train.astype(kind), test.astype(kind)))
 
 
 def attributes(
@@ -91,7 +91,7 @@ def attributes(
     categories: Mapping[str, Sequence[str]],
     y: np.ndarray,
     class_names: Sequence[str],
-) -> Dataset:
+) -> LabelledData:
     """Turn Weka's attributes into numbers.
 
     Nominal attributes, given as codes, become indicators of the values that occur, one alone
@@ -116,7 +116,7 @@ def attributes(
         names += [f"{attribute}={categories[attribute][int(code)]}" for code in shown]
     present = [value for value in class_names if np.any(y == value)]
     labels = np.array([present.index(value) for value in y], dtype=np.uint8)
-    return Dataset(
+    return LabelledData(
         name,
         compact(np.column_stack(columns)),
         labels,

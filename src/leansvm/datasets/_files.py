@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
 from leansvm.datasets._catalogue import CATALOGUE, check_name
-from leansvm.datasets._set import Dataset
+from leansvm.datasets._set import LabelledData
 
 VARIABLE = "LEANSVM_DATA"
 
@@ -102,7 +102,7 @@ def load(
     *,
     data_home: str | os.PathLike[str] | None = None,
     dtype: DTypeLike | None = np.float64,
-) -> Dataset:
+) -> LabelledData:
     """Load a data set from this machine; nothing is downloaded.
 
     Parameters
@@ -116,7 +116,7 @@ def load(
 
     Returns
     -------
-    Dataset
+    LabelledData
         Rows, labels and what is known about them.
 
     Raises
@@ -158,7 +158,7 @@ def _not_found(name: str, data_home: str | os.PathLike[str] | None) -> str:
     return f"{message};\nget it with: {command}"
 
 
-def _dataset(name: str, file: Mapping[str, np.ndarray], dtype: DTypeLike | None) -> Dataset:
+def _dataset(name: str, file: Mapping[str, np.ndarray], dtype: DTypeLike | None) -> LabelledData:
     def rows(part: str) -> Any:
         if f"{part}_data" in file:
             pieces = (file[f"{part}_{key}"] for key in ("data", "indices", "indptr"))
@@ -174,7 +174,7 @@ def _dataset(name: str, file: Mapping[str, np.ndarray], dtype: DTypeLike | None)
     splits = None
     if "train_index" in file:
         splits = (file["train_index"].astype(np.intp), file["test_index"].astype(np.intp))
-    return Dataset(
+    return LabelledData(
         name,
         rows("X_train" if split else "X"),
         file["y_train" if split else "y"],
@@ -187,7 +187,7 @@ def _dataset(name: str, file: Mapping[str, np.ndarray], dtype: DTypeLike | None)
     )
 
 
-def save(data: Dataset, path: Path) -> None:
+def save(data: LabelledData, path: Path) -> None:
     """Write a data set in the form that :func:`load` reads, all at once or not at all."""
     arrays: dict[str, Any] = {}
     if data.X_test is None:

@@ -10,7 +10,7 @@ from scipy.sparse import issparse
 
 
 @dataclass(frozen=True)
-class Dataset:
+class LabelledData:
     """A data set with its own split, where it has one.
 
     Parameters
@@ -32,8 +32,8 @@ class Dataset:
     Examples
     --------
     >>> import numpy as np
-    >>> from leansvm.datasets import Dataset
-    >>> data = Dataset("tiny", np.array([[0.0], [2.0], [4.0]]), np.array([1, 2, 3]))
+    >>> from leansvm.datasets import LabelledData
+    >>> data = LabelledData("tiny", np.array([[0.0], [2.0], [4.0]]), np.array([1, 2, 3]))
     >>> data.scaled(-1, 1).against_rest(3).y_train
     array([-1, -1,  1])
     """
@@ -53,7 +53,7 @@ class Dataset:
         if self.X_test is not None:
             rows += f" + {self.X_test.shape[0]:,}"
         splits = "" if self.splits is None else f", {len(self.splits[0])} splits"
-        return f"<Dataset {self.name}: {rows} rows x {self.X_train.shape[1]} features{splits}>"
+        return f"<LabelledData {self.name}: {rows} rows x {self.X_train.shape[1]} features{splits}>"
 
     def split(self, k: int) -> tuple[Any, np.ndarray, Any, np.ndarray]:
         """Return the `k`-th published split.
@@ -73,7 +73,7 @@ class Dataset:
         train, test = self.splits[0][k], self.splits[1][k]
         return self.X_train[train], self.y_train[train], self.X_train[test], self.y_train[test]
 
-    def against_rest(self, label: int) -> Dataset:
+    def against_rest(self, label: int) -> LabelledData:
         """Return the two-class problem of one label against all others, labels ±1.
 
         Parameters
@@ -83,7 +83,7 @@ class Dataset:
 
         Returns
         -------
-        Dataset
+        LabelledData
             The same rows with labels -1 and +1.
         """
         if not np.any(self.y_train == label):
@@ -92,7 +92,7 @@ class Dataset:
         y_test = None if self.y_test is None else _signs(self.y_test, label)
         return replace(self, y_train=_signs(self.y_train, label), y_test=y_test, class_names=None)
 
-    def scaled(self, low: float, high: float) -> Dataset:
+    def scaled(self, low: float, high: float) -> LabelledData:
         """Return the set with every feature mapped to [low, high] by its training rows.
 
         Parameters
@@ -102,7 +102,7 @@ class Dataset:
 
         Returns
         -------
-        Dataset
+        LabelledData
             The same set, scaled.
         """
         if issparse(self.X_train):

@@ -20,7 +20,7 @@ from leansvm.datasets import _convert
 from leansvm.datasets._catalogue import CATALOGUE, check_name
 from leansvm.datasets._download import DownloadError, Progress, fetch
 from leansvm.datasets._files import VARIABLE, cache_folder, save
-from leansvm.datasets._set import Dataset
+from leansvm.datasets._set import LabelledData
 
 LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets"
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
@@ -39,7 +39,7 @@ class Files:
 
     def obtain(
         self, name: str, folder: Path, mirror: str | None, progress: Progress | None
-    ) -> Dataset:
+    ) -> LabelledData:
         """Fetch the files into `folder` and convert them."""
         contents = []
         hashes = self.sha256 or (None,) * len(self.urls)
@@ -58,12 +58,12 @@ class Files:
 class Fetcher:
     """A set that scikit-learn fetches (and checks) itself."""
 
-    fetch: Callable[[str, Path], Dataset]
+    fetch: Callable[[str, Path], LabelledData]
     urls: tuple[str, ...] = ()
 
     def obtain(
         self, name: str, folder: Path, mirror: str | None, progress: Progress | None
-    ) -> Dataset:
+    ) -> LabelledData:
         """Let scikit-learn fetch the set into `folder` and convert it."""
         if mirror:
             raise DownloadError(f"{name} comes through scikit-learn, which knows no mirror")
@@ -74,7 +74,7 @@ class Fetcher:
 
 
 def _openml(data_id: int, class_names: tuple[str, ...]) -> Fetcher:
-    def get(name: str, folder: Path) -> Dataset:
+    def get(name: str, folder: Path) -> LabelledData:
         from sklearn.datasets import fetch_openml
 
         bunch = fetch_openml(
@@ -91,14 +91,14 @@ def _openml(data_id: int, class_names: tuple[str, ...]) -> Fetcher:
     return Fetcher(get, (f"https://www.openml.org/d/{data_id}",))
 
 
-def _covtype(name: str, folder: Path) -> Dataset:
+def _covtype(name: str, folder: Path) -> LabelledData:
     from sklearn.datasets import fetch_covtype
 
     bunch = fetch_covtype(data_home=str(folder))
     names = tuple(text.replace("_Area_", "_Area").replace("_Type_", "_Type") for text in
                   bunch.feature_names)  # fmt: skip
     labels = bunch.target.astype(np.uint8)
-    return Dataset(name, _convert.compact(bunch.data), labels, feature_names=names)
+    return LabelledData(name, _convert.compact(bunch.data), labels, feature_names=names)
 
 
 def _libsvm(*files: str, **options: Any) -> Files:
@@ -316,7 +316,7 @@ def _way_out(name: str, home: Path, source: Files | Fetcher) -> str:
     )
 
 
-def differs(data: Dataset) -> str:
+def differs(data: LabelledData) -> str:
     """Say how a set differs from what is known of it; nothing where it does not."""
     entry = CATALOGUE[data.name]
     n_test = 0 if data.X_test is None else data.X_test.shape[0]

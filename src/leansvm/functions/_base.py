@@ -15,10 +15,10 @@ Array = NDArray[np.float64]
 
 
 class BasisFunction(ABC):
-    """A family of functions, each with a centre c and non-negative shapes mu, one a feature.
+    """A family of functions, each with a centre c and one non-negative shape mu per feature.
 
     ``X`` is always a dense float64 array of shape (n_rows, n_features), ``centers`` and
-    ``shapes`` have one row a function, ``values`` and ``weights`` one column a function.
+    ``shapes`` have one row per function, ``values`` and ``weights`` one column per function.
     """
 
     name: str = ""  #: As `get_function` knows it.

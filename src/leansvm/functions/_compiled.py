@@ -1,7 +1,7 @@
 """Loops over weighted distances, rows innermost so that they run in vector registers.
 
-Imported at the first use: numba takes a while to load. ``Xt`` holds one feature a row, ``z`` and
-``slopes`` one function a row. Sums may be reassociated, in an order that the shapes alone fix.
+Imported at the first use: numba takes a while to load. Each row of ``Xt`` is a feature, each row of
+``z`` and ``slopes`` a function. Sums may be reordered, in a way that depends on the shapes alone.
 """
 
 from __future__ import annotations

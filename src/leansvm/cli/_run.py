@@ -1,0 +1,113 @@
+"""A training run of the command line: what went in, what came out, what is kept with the model."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leansvm.cli._output import CommandError
+from leansvm.cli._read import FileData
+
+if TYPE_CHECKING:
+    from leansvm.cli._evaluate import Evaluation
+
+
+@dataclass
+class TrainingRun:
+    """A training run: what went in, what came out, how long each phase took."""
+
+    data: FileData
+    task: str
+    target: str | None
+    pipeline: Any
+    notes: list[str]
+    evaluation: Evaluation | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    trials: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def y(self) -> np.ndarray:
+        """The target."""
+        assert self.data.y is not None  # read() refuses a file without
+        return self.data.y
+
+    @property
+    def model(self) -> Any:
+        """The machine at the end of the pipeline."""
+        return self.pipeline[-1]
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase; its warnings become notes, its refusals errors of the command."""
+        start = time.perf_counter()
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                yield
+        except (ValueError, MemoryError) as error:
+            raise CommandError(f"{self.data.path}: {error}") from error
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        for text in dict.fromkeys(str(warning.message) for warning in caught):
+            if text not in self.notes:
+                self.notes.append(text)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what is kept with the model, in JSON's types."""
+        model = self.model
+        chosen = {
+            name.rstrip("_"): _json(getattr(model, name))
+            for name in ("C_", "gamma_")
+            if hasattr(model, name)
+        }
+        evaluation = self.evaluation
+        return {
+            "task": self.task,
+            "target": self.target,
+            "columns": self.data.kinds,
+            "n_features": self.data.X.shape[1],
+            "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
+            "data": self.data.path.name,
+            "rows": self.data.X.shape[0],
+            "estimator": type(model).__name__,
+            "parameters": {k: _json(v) for k, v in model.get_params(deep=False).items()},
+            "chosen": chosen,
+            "support": support_size(model),
+            "evaluation": None
+            if evaluation is None
+            else {
+                "method": evaluation.method,
+                "metric": evaluation.metric,
+                "score": _json(evaluation.score),
+                "folds": [_json(score) for score in evaluation.folds],
+            },
+            "trials": [{k: _json(v) for k, v in trial.items()} for trial in self.trials],
+            "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
+            "notes": self.notes,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+
+
+def support_size(model: Any) -> int:
+    """Return the number of points in the model's expansion."""
+    if hasattr(model, "support_"):
+        return len(model.support_)
+    return len(model.centers_) if hasattr(model, "centers_") else int(np.max(model.n_support_))
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, (str, int, float, bool, list)) or value is None:
+        return value
+    return str(value)

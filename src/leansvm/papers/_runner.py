@@ -1,0 +1,196 @@
+"""Run experiments row by row: keep what is done, store each new row, say what is left out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from leansvm.datasets import DatasetNotFoundError
+from leansvm.papers._experiment import RunOptions, Skipped, experiments_of
+from leansvm.papers._published import PAPERS, Row, paper
+from leansvm.papers._store import Store
+from leansvm.papers._verdict import metric, summarise
+
+Outcome = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One row or one figure to work out."""
+
+    section: str  # of results.json: "rows" or "figures"
+    id: str
+    work: Callable[[], Outcome]
+
+
+class Observer:
+    """What happens during a run; the command line draws it."""
+
+    def start(self, n_jobs: int, n_kept: int) -> None:
+        """The run starts; `n_kept` of the `n_jobs` are done already."""
+
+    def begin(self, job: Job) -> None:
+        """A job begins."""
+
+    def end(self, job: Job, entry: Mapping[str, Any]) -> None:
+        """A job has ended and is stored."""
+
+
+def jobs(papers: Iterable[str], tables: Sequence[str] | None, run: RunOptions) -> list[Job]:
+    """Return the jobs of these papers, in order; `tables` may also name figures."""
+    found = []
+    for name in papers:
+        published = paper(name)
+        experiments, sketches = experiments_of(name)
+        for table in published.tables.values():
+            if tables is None or table.name in tables:
+                experiment = experiments[table.name]
+                for row in table.rows:
+                    work = partial(_measure, experiment.measure, row, run)
+                    found.append(Job("rows", row.id, work))
+        for figure in published.figures.values():
+            if figure.name in sketches and (tables is None or figure.name in tables):
+                work = partial(_draw, sketches[figure.name].draw, run)
+                found.append(Job("figures", figure.id, work))
+    return found
+
+
+def check_names(papers: Sequence[str], tables: Sequence[str] | None) -> None:
+    """Raise ValueError for a paper or a table that does not exist."""
+    for name in papers:
+        if name not in PAPERS:
+            raise ValueError(f"unknown paper {name!r}; choose from {', '.join(PAPERS)}, all")
+    known = [t for name in papers for t in (*paper(name).tables, *paper(name).figures)]
+    for table in tables or ():
+        if table not in known:
+            names = ", ".join(dict.fromkeys(known))
+            raise ValueError(f"no {table!r} in {', '.join(papers)}; choose from {names}")
+
+
+def reproduce(
+    papers: Sequence[str] = PAPERS,
+    *,
+    tables: Sequence[str] | None = None,
+    quick: bool = False,
+    seeds: int | None = None,
+    out: str | os.PathLike[str] = "reproduction",
+    fresh: bool = False,
+    observer: Observer | None = None,
+) -> Store:
+    """Work out the papers' tables and figures; results are in ``out/results.json``.
+
+    Rows that were measured before with the same options are kept: an interrupted run continues
+    where it stopped.
+
+    Parameters
+    ----------
+    papers : sequence of str, default=all five
+        Short names, such as "fang2019".
+    tables : sequence of str, default=None
+        Only these, such as "table-1" or "fig-2".
+    quick : bool, default=False
+        Few trials, and without what takes long.
+    seeds : int, default=None
+        Number of trials of what is random; None: each experiment's own number.
+    out : path, default="reproduction"
+        Folder of the results.
+    fresh : bool, default=False
+        Measure again what was measured before.
+    observer : Observer, default=None
+        Told about every row.
+
+    Returns
+    -------
+    Store
+        The results.
+    """
+    check_names(papers, tables)
+    observer = observer or Observer()
+    run = RunOptions(quick, seeds)
+    store = Store(Path(out))
+    store.content["machine"] = machine()
+    todo = jobs(papers, tables, run)
+    kept = [] if fresh else [job for job in todo if _is_done(store, job, run)]
+    observer.start(len(todo), len(kept))
+    for job in todo:
+        if job in kept:
+            continue
+        observer.begin(job)
+        entry = job.work() | {"run": asdict(run)}
+        store.put(job.section, job.id, entry)
+        observer.end(job, entry)
+    return store
+
+
+def _is_done(store: Store, job: Job, run: RunOptions) -> bool:
+    entry = store.content[job.section].get(job.id)
+    return entry is not None and entry["status"] == "done" and entry["run"] == asdict(run)
+
+
+def _measure(
+    measure: Callable[[Row, RunOptions], Mapping[str, Any]], row: Row, run: RunOptions
+) -> Outcome:
+    def work() -> Outcome:
+        if row.source is not None:
+            raise Skipped(f"quoted by the paper from {row.source}")
+        values = measure(row, run)
+        figures = {
+            name: summarise(v, seconds=metric(name).unit == "s") for name, v in values.items()
+        }
+        return {"metrics": figures}
+
+    return _guarded(work)
+
+
+def _draw(draw: Callable[[RunOptions], Any], run: RunOptions) -> Outcome:
+    return _guarded(lambda: asdict(draw(run)))
+
+
+def _guarded(work: Callable[[], Outcome]) -> Outcome:
+    """Return what was found, or why there is nothing; only an interruption is raised."""
+    start = time.perf_counter()
+    try:
+        entry = work()
+    except Skipped as reason:
+        return {"status": "skipped", "reason": str(reason)}
+    except DatasetNotFoundError as error:  # keeps the names of local folders out of the results
+        return {"status": "skipped", "reason": str(error).partition(":")[0]}
+    except Exception as error:
+        return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+    return {"status": "done", **entry, "seconds": round(time.perf_counter() - start, 2)}
+
+
+def machine() -> dict[str, Any]:
+    """Return what the measured times depend on: processor, threads and versions."""
+    import numpy
+    import scipy
+    import sklearn
+    from threadpoolctl import threadpool_info
+
+    import leansvm
+
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "blas threads": max((pool["num_threads"] for pool in threadpool_info()), default=1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "leansvm": leansvm.__version__,
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or "unknown"

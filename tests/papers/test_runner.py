@@ -1,0 +1,195 @@
+"""Running experiments: kept rows, failures, interruptions, full disks."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from leansvm.datasets import DatasetNotFoundError
+from leansvm.papers import Observer, reproduce
+from leansvm.papers import _store as store_module
+from leansvm.papers import fang2019 as paper_module
+from leansvm.papers._experiment import Experiment, Skipped
+from leansvm.papers._published import paper
+
+
+class Watch(Observer):
+    def __init__(self):
+        self.kept, self.ended = None, []
+
+    def start(self, n_jobs, n_kept):
+        self.kept = n_kept
+
+    def end(self, job, entry):
+        self.ended.append((job.id, entry["status"]))
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Replace the experiment of fang2019's Table 1; return the rows it was asked for."""
+    asked = []
+
+    def measure(row, run):
+        asked.append(row.name)
+        if row.method == "LSSVM-SBF":
+            raise Skipped("no such thing")
+        if row.method == "LR-LSSVM-abs":
+            raise ZeroDivisionError("oops")
+        if row.method == "LR-LSSVM-square":
+            raise DatasetNotFoundError("the data set x is not on this machine")
+        return {"test_error": [float(seed) for seed in run.trials(4, quick=2)]}
+
+    fake = Experiment("fang2019", ("table-1",), measure)
+    monkeypatch.setattr(paper_module, "table_1", fake)
+    return asked
+
+
+N_ROWS = len(paper("fang2019").tables["table-1"].rows)
+
+
+def test_every_row_is_stored_with_its_outcome(measured, tmp_path):
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert len(rows) == N_ROWS
+    assert rows["fang2019/table-1/LSSVM-SBF, synthetic"]["reason"] == "no such thing"
+    assert rows["fang2019/table-1/LR-LSSVM-abs, synthetic"]["reason"] == "ZeroDivisionError: oops"
+    assert rows["fang2019/table-1/LR-LSSVM-abs, synthetic"]["status"] == "failed"
+    assert rows["fang2019/table-1/LR-LSSVM-square, synthetic"]["status"] == "skipped"
+    first = rows["fang2019/table-1/LSSVM-Gaussian, synthetic, sigma 0.5"]
+    assert first["metrics"]["test_error"] == {"mean": 1.5, "std": 1.25**0.5, "n": 4}
+
+
+def test_finished_rows_are_kept_and_the_others_tried_again(measured, tmp_path):
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path)
+    measured.clear()
+    watch = Watch()
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path, observer=watch)
+    assert watch.kept == N_ROWS - 3
+    assert len(measured) == 3
+    measured.clear()
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path, fresh=True)
+    assert len(measured) == N_ROWS
+
+
+def test_other_options_measure_again(measured, tmp_path):
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path)
+    measured.clear()
+    store = reproduce(["fang2019"], tables=["table-1"], out=tmp_path, seeds=3)
+    assert len(measured) == N_ROWS
+    row = store.rows["fang2019/table-1/LSSVM-Gaussian, synthetic, sigma 0.5"]
+    assert row["metrics"]["test_error"]["n"] == 3
+
+
+def test_an_interrupted_run_keeps_what_it_has(measured, tmp_path):
+    class Stop(Watch):
+        def end(self, job, entry):
+            super().end(job, entry)
+            if len(self.ended) == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(["fang2019"], tables=["table-1"], out=tmp_path, observer=Stop())
+    assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == 2
+    watch = Watch()
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path, observer=watch)
+    assert watch.kept == 2
+
+
+def test_a_full_disk_leaves_the_old_file(measured, tmp_path, monkeypatch):
+    reproduce(["fang2019"], tables=["table-1"], out=tmp_path)
+    before = (tmp_path / "results.json").read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store_module.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        reproduce(["fang2019"], tables=["table-1"], out=tmp_path, fresh=True)
+    assert (tmp_path / "results.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize(
+    ("papers", "tables", "message"),
+    [(["smith"], None, "unknown paper 'smith'"), (["fang2019"], ["table-7"], "no 'table-7'")],
+)
+def test_unknown_names(papers, tables, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        reproduce(papers, tables=tables, out=tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}', '{"rows": {}}'])
+def test_a_file_that_is_not_ours_is_not_overwritten(text, tmp_path):
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(ValueError, match="not a results file"):
+        reproduce(["fang2019"], tables=["table-1"], out=tmp_path)
+    assert (tmp_path / "results.json").read_text() == text
+
+
+# ------------------------------------------------------------------ as a user would run it
+
+
+def _command(folder, *arguments):
+    return [sys.executable, "-m", "leansvm.cli", "reproduce", *arguments, "--out", str(folder)]
+
+
+def _run(folder, *arguments, **more):
+    pytest.importorskip("typer")
+    return subprocess.run(
+        _command(folder, *arguments), capture_output=True, text=True, timeout=120, **more
+    )
+
+
+def test_the_command_reproduces_a_table(tmp_path):
+    done = _run(tmp_path, "peng2016", "--table", "table-1", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "3 done, 1 skipped" in done.stdout
+    assert "SVMlight is a program of its own" in " ".join(done.stderr.split())
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('<span class="badge good">reached</span>') == 3
+
+
+def test_the_command_says_what_data_it_lacks(tmp_path):
+    environment = {**os.environ, "LEANSVM_DATA": str(tmp_path), "HOME": str(tmp_path)}
+    done = _run(tmp_path, "peng2016", "--table", "table-2", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "splice is not on this machine" in " ".join(done.stderr.split())
+
+
+def test_the_command_refuses_unknown_names(tmp_path):
+    done = _run(tmp_path, "smith")
+    assert done.returncode == 1
+    assert "unknown paper 'smith'; choose from fang2019" in " ".join(done.stderr.split())
+
+
+def test_control_c_and_resume(tmp_path):
+    pytest.importorskip("typer")
+    arguments = ("zhou2013", "--table", "table-2", "--quick", "--seeds", "1")
+    process = subprocess.Popen(
+        _command(tmp_path, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        results = tmp_path / "results.json"
+        deadline = time.monotonic() + 60
+        while not results.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, errors
+    assert "run the same command again to go on" in " ".join(errors.split())
+    stored = json.loads(results.read_text())["rows"]
+    assert 1 <= len(stored) < 40
+    assert (tmp_path / "report.html").exists()
+    done = _run(tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(results.read_text())["rows"]
+    assert len(rows) == 40
+    finished = {k for k, v in stored.items() if v["status"] == "done"}
+    assert f"{len(finished)} kept from before" in done.stdout
+    assert {k: rows[k] for k in finished} == {k: stored[k] for k in finished}

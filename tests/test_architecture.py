@@ -1,0 +1,191 @@
+"""The shape of the source: sizes, names and imports. Who may import whom is in pyproject.toml."""
+
+import ast
+import re
+from collections import defaultdict
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+PACKAGE = SOURCE / "leansvm"
+FILES = sorted(PACKAGE.rglob("*.py"))
+MAX_FILE, MAX_FUNCTION = 450, 60
+CORE = ("estimators", "solvers", "basis", "blocks", "cholesky")
+SAME_NAME_ALLOWED: frozenset[str] = frozenset()  # class names that may occur twice
+
+
+@cache
+def tree(file):
+    return ast.parse(file.read_text("utf-8"))
+
+
+def module_name(file):
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def relative(file):
+    return file.relative_to(PACKAGE).as_posix()
+
+
+# ---------------------------------------------------------------------------- sizes
+
+
+def test_no_file_is_too_long():
+    lengths = {relative(file): len(file.read_text("utf-8").splitlines()) for file in FILES}
+    assert not {name: length for name, length in lengths.items() if length > MAX_FILE}
+
+
+def length_of_body(function):
+    """Lines from the first statement after the docstring to the last one."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("folder", CORE)
+def test_no_function_is_too_long(folder):
+    files = [file for file in FILES if PACKAGE / folder in file.parents]
+    assert files
+    lengths = {
+        f"{relative(file)}: {node.name}": length_of_body(node)
+        for file in files
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert not {name: length for name, length in lengths.items() if length > MAX_FUNCTION}
+
+
+def test_the_length_of_a_body_leaves_out_signature_and_docstring():
+    text = 'def f(\n  a,\n  b,\n):\n  """One.\n\n  Two.\n  """\n  c = a\n  return c + b\n'
+    (function,) = ast.parse(text).body
+    assert length_of_body(function) == 2
+
+
+# ---------------------------------------------------------------------------- names
+
+
+def test_a_class_name_has_one_meaning():
+    places = defaultdict(list)
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name.lstrip("_")].append(relative(file))
+    repeated = {name: where for name, where in places.items() if len(where) > 1}
+    assert not {name: repeated[name] for name in repeated.keys() - SAME_NAME_ALLOWED}
+    assert repeated.keys() >= SAME_NAME_ALLOWED  # or it can go from the list
+
+
+# ---------------------------------------------------------------------------- imports
+
+
+def executed_on_import(nodes):
+    """All statements but those in functions and those for type checkers alone."""
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from executed_on_import(node.orelse)
+            continue
+        yield node
+        yield from executed_on_import(ast.iter_child_nodes(node))
+
+
+def imported_modules(nodes, modules):
+    """Modules of the package that these statements import."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in modules else node.module
+
+
+def first_cycle(graph):
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
+
+
+def test_no_import_cycle():
+    modules = {module_name(file) for file in FILES}
+    graph = {
+        module_name(file): set(imported_modules(executed_on_import(tree(file).body), modules))
+        for file in FILES
+    }
+    assert graph["leansvm"] > {"leansvm.estimators"}
+    assert not first_cycle(graph)
+
+
+def test_imports_are_absolute():
+    found = [
+        f"{relative(file)}:{node.lineno}"
+        for file in FILES
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert not found  # the other tests here read full names
+
+
+def private_parts(node):
+    """What an import takes from inside another layer: its private modules and names.
+
+    The package's own modules with an underscore (`leansvm._phases`) are open to all layers.
+    """
+    if isinstance(node, ast.Import):
+        paths = [alias.name for alias in node.names]
+    else:
+        paths = [f"{node.module}.{alias.name}" for alias in node.names]
+    for path in paths:
+        package, layer, *inside = [*path.split("."), ""]
+        if package == "leansvm" and layer != "estimators":
+            yield from (path for part in inside if part.startswith("_"))
+
+
+def test_estimators_import_no_private_name_of_another_layer():
+    found = [
+        f"{relative(file)}:{node.lineno}: {path}"
+        for file in FILES
+        if PACKAGE / "estimators" in file.parents
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for path in private_parts(node)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("statement", "private"),
+    [
+        ("from leansvm.solvers._cg import solve", True),
+        ("from leansvm.solvers.cg import _solve", True),
+        ("import leansvm.basis._draw", True),
+        ("from leansvm.solvers import _cg", True),
+        ("from leansvm.solvers.cg import solve", False),
+        ("from leansvm.estimators._base import _check", False),
+        ("from leansvm._phases import Phases", False),
+        ("from numpy._core import _x", False),
+    ],
+)
+def test_private_parts(statement, private):
+    (node,) = ast.parse(statement).body
+    assert bool(list(private_parts(node))) == private
+
+
+# ---------------------------------------------------------------------------- documentation
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_that_a_page_names_exist(page):
+    text = (ROOT / page).read_text("utf-8")
+    named = re.findall(r"`([\w/]+(?:\.py|\.md|/))`", text)
+    named += re.findall(r"\b((?:estimators|solvers|basis|blocks)/\w+\.py)", text)
+    folders = (PACKAGE, PACKAGE / "estimators", ROOT)
+    assert len(named) > 5
+    assert not {name for name in named if not any((folder / name).exists() for folder in folders)}
