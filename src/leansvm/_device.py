@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from leansvm._array_api import like_rows, to_host
-from leansvm.solvers.primal import WhitenedBasis
+from leansvm.solvers.features import KernelFeatures
 
 Estimator = TypeVar("Estimator", bound=BaseEstimator)
 
@@ -95,6 +95,6 @@ def _converted(estimator: Any, convert: Callable[[Any], Any]) -> Any:
     for name, value in vars(estimator).items():
         if name == "support_vectors_" and value.shape[0]:
             setattr(result, name, convert(value))
-        elif isinstance(value, WhitenedBasis) and not value.kernel.precomputed:
+        elif isinstance(value, KernelFeatures) and not value.kernel.precomputed:
             setattr(result, name, replace(value, points=convert(value.points)))
     return result

@@ -11,15 +11,17 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 
 from leansvm.basis import BasisSelector
-from leansvm.basis._resolve import resolve_basis
-from leansvm.blocks import MemoryBlocks, merge_equal_rows
-from leansvm.estimators._base import Array
-from leansvm.estimators._l2svc import L2SVC, fit_path
-from leansvm.estimators._reduced_machine import ReducedMachine
-from leansvm.estimators._sparse_machine import SparseMachine, add_up_blocks, first_shift
+from leansvm.basis.choose import resolve_basis
+from leansvm.estimators.data import TrainingData, read, validate
+from leansvm.estimators.sparse import SparseMachine
 from leansvm.kernels import Kernel
 from leansvm.solvers import gammas as gammas_solver
-from leansvm.solvers import path, primal
+from leansvm.solvers import prefixes
+from leansvm.solvers.features import KernelFeatures, nested, whiten
+from leansvm.solvers.primal import decompose
+from leansvm.solvers.sums import Sums, add_up, first_shift, normal_equations
+
+Array = NDArray[np.float64]
 
 _SCORE_ROWS = 2048
 _GRAM_BYTES = 2**27  # of the sums of all gammas that share a pass
@@ -90,62 +92,68 @@ def basis_path(
     >>> len(path.sizes), bool(path.loo[-1] < path.loo[0])
     (50, True)
     """
-    model = clone(estimator).fit(X, y, sample_weight=sample_weight)
+    model, data = _fitted(estimator, X, y, sample_weight)
     _check_nested(model)
-    X, Y, weight, count = model._rows_and_targets(X, y, sample_weight)
-    merged = merge_equal_rows(X, Y, weight)  # copies of a row are left out together
-    weight = np.zeros_like(weight)
-    weight[merged.first] = merged.weight
-    penalty = model._bias_penalty()
-    kernel = model._kernel()
-    order = model._selected
-    blocks = MemoryBlocks(X, Y, weight, columns=3 * (len(order) + Y.shape[1] + 1))
+    data = data.leave_out(0)  # copies of a row are left out together
+    penalty, order, kernel = model._bias_penalty(), model._selected, model._features.kernel
+    blocks = data.blocks(3 * (len(order) + data.n_outputs + 1))
     rows = blocks.take(order)
-    basis = primal.nested(primal.whiten(kernel, rows, kernel.points(rows, order), penalty), rows)
-    sums = add_up_blocks(blocks, basis, penalty == 0, count)
-    equations = primal.normal_equations(sums, basis, penalty == 0)
-    factor = path.factor_prefixes(equations, model.C_)
+    constant = model._features.constant
+    features = nested(whiten(kernel, rows, kernel.points(rows, order), constant=constant), rows)
+    sums = add_up(blocks, features, first_shift(blocks, features, penalty == 0), data.count)
+    factor = prefixes.factor_prefixes(normal_equations(sums, features, penalty == 0), model.C_)
     score = None
     if X_score is not None:
-        score = _scores(model, X_score, y_score, basis, factor)
+        score = _scores(model, X_score, y_score, features, factor)
     return BasisPath(
-        np.arange(1, basis.size + 1),
+        np.arange(1, features.size + 1),
         model.C_,
         factor.objective(),
         factor.gcv(),
-        path.left_out_errors(blocks, basis, factor),
+        prefixes.left_out_errors(blocks, features, factor),
         score,
-        order[basis.kept],
-        X.shape[0],
+        order[features.kept],
+        data.X.shape[0],
     )
+
+
+def _fitted(
+    estimator: SparseMachine, X: Any, y: Any, sample_weight: Any
+) -> tuple[Any, TrainingData]:
+    """Fit a clone; return it and the rows as it read them."""
+    model = clone(estimator).fit(X, y, sample_weight=sample_weight)
+    return model, read(model, X, y, sample_weight, reset=False)
 
 
 @dataclass
 class CPath:
-    """Solutions of the squared-hinge SVM for many values of C.
+    """Models for many values of C.
 
     Attributes
     ----------
     C : ndarray of shape (n_C,)
         Values of C, as given.
-    models : list of L2SVC
-        Fitted estimators, one for each.
-    objective, n_support, n_iter : ndarray of shape (n_C,)
-        Objective, number of support vectors and linear solves of each.
+    models : list of estimators
+        Fitted, one for each.
+    objective, gap : ndarray of shape (n_C,)
+        Objective, and duality gap as in the model's ``fit_report_``.
+    n_support, n_iter : ndarray of shape (n_C,)
+        Number of support vectors, and iterations from the solution before.
     score : ndarray of shape (n_C,) or None
-        Accuracy on the rows given for it.
+        Accuracy (classification) or R^2 (regression) on the rows given for it.
     """
 
     C: Array
-    models: list[L2SVC]
+    models: list[Any]
     objective: Array
+    gap: Array
     n_support: NDArray[np.intp]
     n_iter: NDArray[np.intp]
     score: Array | None
 
 
 def c_path(
-    estimator: L2SVC,
+    estimator: Any,
     X: Any,
     y: Any,
     C: Any,
@@ -154,24 +162,27 @@ def c_path(
     X_score: Any = None,
     y_score: Any = None,
 ) -> CPath:
-    """Fit an `L2SVC` for every C, smallest first, each from the support set of the one before.
+    """Fit a model for every C, smallest first, each from the solution of the one before.
 
-    Kernel rows are computed once for all of them. The models are those that `fit` would give.
+    What does not depend on C is computed once: kernel rows (`L2SVC`), the basis, kernel values
+    and Hessians of piecewise quadratic losses (`ReducedSVC`, `ReducedSVR`). The models are those
+    that `fit` would give.
 
     Parameters
     ----------
-    estimator : L2SVC
-        Parameters of the models, but C; it is not changed.
+    estimator : L2SVC, ReducedSVC or ReducedSVR
+        Parameters of the models, but C; it is not changed. Reduced machines need a number (or a
+        given basis) as ``n_basis``; selectors that need a ``C`` take the estimator's.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Training rows.
     y : array-like of shape (n_samples,)
-        Labels.
+        Labels or targets.
     C : array-like of shape (n_C,)
         Values of C.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the rows.
-    X_score, y_score : default=None
-        Rows to score every model on.
+    X_score, y_score : array-like, optional
+        Rows on which every model is scored.
 
     Returns
     -------
@@ -189,17 +200,27 @@ def c_path(
     >>> bool((found.n_support[:-1] > found.n_support[1:]).all())
     True
     """
-    models = fit_path(estimator, X, y, C, sample_weight)
-    score = None
-    if X_score is not None:
-        score = np.array([model.score(X_score, y_score) for model in models])
+    values = np.asarray(C, dtype=np.float64).ravel()
+    if not values.size or not np.all((values > 0) & np.isfinite(values)):
+        raise ValueError(f"C must hold finite numbers > 0, got {C!r}.")
+    model = clone(estimator)
+    if not hasattr(model, "_fit_path"):
+        raise TypeError(
+            f"{type(model).__name__} has no path of C: use L2SVC, ReducedSVC or ReducedSVR; "
+            f"SparseLSSVC and LSSVC score a list of C in one fit."
+        )
+    model._validate_params()
+    order = np.argsort(values, kind="stable")
+    fitted = model._fit_path(X, y, values[order], sample_weight)
+    models = [fitted[place] for place in np.argsort(order)]
     return CPath(
-        np.asarray(C, dtype=np.float64),
+        values,
         models,
         np.array([model.objective_ for model in models]),
-        np.array([len(model.support_) for model in models]),
+        np.array([model.fit_report_["gap"] for model in models]),
+        np.array([model.n_support_ for model in models]),
         np.array([model.n_iter_ for model in models]),
-        score,
+        None if X_score is None else np.array([m.score(X_score, y_score) for m in models]),
     )
 
 
@@ -263,42 +284,44 @@ def gamma_path(
     """
     if callable(estimator.kernel) or estimator.kernel in ("linear", "precomputed"):
         raise ValueError(f"kernel={estimator.kernel!r} has no gamma to search.")
-    model = clone(estimator).fit(X, y, sample_weight=sample_weight)
-    X, Y, weight, count = model._rows_and_targets(X, y, sample_weight)
+    model, data = _fitted(estimator, X, y, sample_weight)
     if gammas is None:
         gammas = model.gamma_ * 4.0 ** np.arange(-4, 5)
     gammas = np.asarray(gammas, dtype=np.float64)
     if gammas.ndim != 1 or not gammas.size or not np.all((gammas >= 0) & np.isfinite(gammas)):
         raise ValueError("gammas must be a list of finite numbers >= 0.")
-    candidates, _ = model._candidates_of_C()
-    candidates = np.array([float(model.C)]) if candidates is None else candidates
-    points, penalty = model.support_vectors_, model._bias_penalty()
-    blocks = MemoryBlocks(X, Y, weight, columns=4 * (points.shape[0] + Y.shape[1] + 1))
+    candidates = np.atleast_1d(model._criterion().C)
+    points, free, constant = model.support_vectors_, *_bias_of(model)
+    blocks = data.blocks(4 * (points.shape[0] + data.n_outputs + 1))
     gcv, C = np.empty(len(gammas)), np.empty(len(gammas))
     group = max(1, _GRAM_BYTES // (8 * points.shape[0] ** 2))
     for start in range(0, len(gammas), group):
-        some = slice(start, start + group)
-        kernels = [_with_gamma(model, gamma) for gamma in gammas[some]]
-        bases = [primal.whiten(kernel, points, points, penalty) for kernel in kernels]
-        shifts = [first_shift(blocks, basis, penalty == 0) for basis in bases]
+        kernels = [_with_gamma(model, gamma) for gamma in gammas[start : start + group]]
+        bases = [whiten(kernel, points, points, constant=constant) for kernel in kernels]
+        shifts = [first_shift(blocks, basis, free) for basis in bases]
         grams = gammas_solver.add_up_together(blocks, points, bases, shifts)
         for k, (basis, shift, gram) in enumerate(zip(bases, shifts, grams, strict=True), start):
-            n = float(gram[-1, -1]) if count is None else count
-            sums = primal.Sums(shift, gram, Y.shape[1], n)
-            equations = primal.normal_equations(sums, basis, penalty == 0)
-            curve = primal.decompose(equations).gcv(candidates)
+            n = float(gram[-1, -1]) if data.count is None else data.count
+            sums = Sums(shift, gram, data.n_outputs, n)
+            curve = decompose(normal_equations(sums, basis, free)).gcv(candidates)
             gcv[k], C[k] = curve.min(), candidates[curve.argmin()]
     best = int(gcv.argmin())
     return GammaPath(gammas, gcv, C, float(gammas[best]), float(C[best]))
 
 
+def _bias_of(model: Any) -> tuple[bool, float | None]:
+    """Return whether the bias is free, and the value of its column if it is penalised."""
+    return model._bias_penalty() == 0, model._features.constant
+
+
 def _with_gamma(model: Any, gamma: float) -> Kernel:
-    kernel = model._kernel()
+    kernel = model._features.kernel
     return Kernel(kernel.name, gamma=float(gamma), degree=kernel.degree, coef0=kernel.coef0)
 
 
 def _check_nested(model: Any) -> None:
-    selector = resolve_basis(model.basis, model.n_features_in_, model.n_rows_seen_, False)
+    shape = (model.n_rows_seen_, model.n_features_in_)
+    selector = resolve_basis(model.basis, shape, False)
     if isinstance(selector, BasisSelector):
         if not selector.nested:
             raise ValueError(
@@ -310,12 +333,12 @@ def _check_nested(model: Any) -> None:
 
 
 def _scores(
-    model: Any, X: Any, y: Any, basis: primal.WhitenedBasis, factor: path.PrefixFactor
+    model: Any, X: Any, y: Any, basis: KernelFeatures, factor: prefixes.PrefixFactor
 ) -> Array:
-    X = model._validate_rows(X, reset=False)
+    X = validate(model, X, reset=False)
     parts = []
     for start in range(0, X.shape[0], _SCORE_ROWS):
-        values = path.decisions(X[start : start + _SCORE_ROWS], basis, factor)
+        values = prefixes.decisions(X[start : start + _SCORE_ROWS], basis, factor)
         if not is_classifier(model):
             parts.append(values)
         elif values.shape[2] == 1:
@@ -325,84 +348,3 @@ def _scores(
     predicted = np.concatenate(parts)
     score = accuracy_score if is_classifier(model) else r2_score
     return np.array([score(y, predicted[:, k]) for k in range(predicted.shape[1])])
-
-
-@dataclass
-class ReducedPath:
-    """Reduced machines on one basis along a path of C.
-
-    Attributes
-    ----------
-    C : ndarray of shape (n_C,)
-        Regularisation, increasing.
-    models : list of ReducedSVC or ReducedSVR
-        The fitted estimator at every C.
-    objective, gap : ndarray of shape (n_C,)
-        Objective and relative duality gap.
-    n_iter : ndarray of shape (n_C,)
-        Newton steps from the solution before.
-    score : ndarray of shape (n_C,) or None
-        Accuracy (classification) or R^2 (regression) on the rows given for it.
-    """
-
-    C: Array
-    models: list[Any]
-    objective: Array
-    gap: Array
-    n_iter: NDArray[np.intp]
-    score: Array | None
-
-
-def reduced_path(
-    estimator: ReducedMachine,
-    X: Any,
-    y: Any,
-    C: Any,
-    *,
-    sample_weight: Any = None,
-    X_score: Any = None,
-    y_score: Any = None,
-) -> ReducedPath:
-    """Choose a basis once and solve for every C, each from the solution at the one before.
-
-    Kernel values, and Hessians where the loss is piecewise quadratic, are shared by all of them.
-
-    Parameters
-    ----------
-    estimator : ReducedSVC or ReducedSVR
-        With a number (or a given basis) as ``n_basis``. It is cloned, not fitted. Selectors that
-        need a ``C`` take the estimator's.
-    X, y, sample_weight
-        Training data.
-    C : array-like of shape (n_C,)
-        Values of C; solved in increasing order.
-    X_score, y_score : array-like, optional
-        Rows on which every model is scored.
-
-    Returns
-    -------
-    ReducedPath
-        One entry a value of C.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from leansvm import ReducedSVC
-    >>> from leansvm.model_selection import reduced_path
-    >>> X, y = load_digits(return_X_y=True)
-    >>> path = reduced_path(ReducedSVC(n_basis=50, random_state=0), X, y, [0.1, 1, 10])
-    >>> len(path.models), bool(path.objective[0] < path.objective[-1])
-    (3, True)
-    """
-    values = np.sort(np.asarray(C, dtype=np.float64).ravel())
-    if not values.size or not np.all((values > 0) & np.isfinite(values)):
-        raise ValueError(f"C must hold finite numbers > 0, got {C!r}.")
-    models = clone(estimator)._fit_path(X, y, values, sample_weight)
-    return ReducedPath(
-        values,
-        models,
-        np.array([model.objective_ for model in models]),
-        np.array([model.fit_report_["gap"] for model in models]),
-        np.array([model.n_iter_ for model in models]),
-        None if X_score is None else np.array([m.score(X_score, y_score) for m in models]),
-    )

@@ -172,14 +172,15 @@ def trusted_types() -> frozenset[str]:
     import leansvm
     from leansvm import basis, functions, kernels, losses
     from leansvm.papers import baselines
-    from leansvm.solvers import primal
+    from leansvm.solvers.features import KernelFeatures
+    from leansvm.solvers.sums import Sums
 
     public = [
         getattr(module, name)
         for module in (leansvm, baselines, basis, functions)
         for name in module.__all__
     ]
-    parts = [kernels.Kernel, primal.Sums, primal.WhitenedBasis]
+    parts = [kernels.Kernel, Sums, KernelFeatures]
     parts += [value for value in vars(losses).values() if inspect.isclass(value)]
     classes = [value for value in (*public, *parts) if inspect.isclass(value)]
     return frozenset({"numpy.dtype"}) | frozenset(

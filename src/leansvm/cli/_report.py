@@ -296,7 +296,7 @@ def _take(X: Any, rows: np.ndarray) -> Any:
 
 
 def _tuning(run: TrainingRun) -> str:
-    from leansvm.estimators._base import C_GRID
+    from leansvm.estimators.machine import C_GRID
 
     model, figures, tables = run.model, [], ""
     if len(np.ravel(getattr(model, "cv_curve_", ()))) == len(C_GRID) and model.C in ("loo", "gcv"):
