@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.utils.random import sample_without_replacement
 
-from leansvm.basis._whitened import host_diag
 from leansvm.blocks import Block, RowBlocks
+from leansvm.cholesky.rows import host_diag
 from leansvm.kernels import Kernel
 from leansvm.solvers import NotPositiveDefinite
 

@@ -17,10 +17,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._draw import WeightedSample, draw_rows, row_weights
-from leansvm.basis._pivoted import pivot_order
-from leansvm.basis._whitened import host_diag, rank_floor
-from leansvm.blocks import RowBlocks
+from leansvm.blocks import RowBlocks, WeightedSample, draw_rows, row_weights
+from leansvm.cholesky.greedy import pivot_order
+from leansvm.cholesky.rows import host_diag, rank_floor
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]

@@ -16,8 +16,8 @@ import numpy as np
 
 from leansvm._array_api import to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
-from leansvm.basis._pool import Array, Refill, Rows
+from leansvm.basis.candidates.best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss

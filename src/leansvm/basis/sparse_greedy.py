@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
-from leansvm.basis._pool import Array, Refill, Rows
+from leansvm.basis.candidates.best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.blocks import Block, RowBlocks
 from leansvm.kernels import Kernel
 

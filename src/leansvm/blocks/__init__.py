@@ -6,6 +6,7 @@ where a block of rows lives (memory, memory map, device; files and clusters plug
 
 from leansvm.blocks._base import Block, RowBlocks, declare
 from leansvm.blocks._budget import available_memory, check_budget, format_bytes, resolve_cache_size
+from leansvm.blocks._draw import WeightedSample, draw_rows, row_weights
 from leansvm.blocks._files import Dataset, open_dataset
 from leansvm.blocks._memory import MemoryBlocks
 from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows, merge_rows_of
@@ -21,10 +22,12 @@ __all__ = [
     "RowBlocks",
     "RowSource",
     "Targets",
+    "WeightedSample",
     "available_memory",
     "canonical_order",
     "check_budget",
     "declare",
+    "draw_rows",
     "format_bytes",
     "is_dask",
     "merge_equal_rows",
@@ -32,5 +35,6 @@ __all__ = [
     "one_vs_rest",
     "open_dataset",
     "resolve_cache_size",
+    "row_weights",
     "source_of",
 ]

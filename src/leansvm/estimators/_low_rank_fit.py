@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 
 from leansvm._array_api import rows_at, to_host
-from leansvm.basis._draw import WeightedSample
-from leansvm.basis._pam import pam
 from leansvm.blocks import (
     MemoryBlocks,
     MergedRows,
     RowBlocks,
+    WeightedSample,
     canonical_order,
     merge_equal_rows,
 )
 from leansvm.estimators._rows import without_ones
 from leansvm.estimators._sparse_fit import PrimalSolution, solve_on_basis
 from leansvm.functions import BasisFunction
+from leansvm.functions._medoids import pam
 from leansvm.linalg import dense64
 from leansvm.solvers._feature_units import FeatureUnits
 from leansvm.solvers._learned import LearnedBasis, LowRankProblem

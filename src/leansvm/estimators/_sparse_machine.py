@@ -14,8 +14,8 @@ from leansvm._array_api import moved, to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis._resolve import resolve_basis
-from leansvm.basis._whitened import factor_rows
 from leansvm.blocks import MergedRows, RowBlocks, resolve_cache_size
+from leansvm.cholesky.rows import factor_rows
 from leansvm.estimators._base import Array, Phases, iteration_hook
 from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix

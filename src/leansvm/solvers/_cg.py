@@ -17,8 +17,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from leansvm._accelerated import gram
 from leansvm._array_api import like_rows, to_host
-from leansvm.basis import PivotedFactor
 from leansvm.blocks import Block, RowBlocks
+from leansvm.cholesky import PivotedFactor
 from leansvm.solvers._dual import DualSolution, NotPositiveDefinite, bias_from, certify
 
 Array = NDArray[np.float64]

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace, to_host
-from leansvm.basis._draw import row_weights
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, row_weights
 from leansvm.linalg import dense64
 
 Array = NDArray[np.float64]

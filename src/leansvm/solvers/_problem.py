@@ -27,9 +27,9 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm._parallel import blas_threads
-from leansvm.basis import pivoted_cholesky
 from leansvm.blocks import Block, MemoryBlocks, check_budget
 from leansvm.blocks._memory import tile_rows_for
+from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.linalg import CHOLESKY_TILE, LAPACK_SAFE_ROWS, tile_rows
 from leansvm.solvers._cg import Preconditioner, conjugate_gradients

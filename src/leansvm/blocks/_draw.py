@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import put
 from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host, zeros
-from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.blocks._base import Block, RowBlocks, declare
 
 Rows = NDArray[np.intp]
 Mass = Callable[..., Any]

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from leansvm.basis._whitened import start
 from leansvm.blocks import Block
+from leansvm.cholesky.rows import start
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
