@@ -21,6 +21,7 @@ from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Chooser
 from leansvm.estimators._sparse_machine import SparseMachine
 from leansvm.solvers import primal
+from leansvm.solvers.refit import refit
 
 
 class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -134,7 +135,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         if isinstance(selector, BasisSelector):
             size = resolve_n_basis(self.n_basis, X.shape[0])
             if selector.uses_targets:
-                Y, fit = _targets(X, y, type(selector).__name__), Fit(float(self.C))
+                Y, fit = _targets(X, y, type(selector).__name__), Fit(float(self.C), refit=refit)
         blocks = MemoryBlocks(X, Y, columns=3 * size)
         kernel = self._resolve_kernel(blocks)
         budget = resolve_cache_size(self.cache_size, X)

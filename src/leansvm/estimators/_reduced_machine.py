@@ -30,6 +30,7 @@ from leansvm.losses import Loss, get_loss
 from leansvm.solvers._features import Features, PlainBasis
 from leansvm.solvers.newton import NewtonSolution, check_loss
 from leansvm.solvers.reduced import NewtonPath, solve_outputs
+from leansvm.solvers.refit import refit
 
 # Losses without a second derivative, and what stands for them.
 _KINKED = {
@@ -206,7 +207,7 @@ class ReducedMachine(BasisMachine):
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         size, outputs = self._size(selector, rows.n_positive), rows.n_outputs
         blocks = rows.blocks(3 * (size + outputs + 1), budget)
-        fit = Fit(float(self.C), self._bias_penalty(), loss, self.regularizer, self._margin)
+        fit = Fit(float(self.C), self._bias_penalty(), loss, self.regularizer, self._margin, refit)
         step = iteration_hook(self, context, "basis-point")
         chooser = Chooser(
             self._resolve_kernel(blocks),

@@ -22,6 +22,7 @@ from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._rows import Rows, SourceRows
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
 from leansvm.solvers import primal
+from leansvm.solvers.refit import refit
 
 _SHIFT_ROWS = 256  # rows whose means shift the sums
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
@@ -228,7 +229,7 @@ class SparseMachine(BasisMachine):
         if np.ndim(C) == 1:
             pilot = replace(task, criterion="gcv", loo=False)
             C = pilot.solve(RandomBasis(), min(_PILOT_SIZE, n_rows)).solution.C
-        task.chooser.fit = Fit(float(C), task.bias_penalty)
+        task.chooser.fit = Fit(float(C), task.bias_penalty, refit=refit)
 
     # ------------------------------------------------------------------ partial_fit
 
