@@ -18,7 +18,7 @@ from leansvm.basis.candidates.best_of import Found, OneByOne, bring_in, rows_of_
 from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.basis.candidates.ridge import GrowingRidge, Move, move_gradient
 from leansvm.basis.candidates.rounds import Rounds
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -163,6 +163,7 @@ class _Fitted(OneByOne):
         return [f[3] for f in found]
 
 
+@declare("X", changes=("r", "pool"))
 def _scores(
     block: Block, kernel: Kernel, update: Move | None, refill: Refill
 ) -> tuple[Array, Array, Array]:
@@ -176,6 +177,7 @@ def _scores(
     return state["pool"] @ state["r"], *sums_and_squares(state["pool"], state["s"])
 
 
+@declare(changes=("D",), appends=("P",))
 def _append(
     block: Block, slot: int, t: int, row: Array, shift: float, rows: Rows
 ) -> tuple[Array, float, Array, Found]:

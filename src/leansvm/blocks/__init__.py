@@ -6,7 +6,7 @@ where a block of rows lives (memory, memory map, device; files and clusters plug
 
 from leansvm.blocks._base import Block, RowBlocks, declare
 from leansvm.blocks._budget import available_memory, check_budget, format_bytes, resolve_cache_size
-from leansvm.blocks._draw import WeightedSample, draw_rows, row_weights
+from leansvm.blocks._draw import WeightedSample, draw_by_weight, draw_rows, row_weights
 from leansvm.blocks._files import Dataset, open_dataset
 from leansvm.blocks._memory import MemoryBlocks
 from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows, merge_rows_of
@@ -27,6 +27,7 @@ __all__ = [
     "canonical_order",
     "check_budget",
     "declare",
+    "draw_by_weight",
     "draw_rows",
     "format_bytes",
     "is_dask",

@@ -112,9 +112,7 @@ def pivoted_cholesky(
 
 def _many_are_cheap(blocks: RowBlocks, kernel: Kernel) -> bool:
     """Whether rows are on a device with memory of its own, which is fast at much at once."""
-    if kernel.precomputed or blocks.n_rows == 0:
-        return False
-    return free_memory(blocks.take(np.array([0]))) is not None
+    return not kernel.precomputed and free_memory(blocks.place) is not None
 
 
 def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:

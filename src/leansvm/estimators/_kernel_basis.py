@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import foreign_namespace, namespace, to_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis._resolve import resolve_basis, resolve_n_basis
-from leansvm.blocks import Block, MemoryBlocks, resolve_cache_size
+from leansvm.blocks import Block, MemoryBlocks, declare, resolve_cache_size
 from leansvm.estimators._base import Array, KernelMachine
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._sparse_fit import Chooser
@@ -176,6 +176,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         return self._basis.size
 
 
+@declare("X")
 def _features(block: Block, basis: primal.WhitenedBasis) -> Any:
     return basis.transform(block.X)
 

@@ -21,6 +21,7 @@ from leansvm.blocks import (
     Block,
     MemoryBlocks,
     check_budget,
+    declare,
     resolve_cache_size,
 )
 from leansvm.blocks._memory import tile_rows_for
@@ -333,6 +334,7 @@ def _tile_rows(X: Any, columns: int) -> int:
     return min(max(1024, min(2**14, _TILE_VALUES // n_features)), within)
 
 
+@declare("X")
 def _tile_values(block: Block, basis: LearnedBasis, coef: Array) -> Any:
     values = basis.transform(block.X)
     return values @ like_rows(coef, values)

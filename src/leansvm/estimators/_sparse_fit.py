@@ -259,7 +259,7 @@ def solve_on_basis(
         best, error = float(candidates[0]), np.nan
         theta = primal.solve_single(equations, best)
     else:
-        spectrum = primal.decompose(equations, blocks.take(np.array([0])))
+        spectrum = primal.decompose(equations, blocks.place)
         if by_loo:
             small = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
             curve = primal.left_out_residuals(

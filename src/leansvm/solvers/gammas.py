@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import gram
 from leansvm._array_api import empty, foreign_namespace
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.linalg import negative_distances, right_solve_in_place
 from leansvm.solvers.primal import WhitenedBasis, complete
 
@@ -37,6 +37,7 @@ def add_up_together(
     return list(blocks.sum(_grams_of_block, points, bases, shifts))
 
 
+@declare("X", "y", "weight")
 def _grams_of_block(
     block: Block, points: Any, bases: list[WhitenedBasis], shifts: list[Array]
 ) -> tuple[Array, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from leansvm._array_api import to_host
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.primal import NormalEquations, WhitenedBasis
 
 Array = NDArray[np.float64]
@@ -79,6 +79,7 @@ def _columns(Phi: Array, factor: PrefixFactor) -> Array:
     return np.asarray(centred[:, factor.order] @ factor.inverse)
 
 
+@declare("X", "y", "weight")
 def _left_out(block: Block, basis: WhitenedBasis, factor: PrefixFactor) -> Array:
     eq = factor.equations
     W = _columns(to_host(basis.features(block)), factor)
