@@ -11,7 +11,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 
 from leansvm.basis import BasisSelector
-from leansvm.basis._resolve import resolve_basis
+from leansvm.basis.choose import resolve_basis
 from leansvm.blocks import MemoryBlocks, merge_equal_rows
 from leansvm.estimators._base import Array
 from leansvm.estimators._l2svc import L2SVC, fit_path

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, TypeVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm.basis import BasisSelector
-from leansvm.basis._resolve import resolve_n_basis
+from leansvm.basis.choose import FIRST_SIZE, basis_size, grows
 from leansvm.estimators._base import KernelMachine
 
-FIRST_SIZE, LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
-_FLAT = 0.01  # and stops where doubling improves the criterion by less
+_FLAT = 0.01  # n_basis="auto" stops where doubling improves the criterion by less
 
 Fitted = TypeVar("Fitted")
 
@@ -38,15 +37,11 @@ class BasisMachine(KernelMachine):
     }
 
     def _is_auto(self, selector: Any) -> bool:
-        return isinstance(selector, BasisSelector) and isinstance(self.n_basis, str)
+        return grows(selector, self.n_basis)
 
     def _size(self, selector: Any, n_rows: int) -> int:
         """Return the number of basis points; the largest that "auto" may try."""
-        if not isinstance(selector, BasisSelector):
-            return len(selector)
-        if self._is_auto(selector):
-            return min(LAST_SIZE, n_rows)
-        return resolve_n_basis(self.n_basis, n_rows)
+        return basis_size(selector, self.n_basis, n_rows)
 
 
 def grow(

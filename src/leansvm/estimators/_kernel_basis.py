@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, namespace, to_host
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis._resolve import resolve_basis, resolve_n_basis
+from leansvm.basis.choose import resolve_basis, resolve_n_basis
 from leansvm.blocks import Block, MemoryBlocks, declare, resolve_cache_size
 from leansvm.estimators._base import Array, KernelMachine
 from leansvm.estimators._dual import check_kernel_matrix

@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
-from leansvm.basis._resolve import resolve_n_basis
+from leansvm.basis.choose import resolve_n_basis
 from leansvm.blocks import (
     Block,
     MemoryBlocks,

@@ -15,7 +15,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm._array_api import rows_at
 from leansvm.basis import Fit
-from leansvm.basis._resolve import resolve_basis
+from leansvm.basis.choose import resolve_basis
 from leansvm.blocks import MergedRows, RowBlocks, resolve_cache_size
 from leansvm.estimators._base import (
     Array,

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from sklearn.utils import check_random_state
-from sklearn.utils.random import sample_without_replacement
 
-from leansvm._array_api import foreign_namespace, from_host, moved, to_host
-from leansvm.basis import BasisSelector, Fit
-from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
+from leansvm._array_api import to_host
+from leansvm.basis import Fit, choose
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.solvers import primal
 from leansvm.solvers._features import BasisFeatures
@@ -31,24 +27,15 @@ Array = NDArray[np.float64]
 # ---------------------------------------------------------------------------- choosing B
 
 
-@dataclass
-class Basis:
-    """Basis points: row numbers (None when points were given), their rows, a known factor."""
-
-    indices: NDArray[np.intp] | None
-    rows: Any
-    L: Array | None
-    report: dict[str, Any]
+@dataclass(frozen=True)
+class Basis(choose.Basis):
+    """Basis points that can be whitened."""
 
     def support(self, basis: BasisFeatures) -> NDArray[np.intp]:
         """Return the row numbers of the points that were kept, -1 for given points."""
         if self.indices is None:
             return np.full(basis.size, -1)
         return self.indices[basis.kept]
-
-    def points(self, kernel: Kernel) -> Any:
-        """Return the basis as `Kernel.block` takes it."""
-        return self.rows if self.indices is None else kernel.points(self.rows, self.indices)
 
     def whitened(self, kernel: Kernel, bias_penalty: float) -> primal.WhitenedBasis:
         """Factor K_BB."""
@@ -59,7 +46,7 @@ class Basis:
 
 @dataclass
 class Chooser:
-    """Runs a selector, on a sample of the rows where its state would not fit the budget."""
+    """The arguments of `choose.choose` that stay the same while sizes are tried."""
 
     kernel: Kernel
     select_on: Any
@@ -71,150 +58,9 @@ class Chooser:
 
     def __call__(self, blocks: RowBlocks, basis: Any, n_basis: int) -> Basis:
         """Choose ``n_basis`` rows by a selector, or take given row numbers or points."""
-        if isinstance(basis, BasisSelector) and self.earlier is not None:
-            return self._go_on(blocks, basis, n_basis, self.earlier)
-        return self._anew(blocks, basis, n_basis)
-
-    def _go_on(
-        self, blocks: RowBlocks, basis: BasisSelector, n_basis: int, earlier: Basis
-    ) -> Basis:
-        """Keep the earlier points, add the first others of a new choice."""
-        assert earlier.indices is not None
-        missing = n_basis - len(earlier.indices)
-        if missing <= 0:
-            first = np.arange(n_basis)
-            return Basis(
-                earlier.indices[:n_basis], primal.take_points(earlier.rows, first), None, {}
-            )
-        new = self._anew(blocks, basis, min(n_basis, blocks.n_rows))
-        assert new.indices is not None
-        others = np.flatnonzero(~np.isin(new.indices, earlier.indices))[:missing]
-        indices = np.concatenate([earlier.indices, new.indices[others]])
-        rows = _stacked(earlier.rows, primal.take_points(new.rows, others))
-        return Basis(indices, rows, None, new.report)
-
-    def _anew(self, blocks: RowBlocks, basis: Any, n_basis: int) -> Basis:
-        if not isinstance(basis, BasisSelector):
-            if basis.ndim == 2:
-                first = blocks.take(np.array([0]))
-                points = (
-                    basis.astype(blocks.dtype)
-                    if foreign_namespace(first) is None
-                    else (from_host(basis, first, dtype=first.dtype))
-                )
-                return Basis(None, points, None, {})
-            return Basis(basis, blocks.take(basis), None, {})
-        rng = check_random_state(self.random_state)
-        elsewhere = blocks
-        if not basis.runs_where_rows_are and foreign_namespace(blocks.take(np.array([0]))):
-            blocks = _on_host(blocks)
-        sample = self._sample(blocks, basis, n_basis, rng)
-        seed = int(rng.randint(np.iinfo(np.int32).max))
-        options: dict[str, Any] = {"random_state": seed, "fit": self.fit, "on_step": self.on_step}
-        if sample is None:
-            chosen = basis.select(blocks, self.kernel, n_basis, **options)
-            indices, L = chosen.indices, chosen.L if blocks is elsewhere else None
-        else:
-            y, weight = blocks.targets_of(sample)
-            part = MemoryBlocks(
-                blocks.take(sample), y, weight, columns=basis.state_columns(n_basis)
-            )
-            chosen = basis.select(part, self.kernel, n_basis, **options)
-            indices, L = sample[chosen.indices], None
-            chosen.report["selected_on"] = len(sample)
-        return Basis(indices, elsewhere.take(indices), L, chosen.report)
-
-    def _sample(
-        self, blocks: RowBlocks, basis: BasisSelector, n_basis: int, rng: Any
-    ) -> NDArray[np.intp] | None:
-        """Return the rows to select on, None for all of them."""
-        row_bytes = 8 * basis.state_columns(n_basis)
-        if row_bytes == 0 or self.kernel.precomputed or self.select_on == "all":
-            return None
-        if self.select_on == "auto":
-            count = max(self.budget // (2 * row_bytes), 4 * n_basis)
-        elif isinstance(self.select_on, Integral):
-            count = int(self.select_on)
-        else:
-            count = int(np.ceil(float(self.select_on) * blocks.n_rows))
-        if count >= blocks.n_rows:
-            return None
-        return _stratified_rows(blocks, max(count, n_basis), rng)
-
-
-def _on_host(blocks: RowBlocks) -> RowBlocks:
-    """Copy all rows to the host, for selectors that know NumPy alone."""
-    everything = np.arange(blocks.n_rows)
-    return MemoryBlocks(to_host(blocks.take(everything)), *blocks.targets_of(everything))
-
-
-def _stacked(first: Any, second: Any) -> Any:
-    xp = foreign_namespace(second)
-    if xp is not None:
-        return xp.concat([moved(first, second), second])
-    if sparse.issparse(first) or sparse.issparse(second):
-        return sparse.vstack([first, second], format="csr", dtype=second.dtype)
-    return np.concatenate([first, second]).astype(second.dtype, copy=False)
-
-
-def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:
-    """Draw rows of positive weight, classes (the columns of y) in proportion.
-
-    Memory is that of the sample: blocks count the rows of every class, then find those whose
-    numbers within their class were drawn.
-    """
-    in_blocks = np.asarray(blocks.map(_sizes_of_strata))
-    sizes = in_blocks.sum(axis=0)
-    count = min(count, int(sizes.sum()))
-    # equal spacing along the rows sorted by class takes every class in proportion
-    spaced = np.linspace(0, sizes.sum() - 1, count).astype(np.intp)
-    drawn = np.diff(np.searchsorted(spaced, np.concatenate([[0], np.cumsum(sizes)])))
-    ranks = [
-        np.sort(sample_without_replacement(size, n, random_state=rng))
-        for size, n in zip(sizes.tolist(), drawn.tolist(), strict=True)
-    ]
-    before = np.cumsum(np.vstack([np.zeros_like(sizes), in_blocks]), axis=0)
-    starts = np.asarray(blocks.map(_start_of))
-    (rows,) = blocks.collect(_rows_of_ranks, starts, before, ranks)
-    return np.asarray(rows)
-
-
-@declare()
-def _start_of(block: Block) -> int:
-    return block.start
-
-
-@declare("y", "weight")
-def _sizes_of_strata(block: Block) -> NDArray[np.intp]:
-    columns = 1 if block.y is None else block.y.shape[1]
-    strata = _stratum(block)
-    return np.bincount(strata[strata >= 0], minlength=max(columns, 2))
-
-
-@declare("y", "weight")
-def _rows_of_ranks(
-    block: Block, starts: NDArray[np.intp], before: NDArray[np.intp], ranks: list[NDArray[np.intp]]
-) -> tuple[NDArray[np.intp]]:
-    """Return the rows whose numbers within their class, counted over all blocks, are drawn."""
-    strata = _stratum(block)
-    here = int(np.flatnonzero(starts == block.start)[-1])
-    found = [np.empty(0, np.intp)]
-    for k, wanted in enumerate(ranks):
-        low, high = np.searchsorted(wanted, [before[here, k], before[here + 1, k]])
-        if low < high:
-            found.append(np.flatnonzero(strata == k)[wanted[low:high] - before[here, k]])
-    return (block.start + np.sort(np.concatenate(found)),)
-
-
-def _stratum(block: Block) -> NDArray[np.intp]:
-    n = block.stop - block.start
-    strata = np.zeros(n, dtype=np.intp)
-    if block.y is not None:
-        y = np.asarray(to_host(block.y))
-        strata = (y > 0).astype(np.intp)[:, 0] if y.shape[1] == 1 else np.argmax(y, axis=1)
-    if block.weight is not None:
-        strata = np.where(np.asarray(to_host(block.weight)) > 0, strata, -1)
-    return strata
+        options = {name: value for name, value in vars(self).items() if name != "kernel"}
+        chosen = choose.choose(blocks, self.kernel, basis, n_basis, **options)
+        return Basis(**vars(chosen))
 
 
 # ---------------------------------------------------------------------------- solving on B

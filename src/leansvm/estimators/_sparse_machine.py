@@ -13,11 +13,11 @@ import numpy as np
 from leansvm._array_api import moved, to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis._resolve import resolve_basis
+from leansvm.basis.choose import FIRST_SIZE, resolve_basis
 from leansvm.blocks import MergedRows, RowBlocks, resolve_cache_size
 from leansvm.cholesky.rows import factor_rows
 from leansvm.estimators._base import Array, Phases, iteration_hook
-from leansvm.estimators._basis_machine import FIRST_SIZE, BasisMachine, grow
+from leansvm.estimators._basis_machine import BasisMachine, grow
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.estimators._rows import Rows, SourceRows
 from leansvm.estimators._sparse_fit import Basis, Chooser, PrimalSolution, solve_on_basis
