@@ -76,7 +76,7 @@ def _backfitting(
 
 def _plain(X: np.ndarray, y: np.ndarray, n_basis: int, seed: int) -> tuple[np.ndarray, float]:
     """Algorithm 2 of zhou2016 with one matrix product a step for all candidates."""
-    from leansvm.basis._pool import CandidateStream
+    from leansvm.basis.candidates.pool import CandidateStream
     from leansvm.kernels import Kernel
 
     kernel = Kernel("rbf", gamma=GAMMA)

@@ -11,9 +11,11 @@ import numpy as np
 
 from leansvm import SparseLSSVC
 from leansvm.basis import BasisSelector, Selection
+from leansvm.blocks import declare
 from leansvm.datasets import make_ripley
 
 
+@declare("X", sets=("distance",))  # what it reads of a block, and what it keeps there
 def _nearer(block, kernel, points):
     """Lower the distances of a block's rows by the newest point; return its farthest row."""
     # ‖φ(x) - φ(z)‖² = k(x, x) + k(z, z) - 2 k(x, z)

@@ -320,8 +320,7 @@ def _with_gamma(model: Any, gamma: float) -> Kernel:
 
 
 def _check_nested(model: Any) -> None:
-    shape = (model.n_rows_seen_, model.n_features_in_)
-    selector = resolve_basis(model.basis, shape, False)
+    selector = resolve_basis(model.basis, model.n_features_in_, model.n_rows_seen_, False)
     if isinstance(selector, BasisSelector):
         if not selector.nested:
             raise ValueError(

@@ -6,10 +6,11 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from sklearn.base import clone
 
-from leansvm.basis import Fit, _best_of
-from leansvm.basis._pool import CandidateStream
-from leansvm.basis._rounds import Rounds
+from leansvm.basis import Fit
 from leansvm.basis.backfitting import Backfitting, _Fitted
+from leansvm.basis.candidates import best_of
+from leansvm.basis.candidates.pool import CandidateStream
+from leansvm.basis.candidates.rounds import Rounds
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 
@@ -184,7 +185,7 @@ def test_weights_equal_repetition(monkeypatch, keep_pool):
     counts = rng.integers(0, 4, 200)
     first = np.cumsum(counts) - counts  # first copy of each row
     order = rng.permutation(np.flatnonzero(counts))
-    monkeypatch.setattr(_best_of, "CandidateStream", Scripted)
+    monkeypatch.setattr(best_of, "CandidateStream", Scripted)
     selector, fit = Backfitting(5, keep_pool=keep_pool), Fit(C=20.0, bias_penalty=1.0)
     monkeypatch.setattr(Scripted, "order", order, raising=False)
     weighted = selector.select(MemoryBlocks(X, y, counts.astype(float)), RBF, 9, fit=fit)
@@ -272,7 +273,7 @@ def test_factor_and_what_the_blocks_keep():
 @pytest.mark.parametrize("k", [0, 1, 4, 7])
 @pytest.mark.parametrize("n", [1, 512, 1100])
 def test_append_column(n, k):
-    from leansvm.basis._fused import append_column
+    from leansvm.basis.candidates._compiled import append_column
 
     rng = np.random.default_rng(0)
     P, D = np.asfortranarray(rng.standard_normal((n, 9))), np.full(n, 20.0)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from leansvm.basis import Fit, pivoted_cholesky
-from leansvm.basis.csi import CSI, _Search
+from leansvm.basis import Fit
+from leansvm.basis.csi.selector import CSI, _Search
 from leansvm.blocks import MemoryBlocks
+from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
 
 KERNELS = {

@@ -113,7 +113,7 @@ def test_precomputed_sparse_and_float32_rows_give_the_same_choice():
 
 
 def test_block_functions_travel():
-    from leansvm.basis import _csi_blocks as functions
+    from leansvm.basis.csi import in_block as functions
 
     for name in ("begin", "centre_targets", "grow", "orthogonalise", "normalise", "extract"):
         assert pickle.loads(pickle.dumps(getattr(functions, name))) is getattr(functions, name)

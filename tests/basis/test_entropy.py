@@ -72,8 +72,8 @@ def test_exchanges_are_those_of_one_at_a_time(X, kernel, patience, copies):
     )
     K = kernel.block(X, X)
     expected, rejected, swaps = one_trial_at_a_time(X, K, B, rows, leaving, patience)
-    state = Exchange(MemoryBlocks(X), kernel, B)
-    assert state.try_all(rows, leaving, 0, patience) == rejected
+    state = Exchange(kernel, X[B], B)
+    assert state.try_all(rows, X[rows], leaving, 0, patience) == rejected
     assert_array_equal(state.rows, expected)
     assert state.swaps == swaps >= 5
 
@@ -81,21 +81,22 @@ def test_exchanges_are_those_of_one_at_a_time(X, kernel, patience, copies):
 def test_batches_of_trials_do_not_matter(X):
     rng = np.random.default_rng(2)
     B, rows, leaving = np.arange(30), rng.integers(300, size=600), rng.integers(30, size=600)
-    whole, parts = (Exchange(MemoryBlocks(X), RBF, B) for _ in range(2))
-    end, rejected = whole.try_all(rows, leaving, 0, FOREVER), 0
+    whole, parts = (Exchange(RBF, X[B], B) for _ in range(2))
+    end, rejected = whole.try_all(rows, X[rows], leaving, 0, FOREVER), 0
     for at in range(0, 600, 37):
         part = slice(at, at + 37)
-        rejected = parts.try_all(rows[part], leaving[part], rejected, FOREVER)
+        rejected = parts.try_all(rows[part], X[rows[part]], leaving[part], rejected, FOREVER)
     assert_array_equal(parts.rows, whole.rows)
     assert rejected == end
 
 
 def test_sums_after_many_swaps_are_those_recomputed(X):
     rng = np.random.default_rng(3)
-    state = Exchange(MemoryBlocks(X), RBF, np.arange(40))
+    state = Exchange(RBF, X[:40], np.arange(40))
     before = state.entropy
     for _ in range(10):
-        state.try_all(rng.integers(300, size=500), rng.integers(40, size=500), 0, FOREVER)
+        rows = rng.integers(300, size=500)
+        state.try_all(rows, X[rows], rng.integers(40, size=500), 0, FOREVER)
         assert state.entropy >= before
         before = state.entropy
     assert state.swaps > 60

@@ -9,6 +9,7 @@ from leansvm.basis.forward import _Forward, _is_a_stop
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge
+from leansvm.solvers.refit import refit
 
 KERNEL = Kernel("rbf", gamma=0.5)
 
@@ -39,7 +40,7 @@ def test_gains_are_newton_decrements_of_the_objective(loss, regularizer, bias_pe
     blocks = MemoryBlocks(X, y[:, None], s, tile_rows=40)
     candidates = Recorded(blocks, KERNEL, 6, 12, True, np.random.RandomState(0))
     candidates.steps = []
-    candidates.start(Fit(C, bias_penalty, loss, regularizer, margin=True))
+    candidates.start(Fit(C, bias_penalty, loss, regularizer, margin=True, refit=refit))
     chosen = candidates.choose().indices
     for k, (rows, f, b, gains) in enumerate(candidates.steps):
         u = 1 - y * f
@@ -76,7 +77,7 @@ def test_it_beats_a_random_basis_of_the_same_size(regularizer):
 
 def test_a_prefix_is_the_smaller_choice_and_blocks_do_not_matter():
     X, y, s = problem(300)
-    fit = Fit(10.0, 0.0, SquaredHinge(), "rkhs", margin=True)
+    fit = Fit(10.0, 0.0, SquaredHinge(), "rkhs", margin=True, refit=refit)
     chosen = []
     for n_basis, tile_rows in ((20, 50), (20, 300), (9, 77)):
         blocks = MemoryBlocks(X, y[:, None], s, tile_rows=tile_rows)
@@ -92,7 +93,7 @@ def test_copies_and_rows_of_no_weight_are_never_chosen(regularizer):
     X, y = np.tile(X, (4, 1)), np.tile(y, 4)
     weight = np.ones(len(y))
     weight[:5] = weight[30:35] = weight[60:65] = weight[90:95] = 0.0
-    fit = Fit(10.0, 0.0, SquaredHinge(), regularizer, margin=True)
+    fit = Fit(10.0, 0.0, SquaredHinge(), regularizer, margin=True, refit=refit)
     blocks = MemoryBlocks(X, y[:, None], weight)
     found = ForwardSelection(random_state=0).select(blocks, KERNEL, 120, fit=fit)
     assert len(np.unique(X[found.indices], axis=0)) == len(found.indices) == 25
@@ -102,7 +103,7 @@ def test_copies_and_rows_of_no_weight_are_never_chosen(regularizer):
 
 def test_whitened_basis_is_left_for_the_model():
     X, y, _ = problem(100)
-    fit = Fit(10.0, 0.0, SquaredHinge(), "rkhs", margin=True)
+    fit = Fit(10.0, 0.0, SquaredHinge(), "rkhs", margin=True, refit=refit)
     blocks = MemoryBlocks(X, y[:, None], tile_rows=33)
     found = ForwardSelection(random_state=0).select(blocks, KERNEL, 10, fit=fit)
     P = np.concatenate([block.state["P"][:, :10] for block in blocks._blocks])
@@ -132,5 +133,7 @@ def test_it_asks_for_the_model():
     X, y, _ = problem(20)
     with pytest.raises(ValueError, match=r"loss and C: pass fit=Fit"):
         ForwardSelection().select(MemoryBlocks(X, y[:, None]), KERNEL, 3)
+    with pytest.raises(ValueError, match="pass the function"):
+        ForwardSelection().select(MemoryBlocks(X, y[:, None]), KERNEL, 3, fit=Fit(1.0))
     with pytest.raises(ValueError, match="n_candidates must be at least 1"):
         ReducedSVC(basis=ForwardSelection(0), n_basis=3).fit(X, y)

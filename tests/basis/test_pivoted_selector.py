@@ -9,10 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
-from leansvm.basis import PivotedFactor, pivoted_cholesky
-from leansvm.basis._pivoted import pivot_order
 from leansvm.basis.pivoted import PivotedCholesky
 from leansvm.blocks import MemoryBlocks
+from leansvm.cholesky import PivotedFactor, pivot_order, pivoted_cholesky
 from leansvm.kernels import Kernel
 
 RBF = Kernel("rbf", gamma=0.5)

@@ -9,9 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
-from leansvm.basis._draw import WeightedSample, draw_rows, row_weights
 from leansvm.basis.random import RandomBasis
-from leansvm.blocks import MemoryBlocks
+from leansvm.blocks import MemoryBlocks, WeightedSample, draw_rows, row_weights
 from leansvm.kernels import Kernel
 
 RBF = Kernel("rbf", gamma=0.5)

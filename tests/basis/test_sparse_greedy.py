@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from leansvm.basis import _best_of
-from leansvm.basis._pool import CandidateStream
+from leansvm.basis.candidates import best_of
+from leansvm.basis.candidates.pool import CandidateStream
 from leansvm.basis.sparse_greedy import SparseGreedy, _Residual
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
@@ -87,7 +87,7 @@ def test_weights_equal_repetition(monkeypatch):
     counts = rng.integers(0, 4, 80)
     first = np.cumsum(counts) - counts
     order = rng.permutation(np.flatnonzero(counts))
-    monkeypatch.setattr(_best_of, "CandidateStream", Scripted)
+    monkeypatch.setattr(best_of, "CandidateStream", Scripted)
     monkeypatch.setattr(Scripted, "order", order, raising=False)
     weighted = SparseGreedy(5).select(MemoryBlocks(X, weight=counts.astype(float)), RBF, 9)
     monkeypatch.setattr(Scripted, "order", first[order])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
-from leansvm.basis import pivoted_cholesky
 from leansvm.blocks import MemoryBlocks
+from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.solvers import DualProblem, NotPositiveDefinite, solve_auto, solve_cg, solve_exact
 from leansvm.solvers import _problem as problem_module

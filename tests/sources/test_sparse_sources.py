@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
 from leansvm import SparseLSSVC, SparseLSSVR
-from leansvm.basis import _pivoted
+from leansvm.cholesky import greedy
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
@@ -59,8 +59,8 @@ def test_many_candidates_give_the_same_pivots(array_source, monkeypatch):
     model = SparseLSSVC(10.0, gamma=40.0, basis="pivoted-cholesky", n_basis=120)
     expected = model.fit(grid, labels)
     support, rounds = expected.support_, expected.fit_report_["selection"]["rounds"]
-    monkeypatch.setattr(_pivoted, "_many_are_cheap", lambda blocks, kernel: True)
-    monkeypatch.setattr(_pivoted, "_FEWEST_WIDE", 1500)
+    monkeypatch.setattr(greedy, "_many_are_cheap", lambda blocks, kernel: True)
+    monkeypatch.setattr(greedy, "_FEWEST_WIDE", 1500)
     array_source.fit(model, grid, labels)
     assert_array_equal(model.support_, support)
     assert model.fit_report_["selection"]["rounds"] < rounds

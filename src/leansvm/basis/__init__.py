@@ -1,7 +1,6 @@
 """Ways to choose basis points; each returns row numbers in order."""
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._pivoted import PivotedFactor, pivoted_cholesky
 from leansvm.basis.backfitting import Backfitting
 from leansvm.basis.csi import CSI
 from leansvm.basis.entropy import RenyiEntropy
@@ -20,11 +19,9 @@ __all__ = [
     "ForwardSelection",
     "KMedoids",
     "PivotedCholesky",
-    "PivotedFactor",
     "RandomBasis",
     "RandomPivotedCholesky",
     "RenyiEntropy",
     "Selection",
     "SparseGreedy",
-    "pivoted_cholesky",
 ]

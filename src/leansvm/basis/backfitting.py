@@ -3,7 +3,7 @@
 A candidate j is worth delta_j = |G_j|^2 / (2 mu_j), eqs. (22) and (27), with the gradient
 G_j = lam F_j + K_Mj' S rho of (20) at the current fit F = P theta, rho = cen(F - y). So a
 candidate costs O(m) once its kernel column is there; only the chosen one needs u_t of (21).
-`leansvm.basis._rounds` is the form that keeps candidates.
+`leansvm.basis.candidates.rounds` is the form that keeps candidates.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._best_of import Found, OneByOne, bring_in, rows_of_basis
-from leansvm.basis._pool import Array, Refill, Rows
-from leansvm.basis._ridge import GrowingRidge, Move, move_gradient
-from leansvm.basis._rounds import Rounds
-from leansvm.blocks import Block, RowBlocks
+from leansvm.basis.candidates.best_of import Found, OneByOne, bring_in, rows_of_basis
+from leansvm.basis.candidates.pool import Array, Refill, Rows
+from leansvm.basis.candidates.ridge import GrowingRidge, Move, move_gradient
+from leansvm.basis.candidates.rounds import Rounds
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 _TINY = float(np.finfo(np.float64).tiny)
@@ -163,11 +163,12 @@ class _Fitted(OneByOne):
         return [f[3] for f in found]
 
 
+@declare("X", changes=("r", "pool"))
 def _scores(
     block: Block, kernel: Kernel, update: Move | None, refill: Refill
 ) -> tuple[Array, Array, Array]:
     """Bring r and the pool up to date; return K_Mj'r, s'K_Mj and K_Mj'S K_Mj of every slot."""
-    from leansvm.basis._fused import sums_and_squares
+    from leansvm.basis.candidates._compiled import sums_and_squares
 
     state = block.state
     if update is not None:
@@ -176,6 +177,7 @@ def _scores(
     return state["pool"] @ state["r"], *sums_and_squares(state["pool"], state["s"])
 
 
+@declare(changes=("D",), appends=("P",))
 def _append(
     block: Block, slot: int, t: int, row: Array, shift: float, rows: Rows
 ) -> tuple[Array, float, Array, Found]:
@@ -183,7 +185,7 @@ def _append(
 
     Returns, with q = S (p - shift), [P, p]'q, the sum of q, p'r and the candidates' rows of P.
     """
-    from leansvm.basis._fused import append_column
+    from leansvm.basis.candidates._compiled import append_column
 
     state, k = block.state, len(row) - 1
     P, D, K_t = state["P"], state["D"], state["pool"][slot]

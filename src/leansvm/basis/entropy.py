@@ -8,25 +8,27 @@ V' = V - 2 rho_a + k(a, a) + 2 rho_c - k(c, c) (Suykens et al., Least Squares SV
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._array_api import namespace, rows_at
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._draw import WeightedSample, draw_rows, row_weights
-from leansvm.basis._pivoted import pivot_order
-from leansvm.basis._whitened import host_diag, rank_floor
-from leansvm.blocks import RowBlocks
+from leansvm.blocks import RowBlocks, WeightedSample, draw_by_weight
+from leansvm.cholesky.greedy import pivot_order
+from leansvm.cholesky.rows import host_diag, rank_floor
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 _BATCH = 256  # exchanges whose kernel values are computed at once
-_DRAWS = 16  # batches drawn at once: drawing goes over all rows
+_DRAWS = 16  # batches drawn and taken at once: both may go over all rows
 
 
 class RenyiEntropy(BasisSelector):
@@ -88,42 +90,45 @@ class RenyiEntropy(BasisSelector):
         rng = self._rng(random_state)
         start = WeightedSample(blocks, rng).first(n_basis)
         measure = _density_kernel(blocks, kernel) if self.bandwidth == "density" else kernel
-        state = Exchange(blocks, measure, start)
+        state = Exchange(measure, blocks.take(start), start)
         entropies = [state.entropy]
         trials, rejected, patience = 0, 0, 5 * len(start)
         most = blocks.n_rows if self.n_trials is None else self.n_trials
-        for rows, leaving in _proposals(blocks, rng, len(start), most):
+        for rows, X_c, leaving in _proposals(blocks, kernel, rng, len(start), most):
             with serial_blas():  # small products: threads would only wait for each other
-                rejected = state.try_all(rows, leaving, rejected, patience)
+                rejected = state.try_all(rows, X_c, leaving, rejected, patience)
             trials += len(rows)
             entropies.append(state.entropy)
             if rejected >= patience or (on_step is not None and on_step(len(start))):
                 break
-        order = pivot_order(_gram(blocks, kernel, state.rows))
+        order = pivot_order(_gram(kernel, blocks.take(state.rows), state.rows))
         report = {"trials": trials, "swaps": state.swaps, "entropy": np.array(entropies)}
         return Selection(state.rows[order], report=report)
 
 
 def _proposals(
-    blocks: RowBlocks, rng: np.random.RandomState, r: int, most: int
-) -> Iterator[tuple[Rows, Rows]]:
-    """Yield batches of (rows that may enter, members that would leave)."""
+    blocks: RowBlocks, kernel: Kernel, rng: np.random.RandomState, r: int, most: int
+) -> Iterator[tuple[Rows, Any, Rows]]:
+    """Yield batches of (rows that may enter, these rows' X, members that would leave)."""
     batch = max(_BATCH, r)
     for first in range(0, most, _DRAWS * batch):
         # drawn in full, so that few trials are the first of many
-        rows = draw_rows(blocks, rng, _DRAWS * batch, row_weights)[: most - first]
+        rows = draw_by_weight(blocks, rng, _DRAWS * batch)[: most - first]
         leaving = rng.randint(r, size=_DRAWS * batch)[: most - first]
+        X = None if kernel.precomputed else blocks.take(rows)  # rows of a matrix are long
         for at in range(0, len(rows), batch):
-            yield rows[at : at + batch], leaving[at : at + batch]
+            part = slice(at, min(at + batch, len(rows)))
+            yield rows[part], blocks.take(rows[part]) if X is None else X[part, :], leaving[part]
 
 
 class Exchange:
     """A set of rows with K_BB, its row sums rho and their sum V, kept up to date by swaps."""
 
-    def __init__(self, blocks: RowBlocks, kernel: Kernel, rows: Rows) -> None:
-        self._blocks, self._kernel = blocks, kernel
+    def __init__(self, kernel: Kernel, X: Any, rows: Rows) -> None:
+        self._kernel = kernel
+        self._X = None if kernel.precomputed else X
         self.rows = rows.copy()
-        self.K = _gram(blocks, kernel, rows)
+        self.K = _gram(kernel, X, rows)
         self.rho = self.K.sum(axis=1)
         self.V = float(self.rho.sum())
         self.swaps = 0
@@ -133,14 +138,28 @@ class Exchange:
         """H = -log(V / r^2)."""
         return float(-np.log(max(self.V, np.finfo(np.float64).tiny) / len(self.rows) ** 2))
 
-    def try_all(self, rows: Rows, leaving: Rows, rejected: int, patience: int) -> int:
-        """Try the exchanges ``leaving[i]`` -> ``rows[i]`` one after the other.
+    def try_all(self, rows: Rows, X_c: Any, leaving: Rows, rejected: int, patience: int) -> int:
+        """Try the exchanges ``leaving[i]`` -> ``rows[i]``, whose X is ``X_c``, in turn.
 
         Stops after ``patience`` rejections in a row; returns how many there were at the end.
         """
-        X_c = self._blocks.take(rows)
-        to_basis = _block(self._blocks, self._kernel, X_c, rows, self.rows)
-        among = _block(self._blocks, self._kernel, X_c, rows, rows)
+        before = self.rows.copy()
+        rejected = self._try_in_turn(rows, X_c, leaving, rejected, patience)
+        new = np.flatnonzero(self.rows != before)
+        if self._X is not None and len(new):
+            place = np.arange(len(before))
+            last = {int(row): i for i, row in enumerate(rows)}
+            place[new] = [len(before) + last[int(row)] for row in self.rows[new]]
+            is_sparse = sparse.issparse(X_c)
+            stack = partial(sparse.vstack, format="csr") if is_sparse else namespace(X_c).concat
+            self._X = rows_at(stack([self._X, X_c]), place)
+        return rejected
+
+    def _try_in_turn(
+        self, rows: Rows, X_c: Any, leaving: Rows, rejected: int, patience: int
+    ) -> int:
+        to_basis = _block(self._kernel, X_c, self._X, self.rows)
+        among = _block(self._kernel, X_c, X_c, rows)
         k_cc = among.diagonal()
         floor = _rounding(self._kernel, X_c, k_cc)
         # copies of members are not candidates: their distance in feature space is zero
@@ -184,13 +203,12 @@ class Exchange:
         self.swaps += 1
 
 
-def _gram(blocks: RowBlocks, kernel: Kernel, rows: Rows) -> Array:
-    return _block(blocks, kernel, blocks.take(rows), rows, rows)
+def _gram(kernel: Kernel, X: Any, rows: Rows) -> Array:
+    return _block(kernel, X, X, rows)
 
 
-def _block(blocks: RowBlocks, kernel: Kernel, X: Any, rows: Rows, others: Rows) -> Array:
-    """Return the kernel between fetched rows and other rows, on the host in float64."""
-    Z = X if others is rows else (None if kernel.precomputed else blocks.take(others))
+def _block(kernel: Kernel, X: Any, Z: Any, others: Rows) -> Array:
+    """Return the kernel between rows X and rows Z with numbers ``others``, in float64."""
     values = kernel.block(X, kernel.points(Z, others), dtype=np.float64)
     return np.require(values, np.float64, "W")
 

@@ -16,13 +16,12 @@ import numpy as np
 
 from leansvm._array_api import to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
-from leansvm.basis._pool import Array, Refill, Rows
-from leansvm.blocks import Block, RowBlocks
+from leansvm.basis.candidates.best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis.candidates.pool import Array, Refill
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss
 
-_REFIT_TOL, _REFIT_STEPS = 1e-3, 30  # of the fits on the way
 _COPY = 1e-9  # relative squared distance in feature space below which a row is a copy
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -103,6 +102,11 @@ class ForwardSelection(BasisSelector):
         """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
         if fit is None:
             raise ValueError("ForwardSelection needs the model's loss and C: pass fit=Fit(C, ...).")
+        if fit.refit is None:
+            raise ValueError(
+                "ForwardSelection fits all coefficients again while it chooses: pass the function "
+                "that does it, fit=Fit(C, ..., refit=leansvm.solvers.refit.refit)."
+            )
         candidates = _Forward(
             blocks, kernel, n_basis, self.n_candidates, self.keep_pool, self._rng(random_state)
         )
@@ -129,12 +133,11 @@ class _Forward(OneByOne):
 
     def start(self, fit: Fit) -> None:
         """Begin with f = 0."""
-        self.lam, self.bias_penalty = 1.0 / fit.C, fit.bias_penalty
+        self.fit, self.lam = fit, 1.0 / fit.C
         self.has_bias = bool(np.isfinite(fit.bias_penalty))
         loss = fit.loss.smoothing_path()[0]
         self.model = _Model(loss, fit.margin, fit.regularizer == "rkhs")
-        self.blocks.map(_begin)
-        self.outputs = int(self.blocks.map(_outputs)[0])
+        self.outputs = self.blocks.map(_begin)[0]
         self.theta = np.zeros((self.capacity, self.outputs))
         self.b = np.zeros(self.outputs)
         self.k = 0
@@ -157,8 +160,8 @@ class _Forward(OneByOne):
             g, h = -K_g, self.lam + KK_h
         g_b, w = np.zeros(self.outputs), np.zeros(self.outputs)
         if self.has_bias:
-            g_b = self.lam * self.bias_penalty * self.b - total_g
-            w = self.lam * self.bias_penalty + total_h
+            g_b = self.lam * self.fit.bias_penalty * self.b - total_g
+            w = self.lam * self.fit.bias_penalty + total_h
         # no row is curved: leave the bias alone
         with_bias = w > 0
         safe = np.where(with_bias, w, 1.0)
@@ -184,47 +187,22 @@ class _Forward(OneByOne):
 
     def _refit(self) -> None:
         """Fit all coefficients, from where they are."""
-        from leansvm.solvers._features import Features
-        from leansvm.solvers.newton import NewtonSolver
-
-        k = self.k
-        features = Features(_Columns(k), self.has_bias, copies=True)
-        solver = NewtonSolver(
+        k, model, fit = self.k, self.model, self.fit
+        start = np.vstack([self.theta[:k], self.b]) if self.has_bias else self.theta[:k]
+        assert fit.refit is not None
+        theta, objective = fit.refit(
             self.blocks,
-            features,
-            bias_penalty=self.bias_penalty if self.has_bias else 0.0,
-            margin=self.model.margin,
-            outputs=range(self.outputs),
-            tol=_REFIT_TOL,
-            max_iter=_REFIT_STEPS,
+            k,
+            start,
+            loss=model.loss,
+            C=fit.C,
+            bias_penalty=fit.bias_penalty,
+            margin=model.margin,
         )
-        start = self.theta[:k]
+        self.theta[:k] = theta[:k]
         if self.has_bias:
-            start = np.vstack([start, self.b])
-        found = solver.solve(self.model.loss, 1.0 / self.lam, start)
-        self.theta[:k] = found.theta[:k]
-        if self.has_bias:
-            self.b = found.theta[-1].copy()
-        self.objective.append(found.objective)
-        self.blocks.map(_drop_copies)
-
-
-@dataclass
-class _Columns:
-    """The first columns of P, which are in the blocks: nothing to compute."""
-
-    size: int
-    points: Any = None
-
-    @property
-    def kept(self) -> Rows:
-        return np.arange(self.size)
-
-    def transform(self, X: Any) -> Array:
-        raise NotImplementedError
-
-    def coefficients(self, theta: Array) -> Array:
-        return theta[: self.size]
+            self.b = theta[-1].copy()
+        self.objective.append(objective)
 
 
 def _is_a_stop(k: int) -> bool:
@@ -234,14 +212,15 @@ def _is_a_stop(k: int) -> bool:
 # ---------------------------------------------------------------------------- passes
 
 
-def _begin(block: Block) -> None:
-    block.state["f"] = np.zeros((_outputs(block), block.stop - block.start))
+@declare("y", sets=("f",))
+def _begin(block: Block) -> int:
+    """Set f = 0; return the number of outputs."""
+    outputs = int(block.y.shape[1])
+    block.state["f"] = np.zeros((outputs, block.stop - block.start))
+    return outputs
 
 
-def _outputs(block: Block) -> int:
-    return int(block.y.shape[1])
-
-
+@declare("X", "y", changes=("pool",))
 def _scores(
     block: Block, kernel: Kernel, model: _Model, refill: Refill
 ) -> tuple[Array, Array, Array, Array, Array]:
@@ -259,6 +238,7 @@ def _scores(
     return pool @ g, pool @ h, np.square(pool) @ h, g.sum(axis=0), h.sum(axis=0)
 
 
+@declare(changes=("f", "D"), appends=("P",))
 def _append(
     block: Block, model: _Model, slot: int, t: int, row: Array, step: Array, bias_step: Array
 ) -> None:
@@ -276,11 +256,7 @@ def _append(
         state["D"][t - block.start] = 0.0
 
 
-def _drop_copies(block: Block) -> None:
-    for key in ("Phi", "df", "in_gram"):
-        block.state.pop(key, None)
-
-
+@declare(sets=("f", "P"))
 def _forget(block: Block, plain: bool) -> None:
     block.state.pop("f", None)
     if plain:

@@ -17,9 +17,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import foreign_namespace
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._draw import WeightedSample
-from leansvm.basis._pivoted import pivot_order
-from leansvm.blocks import RowBlocks
+from leansvm.blocks import RowBlocks, WeightedSample
+from leansvm.cholesky.greedy import pivot_order
 from leansvm.kernels import Kernel
 
 _ROWS_A_MEDOID = 4

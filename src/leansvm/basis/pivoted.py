@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._pivoted import pivoted_cholesky
 from leansvm.blocks import RowBlocks
+from leansvm.cholesky.greedy import pivoted_cholesky
 from leansvm.kernels import Kernel
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._draw import WeightedSample, row_weights
-from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.blocks import Block, RowBlocks, WeightedSample, declare, row_weights
 from leansvm.kernels import Kernel
 
 _MOST_CLASSES = 1000

@@ -17,9 +17,8 @@ from sklearn.utils._param_validation import Interval
 
 from leansvm._array_api import as_float64, namespace
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._draw import draw_rows
-from leansvm.basis._growing import GrowingBasis, PartialCholesky
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, draw_rows
+from leansvm.cholesky.growing import GrowingBasis, PartialCholesky
 from leansvm.kernels import Kernel
 
 _FEWEST_DRAWS, _MOST_DRAWS = 32, 1000

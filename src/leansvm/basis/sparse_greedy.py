@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
-from leansvm.basis._pool import Array, Refill, Rows
-from leansvm.blocks import Block, RowBlocks
+from leansvm.basis.candidates.best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis.candidates.pool import Array, Refill, Rows
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 # Candidates whose residual is below this part of the largest one are passed over.
@@ -115,6 +115,7 @@ class _Residual(OneByOne):
         return self.blocks.map(_append, slot, t, row, self.pool.rows)
 
 
+@declare("X", changes=("pool",))
 def _norms(block: Block, kernel: Kernel, refill: Refill, P_pool: Array) -> Array:
     """Bring the residual columns up to date; return their squared norms."""
     state, k = block.state, P_pool.shape[1]
@@ -126,6 +127,7 @@ def _norms(block: Block, kernel: Kernel, refill: Refill, P_pool: Array) -> Array
     return np.asarray(np.square(pool) @ state["s"])
 
 
+@declare(changes=("D",), appends=("P",))
 def _append(block: Block, slot: int, t: int, row: Array, rows: Rows) -> Found:
     """Append p = rho_t / sqrt(D_t); return the candidates' rows of P."""
     k = len(row) - 1

@@ -6,10 +6,11 @@ where a block of rows lives (memory, memory map, device; files and clusters plug
 
 from leansvm.blocks._base import Block, RowBlocks, declare
 from leansvm.blocks._budget import available_memory, check_budget, format_bytes, resolve_cache_size
+from leansvm.blocks._draw import WeightedSample, draw_by_weight, draw_rows, row_weights
 from leansvm.blocks._files import Dataset, open_dataset
-from leansvm.blocks._memory import MemoryBlocks
+from leansvm.blocks._memory import MemoryBlocks, tile_rows_for
 from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows, merge_rows_of
-from leansvm.blocks._sources import is_dask, source_of
+from leansvm.blocks._sources import is_dask, partitions_of, source_of
 from leansvm.blocks._stream import RowSource
 from leansvm.blocks._targets import Targets, one_vs_rest
 
@@ -21,16 +22,22 @@ __all__ = [
     "RowBlocks",
     "RowSource",
     "Targets",
+    "WeightedSample",
     "available_memory",
     "canonical_order",
     "check_budget",
     "declare",
+    "draw_by_weight",
+    "draw_rows",
     "format_bytes",
     "is_dask",
     "merge_equal_rows",
     "merge_rows_of",
     "one_vs_rest",
     "open_dataset",
+    "partitions_of",
     "resolve_cache_size",
+    "row_weights",
     "source_of",
+    "tile_rows_for",
 ]

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import foreign_namespace, in_float64, namespace, rows_at, to_host
+from leansvm._array_api import as_float64, namespace, rows_at, to_host
 from leansvm.blocks._budget import resolve_cache_size
-from leansvm.linalg import canonical_csr, row_norms_squared
+from leansvm.linalg import canonical_csr
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -27,15 +27,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Declared(NamedTuple):
     """What a function does with a block; see `declare`."""
 
-    reads: frozenset[str] = frozenset(("X", "y", "weight"))
-    changes: tuple[str, ...] | None = None  # None: any entry of the state
-    sets: tuple[str, ...] = ()
-    appends: tuple[str, ...] = ()
+    reads: frozenset[str]
+    changes: tuple[str, ...]
+    sets: tuple[str, ...]
+    appends: tuple[str, ...]
 
     @property
     def keeps_state(self) -> bool:
         """Whether the function leaves ``block.state`` as it is."""
-        return self.changes == () and not (self.sets or self.appends)
+        return not (self.changes or self.sets or self.appends)
 
 
 def declare(
@@ -46,9 +46,9 @@ def declare(
 ) -> Callable[[Function], Function]:
     """Declare what a function given to `RowBlocks` does with a block.
 
-    Nothing depends on it but cost: what is not read need not come from a disk, and a state that
-    is not changed need not be copied where a lost machine may make us compute it again. Without
-    a declaration a function is taken to read and change everything.
+    What is not read need not come from a disk (it is None in the block), and a state that is not
+    changed need not be copied where a lost machine may make us compute it again. Blocks outside
+    memory refuse a function without a declaration; those in memory take any.
 
     Parameters
     ----------
@@ -61,6 +61,13 @@ def declare(
     appends : tuple of str
         Entries of which it writes only columns that nothing has been read from yet: doing that
         twice does no harm.
+
+    Examples
+    --------
+    >>> from leansvm.blocks import declare
+    >>> @declare("X", sets=("norms",))
+    ... def keep_norms(block):
+    ...     block.state["norms"] = (block.X**2).sum(axis=1)
     """
 
     def mark(function: Function) -> Function:
@@ -71,8 +78,16 @@ def declare(
 
 
 def declared(function: Callable[..., Any]) -> Declared:
-    """Return what `declare` said of a function."""
-    return getattr(function, "declared", Declared())
+    """Return what `declare` said of a function; refuse one of which it said nothing."""
+    found = getattr(function, "declared", None)
+    if found is None:
+        name = getattr(function, "__qualname__", repr(function))
+        raise TypeError(
+            f"{name} does not say what it reads of a block, and these rows are not in memory: "
+            f"decorate it with leansvm.blocks.declare, as in "
+            f'@declare("X", "y", "weight", sets=("name of a state",)).'
+        )
+    return found
 
 
 @dataclass(slots=True)
@@ -177,17 +192,9 @@ class RowBlocks(ABC):
         return self.take(first), *self.targets_of(first)
 
     def variance(self) -> float:
-        """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
-        if self.n_rows == 0:
-            return 0.0
-        # deviations from one entry of X: exactly zero where all entries are equal
-        first = self.take(np.array([0]))
-        shift = float(first.toarray()[0, 0] if sparse.issparse(first) else first[0, 0])
-        weight, total = self.sum(_deviations, shift, 1)
-        if not weight > 0:
-            return 0.0
-        mean = shift + total / (weight * self.n_features)
-        return float(self.sum(_deviations, mean, 2)[1] / (weight * self.n_features))
+        """Weighted variance of all entries of X, as ``gamma="scale"`` uses it: one pass."""
+        weight, _, squares = self.fold(_merged_moments, _moments)
+        return squares / weight if weight > 0 else 0.0
 
 
 def add(a: Any, b: Any) -> Any:
@@ -215,26 +222,54 @@ def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]
     return mine, y, None if block.weight is None else to_host(rows_at(block.weight, rows))
 
 
+Moments = tuple[float, float, float]  # sum of weights, mean, weighted sum of squares about it
+
+
 @declare("X", "weight")
-def _deviations(block: Block, shift: float, power: int) -> tuple[float, float]:
-    """Return the block's sum of weights and its weighted sum of (entries - shift)^power."""
-    X = block.X
-    xp = foreign_namespace(X)
+def _moments(block: Block) -> Moments:
+    """Return the moments of all entries of the block's rows that count."""
+    X, weight = block.X, block.weight
+    if weight is not None:
+        used = np.flatnonzero(to_host(weight > 0))
+        if len(used) < X.shape[0]:
+            X, weight = rows_at(X, used), rows_at(weight, used)
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        return 0.0, 0.0, 0.0
+    # deviations from one entry of X: exactly zero where all entries are equal
+    missing: Any = 0  # entries of each row that are not stored: zeros
     if sparse.issparse(X):
         X = canonical_csr(X)
-        stored = sparse.csr_array(
-            ((X.data.astype(np.float64) - shift) ** power, X.indices, X.indptr), shape=X.shape
-        )
-        zeros = X.shape[1] - np.diff(X.indptr)
-        sums = np.asarray(stored.sum(axis=1)).ravel() + zeros * (-shift) ** power
-    elif xp is None:
-        deviation = np.subtract(X, shift, dtype=np.float64)
-        sums = deviation.sum(axis=1) if power == 1 else row_norms_squared(deviation)
+        missing = X.shape[1] - np.diff(X.indptr)
+        shift, stored = float(X[[0], :].toarray()[0, 0]), X.data
     else:
-        sums = xp.sum((in_float64(X) - shift) ** power, axis=1)
-    if block.weight is None:
-        return float(X.shape[0]), float(sums.sum() if xp is None else xp.sum(sums))
-    if xp is not None:
-        return float(xp.sum(block.weight)), float(xp.sum(sums * block.weight))
-    weight = block.weight
-    return float(np.sum(weight)), float(np.sum(sums * weight))
+        shift, stored = float(X[0, 0]), X
+    deviations = as_float64(stored) - shift
+    count = X.shape[1] * (_dot(weight, 1.0) if weight is not None else float(X.shape[0]))
+    mean = _dot(weight, _row_sums(X, deviations) - missing * shift) / count
+    deviations -= mean
+    deviations *= deviations
+    squares = _dot(weight, _row_sums(X, deviations) + missing * (shift + mean) ** 2)
+    return count, shift + mean, squares
+
+
+def _row_sums(X: Any, entries: Any) -> Any:
+    """Add up entries row by row; of a CSR matrix ``entries`` stand for its stored ones."""
+    if not sparse.issparse(X):
+        return namespace(entries).sum(entries, axis=1)
+    sums = sparse.csr_array((entries, X.indices, X.indptr), shape=X.shape).sum(axis=1)
+    return np.asarray(sums).ravel()
+
+
+def _dot(weight: Any, values: Any) -> float:
+    """Return the weighted sum of values (weight None: ones)."""
+    total = values if weight is None else as_float64(weight) * values
+    return float(namespace(total).sum(total))
+
+
+def _merged_moments(a: Moments, b: Moments) -> Moments:
+    """Return the moments of two sets of entries together (Chan, Golub and LeVeque)."""
+    weight = a[0] + b[0]
+    if not weight > 0:
+        return a
+    apart, share = b[1] - a[1], b[0] / weight
+    return weight, a[1] + share * apart, a[2] + b[2] + a[0] * share * apart**2

@@ -28,7 +28,7 @@ from leansvm._parallel import serial_blas
 from leansvm.blocks._base import Block, RowBlocks, declare, declared, join
 from leansvm.blocks._budget import resolve_cache_size
 from leansvm.blocks._dask import Partitions, to_batch
-from leansvm.blocks._memory import host_tile_rows, tile_rows_for
+from leansvm.blocks._memory import host_tile_rows
 from leansvm.blocks._stream import Batch, RowSource, joined
 from leansvm.blocks._targets import Survey, Targets, survey
 
@@ -109,9 +109,7 @@ class ClusterRows(RowSource):
         weight: NDArray[np.float64] | None = None,
     ) -> RowBlocks:
         """Return the rows in blocks on the workers; see `RowSource.blocks`."""
-        tile = min(
-            host_tile_rows(self.n_rows, columns), tile_rows_for(8 * (columns + self.n_features))
-        )
+        tile = host_tile_rows(self.n_rows, self.n_features, columns)
         groups, homes, name = [], [], f"leansvm-rows-{uuid.uuid4().hex}"
         for g, (mine, home) in enumerate(zip(self._groups, self._homes, strict=True)):
             first, last = self._starts[mine[0]], self._starts[mine[-1] + 1]
@@ -306,7 +304,7 @@ def _guarded(state: dict[str, Any], function: Callable[..., Any]) -> dict[str, A
     own = {}
     for name, value in state.items():
         if isinstance(value, np.ndarray):
-            if does.changes is None or name in does.changes:
+            if name in does.changes:
                 value = value.copy(order="K")
             elif name not in does.appends:
                 value = value.view()

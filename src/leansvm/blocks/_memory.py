@@ -17,7 +17,7 @@ from scipy import sparse
 from sklearn._config import get_config
 
 from leansvm._accelerated import free_memory
-from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at
+from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at, to_host
 from leansvm._parallel import blas_threads, in_order
 from leansvm.blocks._base import Block, RowBlocks
 from leansvm.blocks._budget import resolve_cache_size
@@ -69,10 +69,12 @@ class MemoryBlocks(RowBlocks):
         if not self._threaded:  # targets and weights go where the rows are
             self.place = X[:0, :]
             y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
-        if tile_rows is None:
+        self._y, self._weight = y, weight
+        if tile_rows is None and self._threaded:
+            tile_rows = host_tile_rows(self.n_rows, self.n_features, columns)
+        elif tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features), X)
-            if self._threaded:
-                tile_rows = min(tile_rows, host_tile_rows(self.n_rows, columns))
+        is_sparse = sparse.issparse(X)
         self._blocks = []
         for start in range(0, max(self.n_rows, 1), tile_rows):
             stop = min(start + tile_rows, self.n_rows)
@@ -81,7 +83,7 @@ class MemoryBlocks(RowBlocks):
                 Block(
                     start,
                     stop,
-                    _rows(X, rows),
+                    _rows_of_csr(X, rows) if is_sparse else X[rows, :],
                     None if y is None else y[rows, ...],
                     None if weight is None else weight[rows],
                 )
@@ -107,11 +109,16 @@ class MemoryBlocks(RowBlocks):
         rows = rows_at(self._X, indices)
         return np.asarray(rows) if isinstance(rows, np.memmap) else rows
 
+    def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
+        """Return targets and weights (None without any) of the rows with these numbers."""
+        y = None if self._y is None else to_host(rows_at(self._y, indices))
+        return y, None if self._weight is None else to_host(rows_at(self._weight, indices))
 
-def host_tile_rows(n_rows: int, columns: int) -> int:
+
+def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
     """Rows of a tile on the host: a sum of r x r results wants tiles taller than r."""
     share = min(max(_SMALL_TILE, -(-n_rows // 8)), _LARGE_TILE)
-    return max(share, 2 * columns)
+    return min(max(share, 2 * columns), tile_rows_for(8 * (columns + n_features)))
 
 
 def tile_rows_for(row_bytes: int, X: Any = None) -> int:
@@ -127,10 +134,8 @@ def tile_rows_for(row_bytes: int, X: Any = None) -> int:
     return max(1, int(budget // max(threads * row_bytes, 1)))
 
 
-def _rows(X: Any, rows: slice) -> Any:
+def _rows_of_csr(X: Any, rows: slice) -> Any:
     """Return a view of rows, which slicing a CSR matrix is not."""
-    if not sparse.issparse(X):
-        return X[rows, :]
     stored = slice(X.indptr[rows.start], X.indptr[rows.stop])
     view = type(X)((rows.stop - rows.start, X.shape[1]), dtype=X.dtype)
     # set after construction: the constructor copies what is a small part of a larger array

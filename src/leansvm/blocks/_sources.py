@@ -34,6 +34,13 @@ def is_dask(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
 
 
+def partitions_of(X: Any) -> Any:
+    """Return the partitions of a Dask collection (`leansvm.blocks._dask.Partitions`)."""
+    from leansvm.blocks._dask import Partitions
+
+    return Partitions(X, None, None)
+
+
 def _usable_as_it_is(X: np.memmap[Any, Any]) -> bool:
     return X.dtype in (np.float64, np.float32) and X.flags.c_contiguous
 

@@ -1,6 +1,7 @@
 """Rows that come in batches, from files or a lazy collection, as often as a fit goes over them.
 
-A thread reads the next batch while the tiles of this one are worked on. Tiles are cut where
+Rows that a fit goes over many times stay in memory where half of the budget has room for them. A
+thread reads the next batch while the tiles of this one are worked on. Tiles are cut where
 `MemoryBlocks` cuts them, so that the sums, and with them the model, are those of the same rows in
 memory to the last bit. State stays in memory up to the budget and lies in files beyond it.
 """
@@ -20,11 +21,13 @@ from sklearn.utils import assert_all_finite
 
 from leansvm._parallel import in_order, read_ahead
 from leansvm.blocks._base import Block, RowBlocks, declared
-from leansvm.blocks._memory import host_tile_rows, tile_rows_for
+from leansvm.blocks._memory import host_tile_rows
 from leansvm.blocks._spill import StateStore
 from leansvm.blocks._targets import Survey, Targets, survey
 
 _CHUNK_BYTES = 1 << 24  # read at once, at least one tile
+_ROWS_SHARE = 0.5  # of the budget that X may take: then it stays in memory
+_FEW_PASSES = 3  # over X that are read without keeping it
 
 
 class Batch(NamedTuple):
@@ -161,11 +164,13 @@ class StreamBlocks(RowBlocks):
         self.n_rows, self.n_features = source.shape
         self.dtype = source.dtype
         self.weighted = weight is not None or targets.weighted
-        tile = tile_rows_for(8 * (columns + self.n_features))
-        self._tile = min(tile, host_tile_rows(self.n_rows, columns))
+        self._tile = host_tile_rows(self.n_rows, self.n_features, columns)
         row_bytes = self.dtype.itemsize * self.n_features
         self._chunk = self._tile * max(1, _CHUNK_BYTES // max(self._tile * row_bytes, 1))
-        self.states = StateStore(budget)
+        self._passes = 0  # that have read X
+        self._kept: NDArray[Any] | None = None  # X, once it is read often enough to stay
+        self._keeps = row_bytes * self.n_rows <= budget * _ROWS_SHARE
+        self.states = StateStore(budget - self._keeps * row_bytes * self.n_rows)
 
     def __len__(self) -> int:
         return -(-self.n_rows // self._tile)
@@ -178,6 +183,8 @@ class StreamBlocks(RowBlocks):
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """Return the rows with these numbers, in this order."""
         indices = np.asarray(indices, dtype=np.intp)
+        if self._kept is not None:
+            return self._kept[indices]
         wanted, place = np.unique(indices, return_inverse=True)
         rows = self._source.take(wanted)
         if len(rows) < len(wanted):
@@ -202,15 +209,25 @@ class StreamBlocks(RowBlocks):
 
     def _chunks(self, reads: frozenset[str]) -> Iterator[tuple[int, Batch]]:
         """Yield the first row and the encoded rows of every chunk."""
-        start = 0
+        start, kept, copy = 0, self._kept if "X" in reads else None, None
+        if kept is not None:
+            reads = reads - {"X"}
+        elif "X" in reads:
+            self._passes += 1
+            if self._keeps and self._passes > _FEW_PASSES:
+                copy = np.empty((self.n_rows, self.n_features), self.dtype)
         for batch in recut(self._read(reads), self._chunk, self.n_rows):
             stop = start + min(self._chunk, self.n_rows - start)
             X, y, weight = batch
             if any(part is not None and len(part) < stop - start for part in batch):
                 start += batch.n_rows
                 break
-            if X is not None:
+            if kept is not None:
+                X = kept[start:stop]
+            elif X is not None:
                 assert_all_finite(X, input_name="X")
+            if copy is not None:
+                copy[start:stop] = X
             y, weight = self._targets(y, weight)
             if self._weight is not None:
                 weight = self._weight[start:stop]
@@ -218,6 +235,8 @@ class StreamBlocks(RowBlocks):
             start = stop
         if start < self.n_rows:
             raise OSError(f"The data set has {start:,} rows now, {self.n_rows:,} when opened.")
+        if copy is not None:
+            self._kept = copy
 
     def _read(self, reads: frozenset[str]) -> Iterator[Batch]:
         parts = set(reads)

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm.blocks import partitions_of
 from leansvm.estimators.data import check_features
+
 
 def predict_later(model: Any, name: str, X: Any) -> Any:
     """Return ``model.name(X)`` as a Dask array with the chunks of X."""
     import dask
     import dask.array as da
 
-    from leansvm.blocks._dask import Partitions
-
     check_is_fitted(model)
-    rows = Partitions(X, None, None)
+    rows = partitions_of(X)
     check_features(model, rows.n_features, rows.feature_names)
     columns = rows.feature_names
     like = _call(model, name, _frame(np.zeros((1, rows.n_features), rows.dtype), columns))

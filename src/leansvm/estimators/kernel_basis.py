@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import namespace
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis.choose import choose, resolve_basis, size_of
+from leansvm.basis.choose import basis_size, choose, resolve_basis
 from leansvm.blocks import MemoryBlocks, resolve_cache_size
 from leansvm.estimators.data import any_targets, validate
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine
@@ -126,8 +126,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             The fitted transformer.
         """
         X = validate(self, X, reset=True)
-        selector = resolve_basis(self.basis, X.shape, self._pairwise)
-        size, _ = size_of(selector, self.n_basis, X.shape[0])
+        selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self._pairwise)
+        size = basis_size(selector, self.n_basis, X.shape[0])
         Y = fit = None
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             if y is None:

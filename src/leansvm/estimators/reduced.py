@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm.basis import Fit
-from leansvm.basis.choose import FIRST_SIZE, choose, is_auto, resolve_basis, size_of
+from leansvm.basis.choose import FIRST_SIZE, basis_size, choose, grows, resolve_basis
 from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
@@ -58,12 +58,14 @@ class ReducedMachine(KernelMachine):
         self, data: TrainingData, context: Any, path: Array
     ) -> tuple[TrainingData, ReducedFit]:
         """Choose a basis and solve at every C of a path."""
-        loss, budget = self._loss(data.X.shape[0]), resolve_cache_size(self.cache_size)
-        selector = resolve_basis(self.basis, data.X.shape, self._pairwise)
-        left_out = getattr(self, "calibrate", False) or is_auto(selector, self.n_basis)
+        n_rows, n_features = data.X.shape
+        loss, budget = self._loss(n_rows), resolve_cache_size(self.cache_size)
+        selector = resolve_basis(self.basis, n_features, n_rows, self._pairwise)
+        auto = grows(selector, self.n_basis)
+        left_out = auto or getattr(self, "calibrate", False)
         if left_out:
             data = data.leave_out(budget)
-        size, auto = size_of(selector, self.n_basis, data.n_positive)
+        size = basis_size(selector, self.n_basis, data.n_positive)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
         kernel, penalty = self._resolve_kernel(blocks), self._bias_penalty()
         problem = ReducedProblem(

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import _fit_context
 
 from leansvm._array_api import moved, to_host
-from leansvm.basis import Basis, BasisSelector, Fit, RandomBasis
-from leansvm.basis.choose import FIRST_SIZE, choose, resolve_basis, size_of
+from leansvm.basis import BasisSelector, Fit, RandomBasis
+from leansvm.basis.choose import FIRST_SIZE, Basis, basis_size, choose, grows, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
@@ -54,8 +54,10 @@ class SparseMachine(KernelMachine):
         if criterion.left_out:
             data = data.leave_out(budget)
         self._check_rows(data, criterion)
-        selector = resolve_basis(self.basis, data.X.shape, self._pairwise)
-        size, auto = size_of(selector, self.n_basis, data.n_positive)
+        n_rows, n_features = data.X.shape
+        selector = resolve_basis(self.basis, n_features, n_rows, self._pairwise)
+        size = basis_size(selector, self.n_basis, data.n_positive)
+        auto = grows(selector, self.n_basis)
         if auto:  # sizes are compared by the criterion
             criterion = replace(criterion, C=np.atleast_1d(criterion.C))
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from leansvm.functions._base import BasisFunction
+from leansvm.functions._medoids import pam
 from leansvm.functions._separable import SeparableFunction
 from leansvm.functions.description import describe
 from leansvm.functions.rbf import RBF
@@ -20,6 +21,7 @@ __all__ = [
     "Simplex",
     "describe",
     "get_function",
+    "pam",
 ]
 
 FUNCTIONS: dict[str, type[BasisFunction]] = {kind.name: kind for kind in (RBF, RobustRBF, Simplex)}

@@ -17,8 +17,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from leansvm._accelerated import gram
 from leansvm._array_api import like_rows, to_host
-from leansvm.basis import PivotedFactor
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.cholesky import PivotedFactor
 from leansvm.solvers._dual import DualSolution, NotPositiveDefinite, bias_from, certify
 
 Array = NDArray[np.float64]
@@ -44,16 +44,19 @@ class Preconditioner:
         return self._blocks.concatenate(_apply, w, self._root, inner, self._k)
 
 
+@declare()
 def _scaled_gram(block: Block, root: Array, k: int) -> Any:
     P = block.state["P"][:, :k]
     return gram(P * like_rows(root[block.rows, None], P))
 
 
+@declare()
 def _project(block: Block, w: Array, root: Array, k: int) -> Any:
     P = block.state["P"][:, :k]
     return P.T @ like_rows(root[block.rows, None] * w[block.rows], P)
 
 
+@declare()
 def _apply(block: Block, w: Array, root: Array, inner: Array, k: int) -> Array:
     rows, r, P = block.rows, root[block.rows, None], block.state["P"][:, :k]
     return np.asarray(r * (w[rows] - r * to_host(P @ like_rows(inner, P))))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.blocks import Block, MemoryBlocks
+from leansvm.blocks import Block, MemoryBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.solvers._problem import check_kernel_values
 
@@ -119,5 +119,6 @@ def _gather(values: Any, a: Rows, b: Rows, out: Array, where: Rows) -> None:
         out[where[rows]] = values[a[rows]].take(b, axis=1, mode="clip")
 
 
+@declare("X")
 def _times(block: Block, kernel: Kernel, points: Any, coef: Array) -> Array:
     return np.asarray(kernel.block(block.X, points, dtype=np.float64) @ coef)

@@ -27,9 +27,9 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm._parallel import blas_threads
-from leansvm.basis import pivoted_cholesky
-from leansvm.blocks import Block, MemoryBlocks, check_budget
+from leansvm.blocks import Block, MemoryBlocks, check_budget, declare
 from leansvm.blocks._memory import tile_rows_for
+from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.linalg import CHOLESKY_TILE, LAPACK_SAFE_ROWS, tile_rows
 from leansvm.solvers._cg import Preconditioner, conjugate_gradients
@@ -200,6 +200,7 @@ def check_symmetric(K: NDArray[Any], what: str) -> None:
             )
 
 
+@declare("X")
 def _kernel_times(block: Block, kernel: Kernel, points: Any, V: Array) -> Array:
     values = kernel.block(in_float64(block.X), in_float64(points), dtype=np.float64)
     return np.asarray(to_host(values @ like_rows(V, values)))

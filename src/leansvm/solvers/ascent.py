@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, like_rows, namespace, rows_at
-from leansvm.blocks import Block
+from leansvm.blocks import Block, declare
 from leansvm.linalg import dense64
 from leansvm.solvers.closed_form import (
     ClosedForm,
@@ -146,6 +146,7 @@ def _moved(
 # ---------------------------------------------------------------------------- passes over rows
 
 
+@declare("X", "y", "weight", sets=("learned", "v", "y"))
 def hold_dual(block: Block, fitted: ClosedForm, objective: str) -> float:
     """Keep v = C S e and y of the block's rows; return its part of the objective."""
     T, weight = targets_and_weights(block)
@@ -167,6 +168,7 @@ def put_columns(values: Any, units: NDArray[np.intp], new: Any) -> None:
         put_rows(values.T, units, new.T)
 
 
+@declare(sets=("v", "y", "trial", "trial_y"))
 def _forget_dual(block: Block) -> None:
     for name in ("v", "y", "trial", "trial_y"):
         block.state.pop(name, None)
@@ -178,6 +180,7 @@ def _pull(block: Block, objective: str) -> Any:
     return weighted(OBJECTIVES[objective][1](block.state["y"], T), weight)
 
 
+@declare("X", "y", "weight", sets=("learned",))
 def _sums_of_block(
     block: Block, basis: LearnedFeatures, objective: str, units: NDArray[np.intp]
 ) -> tuple[Any, Any]:
@@ -186,6 +189,7 @@ def _sums_of_block(
     return phi @ block.state["v"], phi @ _pull(block, objective)
 
 
+@declare("X", "y", "weight", sets=("learned",))
 def _gradients_of_block(
     block: Block,
     basis: LearnedFeatures,
@@ -205,6 +209,7 @@ def _gradients_of_block(
     )
 
 
+@declare("X", sets=("trial",))
 def _weights_of_trial(block: Block, trial: LearnedFeatures, units: NDArray[np.intp]) -> Any:
     """Keep the moved units' values; return their theta."""
     phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
@@ -212,6 +217,7 @@ def _weights_of_trial(block: Block, trial: LearnedFeatures, units: NDArray[np.in
     return phi.T @ block.state["v"]
 
 
+@declare("X", "y", "weight", sets=("learned", "trial_y"))
 def _outputs_of_trial(
     block: Block,
     basis: LearnedFeatures,
@@ -229,6 +235,7 @@ def _outputs_of_trial(
     return float(namespace(y).sum(weighted(OBJECTIVES[objective][0](y, T), weight)))
 
 
+@declare("X", changes=("learned",), sets=("y",))
 def _accept_trial(
     block: Block, basis: LearnedFeatures, trial: LearnedFeatures, units: NDArray[np.intp]
 ) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace, to_host
-from leansvm.basis._draw import row_weights
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare, row_weights
 from leansvm.linalg import dense64
 
 Array = NDArray[np.float64]
@@ -44,6 +43,7 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
     return FeatureUnits(np.where(constant | (spread == 0.0), 1.0, spread), low, high)
 
 
+@declare("X", "weight")
 def _measure(block: Block, first: Array) -> tuple[float, Array, Array, Array, Array]:
     X, weight = dense64(block.X), row_weights(block)
     xp, used = namespace(X), weight[:, None] > 0

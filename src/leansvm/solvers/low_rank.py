@@ -17,10 +17,8 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from leansvm._array_api import foreign_namespace, to_host
 from leansvm._phases import Phases
-from leansvm.basis._draw import WeightedSample
-from leansvm.basis._pam import pam
-from leansvm.blocks import RowBlocks, tile_rows_for
-from leansvm.functions import BasisFunction
+from leansvm.blocks import RowBlocks, WeightedSample, tile_rows_for
+from leansvm.functions import BasisFunction, pam
 from leansvm.linalg import dense64
 from leansvm.solvers import primal
 from leansvm.solvers.ascent import Ascent, learn_by_steps

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from leansvm._array_api import like_rows, namespace
-from leansvm.blocks import Block
+from leansvm.blocks import Block, declare
 from leansvm.linalg import dense64
 from leansvm.solvers.closed_form import (
     Array,
@@ -128,6 +128,7 @@ def objective_and_gradient(problem: LowRankProblem, fitted: ClosedForm) -> tuple
     return value, np.nan_to_num(by_center), np.nan_to_num(by_shape)
 
 
+@declare("X", "y", "weight", sets=("learned",))
 def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array, Array]:
     T, weight = targets_and_weights(block)
     e = T - fitted.outputs(block)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from leansvm.basis._resolve import resolve_n_basis
+from leansvm.basis.choose import resolve_n_basis
 from leansvm.estimators._base import Array, KernelClassifier, KernelMachine, Phases
 from leansvm.estimators._dual import check_kernel_matrix
 from leansvm.solvers import NotPositiveDefinite

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.utils.random import sample_without_replacement
 
-from leansvm.basis._whitened import host_diag
-from leansvm.blocks import Block, RowBlocks
+from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.cholesky.rows import host_diag
 from leansvm.kernels import Kernel
 from leansvm.solvers import NotPositiveDefinite
 
@@ -149,6 +149,7 @@ class AllRows:
         return replace(best, largest=max(c.largest for c in candidates))
 
 
+@declare("X", "y", "weight", sets=("open", "diagonal", "U", "Up", "Uq"))
 def _start(block: Block, kernel: Kernel, C: float, capacity: int) -> DualCandidate | None:
     """Begin with f = 0."""
     state = block.state
@@ -161,6 +162,7 @@ def _start(block: Block, kernel: Kernel, C: float, capacity: int) -> DualCandida
     return _best_in_block(block, np.zeros(block.y.shape[1]), 0)
 
 
+@declare("X", "y", changes=("open", "Up", "Uq"), appends=("U",))
 def _look(
     block: Block, kernel: Kernel, point: Any, L_row: Array, p: Array, q: float, b: Array, row: int
 ) -> DualCandidate | None:

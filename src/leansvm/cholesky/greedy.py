@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, to_host
-from leansvm.basis._growing import GrowingBasis, PartialCholesky, WideCholesky
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
+from leansvm.cholesky.growing import GrowingBasis, PartialCholesky, WideCholesky
 from leansvm.kernels import Kernel
 
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
@@ -112,9 +112,7 @@ def pivoted_cholesky(
 
 def _many_are_cheap(blocks: RowBlocks, kernel: Kernel) -> bool:
     """Whether rows are on a device with memory of its own, which is fast at much at once."""
-    if kernel.precomputed or blocks.n_rows == 0:
-        return False
-    return free_memory(blocks.take(np.array([0]))) is not None
+    return not kernel.precomputed and free_memory(blocks.place) is not None
 
 
 def pivot_order(K: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -205,7 +203,7 @@ def _eliminate(
     basis: GrowingBasis, candidates: NDArray[np.intp], outside: tuple[float, int], most: int
 ) -> PartialCholesky:
     """Take local pivots while they beat ``outside``; the first always does."""
-    from leansvm.basis._eliminate import greedy
+    from leansvm.cholesky._compiled import greedy
 
     local = PartialCholesky(basis.try_out(candidates), most)
     columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)

@@ -1,8 +1,8 @@
 """Which rows are candidates: drawn at random, looked at, and kept while they are good.
 
-For selectors that take the best of a few rows a step (`leansvm.basis._best_of`). What is as long
-as the data, the candidates' kernel columns, stays in the blocks. Which rows are drawn depends on
-the seed alone, not on where the rows are.
+For selectors that take the best of a few rows a step. What is as long as the data, the
+candidates' kernel columns, stays in the blocks. Which rows are drawn depends on the seed alone,
+not on where the rows are.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace
-from leansvm.basis._whitened import rank_floor
 from leansvm.blocks import RowBlocks
+from leansvm.cholesky.rows import rank_floor
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from leansvm.basis._pivoted import pivoted_cholesky
 from leansvm.blocks import MemoryBlocks
+from leansvm.cholesky.greedy import pivoted_cholesky
 from leansvm.kernels import Kernel
 
 BATCHES = (1, 7, 23, 512)

@@ -14,12 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.basis import _csi_blocks as in_block
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis._csi_blocks import Added, Best, Bounds, Candidate, Criterion, Extraction
-from leansvm.basis._growing import _rounding_of
-from leansvm.basis._whitened import factor_rows, rank_floor
+from leansvm.basis.csi import in_block
+from leansvm.basis.csi.in_block import Added, Best, Bounds, Candidate, Criterion, Extraction
 from leansvm.blocks import RowBlocks
+from leansvm.cholesky import factor_rows, kernel_rounding, rank_floor
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
@@ -154,7 +153,7 @@ class _Search:
         c = options.trade_off / targets if targets > 0 else 0.0
         scale = _QUANTA / largest if largest > 0 else 0.0
         unit = a / scale if a > 0 else 1.0 / _QUANTA
-        self._floor = max(rank_floor(largest), 16 * _rounding_of(blocks, kernel))
+        self._floor = max(rank_floor(largest), 16 * kernel_rounding(blocks, kernel))
         self._criterion = Criterion(a, c, self._floor, scale, unit)
         self.indices: list[int] = []
         self._gram = np.empty((0, 0))  # W'SW

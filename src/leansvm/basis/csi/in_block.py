@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from leansvm.basis._whitened import start
-from leansvm.blocks import Block
+from leansvm.blocks import Block, declare
+from leansvm.cholesky.rows import start
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
@@ -100,6 +100,7 @@ class Extraction:
 # ---------------------------------------------------------------------------- start
 
 
+@declare("X", "y", "weight", sets=("D", "P", "E", "Q", "s", "root"))
 def begin(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float, float, Array]:
     """Return the weighted trace, the largest k(x, x), the weight and the weighted sum of y."""
     if block.y is None:
@@ -115,6 +116,7 @@ def begin(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float, fl
     return total, largest, float(s.sum()), s @ y
 
 
+@declare("y", sets=("T",))
 def centre_targets(block: Block, mean: Array) -> float:
     """Keep T = sqrt(s) (y - mean); return |T|^2."""
     root = block.state["root"]
@@ -124,6 +126,7 @@ def centre_targets(block: Block, mean: Array) -> float:
     return float(np.sum(T * T))
 
 
+@declare(sets=("P", "Q", "E", "T", "A1", "A3", "Z", "s", "root"))
 def finish(block: Block, k: int) -> None:
     """Keep P and D of the selected rows alone."""
     block.state["P"] = block.state["P"][:, :k].copy(order="F")
@@ -134,6 +137,7 @@ def finish(block: Block, k: int) -> None:
 # ---------------------------------------------------------------------------- a new column
 
 
+@declare("X", changes=("E",), appends=("P",))
 def grow(
     block: Block,
     kernel: Kernel,
@@ -171,6 +175,7 @@ def grow(
     )
 
 
+@declare(changes=("Q",))
 def orthogonalise(block: Block, h: Array, mean: float | None) -> Array:
     """Take Q h off the centred new column (``mean`` given) or off what is left of it.
 
@@ -184,6 +189,7 @@ def orthogonalise(block: Block, h: Array, mean: float | None) -> Array:
     return np.concatenate([q @ Q[:, :n], [q @ q], q @ state["T"]])
 
 
+@declare(changes=("Q",))
 def normalise(block: Block, n: int, scale: float, criterion: Criterion) -> Candidate | None:
     """Scale the last column of Q; return the row that the n columns miss most."""
     if n:
@@ -194,12 +200,14 @@ def normalise(block: Block, n: int, scale: float, criterion: Criterion) -> Candi
 # ---------------------------------------------------------------------------- scores
 
 
+@declare()
 def window_gram(block: Block, k: int, n: int) -> Array:
     """W'SW of this block."""
     W = block.state["root"][:, None] * block.state["P"][:, k:n]
     return np.asarray(W.T @ W)
 
 
+@declare(sets=("D", "A1", "A3", "Z"))
 def recompute(
     block: Block,
     k: int,
@@ -221,6 +229,7 @@ def recompute(
     return _best(block, k + len(gram), bounds, criterion)
 
 
+@declare(changes=("P", "Q", "A1", "A3", "Z", "D", "E"))
 def extract(block: Block, k: int, step: Extraction, criterion: Criterion) -> Best:
     """Move the column of row ``step.row`` from the window to the selected ones, update scores."""
     state = block.state

@@ -1,7 +1,7 @@
 """A basis that grows in rounds: pivots B, the factor L of K_BB = L L' and the residual trace.
 
 The host keeps what is of the size of the basis; the blocks keep P = K_MB L^-T and the residual
-diagonal D (`leansvm.basis._whitened`).
+diagonal D (`leansvm.cholesky.rows`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from leansvm._array_api import (
     rows_at,
     to_host,
 )
-from leansvm.basis._whitened import (
+from leansvm.blocks import RowBlocks
+from leansvm.cholesky.rows import (
     diagonal,
     extend,
     factor_rows,
@@ -29,7 +30,6 @@ from leansvm.basis._whitened import (
     start,
     total_and_largest,
 )
-from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
@@ -149,7 +149,7 @@ class GrowingBasis:
         self._blocks, self._kernel = blocks, kernel
         trace, self.largest = blocks.fold(total_and_largest, start, kernel, capacity)
         self.capacity = capacity
-        self.floor = max(rank_floor(self.largest), 16 * _rounding_of(blocks, kernel))
+        self.floor = max(rank_floor(self.largest), 16 * kernel_rounding(blocks, kernel))
         self.size = 0
         self._trace = [float(trace)]
         self._indices = np.empty(capacity, np.intp)
@@ -199,7 +199,7 @@ class GrowingBasis:
         return self._indices[:k].copy(), self._L[:k, :k].copy(), trace[:k]
 
 
-def _rounding_of(blocks: RowBlocks, kernel: Kernel) -> float:
+def kernel_rounding(blocks: RowBlocks, kernel: Kernel) -> float:
     """Return the error of kernel values as `block` computes them, seen on a few rows.
 
     The residual of a copy of a pivot is a few times this, not zero.

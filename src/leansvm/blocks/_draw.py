@@ -1,6 +1,6 @@
 """Draw row numbers with probabilities that live in the blocks.
 
-Two-level inverse CDF: blocks send the sums of their masses, the host draws and says which block
+Two-level inverse CDF: the blocks send the sums of their masses, the host draws and says which block
 a draw falls into, the block finds the row. Nothing of the size of the data travels, and a seed
 gives the same rows whatever the blocks.
 """
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import put
 from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host, zeros
-from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.blocks._base import Block, RowBlocks, declare
 
 Rows = NDArray[np.intp]
 Mass = Callable[..., Any]
@@ -76,6 +76,22 @@ def _first_beyond(edges: Any, targets: NDArray[np.float64], side: Any) -> Rows:
     return np.asarray(to_host(found), dtype=np.intp)
 
 
+def draw_by_weight(
+    blocks: RowBlocks, rng: np.random.RandomState, count: int, taken: Rows | None = None
+) -> Rows:
+    """Draw rows with replacement by their weights, none of those ``taken`` (which increase)."""
+    taken = np.empty(0, np.intp) if taken is None else taken
+    if blocks.weighted:
+        return draw_rows(blocks, rng, count, _open_weight, taken)
+    # the same without a pass: all weights are one, so the number drawn is a rank
+    left = blocks.n_rows - len(taken)
+    if left == 0:
+        return np.empty(0, np.intp)
+    rank = np.minimum((rng.random_sample(count) * left).astype(np.intp), left - 1)
+    # the number of taken rows before the open row of that rank
+    return rank + np.searchsorted(taken - np.arange(len(taken)), rank, side="right")
+
+
 class WeightedSample:
     """Rows one after the other, each new one with probability proportional to its weight.
 
@@ -91,7 +107,7 @@ class WeightedSample:
         """Draw some more rows; False when there are none left."""
         # a count that depends on past draws alone, so that short samples are prefixes of long ones
         count = max(_BATCH, len(self.rows))
-        drawn = draw_rows(self._blocks, self._rng, count, _open_weight, np.sort(self.rows))
+        drawn = draw_by_weight(self._blocks, self._rng, count, np.sort(self.rows))
         _, first = np.unique(drawn, return_index=True)
         self.rows = np.concatenate([self.rows, drawn[np.sort(first)]])
         return len(drawn) > 0

@@ -1,7 +1,7 @@
 """Take the best of a few random rows, one at a time, by what each would gain.
 
 What `Backfitting` and `SparseGreedy` share. A block keeps ``P`` and ``D``
-(`leansvm.basis._whitened`), the weights ``s``, and in ``pool`` a row for the kernel column of
+(`leansvm.cholesky.rows`), the weights ``s``, and in ``pool`` a row for the kernel column of
 every candidate.
 """
 
@@ -16,10 +16,9 @@ import numpy as np
 from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
 from leansvm.basis._base import Selection
-from leansvm.basis._draw import row_weights
-from leansvm.basis._pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.basis._whitened import start, total_and_largest
-from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
+from leansvm.blocks import Block, RowBlocks, declare, row_weights
+from leansvm.cholesky.rows import start, total_and_largest
 from leansvm.kernels import Kernel
 
 # What a block knows of candidates: which of them it has, their rows of P and their D.
@@ -196,7 +195,7 @@ def rows_of_basis(block: Block, rows: Rows, k: int) -> Found:
 
 @declare("X", "weight", sets=("s", "pool", "D", "P"))
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
-    """As `_whitened.start`, with room for the candidates' columns and the weights in "s"."""
+    """As `cholesky.rows.start`, with room for the candidates' columns and the weights in "s"."""
     state, n = block.state, block.stop - block.start
     state["s"] = row_weights(block)
     state["pool"] = zeros((size, n), block.X)

@@ -22,16 +22,16 @@ import numpy as np
 from leansvm._array_api import like_rows, namespace, rows_at, to_host
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import Fit, Selection
-from leansvm.basis._best_of import Candidates, bring_in, kernel_columns, rows_of_basis
-from leansvm.basis._growing import PartialCholesky
-from leansvm.basis._pool import Array, Refill, Rows, by_score
-from leansvm.basis._ridge import GrowingRidge, Mark, Move, move_gradient
-from leansvm.basis._whitened import append, residual_among
+from leansvm.basis.candidates.best_of import Candidates, bring_in, kernel_columns, rows_of_basis
+from leansvm.basis.candidates.pool import Array, Refill, Rows, by_score
+from leansvm.basis.candidates.ridge import GrowingRidge, Mark, Move, move_gradient
 from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.cholesky.growing import PartialCholesky
+from leansvm.cholesky.rows import append, residual_among
 from leansvm.kernels import Kernel
 
 # A round ends when rounding may have changed a gain's root by this part: three orders below what
-# decides between gains (`leansvm.basis._pool`).
+# decides between gains (`leansvm.basis.candidates.pool`).
 _NOISE = 1e-8
 _SCREENED = 4  # rows looked at for one that joins the pool
 _EPS = float(np.finfo(np.float64).eps)

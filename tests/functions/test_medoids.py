@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 
-from leansvm.basis._pam import pam
+from leansvm.functions._medoids import pam
 
 
 def cost(distances, medoids, weight=None):

@@ -1,0 +1,323 @@
+"""From the parameters ``basis``, ``n_basis`` and ``select_on`` to basis points.
+
+`resolve_basis` and `basis_size` say what the user's parameters mean, `choose` runs a selector on
+all rows, or on a stratified sample where its state would take more than half of the budget.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.random import sample_without_replacement
+
+from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
+from leansvm.basis._base import BasisSelector, Fit
+from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
+from leansvm.kernels import Kernel
+
+FIRST_SIZE, LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
+
+
+@dataclass(frozen=True)
+class Basis:
+    """Basis points, in the order of choice.
+
+    When ``L`` is given, K_BB = L L' and the blocks keep P = K_MB L^-T (see `Selection`).
+    """
+
+    indices: NDArray[np.intp] | None  # row numbers; None when points were given
+    rows: Any
+    L: NDArray[np.float64] | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def points(self, kernel: Kernel) -> Any:
+        """Return the basis as `Kernel.block` takes it."""
+        return self.rows if self.indices is None else kernel.points(self.rows, self.indices)
+
+
+# ---------------------------------------------------------------------------- choosing
+
+
+def choose(
+    blocks: RowBlocks,
+    kernel: Kernel,
+    basis: Any,
+    n_basis: int,
+    *,
+    select_on: Any,
+    budget: int,
+    random_state: Any,
+    fit: Fit | None = None,
+    on_step: Callable[[int], bool] | None = None,
+    earlier: Basis | None = None,
+) -> Basis:
+    """Choose ``n_basis`` rows by a selector, or take given row numbers or points.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+        The rows, with targets and weights.
+    kernel : Kernel
+        Kernel of the model.
+    basis : selector, 1-D integer array or 2-D array
+        As `resolve_basis` returns it.
+    n_basis : int
+        Most points to choose.
+    select_on : {"auto", "all"}, int or float
+        Rows to select on: as many as fit half of the budget, all, a number or a share.
+    budget : int
+        Bytes of state that the blocks may keep.
+    random_state, fit, on_step
+        As in `BasisSelector.select`.
+    earlier : Basis, optional
+        Points of the fit before, which stay; a selector then adds others.
+    """
+    if not isinstance(basis, BasisSelector):
+        return _given(blocks, basis)
+    there = 0 if earlier is None or earlier.indices is None else len(earlier.indices)
+    if earlier is not None and n_basis <= there:
+        return _joined(earlier, n_basis, None)
+    rng = check_random_state(random_state)
+    count = min(n_basis, blocks.n_rows) if earlier is not None else n_basis
+    here = blocks if basis.runs_where_rows_are or blocks.place is None else _on_host(blocks)
+    sample = _sample(here, kernel, basis, count, select_on, budget, rng)
+    seed = int(rng.randint(np.iinfo(np.int32).max))
+    part = here if sample is None else _part(here, sample, basis.state_columns(count))
+    found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
+    indices, L = found.indices, found.L if part is blocks else None
+    if sample is not None:
+        indices = sample[indices]
+        found.report["selected_on"] = len(sample)
+    new = Basis(indices, blocks.take(indices), L, found.report)
+    return new if earlier is None else _joined(earlier, n_basis, new)
+
+
+def _given(blocks: RowBlocks, basis: Any) -> Basis:
+    """Return given row numbers or points."""
+    if basis.ndim == 1:
+        return Basis(basis, blocks.take(basis))
+    if blocks.place is None:
+        return Basis(None, basis.astype(blocks.dtype))
+    return Basis(None, from_host(basis, blocks.place, dtype=blocks.place.dtype))
+
+
+def _joined(earlier: Basis, n_basis: int, new: Basis | None) -> Basis:
+    """Return the earlier points, then the first others of a new choice."""
+    assert earlier.indices is not None
+    if new is None:
+        return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
+    assert new.indices is not None
+    missing = n_basis - len(earlier.indices)
+    others = np.flatnonzero(~np.isin(new.indices, earlier.indices))[:missing]
+    indices = np.concatenate([earlier.indices, new.indices[others]])
+    first, second = earlier.rows, rows_at(new.rows, others)
+    xp = foreign_namespace(second)
+    if xp is not None:
+        rows = xp.concat([moved(first, second), second])
+    elif sparse.issparse(first) or sparse.issparse(second):
+        rows = sparse.vstack([first, second], format="csr", dtype=second.dtype)
+    else:
+        rows = np.concatenate([first, second]).astype(second.dtype, copy=False)
+    return Basis(indices, rows, None, new.report)
+
+
+def _on_host(blocks: RowBlocks) -> RowBlocks:
+    """Copy all rows to the host, for selectors that know NumPy alone."""
+    everything = np.arange(blocks.n_rows)
+    return MemoryBlocks(to_host(blocks.take(everything)), *blocks.targets_of(everything))
+
+
+def _part(blocks: RowBlocks, rows: NDArray[np.intp], columns: int) -> RowBlocks:
+    """Return some of the rows, in memory."""
+    return MemoryBlocks(blocks.take(rows), *blocks.targets_of(rows), columns=columns)
+
+
+def _sample(
+    blocks: RowBlocks,
+    kernel: Kernel,
+    basis: BasisSelector,
+    n_basis: int,
+    select_on: Any,
+    budget: int,
+    rng: Any,
+) -> NDArray[np.intp] | None:
+    """Return the rows to select on, None for all of them."""
+    row_bytes = 8 * basis.state_columns(n_basis)
+    if row_bytes == 0 or kernel.precomputed or select_on == "all":
+        return None
+    if select_on == "auto":
+        count = max(budget // (2 * row_bytes), 4 * n_basis)
+    elif isinstance(select_on, Integral):
+        count = int(select_on)
+    else:
+        count = int(np.ceil(float(select_on) * blocks.n_rows))
+    if count >= blocks.n_rows:
+        return None
+    return _stratified_rows(blocks, max(count, n_basis), rng)
+
+
+def _stratified_rows(blocks: RowBlocks, count: int, rng: Any) -> NDArray[np.intp]:
+    """Draw rows of positive weight, the classes (by the columns of y) in proportion.
+
+    Memory is that of the sample: blocks count the rows of every class, then find those whose
+    numbers within their class were drawn.
+    """
+    counted = blocks.map(_sizes_of_strata)
+    starts, in_blocks = np.array([c[0] for c in counted]), np.array([c[1] for c in counted])
+    sizes = in_blocks.sum(axis=0)
+    count = min(count, int(sizes.sum()))
+    # equal spacing along the rows sorted by class takes every class in proportion
+    spaced = np.linspace(0, sizes.sum() - 1, count).astype(np.intp)
+    drawn = np.diff(np.searchsorted(spaced, np.concatenate([[0], np.cumsum(sizes)])))
+    ranks = [
+        np.sort(sample_without_replacement(size, n, random_state=rng))
+        for size, n in zip(sizes.tolist(), drawn.tolist(), strict=True)
+    ]
+    before = np.cumsum(np.vstack([np.zeros_like(sizes), in_blocks]), axis=0)
+    (rows,) = blocks.collect(_rows_of_ranks, starts, before, ranks)
+    return np.asarray(rows)
+
+
+@declare("y", "weight")
+def _sizes_of_strata(block: Block) -> tuple[int, NDArray[np.intp]]:
+    """Return the block's first row and its number of rows of every class."""
+    columns = 1 if block.y is None else block.y.shape[1]
+    strata = _stratum(block)
+    return block.start, np.bincount(strata[strata >= 0], minlength=max(columns, 2))
+
+
+@declare("y", "weight")
+def _rows_of_ranks(
+    block: Block, starts: NDArray[np.intp], before: NDArray[np.intp], ranks: list[NDArray[np.intp]]
+) -> tuple[NDArray[np.intp]]:
+    """Return the rows whose numbers within their class, counted over all blocks, are drawn."""
+    strata = _stratum(block)
+    here = int(np.flatnonzero(starts == block.start)[-1])
+    found = [np.empty(0, np.intp)]
+    for k, wanted in enumerate(ranks):
+        low, high = np.searchsorted(wanted, [before[here, k], before[here + 1, k]])
+        if low < high:
+            found.append(np.flatnonzero(strata == k)[wanted[low:high] - before[here, k]])
+    return (block.start + np.sort(np.concatenate(found)),)
+
+
+def _stratum(block: Block) -> NDArray[np.intp]:
+    """Return the class of every row, -1 where the weight is zero."""
+    n = block.stop - block.start
+    strata = np.zeros(n, dtype=np.intp)
+    if block.y is not None:
+        y = np.asarray(to_host(block.y))
+        strata = (y > 0).astype(np.intp)[:, 0] if y.shape[1] == 1 else np.argmax(y, axis=1)
+    if block.weight is not None:
+        strata = np.where(np.asarray(to_host(block.weight)) > 0, strata, -1)
+    return strata
+
+
+# ---------------------------------------------------------------------------- parameters
+
+
+def selectors() -> dict[str, type[BasisSelector]]:
+    """Return the selectors by the names that ``basis=`` takes."""
+    from leansvm import basis
+
+    return {
+        "random": basis.RandomBasis,
+        "pivoted-cholesky": basis.PivotedCholesky,
+        "random-pivoted-cholesky": basis.RandomPivotedCholesky,
+        "backfitting": basis.Backfitting,
+        "forward": basis.ForwardSelection,
+        "csi": basis.CSI,
+        "sparse-greedy": basis.SparseGreedy,
+        "entropy": basis.RenyiEntropy,
+        "medoids": basis.KMedoids,
+    }
+
+
+def resolve_basis(basis: Any, n_features: int, n_rows: int, precomputed: bool) -> Any:
+    """Return a selector, a 1-D array of row numbers or a 2-D array of points.
+
+    "all" becomes the numbers of all rows.
+    """
+    if isinstance(basis, BasisSelector):
+        return clone(basis)
+    if isinstance(basis, str):
+        if basis == "all":
+            return np.arange(n_rows)
+        known = selectors()
+        if basis not in known:
+            names = ", ".join([*known, "all"])
+            raise ValueError(
+                f"basis must be one of {names}, a selector or an array, got {basis!r}."
+            )
+        return known[basis]()
+    if isinstance(basis, type):
+        raise ValueError(
+            f"basis must be a selector instance, got the class {basis.__name__}: add ()."
+        )
+    array = np.asarray(basis)
+    if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
+        return _checked_rows(array, n_rows)
+    if array.ndim == 2 and np.issubdtype(array.dtype, np.number):
+        return _checked_points(array, n_features, precomputed)
+    raise ValueError(
+        "basis must be a name, a selector, a 1-D integer array of row numbers or a 2-D array of "
+        f"points, got {basis!r}."
+    )
+
+
+def _checked_rows(rows: Any, n_rows: int) -> Any:
+    if rows.size == 0:
+        raise ValueError("basis: the array of row numbers is empty.")
+    if rows.min() < 0 or rows.max() >= n_rows:
+        raise ValueError(f"basis: row numbers must lie in 0..{n_rows - 1}.")
+    _, first = np.unique(rows, return_index=True)
+    return rows[np.sort(first)].astype(np.intp)
+
+
+def _checked_points(points: Any, n_features: int, precomputed: bool) -> Any:
+    if precomputed:
+        raise ValueError(
+            "basis: points make no sense with kernel='precomputed'; give row numbers instead."
+        )
+    if points.shape[1] != n_features:
+        raise ValueError(f"basis: points have {points.shape[1]} features, X has {n_features}.")
+    if points.shape[0] == 0 or not np.isfinite(points).all():
+        raise ValueError("basis: points must be a non-empty array of finite numbers.")
+    return points
+
+
+def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
+    """Turn a count or a fraction into a number of rows; more than there are: warn, use all."""
+    if isinstance(n_basis, Integral):
+        count = int(n_basis)
+    else:
+        count = max(1, int(np.ceil(float(n_basis) * n_rows)))
+    if count > n_rows:
+        warnings.warn(
+            f"n_basis={n_basis} is more than the {n_rows} rows there are; using all rows.",
+            UserWarning,
+            stacklevel=4,
+        )
+        count = n_rows
+    return count
+
+
+def grows(basis: Any, n_basis: Any) -> bool:
+    """Whether the number of points is to be found: ``n_basis="auto"`` with a selector."""
+    return isinstance(basis, BasisSelector) and isinstance(n_basis, str)
+
+
+def basis_size(basis: Any, n_basis: Any, n_rows: int) -> int:
+    """Return the number of points of a resolved basis; the largest that "auto" may try."""
+    if not isinstance(basis, BasisSelector):
+        return len(basis)
+    return min(LAST_SIZE, n_rows) if grows(basis, n_basis) else resolve_n_basis(n_basis, n_rows)
