@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from leansvm import LSSVC
-from leansvm.estimators._calibration import fit_scale, probabilities
+from leansvm.estimators.calibration import fit_scale, probabilities
 
 rng = np.random.default_rng(5)
 

@@ -257,7 +257,7 @@ def test_several_classes_are_one_against_the_rest():
     for k in range(3):
         single = L2SVC(5.0, gamma=0.5).fit(X, y == k, np.where(y == 0, 2.0, 1.0))
         assert_allclose(model.decision_function(X)[:, k], single.decision_function(X), atol=1e-7)
-    assert model.n_support_.sum() == len(model.support_) < len(X)
+    assert model.n_support_ == len(model.support_) < len(X)
     assert model.dual_coef_.shape == (3, len(model.support_))
 
 

@@ -18,8 +18,9 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from leansvm import LowRankLSSVC, LowRankLSSVR
-from leansvm.estimators import _low_rank_fit
+from leansvm.estimators import low_rank as estimators
 from leansvm.functions import BasisFunction
+from leansvm.solvers import low_rank as solver
 
 rng = np.random.default_rng(4)
 X = rng.normal(size=(120, 3))
@@ -84,7 +85,7 @@ def test_many_rows_are_left_in_place_with_the_same_result(monkeypatch, objective
     twice, labels = np.vstack([X, X]), np.concatenate([LABELS, LABELS])
     model = LowRankLSSVC("loo" if loo else 1.0, objective=objective, function="rbf", max_iter=5)
     copied = clone(model).fit(twice, labels)
-    monkeypatch.setattr(_low_rank_fit, "ORDERED_ROWS", 10)
+    monkeypatch.setattr(estimators, "_ORDERED_ROWS", 10)
     in_place = clone(model).fit(twice, labels)
     assert_allclose(copied.decision_function(X), in_place.decision_function(X), atol=1e-6)
     if loo:
@@ -233,7 +234,7 @@ def test_constant_columns_duplicates_and_one_sample_a_class():
 
 @UNCONVERGED
 def test_many_functions_from_a_sample_of_rows(monkeypatch):
-    monkeypatch.setattr(_low_rank_fit, "_MEDOID_ROWS", 20)
+    monkeypatch.setattr(solver, "_MEDOID_ROWS", 20)
     rows = rng.normal(size=(300, 2))
     for init in ("medoids", "random"):
         model = LowRankLSSVC(n_basis=50, init=init, max_iter=1, random_state=0)

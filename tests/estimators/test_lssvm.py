@@ -197,7 +197,7 @@ def test_binary_shapes_and_signs():
     assert_allclose(values, by_hand + model.intercept_[0], atol=1e-10)
     regressor = LSSVR(gamma=0.4).fit(X, BINARY)
     assert_allclose(regressor.predict(Z), values, atol=1e-10)
-    assert_array_equal(regressor.n_support_, [M])
+    assert regressor.n_support_ == M
 
 
 def test_shapes_of_fitted_attributes_with_classes():
@@ -205,7 +205,7 @@ def test_shapes_of_fitted_attributes_with_classes():
     assert model.dual_coef_.shape == (3, M)
     assert model.intercept_.shape == (3,)
     assert_array_equal(model.support_, np.arange(M))
-    assert model.n_support_.sum() == M
+    assert model.n_support_ == M
     assert model.n_iter_ == 1
     assert isinstance(model.C_, float)
 

@@ -216,7 +216,7 @@ def test_one_row_of_each_class(options):
         X, y = PLAIN[:k], np.arange(k)
         model = LSSVC(gamma=1.0, **options).fit(X, y)
         assert np.isfinite(model.decision_function(PLAIN)).all()
-        assert_array_equal(model.n_support_, np.ones(k))
+        assert model.n_support_ == k
         if options.get("C") != "loo":
             assert_array_equal(model.predict(X), y)
 

@@ -109,7 +109,7 @@ def test_zero_weight_equals_removed(C, class_weight):
     removed = clone(model).fit(X[kept], THREE[kept], weight[kept])
     assert_same_model(with_zeros, removed)
     assert_array_equal(with_zeros.support_, np.flatnonzero(kept))
-    assert_array_equal(with_zeros.n_support_, np.bincount(THREE[kept]))
+    assert with_zeros.n_support_ == len(THREE[kept])
     assert_allclose(with_zeros.support_vectors_, X[kept])
     if C == "loo":  # a row that changes no model is left out of every one
         residuals = with_zeros.loo_residuals_

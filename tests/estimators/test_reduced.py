@@ -17,7 +17,7 @@ from leansvm import ReducedSVC, ReducedSVR, SparseLSSVC, SparseLSSVR
 from leansvm.datasets import make_checkerboard
 from leansvm.kernels import Kernel
 from leansvm.losses import SquaredHinge, SymmetricHuber
-from leansvm.model_selection import reduced_path
+from leansvm.model_selection import c_path
 
 SELECTORS = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitting", "forward"]
 SELECTORS += ["csi", "sparse-greedy", "entropy"]
@@ -207,8 +207,8 @@ def test_probabilities_rest_on_left_out_decisions():
 def test_path_of_C_equals_single_fits(moons):
     X, y = moons
     estimator = ReducedSVC(basis="random", n_basis=30, random_state=0)
-    path = reduced_path(estimator, X, y, [10.0, 0.1, 100.0], X_score=X, y_score=y)
-    assert list(path.C) == [0.1, 10.0, 100.0] == [model.C for model in path.models]
+    path = c_path(estimator, X, y, [10.0, 0.1, 100.0], X_score=X, y_score=y)
+    assert list(path.C) == [10.0, 0.1, 100.0] == [model.C for model in path.models]
     for C, model, objective, score in zip(
         path.C, path.models, path.objective, path.score, strict=True
     ):
@@ -217,7 +217,7 @@ def test_path_of_C_equals_single_fits(moons):
         np.testing.assert_allclose(model.dual_coef_, single.dual_coef_, rtol=1e-3, atol=1e-6)
         assert score == model.score(X, y) == single.score(X, y)
     assert not hasattr(estimator, "support_")
-    regressors = reduced_path(ReducedSVR(n_basis=20, random_state=0), X, X[:, 0], [1.0, 10.0])
+    regressors = c_path(ReducedSVR(n_basis=20, random_state=0), X, X[:, 0], [1.0, 10.0])
     assert regressors.score is None and np.all(regressors.gap < 1e-6)
 
 
@@ -321,11 +321,11 @@ def test_regression_wants_a_symmetric_loss(moons):
 def test_path_says_what_it_needs(moons):
     X, y = moons
     with pytest.raises(ValueError, match="give a number"):
-        reduced_path(ReducedSVC(), X, y, [1.0])
+        c_path(ReducedSVC(), X, y, [1.0])
     with pytest.raises(ValueError, match="C must hold finite numbers"):
-        reduced_path(ReducedSVC(n_basis=10), X, y, [1.0, 0.0])
+        c_path(ReducedSVC(n_basis=10), X, y, [1.0, 0.0])
     with pytest.raises(ValueError, match="calibrate=True"):
-        reduced_path(ReducedSVC(n_basis=10, calibrate=True), X, y, [1.0])
+        c_path(ReducedSVC(n_basis=10, calibrate=True), X, y, [1.0])
 
 
 def test_budget_and_convergence(moons):

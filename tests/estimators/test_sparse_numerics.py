@@ -291,10 +291,10 @@ def test_leave_one_out_of_the_full_basis_is_that_of_the_dense_model():
 
 
 def test_leave_one_out_in_many_small_blocks(monkeypatch):
-    from leansvm.estimators import _sparse_fit
+    from leansvm.solvers import primal
 
     kept = SparseLSSVC("loo", basis=POINTS).fit(X, THREE)
-    monkeypatch.setattr(_sparse_fit, "_KEEP_LOO_BYTES", 0)
+    monkeypatch.setattr(primal, "_KEEP_LOO_BYTES", 0)
     again = SparseLSSVC("loo", basis=POINTS).fit(X, THREE)
     assert_allclose(again.loo_residuals_, kept.loo_residuals_, rtol=1e-12)
     assert_allclose(again.cv_curve_, kept.cv_curve_, rtol=1e-12)

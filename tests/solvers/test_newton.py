@@ -14,11 +14,11 @@ from leansvm import ReducedSVC
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
-from leansvm.solvers import primal
-from leansvm.solvers._features import Features, PlainBasis
-from leansvm.solvers._newton_blocks import Plan
+from leansvm.solvers import _newton_matrix
+from leansvm.solvers._newton_blocks import HessianPlan
+from leansvm.solvers.features import KernelFeatures, whiten
 from leansvm.solvers.newton import NewtonSolver
-from leansvm.solvers.reduced import solve_outputs
+from leansvm.solvers.reduced import ReducedProblem
 
 LOSSES = [Squared(), SquaredHinge(), Huber(0.1), Huber(1.0), Logistic(10.0), Logistic(1.0)]
 SHARP = [Squared(), SquaredHinge(), Huber(), Logistic()]
@@ -34,16 +34,34 @@ def problem(seed=0, m=200, noise=0.4):
 
 
 def features_of(X, B, regularizer, bias_penalty):
-    plain = regularizer == "coef"
-    basis = PlainBasis(KERNEL, X[B]) if plain else primal.whiten(KERNEL, X[B], X[B])
-    return Features(basis, np.isfinite(bias_penalty))
+    constant = 1.0 if np.isfinite(bias_penalty) else None
+    if regularizer == "coef":
+        return KernelFeatures(KERNEL, X[B], constant=constant)
+    return whiten(KERNEL, X[B], X[B], constant=constant)
 
 
 def solved(X, Y, weight, features, loss, C, bias_penalty, *, tile_rows=64, **options):
     blocks = MemoryBlocks(X, Y.reshape(len(X), -1), weight, tile_rows=tile_rows)
     penalty = bias_penalty if np.isfinite(bias_penalty) else 0.0
     options = {"outputs": range(Y.reshape(len(X), -1).shape[1]), **options}
-    return NewtonSolver(blocks, features, bias_penalty=penalty, **options).solve(loss, C)
+    solver = NewtonSolver(blocks, features, bias_penalty=penalty, **options)
+    return with_theta(solver, solver.solve(loss, C))
+
+
+def with_theta(solver, solution):
+    """A solution with the coefficients of the whitened columns beside those of the points."""
+    solution.theta, solution.history = solver.theta, solution.details["history"]
+    return solution
+
+
+def all_outputs(X, Y, s, features, path, *, tile_rows=None, budget=2**30):
+    """What ReducedSVC solves on given features."""
+    blocks = MemoryBlocks(X, Y, s, tile_rows=tile_rows)
+    rest = "rkhs", 0.0, True, Y.shape[1], 1e-6, 500, budget, False
+    problem = ReducedProblem(blocks, KERNEL, SquaredHinge(), *rest)
+    found = problem._solve_outputs(features, np.asarray(path))
+    assert not any(block.state for block in blocks._blocks)
+    return found
 
 
 class Dense:
@@ -124,7 +142,7 @@ def test_gradient_and_gap_over_eight_decades_of_C(loss, regularizer, bias_penalt
         features = features_of(X, B, regularizer, bias_penalty)
         found = solved(X, y, s, features, loss, C, bias_penalty)
         dense = Dense(X, y, s, B, "coef", bias_penalty, loss, C)
-        dense.Phi = features._with_bias(features.basis.transform(X))
+        dense.Phi = features.transform(X)
         theta = found.theta[:, 0]
         assert dense.relative_gradient(theta) <= 1.1e-6
         assert abs(dense.gap(theta)) < 1e-6
@@ -161,18 +179,23 @@ def test_linear_kernel_with_penalised_bias_is_linear_svc(C):
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(1e-2)], ids=lambda loss: loss.name)
 @pytest.mark.parametrize("bias_penalty", BIASES)
-def test_updated_hessians_and_woodbury_give_the_path_of_rebuilt_ones(loss, bias_penalty):
+def test_updated_hessians_and_woodbury_give_the_path_of_rebuilt_ones(
+    loss, bias_penalty, monkeypatch
+):
     X, y, s = problem(m=300, noise=0.0)
     features = features_of(X, np.arange(100), "rkhs", bias_penalty)
-    both = [
-        solved(X, y, s, features, loss, 1e3, bias_penalty, rebuild=rebuild)
-        for rebuild in (False, True)
-    ]
+    both = [solved(X, y, s, features, loss, 1e3, bias_penalty)]
+    plan = _newton_matrix.NewtonMatrices.plan
+    monkeypatch.setattr(_newton_matrix, "_REBUILD_AFTER", 0)
+    monkeypatch.setattr(
+        _newton_matrix.NewtonMatrices, "plan", lambda self, o: plan(self, o, woodbury=False)
+    )
+    both.append(solved(X, y, s, features, loss, 1e3, bias_penalty))
     kinds = set(both[0].history[0]["hessian"])
     assert "woodbury" in kinds and kinds & {"update", "rebuild"}
     assert set(both[1].history[0]["hessian"]) <= {"rebuild", "none"}
     np.testing.assert_allclose(both[0].theta, both[1].theta, rtol=1e-6, atol=1e-8)
-    assert abs(both[0].n_iter - both[1].n_iter) <= 3
+    assert abs(both[0].iterations - both[1].iterations) <= 3
 
 
 def test_the_gram_matrix_is_that_of_the_curved_rows():
@@ -183,9 +206,9 @@ def test_the_gram_matrix_is_that_of_the_curved_rows():
     plan = solver.matrices.plan
     solver.matrices.plan = lambda o: plan(o, woodbury=False)
     for as_gram in (True, False):
-        found = solver.solve(SquaredHinge(), 50.0 if as_gram else 5.0)
+        found = with_theta(solver, solver.solve(SquaredHinge(), 50.0 if as_gram else 5.0))
         (output,) = solver.outputs
-        solver.matrices.bring_up_to_date([output], [Plan("update", as_gram=as_gram)])
+        solver.matrices.bring_up_to_date([output], [HessianPlan("update", as_gram=as_gram)])
         Phi = np.hstack([KERNEL.block(X, X[:10]), np.ones((len(X), 1))])
         curved = y * (Phi @ found.theta[:, 0]) < 1
         expected = (Phi[curved] * s[curved, None]).T @ Phi[curved]
@@ -195,16 +218,12 @@ def test_the_gram_matrix_is_that_of_the_curved_rows():
 def test_blocks_and_recomputed_features_change_nothing():
     X, y, s = problem()
     Y = np.stack([y, -y * np.sign(X[:, 2])], axis=1)
+    features = features_of(X, np.arange(30), "rkhs", 0.0)
     results = []
     for tile_rows, budget in ((1000, 2**30), (17, 2**30), (17, 3 * 8 * 31**2)):
-        blocks = MemoryBlocks(X, Y, s, tile_rows=tile_rows)
-        features = features_of(X, np.arange(30), "rkhs", 0.0)
-        found = solve_outputs(
-            blocks, features, SquaredHinge(), np.array([10.0]), outputs=2, budget=budget
-        )
-        assert features.keep == (budget == 2**30)
-        results.append(found.solutions[0].theta)
-        assert not any(block.state for block in blocks._blocks)
+        (found,) = all_outputs(X, Y, s, features, [10.0], tile_rows=tile_rows, budget=budget)
+        assert found.details["kernel_kept"] == (budget == 2**30)
+        results.append(np.vstack([features.L.T @ found.coef, found.b]))
     np.testing.assert_allclose(results[1], results[0], rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(results[2], results[0], rtol=1e-7, atol=1e-9)
 
@@ -222,14 +241,13 @@ def test_outputs_in_step_are_outputs_alone():
 
 def test_a_warm_path_reaches_the_cold_solutions_in_fewer_steps():
     X, y, s = problem(m=400, noise=0.1)
-    blocks = MemoryBlocks(X, y[:, None], s)
     features = features_of(X, np.arange(60), "rkhs", 0.0)
     path = 10.0 ** np.arange(-1, 6)
-    warm = solve_outputs(blocks, features, SquaredHinge(), path, outputs=1, budget=2**30)
+    warm = all_outputs(X, y[:, None], s, features, path)
     cold = [solved(X, y, s, features, SquaredHinge(), C, 0.0) for C in path]
-    for one, other in zip(warm.solutions, cold, strict=True):
+    for one, other in zip(warm, cold, strict=True):
         assert one.objective == pytest.approx(other.objective, rel=1e-7)
-    assert sum(one.n_iter for one in warm.solutions) < sum(one.n_iter for one in cold)
+    assert sum(one.iterations for one in warm) < sum(one.iterations for one in cold)
 
 
 @given(
@@ -260,7 +278,7 @@ def test_the_objective_never_rises_within_a_stage(seed, loss, log_C):
     solver = NewtonSolver(MemoryBlocks(X, y[:, None], s), features)
     solver._stages = lambda loss: (loss,)
     found = solver.solve(loss, 10.0**log_C)
-    objective = np.array(found.history[0]["objective"])
+    objective = np.array(found.details["history"][0]["objective"])
     assert np.all(np.diff(objective) <= 1e-9 * objective[:-1])
 
 
@@ -270,11 +288,11 @@ def test_squared_loss_is_left_out_exactly():
     blocks = MemoryBlocks(X, y[:, None], s, tile_rows=13)
     solver = NewtonSolver(blocks, features)
     solver.solve(Squared(), 10.0)
-    values = solver.left_out()[:, 0]
+    values = y - solver.left_out()[:, 0]
     for i in (0, 7, 39):
         rest = np.delete(np.arange(40), i)
         refit = solved(X[rest], y[rest], s[rest], features, Squared(), 10.0, 0.0)
-        Phi = features._with_bias(features.basis.transform(X[[i]]))
+        Phi = features.transform(X[[i]])
         assert values[i] == pytest.approx(float((Phi @ refit.theta)[0, 0]), rel=1e-9)
 
 
@@ -283,9 +301,9 @@ def test_squared_hinge_is_left_out_to_first_order():
     s = np.ones(150)
     features = features_of(X, np.arange(10), "rkhs", 0.0)
     solver = NewtonSolver(MemoryBlocks(X, y[:, None], s), features)
-    fitted = solver.solve(SquaredHinge(), 1.0)
-    values = solver.left_out()[:, 0]
-    Phi = features._with_bias(features.basis.transform(X))
+    fitted = with_theta(solver, solver.solve(SquaredHinge(), 1.0))
+    values = y - solver.left_out()[:, 0]
+    Phi = features.transform(X)
     plain, exact = (Phi @ fitted.theta)[:, 0], np.empty(150)
     for i in range(150):
         rest = np.delete(np.arange(150), i)
@@ -328,7 +346,7 @@ def test_callback_stops_and_an_unfinished_fit_says_so():
         X, y, s, features, Huber(), 100.0, 0.0,
         on_iteration=lambda k, residual: seen.append((k, residual)) or k == 3,
     )  # fmt: skip
-    assert [k for k, _ in seen] == [1, 2, 3] and found.n_iter == 3 and not found.converged
+    assert [k for k, _ in seen] == [1, 2, 3] and found.iterations == 3 and not found.converged
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not solved(X, y, s, features, Huber(), 100.0, 0.0, max_iter=2).converged

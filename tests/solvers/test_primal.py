@@ -8,11 +8,15 @@ from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm.basis import PivotedCholesky, RandomBasis
+from leansvm.basis.choose import choose
 from leansvm.blocks import MemoryBlocks
-from leansvm.estimators._sparse_fit import Chooser, solve_on_basis
-from leansvm.estimators._sparse_machine import add_up_blocks
 from leansvm.kernels import Kernel
-from leansvm.solvers import path, primal
+from leansvm.solvers import features as maps
+from leansvm.solvers import prefixes as path
+from leansvm.solvers import primal
+from leansvm.solvers.primal import Criterion
+from leansvm.solvers.sparse import SparseProblem
+from leansvm.solvers.sums import add_up, first_shift, normal_equations
 
 rng = np.random.default_rng(8)
 N = 45
@@ -26,14 +30,14 @@ every_bias = pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIE
 
 
 def whitened(points=X[ROWS], penalty=np.inf, **options):
-    return primal.whiten(KERNEL, points, points, penalty, **options)
+    constant = 1 / np.sqrt(penalty) if 0 < penalty < np.inf else None
+    return maps.whiten(KERNEL, points, points, constant=constant, **options)
 
 
 def equations_of(basis, penalty, weight=WEIGHT, tile_rows=None):
     blocks = MemoryBlocks(X, Y, weight, tile_rows=tile_rows or N)
-    return blocks, primal.normal_equations(
-        add_up_blocks(blocks, basis, penalty == 0), basis, penalty == 0
-    )
+    sums = add_up(blocks, basis, first_shift(blocks, basis, penalty == 0))
+    return blocks, normal_equations(sums, basis, penalty == 0)
 
 
 def smoother(points, C, penalty, s=WEIGHT):
@@ -59,7 +63,7 @@ def test_whitening_drops_dependent_points(in_order):
     assert_allclose(basis.L @ basis.L.T, rbf_kernel(twice[basis.kept], gamma=0.5), atol=1e-12)
     assert_array_equal(basis.points, twice[basis.kept])
     if in_order:
-        basis = primal.nested(basis, twice)
+        basis = maps.nested(basis, twice)
     assert basis.size == basis.width == len(ROWS)
     Phi = basis.transform(X)
     K = rbf_kernel(X, X[ROWS], gamma=0.5)
@@ -69,23 +73,23 @@ def test_whitening_drops_dependent_points(in_order):
         assert_array_equal(basis.kept, np.arange(len(ROWS)))
         lower = basis.transform(twice[: len(ROWS)])  # row k lies in the first k + 1 features
         assert_allclose(lower, np.tril(lower), atol=1e-12)
-    assert_allclose(primal.inverse_transpose(basis.L) @ basis.L.T, np.eye(len(ROWS)), atol=1e-10)
+    assert_allclose(maps.inverse_transpose(basis.L) @ basis.L.T, np.eye(len(ROWS)), atol=1e-10)
 
 
 @pytest.mark.parametrize("in_order", [False, True])
 def test_whitening_of_nothing(in_order):
     linear = Kernel("linear")
-    basis = primal.whiten(linear, np.zeros((4, 3)), np.zeros((4, 3)))
+    basis = maps.whiten(linear, np.zeros((4, 3)), np.zeros((4, 3)))
     if in_order:
-        basis = primal.nested(basis, np.zeros((4, 3)))
+        basis = maps.nested(basis, np.zeros((4, 3)))
     assert basis.size == 0
     assert basis.transform(X).shape == (N, 0)
 
 
 def test_whitening_of_a_nearly_dependent_kernel():
     smooth = Kernel("rbf", gamma=1e-6)
-    plain = primal.whiten(smooth, X, X)
-    for basis in (plain, primal.nested(plain, X)):
+    plain = maps.whiten(smooth, X, X)
+    for basis in (plain, maps.nested(plain, X)):
         assert 3 < basis.size < N
         assert np.isfinite(basis.L).all()
         Phi = basis.transform(X)
@@ -119,10 +123,10 @@ def test_blocks_add_up(penalty):
 def test_sums_of_batches_add_up_whatever_the_shift():
     basis = whitened(penalty=0.0)
     whole = equations_of(basis, 0.0)[1]
-    shift = primal.choose_shift(basis, X[:2], Y[:2], True)
+    shift = first_shift(MemoryBlocks(X, Y), basis, True, 2)
     parts = [MemoryBlocks(X[a:b], Y[a:b], WEIGHT[a:b]) for a, b in ((0, 2), (2, 30), (30, N))]
-    sums = [primal.add_up(part, basis, shift, 2) for part in parts]
-    again = primal.normal_equations(sums[0] + sums[1] + sums[2], basis, True)
+    sums = [add_up(part, basis, shift) for part in parts]
+    again = normal_equations(sums[0] + sums[1] + sums[2], basis, True)
     for name in PARTS:
         assert_allclose(getattr(again, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
 
@@ -143,7 +147,7 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
     for k, C in enumerate(candidates):
         H, inverse, ridge = smoother(points, C, penalty)
         solution = inverse @ Y
-        theta = primal.solve_single(equations, C)
+        theta = equations.solve(C)
         assert_allclose(spectrum.theta(C), theta, rtol=1e-6, atol=1e-8)
         assert_allclose(basis.coefficients(theta), solution[: len(points)], rtol=1e-6, atol=1e-7)
         b = solution[-1] if penalty < np.inf else np.zeros(2)
@@ -172,7 +176,7 @@ def test_gcv_without_room_is_infinite_and_silent():
 
 @pytest.mark.parametrize("penalty", [0.0, np.inf], ids=["free", "absent"])
 def test_every_prefix(penalty):
-    basis = primal.nested(whitened(penalty=penalty), X[ROWS])
+    basis = maps.nested(whitened(penalty=penalty), X[ROWS])
     blocks, equations = equations_of(basis, penalty, tile_rows=10)
     C = 3.0
     factor = path.factor_prefixes(equations, C)
@@ -211,15 +215,14 @@ def check_other_arrays(selector, weight, kind):
     results = []
     for here in (X, rows):
         blocks = MemoryBlocks(here, Y, weight, tile_rows=17)
-        chosen = Chooser(KERNEL, "auto", 2**30, 0)(blocks, selector, 8)
-        basis = chosen.whitened(KERNEL, 0.0)
-        options = {"free_bias": True, "C": np.array([0.1, 1.0, 10.0]), "loo": True}
-        sums = add_up_blocks(blocks, basis, True)
-        solution = solve_on_basis(blocks, basis, sums, criterion="loo", **options)
-        results.append((chosen.support(basis), solution))
+        options = {"select_on": "auto", "budget": 2**30, "random_state": 0}
+        criterion = Criterion(np.array([0.1, 1.0, 10.0]), "loo", left_out=True)
+        problem = SparseProblem(blocks, KERNEL, 0.0, criterion, None, 2**30)
+        found = problem.solve(lambda k: choose(blocks, KERNEL, selector, k, **options), 8)  # noqa: B023
+        results.append((found.support().indices, found.solution))
     (support, a), (other, b) = results
     assert_array_equal(support, other)
     assert a.C == b.C
-    assert_allclose(b.loo, a.loo, atol=tolerance)
+    assert_allclose(b.left_out, a.left_out, atol=tolerance)
     assert_allclose(b.curve, a.curve, rtol=tolerance)
     assert_allclose(b.objective, a.objective, rtol=tolerance)

@@ -1,13 +1,16 @@
 """Variable projection: gradients, descent, stops."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from leansvm.blocks import MemoryBlocks
 from leansvm.functions import get_function
-from leansvm.solvers._feature_units import feature_units
-from leansvm.solvers._learned import LearnedBasis, LowRankProblem
+from leansvm.solvers.closed_form import LowRankProblem
+from leansvm.solvers.feature_units import feature_units
+from leansvm.solvers.features import LearnedFeatures
 from leansvm.solvers.variable_projection import learn_by_projection, objective_and_gradient
 
 
@@ -17,7 +20,7 @@ def setting(name="robust-rbf", bias_penalty=0.0, outputs=2, n=60, C=5.0):
     Y = np.stack([np.sin(X[:, 0]), X[:, 1] ** 2], axis=1)[:, :outputs]
     weight = rng.uniform(0.3, 2.0, size=n)
     column = 1 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
-    basis = LearnedBasis(
+    basis = LearnedFeatures(
         get_function(name), X[:4] + 0.013, rng.uniform(0.1, 0.3, size=(4, 3)), column
     )
     return LowRankProblem(MemoryBlocks(X, Y, weight, tile_rows=13), C, bias_penalty), basis, X
@@ -29,7 +32,7 @@ def test_gradient_by_finite_differences(name, bias_penalty):
     problem, basis, _ = setting(name, bias_penalty)
 
     def value(centers, shapes):
-        return objective_and_gradient(problem, problem.solve(basis.moved(centers, shapes)))[0]
+        return objective_and_gradient(problem, problem.solve(replace(basis, centers=centers, shapes=shapes)))[0]
 
     _, *found = objective_and_gradient(problem, problem.solve(basis))
     h = 1e-6

@@ -49,6 +49,7 @@ from leansvm.blocks import (
     source_of,
 )
 from leansvm.linalg import canonical_csr
+from leansvm.solvers.kernel_matrix import check_kernel_matrix
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
@@ -231,6 +232,8 @@ def validate(
     )
     X, *rest = checked if isinstance(checked, tuple) else (checked,)
     X = canonical_csr(X) if sparse.issparse(X) else X
+    if pairwise and reset:
+        check_kernel_matrix(X)
     return (X, *rest) if rest else X
 
 

@@ -21,7 +21,6 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import table
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.features import FeatureMap, KernelFeatures
-from leansvm.solvers.problem import shared_support
 from leansvm.solvers.solution import Solution, Support
 
 Array = NDArray[np.float64]
@@ -214,7 +213,7 @@ default="rbf"
             model = copy(self).set_params(C=float(C), calibrate=False)
             with table.definite(problem.kernel):
                 solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-            support = shared_support(problem, data.merged, data.weight, solution)
+            support = Support.of_rows(problem, data.merged, data.weight, solution)
             model._publish(data, support, solution)
             models.append(model)
         context.call_on_fit_task_end(
@@ -273,7 +272,7 @@ default="rbf"
         with table.definite(problem.kernel):
             solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
         problem.on_iteration = None  # belongs to this call
-        support = shared_support(problem, data.merged, data.weight, solution)
+        support = Support.of_rows(problem, data.merged, data.weight, solution)
         self._publish(data, support, solution)
         self._sequence = active_set, data.weight
         context.call_on_fit_task_end(

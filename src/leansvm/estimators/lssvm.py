@@ -17,7 +17,7 @@ from leansvm.estimators.data import TrainingData
 from leansvm.estimators.machine import KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.solvers import table
-from leansvm.solvers.problem import DualProblem, shared_support
+from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.solution import Solution, Support
 
 
@@ -50,7 +50,7 @@ class DualMachine(KernelMachine):
             max_iter=self.max_iter,
             max_support=None if limit == "auto" else int(limit),
         )
-        return data, shared_support(problem, data.merged, data.weight, solution), solution
+        return data, Support.of_rows(problem, data.merged, data.weight, solution), solution
 
     def _merges(self, criterion: Any) -> bool:
         """Whether equal rows are merged although no row is left out."""

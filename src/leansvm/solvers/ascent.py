@@ -11,7 +11,7 @@ two passes over the rows; K never appears. Each unit moves by the normalised ste
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -140,7 +140,7 @@ def _moved(
     centers, shapes = basis.centers.copy(), basis.shapes.copy()
     centers[units] += by_center
     shapes[units] = np.maximum(shapes[units] + by_shape, 0.0)
-    return basis.moved(centers, shapes)
+    return replace(basis, centers=centers, shapes=shapes)
 
 
 # ---------------------------------------------------------------------------- passes over rows

@@ -17,7 +17,7 @@ from scipy.linalg import eigh
 from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
-from leansvm.solvers._spectral import solve_for_every_C
+from leansvm.solvers.eigen import solve_for_every_C
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_of_Z
@@ -116,15 +116,14 @@ def _solve_in_dual(
         criterion.name,
         count=equations.count,
     )
-    theta = Phi[used].T @ every.solution.beta
-    solution = _described(features, equations, theta, float(candidates[every.best]))
+    theta = Phi[used].T @ every.coef
+    solution = _described(features, equations, theta, every.C)
     if equations.free_bias:
-        solution.b = every.solution.b
+        solution.b = every.b
     solution.left_out = np.full(Y.shape, np.nan)
-    solution.left_out[used] = every.solution.loo
-    if criterion.several:
-        solution.curve = every.curve
-    solution.error = float(every.curve[every.best])
+    solution.left_out[used] = every.left_out
+    solution.curve = every.curve if criterion.several else None
+    solution.error = every.error
     return solution
 
 

@@ -27,6 +27,8 @@ class Solution:
     iterations: int = 1
     converged: bool = True
     advice: str = ""  # what was reached and what to do, where it did not converge
+    weights: Array | None = None  # w of the linear kernel, outputs x features
+    sparse: bool = False  # whether rows without a coefficient are no support vectors
     left_out: Array | None = None  # y - f without the row, rows x outputs
     curve: Array | None = None  # criterion at every candidate of C
     error: float = np.nan  # criterion at C
@@ -55,3 +57,20 @@ class Support:
         order = np.argsort(kept)
         indices = np.full(len(kept), -1) if basis.indices is None else basis.indices[kept]
         return cls(indices[order], rows_at(features.points, order), order)
+
+    @classmethod
+    def of_rows(cls, problem: Any, merged: Any, weight: Array, solution: Solution) -> Support:
+        """Return the rows of a dual problem that carry coefficients, with all their copies.
+
+        Copies of a row share its coefficient in proportion to their weights: the solution gets a
+        coefficient for each of them. Of the squared hinge only rows with an error have one.
+        """
+        carries = np.ones(len(solution.coef), dtype=bool)
+        if solution.sparse:
+            carries = (solution.coef != 0).any(axis=1)
+        indices = np.flatnonzero((merged.group >= 0) & carries[merged.group])
+        group = merged.group[indices]
+        share = weight[indices] / merged.weight[group]
+        solution.coef = solution.coef[group] * share[:, None]
+        points = group if problem.kernel.precomputed else rows_at(problem.X, group)
+        return cls(indices, points, np.arange(len(indices)))

@@ -12,6 +12,7 @@ features' spread) and log mu.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import minimize
@@ -57,7 +58,9 @@ def learn_by_projection(
 
     def unpack(x: Array) -> LearnedFeatures:
         centers, logs = x.reshape(2, *shape)
-        return basis.moved(centers * center_unit, shape_unit * np.exp(logs))
+        return replace(
+            basis, centers=centers * center_unit, shapes=shape_unit * np.exp(logs)
+        )
 
     def evaluate(x: Array) -> tuple[float, Array]:
         fitted = problem.solve(unpack(x), last[0][1] if last else None)

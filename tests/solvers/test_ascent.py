@@ -1,5 +1,7 @@
 """Algorithm 1 of fang2019 against its dense formulas."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,15 +10,16 @@ from numpy.testing import assert_allclose
 
 from leansvm.blocks import MemoryBlocks
 from leansvm.functions import get_function
-from leansvm.solvers._learned import LearnedBasis, LowRankProblem
-from leansvm.solvers.low_rank import (
+from leansvm.solvers.ascent import (
     OBJECTIVES,
-    Steps,
+    Ascent,
     ascent,
     hold_dual,
     learn_by_steps,
     sweep,
 )
+from leansvm.solvers.closed_form import LowRankProblem
+from leansvm.solvers.features import LearnedFeatures
 
 NAMES = ["robust-rbf", "simplex", "rbf"]
 
@@ -27,7 +30,7 @@ def setting(seed=0, name="robust-rbf", n=50, d=3, m=4, outputs=1, weighted=False
     X = rng.normal(size=(n, d))
     T = np.where(rng.random((n, outputs)) < 0.5, -1.0, 1.0)
     weight = rng.uniform(0.2, 3.0, size=n) if weighted else None
-    basis = LearnedBasis(
+    basis = LearnedFeatures(
         get_function(name), X[:m].copy() + 0.01, rng.uniform(0.05, 0.3, size=(m, d))
     )
     problem = LowRankProblem(MemoryBlocks(X, T, weight, tile_rows=tile), C, 0.0)
@@ -116,7 +119,7 @@ def test_gradients_by_finite_differences(name, objective, outputs, weighted):
 
 
 def steps(objective, rate, d, **options):
-    return Steps(objective, rate, np.ones(d), np.ones(d), **options)
+    return Ascent(objective, rate, np.ones(d), np.ones(d), **options)
 
 
 @settings(max_examples=40, deadline=None)
@@ -227,7 +230,7 @@ def test_left_out_error_takes_a_weight_for_copies():
 
 def test_a_zero_gradient_leaves_the_unit_where_it_is():
     problem, basis, *_ = setting(8, "simplex")
-    far = basis.moved(basis.centers + 100.0, basis.shapes)  # no row within reach
+    far = replace(basis, centers=basis.centers + 100.0)  # no row within reach
     path = learn_by_steps(problem, far, steps("abs", 0.1, 3), max_iter=2, keep_best=False)
     assert_allclose(path.basis.centers, far.centers)
     assert_allclose(path.basis.shapes, far.shapes)
@@ -237,7 +240,7 @@ def test_a_zero_gradient_leaves_the_unit_where_it_is():
 def test_every_kind_of_bias_solves_its_objective(bias_penalty):
     problem, basis, X, T, weight = setting(9, weighted=True)
     column = 1 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
-    basis = LearnedBasis(basis.function, basis.centers, basis.shapes, column)
+    basis = LearnedFeatures(basis.function, basis.centers, basis.shapes, column)
     fitted = LowRankProblem(problem.blocks, 3.0, bias_penalty).solve(basis)
     theta, b = basis.coefficients(fitted.theta), fitted.b
     Phi = basis.function.values(X, basis.centers, basis.shapes)
