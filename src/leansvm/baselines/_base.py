@@ -19,7 +19,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from leansvm.basis._resolve import resolve_n_basis
 from leansvm.estimators._base import Array, KernelClassifier, KernelMachine, Phases
 from leansvm.estimators._dual import check_kernel_matrix
-from leansvm.solvers import NotPositiveDefinite
 
 Rows = NDArray[np.intp]
 
@@ -69,7 +68,7 @@ class DualBaseline(KernelClassifier):
         """Name the parameters when a system has no Cholesky factor."""
         try:
             yield
-        except NotPositiveDefinite as error:
+        except np.linalg.LinAlgError as error:
             raise ValueError(
                 f"kernel={self.kernel!r}: the kernel matrix plus 1/C on its diagonal is not "
                 f"positive definite ({error}). Use a positive semidefinite kernel or a smaller C."

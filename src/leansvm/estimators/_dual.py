@@ -23,20 +23,9 @@ from leansvm.estimators._base import (
     Phases,
     iteration_hook,
 )
-from leansvm.solvers import (
-    FREE_BIAS_ONLY,
-    DualProblem,
-    DualSolution,
-    NotPositiveDefinite,
-    check_symmetric,
-    solve_auto,
-    solve_cg,
-    solve_every,
-    solve_exact,
-    solve_sequential,
-)
-
-_SEQUENTIAL = ("smo", *FREE_BIAS_ONLY)
+from leansvm.solvers import DualProblem, Solution
+from leansvm.solvers.kernel_matrix import check_symmetric
+from leansvm.solvers.table import SOLVERS, names, solve
 
 
 class DualMachine(KernelMachine):
@@ -46,7 +35,7 @@ class DualMachine(KernelMachine):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
-        "solver": [StrOptions({"auto", "cholesky", "cg", *_SEQUENTIAL})],
+        "solver": [StrOptions(set(names("lssvm")))],
     }
 
     def _fit_dual(
@@ -68,11 +57,10 @@ class DualMachine(KernelMachine):
         """
         self._forget("cv_curve_", "loo_residuals_", "calibration_scale_")
         Y, weight = to_host(Y), to_host(weight)  # small beside the kernel matrix
-        if self.solver in _SEQUENTIAL:
+        if SOLVERS["lssvm"][self.solver].on_host:
             X = to_host(X)
         candidates, criterion = self._candidates_of_C()
         loo = loo or (candidates is not None and criterion == "loo")
-        self._check_options(candidates, loo)
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
         rows = merge_equal_rows(X, Y, weight) if loo else _positive_rows(weight)
@@ -99,96 +87,51 @@ class DualMachine(KernelMachine):
             rows=None if len(rows.first) == X.shape[0] else rows.first,
             count=count,
         )
-        try:
-            solver, solution = self._solve(problem, candidates, criterion, loo)
-        except NotPositiveDefinite as error:
-            raise ValueError(
-                f"kernel={self.kernel!r}: the kernel matrix plus 1/C on its diagonal is not "
-                f"positive definite ({error}). Use a positive semidefinite kernel or a smaller C."
-            ) from None
+        solution = solve(
+            "lssvm",
+            self.solver,
+            problem,
+            float(self.C) if candidates is None else candidates,
+            criterion=criterion,
+            left_out=loo and candidates is None,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        self.C_ = solution.C
+        if solution.curve is not None:
+            self.cv_curve_ = solution.curve
         self._set_model(X, rows, weight, solution)
-        self._report(problem, solver, solution, phases)
+        self._report(problem, solution, phases)
         if not solution.converged:
-            self._warn_of(solver, solution)
-        finish(rows, solution.loo)
+            text = f"{type(self).__name__}: {solution.advice}"
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        finish(rows, solution.left_out)
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 
-    def _warn_of(self, solver: str, solution: DualSolution) -> None:
-        if solver == "cg":
-            text = (
-                f"conjugate gradients stopped after {solution.n_iter} iterations at a relative "
-                f"residual of {solution.residual:.1e} (tol={self.tol:g}). Increase max_iter or "
-                f"tol, lower C, or use solver='cholesky'."
-            )
-        elif solver in _SEQUENTIAL:
-            text = (
-                f"solver={solver!r} stopped after {solution.n_iter} sweeps at a relative residual "
-                f"of {solution.residual:.1e} (tol={self.tol:g}): the kernel is too smooth for "
-                f"updates of few multipliers at this C. Use solver='cg' or 'cholesky'; or a larger "
-                f"gamma, a smaller C, a larger tol or max_iter."
-            )
-        else:
-            text = (
-                f"the kernel matrix is too ill-conditioned for C={self.C_:.3g}: the solution has a "
-                f"relative residual of {solution.residual:.1e}. Scale X, or lower C."
-            )
-        warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=5)
-
-    def _check_options(self, candidates: Array | None, loo: bool) -> None:
-        if self.solver in ("cg", *_SEQUENTIAL) and (candidates is not None or loo):
-            asked = f"C={self.C!r}" if candidates is not None else "calibrate=True"
-            raise ValueError(
-                f"{asked} needs a factorisation of the kernel matrix, which "
-                f"solver={self.solver!r} avoids: use solver='auto' or 'cholesky', or SparseLSSVC."
-            )
-        if self.solver in FREE_BIAS_ONLY and self._bias_penalty() != 0:
-            raise ValueError(
-                f"solver={self.solver!r} is a way to the free bias: it needs fit_intercept=True "
-                f"and bias_penalty=0. Use solver='smo' for a penalised bias or none."
-            )
-
-    def _solve(
-        self, problem: DualProblem, candidates: Array | None, criterion: str, loo: bool
-    ) -> tuple[str, DualSolution]:
-        if candidates is not None:
-            self.C_, self.cv_curve_, solution = solve_every(problem, candidates, criterion)
-            return "eigen", solution
-        self.C_ = float(self.C)
-        options = {"tol": self.tol, "max_iter": self.max_iter}
-        if self.solver == "cg":
-            return "cg", solve_cg(problem, self.C_, **options)
-        if self.solver in _SEQUENTIAL:
-            return self.solver, solve_sequential(problem, self.C_, self.solver, **options)
-        if self.solver == "cholesky" or loo:
-            return "cholesky", solve_exact(problem, self.C_, loo=loo)
-        return solve_auto(problem, self.C_, **options)
-
-    def _set_model(self, X: Any, rows: MergedRows, weight: Array, solution: DualSolution) -> None:
+    def _set_model(self, X: Any, rows: MergedRows, weight: Array, solution: Solution) -> None:
         self.support_ = np.flatnonzero(rows.group >= 0)
         group = rows.group[self.support_]
         # copies of a row share its coefficient in proportion to their weights
         share = weight[self.support_] / rows.weight[group]
-        self.dual_coef_ = np.ascontiguousarray((solution.beta[group] * share[:, None]).T)
+        self.dual_coef_ = np.ascontiguousarray((solution.coef[group] * share[:, None]).T)
         self.intercept_ = np.asarray(solution.b)
         pairwise = self.kernel == "precomputed"
         self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else rows_at(X, self.support_)
-        self.n_iter_ = solution.n_iter
+        self.n_iter_ = solution.iterations
 
-    def _report(
-        self, problem: DualProblem, solver: str, solution: DualSolution, phases: Phases
-    ) -> None:
+    def _report(self, problem: DualProblem, solution: Solution, phases: Phases) -> None:
         self.objective_ = solution.objective
         self.fit_report_ = {
-            "solver": solver,
+            "solver": solution.solver,
             "objective": self.objective_,
             "residual": solution.residual,
             "gap": solution.gap,
-            "iterations": solution.n_iter,
+            "iterations": solution.iterations,
             "converged": solution.converged,
             "rows": problem.m,
             "basis": problem.m,
             "outputs": problem.Y.shape[1],
-            "bytes": problem.bytes,
+            "bytes": solution.bytes,
             "seconds": phases.seconds,
             **solution.details,
         }

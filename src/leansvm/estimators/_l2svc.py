@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -19,11 +17,9 @@ from sklearn.utils.metaestimators import available_if
 from leansvm.blocks import MemoryBlocks, MergedRows, merge_equal_rows, resolve_cache_size
 from leansvm.estimators._base import Array, KernelClassifier, Phases, iteration_hook
 from leansvm.estimators._dual import _positive_rows, check_kernel_matrix
-from leansvm.solvers import DualProblem
-from leansvm.solvers._hinge import HingeSolution
-from leansvm.solvers._sequential_hinge import solve_sesqui, try_sesqui
+from leansvm.solvers import DualProblem, Solution
 from leansvm.solvers.active_set import ActiveSet
-from leansvm.solvers.hinge_newton import solve_newton
+from leansvm.solvers.table import check, explained, names, solve
 
 
 def _learns_from_batches(estimator: Any) -> bool:
@@ -154,7 +150,7 @@ default="rbf"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelClassifier._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
-        "solver": [StrOptions({"auto", "active-set", "newton", "smo"})],
+        "solver": [StrOptions(set(names("hinge")))],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
@@ -215,16 +211,26 @@ default="rbf"
         self._forget("cv_curve_", "calibration_scale_", "coef_", "_sequence")
         candidates, _ = self._candidates_of_C()
         loo = self.calibrate or candidates is not None
-        self._check_options(loo)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
         problem = self._problem(data, context, merge=loo)
-        with self._definite():
-            solution = self._solve(problem, candidates, loo)
+        solution = solve(
+            "hinge",
+            self.solver,
+            problem,
+            float(self.C) if candidates is None else candidates,
+            criterion="loo",
+            left_out=loo,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            max_support=self._limit(),
+        )
+        if solution.curve is not None:
+            self.cv_curve_ = solution.curve
         self._set_model(problem, data, solution)
         self._report(problem, solution)
-        if self.calibrate and solution.loo is not None:
-            left_out = problem.Y - solution.loo
+        if self.calibrate and solution.left_out is not None:
+            left_out = problem.Y - solution.left_out
             self._calibrate(left_out, data.labels[data.rows.first], data.rows.weight)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
@@ -259,47 +265,9 @@ default="rbf"
             rows=None if len(rows.first) == X.shape[0] else rows.first,
         )
 
-    @contextmanager
-    def _definite(self) -> Iterator[None]:
-        """Explain a factorisation that failed."""
-        try:
-            yield
-        except np.linalg.LinAlgError as error:
-            raise ValueError(
-                f"kernel={self.kernel!r}: the kernel matrix plus 1/C on its diagonal is not "
-                f"positive definite ({error}). Use a positive semidefinite kernel or a smaller C."
-            ) from None
-
-    def _check_options(self, loo: bool) -> None:
-        if self.solver in ("newton", "smo") and (loo or self.max_support != "auto"):
-            raise ValueError(
-                f"solver={self.solver!r} is for one C, without calibrate and max_support: use "
-                f"solver='active-set'."
-            )
-
-    def _solve(self, problem: DualProblem, candidates: Array | None, loo: bool) -> HingeSolution:
-        """Solve with the solver asked for; choose among several C."""
-        options: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter}
-        self._solver_used = "active-set" if self.solver == "auto" else self.solver
-        if candidates is None:
-            self.C_ = float(self.C)
-        if self.solver in ("newton", "smo"):
-            solve = solve_newton if self.solver == "newton" else solve_sesqui
-            return solve(problem, self.C_, **options)
-        if self.solver == "auto" and not loo and self.max_support == "auto":
-            solution = try_sesqui(problem, self.C_, **options)
-            if solution is not None:
-                self._solver_used = "smo"
-                return solution
-        active_set = ActiveSet(problem, max_support=self._limit())
-        if candidates is None:
-            return active_set.solve(self.C_, loo=loo, **options)
-        self.C_, self.cv_curve_, solution = active_set.best_of(candidates, **options)
-        return solution
-
-    def _set_model(self, problem: DualProblem, data: _Data, solution: HingeSolution) -> None:
+    def _set_model(self, problem: DualProblem, data: _Data, solution: Solution) -> None:
         rows, weight, labels = data.rows, data.weight, data.labels
-        used = np.flatnonzero((solution.beta != 0).any(axis=1))
+        used = np.flatnonzero((solution.coef != 0).any(axis=1))
         place = np.full(len(rows.first), -1, np.intp)
         place[used] = np.arange(len(used))
         group = np.where(rows.group >= 0, place[rows.group], -1)
@@ -307,12 +275,12 @@ default="rbf"
         group = rows.group[self.support_]
         # copies of a row share its coefficient in proportion to their weights
         share = weight[self.support_] / rows.weight[group]
-        self.dual_coef_ = np.ascontiguousarray((solution.beta[group] * share[:, None]).T)
+        self.dual_coef_ = np.ascontiguousarray((solution.coef[group] * share[:, None]).T)
         self.intercept_ = np.asarray(solution.b)
         X, pairwise = problem.X, self.kernel == "precomputed"
         self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[group]
         self.n_support_ = np.bincount(labels[self.support_], minlength=len(self.classes_))
-        self.n_iter_ = solution.n_iter
+        self.n_iter_, self.C_ = solution.iterations, solution.C
         if solution.weights is not None:
             self.coef_ = solution.weights
 
@@ -366,9 +334,8 @@ default="rbf"
             self._sequence = active_set, labels, weight
         problem = active_set.problem
         problem.on_iteration = iteration_hook(self, context, "iteration")
-        self.C_, self._solver_used = float(self.C), "active-set"
-        with self._definite():
-            solution = active_set.solve(self.C_, tol=self.tol, max_iter=self.max_iter)
+        with explained(problem.kernel):
+            solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
         problem.on_iteration = None  # belongs to this call
         batch.labels, batch.weight, batch.rows = labels, weight, _positive_rows(weight)
         self._set_model(problem, batch, solution)
@@ -393,47 +360,24 @@ default="rbf"
             return super()._values(X)
         return np.asarray(X @ self.coef_.T + self.intercept_, dtype=X.dtype)
 
-    def _report(self, problem: DualProblem, solution: HingeSolution) -> None:
+    def _report(self, problem: DualProblem, solution: Solution) -> None:
         self.objective_ = solution.objective
         self.fit_report_ = {
-            "solver": self._solver_used,
+            "solver": solution.solver,
             "objective": self.objective_,
-            "violation": solution.violation,
             "gap": solution.gap,
-            "iterations": solution.n_iter,
+            "iterations": solution.iterations,
             "converged": solution.converged,
             "rows": problem.m,
             "basis": len(self.support_),
             "outputs": problem.Y.shape[1],
-            "rows_kept_out": solution.missing,
-            "factor": solution.counts,
-            "bytes": problem.bytes,
+            **solution.details,
+            "bytes": solution.bytes,
             "seconds": getattr(problem.phases, "seconds", {}),
         }
         if not solution.converged:
-            self._warn_of(solution)
-
-    def _warn_of(self, solution: HingeSolution) -> None:
-        if solution.missing:
-            text = (
-                f"max_support={self.max_support} is not enough: {solution.missing:,} more rows "
-                f"have y f(x) < 1, so this is the solution for a part of the rows only. Increase "
-                f"max_support or use max_support='auto'."
-            )
-        elif self._solver_used == "smo":
-            text = (
-                f"solver='smo' stopped after {solution.n_iter} sweeps at a violation of "
-                f"{solution.violation:.1e} (tol={self.tol:g}): the kernel is too smooth for "
-                f"updates of few multipliers at this C. Use solver='active-set'; or a larger "
-                f"gamma, a smaller C, a larger tol or max_iter."
-            )
-        else:
-            text = (
-                f"stopped after {solution.n_iter} iterations at a relative violation of "
-                f"{solution.violation:.1e} (tol={self.tol:g}). Increase max_iter or tol, scale X, "
-                f"or lower C."
-            )
-        warnings.warn(f"{type(self).__name__}: {text}", ConvergenceWarning, stacklevel=4)
+            text = f"{type(self).__name__}: {solution.advice}"
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
 
 
 def fit_path(
@@ -446,17 +390,18 @@ def fit_path(
     for i in order:
         model = models[i]
         model._validate_params()
-        model._check_options(loo=model.max_support != "auto")
         data = model._read(X, y, sample_weight)
         context = model._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=model, X=data.X, y=data.y)
         if active_set is None:
-            active_set = ActiveSet(model._problem(data, context), max_support=model._limit())
+            problem, limit = model._problem(data, context), model._limit()
+            check("hinge", model.solver, problem, bounded=limit is not None)
+            active_set = ActiveSet(problem, max_support=limit)
         problem = active_set.problem
         problem.on_iteration = iteration_hook(model, context, "iteration")
-        model.gamma_, model.C_, model._solver_used = problem.kernel.gamma, model.C, "active-set"
-        with model._definite():
-            solution = active_set.solve(model.C_, tol=model.tol, max_iter=model.max_iter)
+        model.gamma_ = problem.kernel.gamma
+        with explained(problem.kernel):
+            solution = active_set.solve(model.C, tol=model.tol, max_iter=model.max_iter)
         model._set_model(problem, data, solution)
         model._report(problem, solution)
         context.call_on_fit_task_end(

@@ -23,7 +23,7 @@ from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.solvers import primal
 from leansvm.solvers._features import BasisFeatures
-from leansvm.solvers._spectral import solve_for_every_C
+from leansvm.solvers.eigen import solve_for_every_C
 
 Array = NDArray[np.float64]
 
@@ -328,14 +328,12 @@ def _solve_in_dual(
         criterion,
         count=equations.count,
     )
-    best = float(candidates[every.best])
-    theta = Phi[used].T @ every.solution.beta
-    b = every.solution.b if equations.free_bias else equations.bias(theta)
+    theta = Phi[used].T @ every.coef
+    b = every.b if equations.free_bias else equations.bias(theta)
     left_out = np.full(Y.shape, np.nan)
-    left_out[used] = every.solution.loo
+    left_out[used] = every.left_out
     curve = every.curve if several else None
-    error = float(every.curve[every.best])
-    return _described(basis, equations, theta, b, best, curve, error, left_out)
+    return _described(basis, equations, theta, b, every.C, curve, every.error, left_out)
 
 
 @declare("X")

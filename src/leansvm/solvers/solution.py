@@ -25,6 +25,7 @@ class Solution:
     iterations: int = 1
     converged: bool = True
     advice: str = ""  # what was reached and what to do, where it did not converge
+    weights: Array | None = None  # w of the linear kernel, outputs x features
     left_out: Array | None = None  # y - f without the row, rows x outputs
     curve: Array | None = None  # criterion at every candidate of C
     error: float = np.nan  # criterion at C
