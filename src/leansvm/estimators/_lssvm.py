@@ -46,10 +46,11 @@ default="auto"
         "cholesky" factors the kernel matrix in place. "cg" runs conjugate gradients
         preconditioned by a pivoted-Cholesky factor and recomputes kernel rows when the matrix
         exceeds ``cache_size``. "smo" minimises over a few multipliers at a time, with the matrix
-        or a cache of its rows: the fastest where the kernel is close to diagonal. "sumt",
-        "substitution" and "penalty-flow" are other ways to the free bias. "auto" watches "smo"
-        (where the kernel is close to diagonal) and "cg" for a few iterations on large
-        problems and changes to "cholesky" if that will be faster.
+        or a cache of its rows: the fastest where the kernel is close to diagonal.
+        "substitution" is another name for "smo" with a free bias; "sumt" and "penalty-flow" are
+        other methods for it. "auto" watches "smo" (where the kernel is close to diagonal) and
+        "cg" for a few iterations on large problems and changes to "cholesky" if that will be
+        faster.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``.
     calibrate : bool, default=False

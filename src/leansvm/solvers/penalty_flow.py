@@ -98,8 +98,7 @@ class _Flow:
         curvature = np.sum(change * G_change, axis=0)
         allowed = np.sum(change**2 / metric, axis=0)
         long = curvature > allowed * (1 + 1e-12)
-        shorter = self.length * np.minimum(0.5, allowed / np.maximum(curvature, 1e-300))
-        self.length = np.where(long, shorter, self.length)
+        self.length[long] *= np.minimum(0.5, allowed[long] / curvature[long])
         return np.asarray(~long)
 
     def residual(self) -> float:
