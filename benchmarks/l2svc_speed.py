@@ -145,19 +145,20 @@ def _gaussian(report: Report, rows: int, values: list[float]) -> None:
 
 
 def anew(X: Any, y: Any, C: float) -> Any:
-    """Fit with the factor made anew in every iteration."""
+    """Fit with the factor made anew whenever rows leave the support set."""
     from leansvm import L2SVC
-    from leansvm.estimators import _l2svc
-    from leansvm.solvers.active_set import ActiveSet
+    from leansvm.solvers._ldl import SupportFactor
 
-    def without_reuse(problem: Any, **options: Any) -> ActiveSet:
-        return ActiveSet(problem, reuse=False, **options)
+    def drop_all(factor: SupportFactor, leaving: Any) -> None:
+        factor.forget()
+        factor.counts["refactored"] += 1
 
-    _l2svc.ActiveSet = without_reuse  # type: ignore[assignment, misc]
+    drop = SupportFactor._drop
+    SupportFactor._drop = drop_all  # type: ignore[method-assign]
     try:
         return L2SVC(C, gamma=GAMMA, solver="active-set").fit(X, y)
     finally:
-        _l2svc.ActiveSet = ActiveSet  # type: ignore[misc]
+        SupportFactor._drop = drop  # type: ignore[method-assign]
 
 
 def _path_seconds(X: Any, y: Any, values: list[float]) -> float:

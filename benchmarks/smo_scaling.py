@@ -56,16 +56,16 @@ def _growth(report: Report, X: np.ndarray, y: np.ndarray) -> None:
 
 def _penalties(report: Report, name: str, X: np.ndarray, y: np.ndarray) -> None:
     from leansvm.kernels import Kernel
-    from leansvm.solvers._rows import MatrixRows
+    from leansvm.solvers.kernel_matrix import StoredMatrix
     from leansvm.solvers.smo import Quadratic, minimise
 
     m = len(y)
-    rows = MatrixRows(Kernel("rbf", gamma=GAMMA).block(X, X))
+    matrix = StoredMatrix(Kernel("rbf", gamma=GAMMA).block(X, X))
     for penalty in PENALTIES:
         quadratic = Quadratic(y.astype(np.float64), np.full(m, 1 / C), np.ones(m), c=1 / penalty)
 
         def solve(block: int | None, q: Quadratic = quadratic) -> Any:
-            return minimise(rows, q, tol=1e-3, max_sweeps=30, block=block)
+            return minimise(matrix, q, tol=1e-3, max_sweeps=30, block=block)
 
         timings = time_interleaved(
             {"blocks": lambda: solve(None), "single updates": lambda: solve(1)},

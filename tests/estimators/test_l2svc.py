@@ -284,8 +284,8 @@ def test_left_out_values_are_those_of_refitting_where_the_support_set_stays(kern
     problem = DualProblem(
         X, Kernel(kernel, gamma=0.5), Y, weight, 0.0, 10**9, lambda name: nullcontext()
     )
-    found = ActiveSet(problem).solve(1.0, tol=1e-10, max_iter=100, loo=True)
-    support = np.flatnonzero(found.beta)
+    found = ActiveSet(problem).solve(1.0, tol=1e-10, max_iter=100, left_out=True)
+    support = np.flatnonzero(found.coef)
     same = 0
     for i in range(len(y)):
         rest = np.delete(np.arange(len(y)), i)
@@ -293,7 +293,7 @@ def test_left_out_values_are_those_of_refitting_where_the_support_set_stays(kern
         if set(rest[model.support_]) == set(support) - {i}:
             same += 1
             assert y[i] - model.decision_function(X[[i]])[0] == pytest.approx(
-                found.loo[i, 0], abs=1e-8
+                found.left_out[i, 0], abs=1e-8
             )
     assert same > 15
 

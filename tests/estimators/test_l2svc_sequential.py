@@ -1,4 +1,4 @@
-"""L2SVC(solver="smo"), SesquiSMO: the solution of the active set, by another road."""
+"""L2SVC(solver="smo"), SesquiSMO: the solution of the active set, in another way."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm import L2SVC
-from leansvm.solvers import _sequential_hinge
+from leansvm.solvers import auto as choice
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(120, 4))
@@ -93,8 +93,8 @@ def test_what_smo_cannot_do_is_said(options):
 @pytest.fixture
 def few_are_many(monkeypatch):
     """Let "auto" think of this handful of rows as of thousands."""
-    monkeypatch.setattr(_sequential_hinge, "FEW_ROWS", 100)
-    monkeypatch.setattr(_sequential_hinge, "_SWEEP_ROWS", 1)
+    monkeypatch.setattr(choice, "_FEW_ROWS", 100)
+    monkeypatch.setattr(choice, "_SWEEP_ROWS", 1)
 
 
 @pytest.mark.parametrize("gamma, C, used", [(50.0, 1.0, "smo"), (0.05, 100.0, "active-set")])
@@ -108,8 +108,8 @@ def test_auto_takes_smo_only_where_many_rows_are_support_vectors(few_are_many, g
 
 
 def test_auto_goes_on_with_the_active_set_where_smo_is_slow(few_are_many, monkeypatch):
-    monkeypatch.setattr(_sequential_hinge, "_SWEEP_ROWS", 40)  # three sweeps
-    monkeypatch.setattr(_sequential_hinge, "_MANY_SUPPORT", 0.0)
+    monkeypatch.setattr(choice, "_SWEEP_ROWS", 40)  # three sweeps
+    monkeypatch.setattr(choice, "_MANY_SUPPORT", 0.0)
     auto = L2SVC(C=1e5, gamma=0.05).fit(X, Y)
     assert auto.fit_report_["solver"] == "active-set" and auto.fit_report_["converged"]
 

@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from leansvm import LSSVC, LSSVR
-from leansvm.solvers import _problem
+from leansvm.solvers import auto
 
-ROADS = ("smo", "sumt", "substitution", "penalty-flow")
+SOLVERS = ("smo", "sumt", "substitution", "penalty-flow")
 rng = np.random.default_rng(5)
 X = rng.normal(size=(180, 4))
 TARGET = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=180)
@@ -29,9 +29,9 @@ def assert_same_model(model, reference, data=X, atol=1e-6):
     assert model.objective_ == pytest.approx(reference.objective_, rel=1e-6)
 
 
-@pytest.mark.parametrize("solver", ROADS)
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("gamma, C", [(1.0, 1.0), (0.2, 20.0)])
-def test_every_road_gives_the_model_of_the_factorisation(solver, gamma, C):
+def test_every_solver_gives_the_model_of_the_factorisation(solver, gamma, C):
     options = {"C": C, "gamma": gamma, "max_iter": 5000}
     model = LSSVC(solver=solver, **options).fit(X, LABELS, WEIGHT)
     assert_same_model(model, LSSVC(solver="cholesky", **options).fit(X, LABELS, WEIGHT))
@@ -49,7 +49,7 @@ def test_smo_with_every_kind_of_bias(options, fit_intercept):
     assert_same_model(model, LSSVR(solver="cholesky", **options).fit(X, TARGET))
 
 
-@pytest.mark.parametrize("solver", ROADS)
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_several_classes_and_targets(solver):
     iris, labels = load_iris(return_X_y=True)
     model = LSSVC(solver=solver, max_iter=5000).fit(iris, labels)
@@ -59,7 +59,7 @@ def test_several_classes_and_targets(solver):
     assert_same_model(model, LSSVR(solver="cholesky").fit(X, targets))
 
 
-@pytest.mark.parametrize("solver", ROADS)
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_less_memory_than_the_matrix_gives_the_same_model(solver):
     m = 400
     data = np.random.default_rng(0).normal(size=(m, 3))
@@ -93,14 +93,14 @@ def test_kinds_of_input(dtype, kind):
     assert model.fit_report_["residual"] <= 1e-8
 
 
-def test_classical_roads_need_the_free_bias():
-    for solver in ROADS[1:]:
+def test_classical_solvers_need_the_free_bias():
+    for solver in SOLVERS[1:]:
         for options in ({"bias_penalty": 1.0}, {"fit_intercept": False}):
             with pytest.raises(ValueError, match=r"free bias.*bias_penalty=0"):
                 LSSVC(solver=solver, **options).fit(X, LABELS)
 
 
-@pytest.mark.parametrize("solver", ROADS)
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_what_needs_a_factorisation_is_refused(solver):
     with pytest.raises(ValueError, match="needs a factorisation"):
         LSSVC(solver=solver, C="loo").fit(X, LABELS)
@@ -108,7 +108,7 @@ def test_what_needs_a_factorisation_is_refused(solver):
         LSSVC(solver=solver, calibrate=True).fit(X, LABELS)
 
 
-@pytest.mark.parametrize("solver", ROADS)
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_a_smooth_kernel_warns_with_advice(solver):
     model = LSSVC(solver=solver, C=1e7, gamma=1e-3, max_iter=2)
     with pytest.warns(ConvergenceWarning, match=r"too smooth.*solver='cg' or 'cholesky'"):
@@ -116,7 +116,7 @@ def test_a_smooth_kernel_warns_with_advice(solver):
     assert not model.fit_report_["converged"]
 
 
-@pytest.mark.parametrize("solver", ROADS)
+@pytest.mark.parametrize("solver", SOLVERS)
 def test_callbacks_are_called_and_stop_the_fit(solver):
     model = LSSVC(solver=solver, max_iter=5000)
     model.set_callbacks(ProgressBar())
@@ -140,7 +140,7 @@ def test_the_path_of_sumt_is_reported():
 def test_duplicates_constants_and_one_row_a_class():
     data = np.repeat(np.array([[0.0, 7.0], [1.0, 7.0]]), [30, 1], axis=0)
     labels = np.repeat([0, 1], [30, 1])
-    for solver in ROADS:
+    for solver in SOLVERS:
         for C, gamma in ((1e-6, 1.0), (1e3, 1e6), (10.0, 1e-9)):
             options = {"C": C, "gamma": gamma, "max_iter": 5000}
             model = LSSVC(solver=solver, **options).fit(data, labels)
@@ -166,10 +166,8 @@ def _squares(data):
 @pytest.fixture
 def few_rows(monkeypatch):
     """Let small problems count as large ones."""
-    from leansvm.solvers import _sequential
-
-    monkeypatch.setattr(_problem, "FEW_ROWS", 100)
-    monkeypatch.setattr(_sequential, "_SWEEP_FLOPS", 5.0)
+    monkeypatch.setattr(auto, "_FEW_ROWS", 100)
+    monkeypatch.setattr(auto, "_SWEEP_FLOPS", 5.0)
 
 
 def test_auto_takes_smo_for_a_kernel_close_to_diagonal(few_rows):

@@ -13,9 +13,10 @@ from threadpoolctl import threadpool_limits
 from leansvm.blocks import MemoryBlocks
 from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
-from leansvm.solvers import DualProblem, NotPositiveDefinite, solve_auto, solve_cg, solve_exact
-from leansvm.solvers import _problem as problem_module
-from leansvm.solvers._cg import Preconditioner, conjugate_gradients
+from leansvm.solvers import DualProblem, cg
+from leansvm.solvers.cg import Preconditioner, conjugate_gradients, solve_cg
+from leansvm.solvers.cholesky import solve_cholesky
+from leansvm.solvers.kernel_matrix import StoredMatrix
 
 rng = np.random.default_rng(6)
 M = 150
@@ -61,7 +62,7 @@ def primal(beta, b, C, A):
 def test_against_the_bordered_system(A, C, weight):
     solution = solve_cg(problem(A, weight=weight), C, tol=1e-11, max_iter=500)
     beta, b = bordered(K, Y, weight, C, A)
-    assert_allclose(solution.beta, beta, rtol=1e-5, atol=1e-7 * np.abs(beta).max())
+    assert_allclose(solution.coef, beta, rtol=1e-5, atol=1e-7 * np.abs(beta).max())
     assert_allclose(solution.b, b, rtol=1e-7, atol=1e-8)
     assert solution.converged
     assert solution.residual < 1e-9
@@ -72,14 +73,14 @@ def test_against_the_bordered_system(A, C, weight):
 def test_recomputed_by_blocks_equals_stored(A, C, tight_budget, monkeypatch):
     stored = solve_cg(problem(A), C, tol=1e-10, max_iter=300)
     calls = []
-    monkeypatch.setattr(DualProblem, "gram", lambda self: calls.append(1))
+    monkeypatch.setattr(cg, "gram", calls.append)
     with sklearn.config_context(working_memory=0.05):  # tiles of some rows
         recomputed = solve_cg(problem(A, tight_budget), C, tol=1e-10, max_iter=300)
     assert not calls  # no kernel matrix
-    scale = np.abs(stored.beta).max()
-    assert_allclose(recomputed.beta, stored.beta, atol=1e-7 * scale)
+    scale = np.abs(stored.coef).max()
+    assert_allclose(recomputed.coef, stored.coef, atol=1e-7 * scale)
     assert_allclose(recomputed.b, stored.b, atol=1e-8)
-    assert recomputed.n_iter == stored.n_iter
+    assert recomputed.iterations == stored.iterations
 
 
 def test_precomputed_rows():
@@ -89,7 +90,7 @@ def test_precomputed_rows():
     given_matrix = solve_cg(
         problem(X=matrix, kernel=Kernel("precomputed")), 10.0, tol=1e-10, max_iter=300
     )
-    assert_allclose(given_matrix.beta, by_rows.beta, atol=1e-7 * np.abs(by_rows.beta).max())
+    assert_allclose(given_matrix.coef, by_rows.coef, atol=1e-7 * np.abs(by_rows.coef).max())
 
 
 @every_penalty
@@ -98,11 +99,11 @@ def test_gap_bounds_the_distance_of_an_unfinished_run(A, max_iter):
     C = 1e3
     solution = solve_cg(problem(A), C, tol=1e-14, max_iter=max_iter)
     assert not solution.converged
-    assert solution.n_iter == max_iter
+    assert solution.iterations == max_iter
     beta, b = bordered(K, Y, WEIGHT, C, A)
-    distance = primal(solution.beta, solution.b, C, A) - primal(beta, b, C, A)
+    distance = primal(solution.coef, solution.b, C, A) - primal(beta, b, C, A)
     assert 0 < distance <= solution.gap * (1 + 1e-6)
-    r = Y - solution.b - K @ solution.beta - solution.beta / (C * WEIGHT)[:, None]
+    r = Y - solution.b - K @ solution.coef - solution.coef / (C * WEIGHT)[:, None]
     root = np.sqrt(WEIGHT)[:, None]
     relative = np.linalg.norm(root * r) / np.linalg.norm(root * Y)
     assert_allclose(solution.residual, relative, rtol=1e-6)
@@ -110,9 +111,9 @@ def test_gap_bounds_the_distance_of_an_unfinished_run(A, max_iter):
 
 def test_free_bias_leaves_coefficients_that_sum_to_zero():
     solution = solve_cg(problem(0.0), 1e3, tol=1e-8, max_iter=500)
-    assert np.all(np.abs(solution.beta.sum(axis=0)) < 1e-9 * np.abs(solution.beta).sum(axis=0))
+    assert np.all(np.abs(solution.coef.sum(axis=0)) < 1e-9 * np.abs(solution.coef).sum(axis=0))
     unfinished = solve_cg(problem(0.0), 1e3, tol=1e-8, max_iter=1)
-    assert np.all(np.abs(unfinished.beta.sum(axis=0)) < 1e-9 * np.abs(unfinished.beta).sum(axis=0))
+    assert np.all(np.abs(unfinished.coef.sum(axis=0)) < 1e-9 * np.abs(unfinished.coef).sum(axis=0))
 
 
 @pytest.mark.parametrize("C", [1e-2, 10.0, 1e5])
@@ -138,13 +139,12 @@ def test_preconditioner_of_no_columns_is_the_diagonal():
 
 def test_preconditioner_saves_iterations():
     smooth = Kernel("rbf", gamma=0.02)
-    matrix = smooth.block(X, X)
-    plain = conjugate_gradients(
-        lambda V: matrix @ V, lambda v: v, Y, np.ones(M), 1e4, 0.0, tol=1e-6, max_iter=500
-    )
-    helped = solve_cg(problem(kernel=smooth, weight=np.ones(M)), 1e4, tol=1e-6, max_iter=500)
+    task = problem(kernel=smooth, weight=np.ones(M))
+    matrix = StoredMatrix(smooth.block(X, X))
+    plain = conjugate_gradients(task, matrix, lambda v: v, 1e4, tol=1e-6, max_iter=500)
+    helped = solve_cg(task, 1e4, tol=1e-6, max_iter=500)
     assert helped.converged
-    assert 4 * helped.n_iter < plain.n_iter
+    assert 4 * helped.iterations < plain.iterations
 
 
 # ---------------------------------------------------------------------------- when it stops
@@ -159,7 +159,7 @@ def test_hook_sees_every_iteration_and_can_stop():
 
     solution = solve_cg(problem(on_iteration=hook), 1e3, tol=1e-14, max_iter=300)
     assert [iteration for iteration, _ in seen] == [1, 2, 3, 4]
-    assert solution.n_iter == 4
+    assert solution.iterations == 4
     assert not solution.converged
     assert all(residual > 0 for _, residual in seen)
 
@@ -168,7 +168,7 @@ def test_stalled_iteration_ends():
     # a tolerance that rounding does not allow
     solution = solve_cg(problem(), 1e6, tol=1e-30, max_iter=100_000)
     assert not solution.converged
-    assert solution.n_iter < 2000
+    assert solution.iterations < 2000
     assert solution.residual < 1e-6
 
 
@@ -182,7 +182,7 @@ def test_convergence_is_claimed_only_for_a_residual_that_is_small(tol):
 def test_indefinite_matrix_is_refused(stored, tight_budget):
     kernel = Kernel(lambda A, B: -A @ B.T)
     budget = 10**9 if stored else tight_budget
-    with pytest.raises(NotPositiveDefinite):
+    with pytest.raises(np.linalg.LinAlgError):
         solve_cg(problem(kernel=kernel, budget=budget), 1e3, tol=1e-8, max_iter=100)
 
 
@@ -190,12 +190,12 @@ def test_indefinite_matrix_is_refused(stored, tight_budget):
 def test_targets_that_are_zero(A):
     targets = Y * [1.0, 0.0, 1.0]
     solution = solve_cg(problem(A, Y=targets), 10.0, tol=1e-10, max_iter=300)
-    assert_array_equal(solution.beta[:, 1], 0.0)
+    assert_array_equal(solution.coef[:, 1], 0.0)
     assert solution.b[1] == 0.0
     beta, _ = bordered(K, targets, WEIGHT, 10.0, A)
-    assert_allclose(solution.beta, beta, atol=1e-7 * np.abs(beta).max())
+    assert_allclose(solution.coef, beta, atol=1e-7 * np.abs(beta).max())
     nothing = solve_cg(problem(A, Y=0 * Y), 10.0, tol=1e-10, max_iter=300)
-    assert_array_equal(nothing.beta, 0.0)
+    assert_array_equal(nothing.coef, 0.0)
     assert nothing.converged
 
 
@@ -211,51 +211,8 @@ def test_equal_rows():
     beta, b = bordered(K[np.ix_(again, again)], Y, WEIGHT, 1e5, 0.0)
     solution = solve_cg(problem(X=X[again]), 1e5, tol=1e-10, max_iter=500)
     assert solution.converged
-    assert_allclose(solution.beta, beta, atol=1e-6 * np.abs(beta).max())
+    assert_allclose(solution.coef, beta, atol=1e-6 * np.abs(beta).max())
     assert_allclose(solution.b, b, atol=1e-6)
-
-
-# ---------------------------------------------------------------------------- which solver
-
-
-@pytest.fixture
-def few_rows_are_many(monkeypatch):
-    monkeypatch.setattr(problem_module, "FEW_ROWS", 10)
-
-
-@pytest.mark.usefixtures("few_rows_are_many")
-def test_auto_takes_cg_when_it_converges_and_cholesky_when_it_does_not(monkeypatch):
-    monkeypatch.setattr(problem_module, "_ENTRY_FLOPS", 1)
-    easy = problem(kernel=Kernel("rbf", gamma=1e-3))
-    name, solution = solve_auto(easy, 1.0, tol=1e-8, max_iter=300)
-    assert name == "cg"
-    exact = solve_exact(problem(kernel=Kernel("rbf", gamma=1e-3)), 1.0)
-    assert_allclose(solution.beta, exact.beta, atol=1e-6 * np.abs(exact.beta).max())
-    # no budget for iterations: give up at once, factor the same matrix
-    monkeypatch.setattr(problem_module, "_ENTRY_FLOPS", 10**9)
-    hard_rows = rng.normal(size=(M, 40))
-    hard = problem(X=hard_rows, kernel=Kernel("rbf", gamma=0.02))
-    monkeypatch.setattr(problem_module, "_preconditioner_columns", lambda m: 2)
-    name, solution = solve_auto(hard, 1e6, tol=1e-10, max_iter=300)
-    assert name == "cholesky"
-    assert solution.n_iter == 1
-    matrix = Kernel("rbf", gamma=0.02).block(hard_rows, hard_rows)
-    beta, _ = bordered(matrix, Y, WEIGHT, 1e6, 0.0)
-    assert_allclose(solution.beta, beta, atol=1e-6 * np.abs(beta).max())
-
-
-@pytest.mark.usefixtures("few_rows_are_many")
-def test_auto_factors_when_only_the_factor_fits():
-    needed = problem()
-    solve_exact(needed, 1.0)
-    tight = problem(budget=needed.bytes)
-    assert solve_auto(tight, 1.0, tol=1e-8, max_iter=100)[0] == "cholesky"
-    with pytest.raises(MemoryError):
-        solve_auto(problem(budget=needed.bytes - 1), 1.0, tol=1e-8, max_iter=100)
-
-
-def test_auto_factors_few_rows():
-    assert solve_auto(problem(), 1.0, tol=1e-8, max_iter=100)[0] == "cholesky"
 
 
 @settings(max_examples=25, deadline=None)
@@ -269,7 +226,7 @@ def test_any_problem_against_the_factorisation(m, log_C, log_gamma, A):
     C, kernel = 10.0**log_C, Kernel("rbf", gamma=10.0**log_gamma)
     options = {"X": X[:m], "Y": Y[:m], "weight": WEIGHT[:m], "kernel": kernel}
     found = solve_cg(problem(A, **options), C, tol=1e-11, max_iter=1000)
-    exact = solve_exact(problem(A, **options), C)
+    exact = solve_cholesky(problem(A, **options), C)
     matrix = kernel.block(X[:m], X[:m])
-    f, g = matrix @ found.beta + found.b, matrix @ exact.beta + exact.b
+    f, g = matrix @ found.coef + found.b, matrix @ exact.coef + exact.b
     assert_allclose(f, g, atol=1e-6 * (1 + np.abs(g).max()))

@@ -22,8 +22,8 @@ def kernel_matrix(seed=0, m=M):
 K = kernel_matrix()
 
 
-def factor_of(K, ridge=1e-2, **options):
-    return SupportFactor(lambda a, b: K[np.ix_(a, b)], np.full(len(K), ridge), **options)
+def factor_of(K, ridge=1e-2):
+    return SupportFactor(lambda a, b: K[np.ix_(a, b)], np.full(len(K), ridge))
 
 
 def assert_factor_of(factor, rows, K, ridge=1e-2):
@@ -80,13 +80,6 @@ def test_four_hundred_changes_lose_no_digits():
     np.testing.assert_allclose(
         (factor.L[:k, :k] * factor.D[:k]) @ factor.L[:k, :k].T, G, atol=1e-12
     )
-
-
-def test_without_reuse_every_change_starts_anew():
-    factor = factor_of(K, reuse=False)
-    factor.change_to(np.arange(100), np.zeros(M))
-    factor.change_to(np.arange(99), np.zeros(M))
-    assert factor.counts == {"swapped": 0, "updated": 0, "refactored": 1, "appended": 199}
 
 
 def test_rows_of_low_priority_come_last():

@@ -202,18 +202,18 @@ default="rbf"
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator for every C, each from the solution of the one before."""
-        table.check(self._family, self.solver, self._bias_penalty(), more=True)
         data = read(self, X, y, sample_weight).counted(left_out=False)
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
         problem = self._problem(data, context)
+        table.check(self._family, self.solver, problem, several=True)
         active_set = ActiveSet(problem, max_support=self._limit())
         models = []
         for C in path:
             model = copy(self).set_params(C=float(C), calibrate=False)
-            with table.definite(problem.kernel):
+            with table.explained(problem.kernel):
                 solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-            support = Support.of_rows(problem, data.merged, data.weight, solution)
+            support = self._support(problem, data, solution)
             model._publish(data, support, solution)
             models.append(model)
         context.call_on_fit_task_end(
@@ -269,10 +269,10 @@ default="rbf"
             active_set.extend(batch.X[used], batch.Y[used], batch.weight[used])
             data = batch.with_weight(np.append(weight, batch.weight))
         problem.on_iteration = iteration_hook(self, context, "iteration")
-        with table.definite(problem.kernel):
+        with table.explained(problem.kernel):
             solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
         problem.on_iteration = None  # belongs to this call
-        support = Support.of_rows(problem, data.merged, data.weight, solution)
+        support = self._support(problem, data, solution)
         self._publish(data, support, solution)
         self._sequence = active_set, data.weight
         context.call_on_fit_task_end(

@@ -32,7 +32,7 @@ class DualMachine(KernelMachine):
 
     @property
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
-        return not table.SOLVERS[self._family][self.solver].host
+        return not table.SOLVERS[self._family][self.solver].on_host
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
         criterion, limit = self._criterion(), getattr(self, "max_support", "auto")
@@ -50,7 +50,13 @@ class DualMachine(KernelMachine):
             max_iter=self.max_iter,
             max_support=None if limit == "auto" else int(limit),
         )
-        return data, Support.of_rows(problem, data.merged, data.weight, solution), solution
+        return data, self._support(problem, data, solution), solution
+
+    def _support(self, problem: DualProblem, data: TrainingData, solution: Solution) -> Support:
+        """Return the rows that carry coefficients: all of them with the squared loss."""
+        solution.seconds = problem.phases.seconds
+        zeros = self._family == "lssvm"
+        return Support.of_rows(problem, data.merged, data.weight, solution, zeros)
 
     def _merges(self, criterion: Any) -> bool:
         """Whether equal rows are merged although no row is left out."""
@@ -107,10 +113,11 @@ default="auto"
         "cholesky" factors the kernel matrix in place. "cg" runs conjugate gradients
         preconditioned by a pivoted-Cholesky factor and recomputes kernel rows when the matrix
         exceeds ``cache_size``. "smo" minimises over a few multipliers at a time, with the matrix
-        or a cache of its rows: the fastest where the kernel is close to diagonal. "sumt",
-        "substitution" and "penalty-flow" are other ways to the free bias. "auto" watches "smo"
-        (where the kernel is close to diagonal) and "cg" for a few iterations on large
-        problems and changes to "cholesky" if that will be faster.
+        or a cache of its rows: the fastest where the kernel is close to diagonal.
+        "substitution" is another name for "smo" with a free bias; "sumt" and "penalty-flow" are
+        other methods for it. "auto" watches "smo" (where the kernel is close to diagonal) and
+        "cg" for a few iterations on large problems and changes to "cholesky" if that will be
+        faster.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``.
     calibrate : bool, default=False

@@ -117,7 +117,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             return Criterion(C_GRID, self.C, calibrate or self.C == "loo")
         if isinstance(self.C, Real):
             if self.C < 1e-300:
-                raise ValueError(f"C={self.C!r} is too small: it and 1 / C must be finite.")
+                raise ValueError(f"C={self.C!r} is too small: it must be finite, and so must 1 / C.")
             return Criterion(float(self.C), left_out=calibrate)
         try:
             candidates = np.asarray(self.C, dtype=np.float64)

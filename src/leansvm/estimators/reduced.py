@@ -94,8 +94,6 @@ class ReducedMachine(KernelMachine):
             on_step=iteration_hook(self, context, "basis-point"),
         )
         if auto:
-            if len(path) > 1:
-                raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
             solve = partial(problem.solve, chooser, path=path)
             return data, grow(solve, FIRST_SIZE, size)
         return data, problem.solve(chooser, size, path)
@@ -105,6 +103,9 @@ class ReducedMachine(KernelMachine):
         if getattr(self, "calibrate", False):
             raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
         data = read(self, X, y, sample_weight)
+        selector = resolve_basis(self.basis, data.X.shape[1], data.X.shape[0], self._pairwise)
+        if grows(selector, self.n_basis):
+            raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
         data, found = self._solve_path(data, context, path)

@@ -73,13 +73,13 @@ def table_1(row: Row, run: RunOptions) -> Measured:
 
 def _against_A(dataset: str, run: RunOptions) -> Drawing:
     """Seconds to a violation of 1e-3, kernel matrix excluded; single updates stop at 30 sweeps."""
-    from leansvm.solvers._rows import MatrixRows
+    from leansvm.solvers.kernel_matrix import StoredMatrix
     from leansvm.solvers.smo import Quadratic, minimise
 
     run.only_full()
     X, y = _data(dataset)
     m = len(y)
-    rows = MatrixRows(Kernel("rbf", gamma=GAMMA).block(X, X))
+    rows = StoredMatrix(Kernel("rbf", gamma=GAMMA).block(X, X))
     values = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4)
     kinds = {"single updates (2SMO)": 1, "blocks (default)": None}
     lines: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in kinds}
@@ -157,18 +157,18 @@ def figure_3(run: RunOptions) -> Drawing:
 
 def sumt_path(dataset: str) -> tuple[list[float], list[float]]:
     """Return ‖λ - λ of the LS-SVM‖ and |Σ λ y| after every step; A falls by 0.9 from 10^4."""
-    from leansvm.solvers._dual import solve_cholesky
-    from leansvm.solvers._rows import MatrixRows
+    from leansvm.solvers.cholesky import closed_form
+    from leansvm.solvers.kernel_matrix import StoredMatrix
     from leansvm.solvers.smo import Quadratic
     from leansvm.solvers.sumt import sumt
 
     X, y = _data(dataset)
     m, target = len(y), y.astype(np.float64)
     K = Kernel("rbf", gamma=GAMMA).block(X, X)
-    exact = solve_cholesky(K.copy(), target[:, None], np.ones(m), C, 0.0).beta[:, 0]
+    exact = closed_form(K.copy(), target[:, None], np.ones(m), C, 0.0).coef[:, 0]
     distances: list[float] = []
     *_, path = sumt(
-        MatrixRows(K),
+        StoredMatrix(K),
         Quadratic(target, np.full(m, 1 / C), np.ones(m)),
         tol=1e-6,
         max_sweeps=100_000,

@@ -1,27 +1,9 @@
-"""Ways to solve: pure functions of (operators, targets, weights, C, bias) -> `DualSolution`."""
+"""Solvers: one public module per method, each returns a `Solution`.
 
-from leansvm.solvers._dual import DualSolution, NotPositiveDefinite
-from leansvm.solvers._problem import (
-    DualProblem,
-    check_symmetric,
-    solve_auto,
-    solve_cg,
-    solve_every,
-    solve_exact,
-)
-from leansvm.solvers._sequential import FREE_BIAS_ONLY, solve_sequential
-from leansvm.solvers._sequential_hinge import solve_sesqui
+`table.solve` runs the solver of a name for the exact machines; `auto` picks one.
+"""
 
-__all__ = [
-    "FREE_BIAS_ONLY",
-    "DualProblem",
-    "DualSolution",
-    "NotPositiveDefinite",
-    "check_symmetric",
-    "solve_auto",
-    "solve_cg",
-    "solve_every",
-    "solve_exact",
-    "solve_sequential",
-    "solve_sesqui",
-]
+from leansvm.solvers.problem import DualProblem
+from leansvm.solvers.solution import Solution
+
+__all__ = ["DualProblem", "Solution"]

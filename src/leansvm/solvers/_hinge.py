@@ -8,10 +8,12 @@ is half the sum of theta, eq. (56), and with a free bias sum_i y_i theta_i = 0, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from leansvm.solvers.problem import DualProblem
 
 Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
@@ -40,31 +42,12 @@ class Point:
     b: float
     f: Array  # K beta + b
 
-    def __add__(self, step: Point) -> Point:
-        return Point(self.beta + step.beta, self.b + step.b, self.f + step.f)
-
     def __sub__(self, other: Point) -> Point:
         return Point(self.beta - other.beta, self.b - other.b, self.f - other.f)
 
-    def __mul__(self, t: float) -> Point:
-        return Point(t * self.beta, t * self.b, t * self.f)
-
-
-@dataclass
-class HingeSolution:
-    """Coefficients of all outputs and what certifies them."""
-
-    beta: Array  # rows x outputs
-    b: Array  # outputs
-    objective: float
-    violation: float  # of theta = C s max(0, e), relative to the largest theta
-    gap: float  # bound on the distance of the objective to its minimum
-    n_iter: int
-    converged: bool
-    missing: int = 0  # rows with e > 0 that max_support kept out
-    weights: Array | None = None  # w of the linear kernel, outputs x features
-    loo: Array | None = None  # left-out values of y - f, rows x outputs
-    counts: dict[str, int] = field(default_factory=dict)  # how the factor was changed
+    def moved(self, step: Point, t: float) -> Point:
+        """Return this point plus t times a step."""
+        return Point(self.beta + t * step.beta, self.b + t * step.b, self.f + t * step.f)
 
 
 def origin(m: int) -> Point:
@@ -89,12 +72,6 @@ def exact_step(hinge: Hinge, point: Point, step: Point, rows: NDArray[np.intp] |
     a = float(point.beta @ (step.f - step.b)) + hinge.penalty(point.b, step.b)
     c = float(step.beta @ (step.f - step.b)) + hinge.penalty(step.b)
 
-    def slope_and_curvature(t: float) -> tuple[float, float]:
-        now = e + t * d
-        active = now > 0
-        weighted = cost[active] * d[active]
-        return a + c * t + float(weighted @ now[active]), c + float(weighted @ d[active])
-
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         kinks = -e / d
     ahead = np.flatnonzero((kinks > 0) & np.isfinite(kinks))
@@ -113,10 +90,13 @@ def exact_step(hinge: Hinge, point: Point, step: Point, rows: NDArray[np.intp] |
     high = ends[piece] if piece < len(ends) else np.inf
     t = float(min(max(t, low), high))
     for _ in range(3):  # the sums above lose digits where costs are huge
-        slope, curvature = slope_and_curvature(t)
+        now = e + t * d
+        active = now > 0
+        weighted = cost[active] * d[active]
+        curvature = c + float(weighted @ d[active])
         if curvature <= 0:
             break
-        better = t - slope / curvature
+        better = t - (a + c * t + float(weighted @ now[active])) / curvature
         if not 0 < better < np.inf or abs(better - t) <= 4 * EPS * t:
             break
         t = better
@@ -166,3 +146,18 @@ def dual_objective(hinge: Hinge, beta: Array, product: Array) -> float:
     if 0 < hinge.bias_penalty < np.inf:
         value -= float(beta.sum()) ** 2 / (2 * hinge.bias_penalty)
     return value
+
+
+def stopped_advice(iterations: int, violation: float, tol: float) -> str:
+    """Say what to do about linear solves that ended too early."""
+    return (
+        f"stopped after {iterations} iterations at a relative violation of {violation:.1e} "
+        f"(tol={tol:g}). Increase max_iter or tol, scale X, or lower C."
+    )
+
+
+def linear_weights(problem: DualProblem, beta: Array) -> Array | None:
+    """Return w = X'beta, outputs x features; None unless the kernel is linear."""
+    if problem.kernel.name != "linear":
+        return None
+    return np.asarray((problem.X.T @ beta).T)

@@ -34,14 +34,10 @@ class SupportFactor:
         ``block(a, b)`` returns the kernel values between rows a and rows b, a fresh array.
     ridge : ndarray of shape (m,)
         What is added to the diagonal, 1 / (C s_i).
-    reuse : bool
-        False factors anew at every change (for comparison).
     """
 
-    def __init__(
-        self, block: Callable[[Rows, Rows], Array], ridge: Array, *, reuse: bool = True
-    ) -> None:
-        self.block, self.ridge, self.reuse = block, ridge, reuse
+    def __init__(self, block: Callable[[Rows, Rows], Array], ridge: Array) -> None:
+        self.block, self.ridge = block, ridge
         self.order: Rows = np.empty(0, np.intp)  # rows in the order of the factor
         self.L: Array = np.zeros((0, 0))  # unit lower triangular, zeros above
         self.D: Array = np.empty(0)
@@ -56,10 +52,7 @@ class SupportFactor:
             When the matrix is not positive definite.
         """
         leaving = np.flatnonzero(~np.isin(self.order, rows, assume_unique=True))
-        if len(leaving) and not self.reuse:
-            self.forget()
-            self.counts["refactored"] += 1
-        elif len(leaving):
+        if len(leaving):
             self._drop(leaving)
         entering = rows[~np.isin(rows, self.order, assume_unique=True)]
         if len(entering):

@@ -14,10 +14,9 @@ from numba import njit
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _CHUNK = 1024  # entries of r that stay in the first-level cache while rows come by
 _DEPENDENT = 1e-13  # a Schur complement below this share of its diagonal is rounding
-_NEARLY_DONE = 1e-2  # cyclic: rows below this share of the mean score wait for the next sweep
 
 
-class Terms(NamedTuple):
+class SweepTerms(NamedTuple):
     """Q_ij = K_ij + offset_i + offset_j + c + [i = j] ridge_i, and the bounds."""
 
     ridge: np.ndarray
@@ -25,14 +24,14 @@ class Terms(NamedTuple):
     sign: np.ndarray  # sign_i beta_i >= 0; 0 for a free multiplier
     weight: np.ndarray
     curvature: np.ndarray  # Q_ii
-    priority: np.ndarray  # 1 / Q_ii to go by the gain of a step, 1 to go by the violation
+    priority: np.ndarray  # 1 / Q_ii: v^2 / Q_ii is twice the gain of a step
     c: float
     shifted: bool  # whether any offset is not 0
     bounded: bool  # whether any sign is not 0
     uniform: bool  # whether all rows have the same weight and priority
 
 
-class Point(NamedTuple):
+class SweepPoint(NamedTuple):
     """Where the iteration is."""
 
     beta: np.ndarray
@@ -40,11 +39,9 @@ class Point(NamedTuple):
     sums: np.ndarray  # sum(beta), sum(offset beta)
 
 
-class Plan(NamedTuple):
+class SweepPlan(NamedTuple):
     """How a block is chosen."""
 
-    by_gain: bool  # picks by the largest gain, else by the largest violation
-    cyclic: bool
     n_top: int  # rows of the pool with the largest scores
     n_turn: int  # rows of the pool whose turn it is
     block: int
@@ -52,7 +49,7 @@ class Plan(NamedTuple):
     cursor: np.ndarray
 
 
-class Work(NamedTuple):
+class SweepWork(NamedTuple):
     """Arrays that steps overwrite."""
 
     v: np.ndarray
@@ -63,13 +60,12 @@ class Work(NamedTuple):
     L: np.ndarray
     picks: np.ndarray
     delta: np.ndarray
-    threshold: np.ndarray
 
 
-def make_work(m: int, plan: Plan) -> Work:
+def make_work(m: int, plan: SweepPlan) -> SweepWork:
     """Allocate the work arrays."""
     size = plan.n_top + plan.n_turn
-    return Work(
+    return SweepWork(
         np.empty(m),
         np.empty(m),
         np.zeros(m, np.bool_),
@@ -78,7 +74,6 @@ def make_work(m: int, plan: Plan) -> Work:
         np.empty((plan.block, size)),
         np.empty(plan.block, np.int64),
         np.empty(plan.block),
-        np.full(1, -1.0),
     )
 
 
@@ -88,7 +83,7 @@ def make_work(m: int, plan: Plan) -> Work:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _violations(terms: Terms, point: Point, v: np.ndarray) -> None:
+def _violations(terms: SweepTerms, point: SweepPoint, v: np.ndarray) -> None:
     """Write v = y - Q beta, zero where a bound forbids the step that v asks for."""
     r, total = point.r, point.sums[0]
     shift = point.sums[1] + terms.c * total
@@ -106,7 +101,7 @@ def _violations(terms: Terms, point: Point, v: np.ndarray) -> None:
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _scores(terms: Terms, v: np.ndarray, score: np.ndarray) -> float:
+def _scores(terms: SweepTerms, v: np.ndarray, score: np.ndarray) -> float:
     """Write the score v^2 * priority of every row; return sum(s v^2)."""
     norm = 0.0
     if terms.uniform:
@@ -160,7 +155,9 @@ def _largest(score: np.ndarray, n: int, heap: np.ndarray, keys: np.ndarray) -> i
 
 
 @njit(cache=True, nogil=True)
-def choose(terms: Terms, point: Point, plan: Plan, work: Work) -> tuple[int, float]:
+def choose(
+    terms: SweepTerms, point: SweepPoint, plan: SweepPlan, work: SweepWork
+) -> tuple[int, float]:
     """Compute the violations and fill the pool.
 
     The pool has the largest scores and, next to them, rows in turn: these stand for the
@@ -170,26 +167,20 @@ def choose(terms: Terms, point: Point, plan: Plan, work: Work) -> tuple[int, flo
     score, pool, taken = work.score, work.pool, work.taken
     _violations(terms, point, work.v)
     norm = _scores(terms, work.v, score)
-    if work.threshold[0] < 0.0:  # shrinking: set once a sweep
-        work.threshold[0] = _NEARLY_DONE * score.mean() if plan.cyclic else 0.0
     m, cursor = len(score), plan.cursor
-    n = _largest(score, plan.n_top, pool, work.keys) if plan.n_top > 0 else 0
+    n = _largest(score, plan.n_top, pool, work.keys)
     for k in range(n):
         taken[pool[k]] = True
-    for _ in range(2):  # the second one with nothing passed over
-        stop = n + plan.n_turn
-        for _turn in range(m):
-            if n == stop:
-                break
-            j = plan.order[cursor[0]]
-            cursor[0] = cursor[0] + 1 if cursor[0] + 1 < m else 0
-            if score[j] > work.threshold[0] and not taken[j]:
-                taken[j] = True
-                pool[n] = j
-                n += 1
-        if n > 0:
+    stop = n + plan.n_turn
+    for _ in range(m):
+        if n == stop:
             break
-        work.threshold[0] = 0.0
+        j = plan.order[cursor[0]]
+        cursor[0] = cursor[0] + 1 if cursor[0] + 1 < m else 0
+        if score[j] > 0.0 and not taken[j]:
+            taken[j] = True
+            pool[n] = j
+            n += 1
     for k in range(n):
         taken[pool[k]] = False
     return n, norm
@@ -250,7 +241,13 @@ def _best(
 
 @njit(cache=True, nogil=True)
 def solve_block(
-    M: np.ndarray, columns: np.ndarray, n: int, terms: Terms, point: Point, plan: Plan, work: Work
+    M: np.ndarray,
+    columns: np.ndarray,
+    n: int,
+    terms: SweepTerms,
+    point: SweepPoint,
+    plan: SweepPlan,
+    work: SweepWork,
 ) -> int:
     """Pick rows of the pool one after the other and minimise over them exactly.
 
@@ -286,9 +283,6 @@ def solve_block(
             for k in range(n):
                 if free[k] and schur[k] < -1e-8 * terms.curvature[pool[k]]:
                     return -1 - pool[k]
-        if not plan.by_gain:
-            for k in range(n):
-                gain[k] = g[k] * g[k]
         picks[count] = j
         count += 1
     # Q_SS = T'T with T[a, b] = L[a, picks[b]], and T delta = -z
@@ -349,7 +343,7 @@ def _solve_bounded(
 
 
 @njit(cache=True, nogil=True)
-def take_step(count: int, terms: Terms, point: Point, work: Work) -> None:
+def take_step(count: int, terms: SweepTerms, point: SweepPoint, work: SweepWork) -> None:
     """Add delta to the multipliers of the picked rows; leaves out what K adds to r."""
     beta, sums, delta = point.beta, point.sums, work.delta
     for a in range(count):
@@ -388,10 +382,10 @@ def subtract_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, r: np.
 @njit(cache=True, nogil=True)
 def run_on_matrix(
     K: np.ndarray,
-    terms: Terms,
-    point: Point,
-    plan: Plan,
-    work: Work,
+    terms: SweepTerms,
+    point: SweepPoint,
+    plan: SweepPlan,
+    work: SweepWork,
     target: float,
     budget: int,
 ) -> tuple[int, float, int]:

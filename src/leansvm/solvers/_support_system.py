@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
-from leansvm.solvers._dual import bias_from
 from leansvm.solvers._hinge import Hinge, Point
-from leansvm.solvers._kernel_rows import KernelRows
 from leansvm.solvers._ldl import SupportFactor
+from leansvm.solvers._least_squares import bias_from
+from leansvm.solvers.kernel_matrix import GrowingRows, StoredMatrix
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -32,50 +32,48 @@ _GRAM_UPDATES = 20  # added and subtracted this often, a Gram matrix is built an
 class KernelForm:
     """The k x k system of a support set, factored as LDL'."""
 
-    def __init__(self, rows: KernelRows, hinge: Hinge, *, reuse: bool = True) -> None:
-        self.rows, self.hinge = rows, hinge
-        self.factor = SupportFactor(rows.block, 1.0 / hinge.cost, reuse=reuse)
+    hinge: Hinge
 
-    def set_hinge(self, hinge: Hinge, *, same_costs: bool) -> None:
-        """Go on with other costs, or with the same ones and more rows: then the factor stays."""
-        self.hinge = hinge
-        self.factor.ridge = 1.0 / hinge.cost
-        if not same_costs:
+    def __init__(self, matrix: GrowingRows | StoredMatrix) -> None:
+        self.matrix, self.C = matrix, np.nan
+        self.factor = SupportFactor(matrix.block, np.empty(0))
+
+    def set_hinge(self, hinge: Hinge, C: float) -> None:
+        """Go on with another C, or with the same one and more rows: then the factor stays."""
+        if self.C != C:
             self.factor.forget()
+        self.hinge, self.C, self.factor.ridge = hinge, C, 1.0 / hinge.cost
 
     def solve(self, support: Rows, priority: Array, b: float) -> Point:
         """Return the point that solves the equations of ``support``; ``b`` if it is empty."""
         hinge = self.hinge
         if not len(support):
             return _constant(hinge, b)
-        self.rows.ensure(support)
         self.factor.change_to(support, priority)
         S = self.factor.order
         solved = self.factor.solve(np.column_stack([np.ones(len(S)), hinge.y[S]]))
         u, v = solved.T
         total = float(u.sum())
         b = float(bias_from(total, v.sum(), hinge.bias_penalty))
-        point = self._point(S, v - b * u, b)
-        size = np.inf
-        for _ in range(_REFINEMENTS):
-            ridge = point.beta[S] / hinge.cost[S]
+        coef, size = v - b * u, np.inf
+        for refined in range(1 + _REFINEMENTS):
+            beta = np.zeros(self.matrix.m)
+            beta[S] = coef
+            point = Point(beta, b, self.matrix.product(beta) + b)
+            ridge = coef / hinge.cost[S]
             r = hinge.y[S] - point.f[S] - ridge
             off = float(np.abs(r).max())
-            if off <= _REFINE * float(np.abs(ridge).max()) or off > 0.5 * size:
+            enough = off <= _REFINE * float(np.abs(ridge).max()) or off > 0.5 * size
+            if enough or refined == _REFINEMENTS:
                 break
             size = off
             v = self.factor.solve(r[:, None])[:, 0]
             # the bias equation sum beta = A b has a residual too
-            rest = 0.0 if np.isinf(hinge.bias_penalty) else hinge.bias_penalty * point.b
-            rest -= float(point.beta.sum())
+            rest = 0.0 if np.isinf(hinge.bias_penalty) else hinge.bias_penalty * b
+            rest -= float(beta.sum())
             db = float(bias_from(total, v.sum() - rest, hinge.bias_penalty))
-            point = self._point(S, point.beta[S] + v - db * u, point.b + db)
+            coef, b = coef + v - db * u, b + db
         return point
-
-    def _point(self, S: Rows, coef: Array, b: float) -> Point:
-        beta = np.zeros(self.rows.m)
-        beta[S] = coef
-        return Point(beta, b, self.rows.product(beta) + b)
 
     def left_out(self, point: Point) -> Array:
         """Return y - f at the support without each row: beta_i / T_ii, S less that row fixed."""
@@ -123,13 +121,20 @@ class LinearRows:
 class LinearForm:
     """The n x n system of a support set, for the linear kernel."""
 
-    def __init__(self, rows: LinearRows, hinge: Hinge, C: float) -> None:
-        self.rows, self.hinge, self.C = rows, hinge, C
+    hinge: Hinge
+    C: float
+
+    def __init__(self, rows: LinearRows) -> None:
+        self.rows = rows
         n = rows.X.shape[1]
         self.gram = np.zeros((n, n))  # of the rows in S, without C
         self.support: Rows = np.empty(0, np.intp)
         self.w = np.zeros(n)
         self._updates = 0
+
+    def set_hinge(self, hinge: Hinge, C: float) -> None:
+        """Go on with another C, or more rows: the Gram matrix stays."""
+        self.hinge, self.C = hinge, C
 
     def solve(self, support: Rows, priority: Array, b: float) -> Point:
         """Return the point that solves the equations of ``support``; ``b`` if it is empty."""

@@ -11,7 +11,6 @@ without error leave and which the rows of largest error enter, until no row outs
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from scipy import sparse
 from leansvm.blocks import check_budget
 from leansvm.solvers._hinge import (
     Hinge,
-    HingeSolution,
     Point,
     dual_objective,
     errors,
@@ -29,12 +27,14 @@ from leansvm.solvers._hinge import (
     feasible_dual,
     objective,
     origin,
+    stopped_advice,
     violation,
 )
-from leansvm.solvers._kernel_rows import KernelRows
 from leansvm.solvers._ldl import APPEND_PANEL
-from leansvm.solvers._problem import DualProblem
 from leansvm.solvers._support_system import KernelForm, LinearForm, LinearRows
+from leansvm.solvers.kernel_matrix import GrowingRows, StoredMatrix
+from leansvm.solvers.problem import DualProblem
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -53,8 +53,8 @@ _WAY_OUT = (
 class ActiveSet:
     """Solver of one problem for any C and a growing number of rows.
 
-    Kernel rows are shared by outputs and by values of C; every solve starts from the last
-    solution.
+    `solve` it for one C or `best_of` several; each solve starts from the last solution. `extend` it
+    by rows and solve again. Kernel rows are shared by outputs and by values of C.
 
     Parameters
     ----------
@@ -64,41 +64,53 @@ class ActiveSet:
         Most support vectors; None: as many as it takes.
     keep : bool
         Keep the factors after a solve, for `extend`.
-    reuse : bool
-        False factors anew in every iteration (for comparison).
     """
 
     def __init__(
-        self,
-        problem: DualProblem,
-        *,
-        max_support: int | None = None,
-        keep: bool = False,
-        reuse: bool = True,
+        self, problem: DualProblem, *, max_support: int | None = None, keep: bool = False
     ) -> None:
-        self.problem, self.reuse, self.keep = problem, reuse, keep
-        self.max_support = max_support
+        self.problem, self.max_support, self._keep = problem, max_support, keep
         problem.reserve(self._bytes(0), "The support set")
-        self.check_memory(max_support or 0)
-        self.kernel_rows = KernelRows(problem.X, problem.kernel, self._left(max_support or 0))
+        self._room = self._room_beside(max_support or 0)
+        X, kernel = problem.X, problem.kernel
+        self.matrix = StoredMatrix(X) if kernel.precomputed else GrowingRows(X, kernel)
         self.linear_rows: LinearRows | None = None
-        if problem.kernel.name == "linear":
-            self.linear_rows = LinearRows(problem.X, problem.weight, problem.bias_penalty)
-        self.outputs = [_Output(self, j) for j in range(problem.Y.shape[1])]
+        if kernel.name == "linear":
+            self.linear_rows = LinearRows(X, problem.weight, problem.bias_penalty)
+        self._outputs = [_OneOutput(self, j) for j in range(problem.Y.shape[1])]
 
-    def solve(self, C: float, *, tol: float, max_iter: int, loo: bool = False) -> HingeSolution:
-        """Solve for all outputs, from the last solution if there is one."""
-        results = []
+    def solve(self, C: float, *, tol: float, max_iter: int, left_out: bool = False) -> Solution:
+        """Solve for all outputs, from the last solution if there is one.
+
+        ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
+        """
         with self.problem.phases("solve"):
-            for output in self.outputs:
-                results.append(output.run(C, tol=tol, max_iter=max_iter, loo=loo))
-                if not self.keep:
+            for output in self._outputs:
+                output.run(C, tol=tol, max_iter=max_iter, left_out=left_out)
+                if not self._keep:
                     output.kernel_form.factor.forget(release=True)
-        return self._joined(results)
+        return self._solution(C, tol, left_out)
+
+    def best_of(self, candidates: Array, *, tol: float, max_iter: int) -> Solution:
+        """Solve for every C, smallest first; return the solution of least left-out loss."""
+        problem, best = self.problem, None
+        curve = np.empty(len(candidates))
+        for i in np.argsort(candidates, kind="stable"):
+            solution = self.solve(float(candidates[i]), tol=tol, max_iter=max_iter, left_out=True)
+            assert solution.left_out is not None  # asked for
+            slack = np.maximum(problem.Y * solution.left_out, 0.0)  # y (y - f) = 1 - y f
+            curve[i] = float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
+            solution.curve, solution.error = curve, float(curve[i])
+            if best is None or solution.error < best.error:
+                best = solution
+        assert best is not None
+        return best
 
     def extend(self, X: Any, Y: Array, weight: Array) -> None:
         """Add rows behind those there are; the next solve repairs the support sets."""
         problem = self.problem
+        if isinstance(self.matrix, StoredMatrix):
+            raise ValueError("kernel='precomputed': rows cannot be added to a kernel matrix.")
         old = problem.m
         stack = sparse.vstack if sparse.issparse(problem.X) else np.vstack
         problem.X = stack([problem.X, X])
@@ -106,135 +118,108 @@ class ActiveSet:
             problem.X = problem.X.tocsr()
         problem.Y = np.vstack([problem.Y, Y])
         problem.weight = np.concatenate([problem.weight, weight])
-        self.kernel_rows.extend(problem.X)
+        self.matrix.extend(problem.X, self._room)
         if self.linear_rows is not None:
             self.linear_rows.extend(X, weight)
-        for output in self.outputs:
+        for output in self._outputs:
             output.extend(problem.X[old:])
 
-    def best_of(
-        self, candidates: Array, *, tol: float, max_iter: int
-    ) -> tuple[float, Array, HingeSolution]:
-        """Solve for every C, smallest first; return the best by left-out loss, losses, solution."""
-        problem = self.problem
-        losses = np.empty(len(candidates))
-        best: tuple[float, HingeSolution] | None = None
-        for i in np.argsort(candidates, kind="stable"):
-            C = float(candidates[i])
-            solution = self.solve(C, tol=tol, max_iter=max_iter, loo=True)
-            assert solution.loo is not None  # asked for
-            slack = np.maximum(problem.Y * solution.loo, 0.0)  # y (y - f) = 1 - y f
-            losses[i] = float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
-            if best is None or losses[i] < losses[candidates == best[0]][0]:
-                best = C, solution
-        assert best is not None
-        return best[0], losses, best[1]
+    def take_rows(self, support: Rows) -> None:
+        """Check the memory for the factor of a support set; kernel rows may take what is left."""
+        self._room = self._room_beside(len(support))
+        self.matrix.ensure(support, self._room)
 
-    def _joined(self, outputs: list[_Result]) -> HingeSolution:
-        weights = None
-        if self.linear_rows is not None:
-            weights = np.array([output.w for output in outputs])
-        loo = None
-        if outputs[0].loo is not None:
-            loo = np.column_stack([output.loo for output in outputs if output.loo is not None])
-        counts: dict[str, int] = {}
-        for output in outputs:
-            for key, value in output.counts.items():
-                counts[key] = counts.get(key, 0) + value
-        return HingeSolution(
-            np.column_stack([output.point.beta for output in outputs]),
-            np.array([output.point.b for output in outputs]),
-            objective=sum(output.objective for output in outputs),
-            violation=max(output.violation for output in outputs),
-            gap=sum(output.gap for output in outputs),
-            n_iter=max(output.n_iter for output in outputs),
-            converged=all(output.converged for output in outputs),
-            missing=max(output.missing for output in outputs),
-            weights=weights,
-            loo=loo,
-            counts=counts,
-        )
-
-    def check_memory(self, k: int) -> None:
-        """Refuse a support set whose factor does not fit, before it is made."""
+    def _room_beside(self, k: int) -> int:
+        """Refuse a factor of k rows that does not fit; return the bytes that it leaves."""
         needed = self._bytes(k)
         self.problem.bytes = max(self.problem.bytes, needed)
         check_budget(needed, self.problem.budget, f"The factor of {k:,} support vectors", _WAY_OUT)
-
-    def make_room(self, k: int) -> None:
-        """Check the memory for k support vectors; kernel rows may take what is left."""
-        self.check_memory(k)
-        self.kernel_rows.budget = self._left(k)
-
-    def _left(self, k: int) -> int:
-        return self.problem.budget - self._bytes(k)
+        return self.problem.budget - needed
 
     def _bytes(self, k: int) -> int:
         m, n_outputs = self.problem.Y.shape
-        factors = n_outputs if self.keep else 1
+        factors = n_outputs if self._keep else 1
         return 8 * (factors * k * k + 2 * APPEND_PANEL * k + (12 + 4 * n_outputs) * m)
 
+    def _solution(self, C: float, tol: float, left_out: bool) -> Solution:
+        """Put together what the outputs found."""
+        outputs, counts = self._outputs, dict[str, int]()
+        for output in outputs:
+            for key, value in output.kernel_form.factor.counts.items():
+                counts[key] = counts.get(key, 0) + value
+        worst = max([output.violation for output in outputs])
+        n_iter = max([output.n_iter for output in outputs])
+        missing = max([output.missing for output in outputs])
+        converged = all([output.converged for output in outputs])
+        advice = "" if converged else stopped_advice(n_iter, worst, tol)
+        if not converged and missing and self.max_support is not None:
+            advice = (
+                f"max_support={self.max_support} is not enough: {missing:,} more rows have "
+                f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
+                f"max_support or use max_support='auto'."
+            )
+        linear = self.linear_rows is not None
+        return Solution(
+            "active-set",
+            np.column_stack([output.point.beta for output in outputs]),
+            np.array([output.point.b for output in outputs]),
+            C,
+            objective=sum([output.objective for output in outputs]),
+            residual=worst,
+            gap=sum([output.gap for output in outputs]),
+            iterations=n_iter,
+            converged=converged,
+            advice=advice,
+            weights=np.array([output.w for output in outputs]) if linear else None,
+            left_out=np.column_stack([o.left_out for o in outputs]) if left_out else None,
+            bytes=self.problem.bytes,
+            details={"violation": worst, "rows_kept_out": missing, "factor": counts},
+        )
 
-@dataclass
-class _Result:
-    point: Point
-    w: Array | None
-    objective: float
-    gap: float
-    violation: float
-    n_iter: int
-    converged: bool
-    missing: int
-    loo: Array | None
-    counts: dict[str, int] = field(default_factory=dict)
 
+class _OneOutput:
+    """One output (a class against the rest): the loop over support sets, and what it found."""
 
-class _Output:
-    """One output: the loop over support sets."""
+    hinge: Hinge  # of the C that is being solved
+    w: Array  # weights of the linear kernel
+    left_out: Array  # y - f without each row, if asked for
 
     def __init__(self, solver: ActiveSet, number: int) -> None:
-        self.solver, self.number = solver, number
-        self.problem = solver.problem
-        self.hinge = self._hinge(1.0)
-        self.C = 1.0
-        self.kernel_form = KernelForm(solver.kernel_rows, self.hinge, reuse=solver.reuse)
+        self.solver, self.problem, self.number = solver, solver.problem, number
+        self.kernel_form = KernelForm(solver.matrix)
         self.linear_form: LinearForm | None = None
         if solver.linear_rows is not None:
-            self.linear_form = LinearForm(solver.linear_rows, self.hinge, 1.0)
-        self.form: Any = self.kernel_form
-        self.point: Point | None = None  # the last solution
-        self.n_iter = 0
+            self.linear_form = LinearForm(solver.linear_rows)
+        self.form: KernelForm | LinearForm = self.kernel_form
+        self.point = origin(0)  # the last solution; of no rows before the first one
+        self.C, self.objective, self.gap, self.violation = np.nan, np.nan, np.nan, np.inf
+        self.n_iter, self.missing, self.converged = 0, 0, False
         self.stopped = False  # by a callback
 
-    def _hinge(self, C: float) -> Hinge:
-        problem = self.problem
-        return Hinge(problem.Y[:, self.number], C * problem.weight, problem.bias_penalty)
-
     def _set_C(self, C: float) -> None:
-        """Go on with this C; the factor stays if it is the same."""
-        self.hinge = self._hinge(C)
-        self.kernel_form.set_hinge(self.hinge, same_costs=C == self.C)
+        """Go on with this C."""
+        self.C, problem = C, self.problem
+        self.hinge = Hinge(problem.Y[:, self.number], C * problem.weight, problem.bias_penalty)
+        self.kernel_form.set_hinge(self.hinge, C)
         if self.linear_form is not None:
-            self.linear_form.hinge, self.linear_form.C = self.hinge, C
-        self.C = C
+            self.linear_form.set_hinge(self.hinge, C)
 
     def extend(self, X: Any) -> None:
         """Continue the last solution to rows that came."""
-        if self.point is None:
-            return
         beta, b = self.point.beta, self.point.b
+        if not len(beta):
+            return
         support = np.flatnonzero(beta)
         values = self.problem.kernel.block(X, self.problem.X[support], dtype=np.float64)
         f = np.concatenate([self.point.f, values @ beta[support] + b])
         self.point = Point(np.concatenate([beta, np.zeros(X.shape[0])]), b, f)
 
-    def run(self, C: float, *, tol: float, max_iter: int, loo: bool) -> _Result:
+    def run(self, C: float, *, tol: float, max_iter: int, left_out: bool) -> None:
         """Solve on working sets of rows until no row outside has an error."""
         self._set_C(C)
-        self.n_iter, self.stopped = 0, False
-        m = self.problem.m
-        limit = min(self.solver.max_support or m, m)
-        point, warm = self.point or origin(m), self.point is not None
+        self.n_iter, self.stopped, m = 0, False, self.problem.m
+        limit, warm = min(self.solver.max_support or m, m), len(self.point.beta) > 0
+        point = self.point if warm else origin(m)
         working = self._first_rows(limit, point, warm)
         while True:
             sample = working is not None and limit >= m
@@ -245,14 +230,13 @@ class _Output:
                 missing = self._outside(working, point, tol)
             if not sample and (not len(missing) or not converged):
                 break
-            if limit < m and np.count_nonzero(point.beta) >= limit:
-                converged = False
-                break
-            if self.n_iter >= max_iter or self.stopped:
+            full = limit < m and np.count_nonzero(point.beta) >= limit
+            if full or self.n_iter >= max_iter or self.stopped:
                 converged = False
                 break
             working = self._next_rows(limit, point, missing)
-        return self._finish(point, worst, converged, len(missing), loo)
+        self.violation, self.converged, self.missing = worst, converged, len(missing)
+        self._finish(point, left_out)
 
     def _first_rows(self, limit: int, point: Point, warm: bool) -> Rows | None:
         """Return the first working set: all rows (None), or a stratified sample of many."""
@@ -319,7 +303,11 @@ class _Output:
         while self.n_iter < max_iter and not self.stopped:
             support = np.flatnonzero((e > 0) & mask)
             self.n_iter += 1
-            self._choose_form(len(support))
+            if self.linear_form is not None and len(self.linear_form.w) < len(support):
+                self.form = self.linear_form  # the smaller system
+            else:
+                self.solver.take_rows(support)
+                self.form = self.kernel_form
             found = self.form.solve(support, e, point.b)
             worst = violation(hinge, found, support, mask)
             if self.problem.on_iteration is not None:
@@ -330,47 +318,22 @@ class _Output:
             t = exact_step(hinge, point, step, working)
             if t == 0.0:  # only rounding is left
                 break
-            point = found if t == 1.0 else point + step * t
+            point = found if t == 1.0 else point.moved(step, t)
             e = errors(hinge, point)
         return point, False, worst
 
-    def _choose_form(self, k: int) -> None:
-        """Take the smaller system."""
-        if self.linear_form is not None and len(self.linear_form.w) < k:
-            self.form = self.linear_form
-            return
-        self.solver.make_room(k)
-        self.form = self.kernel_form
-
-    def _finish(
-        self, point: Point, worst: float, converged: bool, missing: int, loo: bool
-    ) -> _Result:
-        hinge = self.hinge
-        w = None
-        if self.linear_form is not None:
-            X = self.problem.X
-            w = self.linear_form.w if self.form is self.linear_form else X.T @ point.beta
-        left_out = self.form.left_out(point) if loo else None
+    def _finish(self, point: Point, left_out: bool) -> None:
+        """Keep the solution and certify it."""
+        hinge, X, linear = self.hinge, self.problem.X, self.linear_form
+        if linear is not None:
+            self.w = linear.w if self.form is linear else X.T @ point.beta
+        if left_out:
+            self.left_out = self.form.left_out(point)
         beta = point.beta
-        if converged:  # coefficients of the wrong sign are rounding there
+        if self.converged:  # coefficients of the wrong sign are rounding there
             beta = np.where(hinge.y * beta > 0, beta, 0.0)
-        value = objective(hinge, point)
         feasible = feasible_dual(hinge, beta)
-        if w is not None:
-            product = self.problem.X @ (self.problem.X.T @ feasible)
-        else:
-            product = self.solver.kernel_rows.product(feasible)
-        gap = value - dual_objective(hinge, feasible, np.asarray(product))
+        product = self.solver.matrix.product(feasible) if linear is None else X @ (X.T @ feasible)
+        self.objective = objective(hinge, point)
+        self.gap = max(self.objective - dual_objective(hinge, feasible, np.asarray(product)), 0.0)
         self.point = Point(beta, point.b, point.f)
-        return _Result(
-            self.point,
-            w,
-            value,
-            max(gap, 0.0),
-            worst,
-            self.n_iter,
-            converged,
-            missing,
-            left_out,
-            dict(self.kernel_form.factor.counts),
-        )

@@ -13,43 +13,53 @@ from scipy.linalg import solve as dense_solve
 
 from leansvm.solvers._hinge import (
     Hinge,
-    HingeSolution,
     Point,
     dual_objective,
     errors,
     feasible_dual,
+    linear_weights,
     objective,
     origin,
+    stopped_advice,
 )
-from leansvm.solvers._problem import DualProblem
+from leansvm.solvers.kernel_matrix import gram
+from leansvm.solvers.problem import DualProblem
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 _HALVINGS = 200
 
 
-def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> HingeSolution:
+def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
     """Solve for all outputs; dense, 24 m^2 bytes."""
     problem.reserve(3 * 8 * problem.m**2, "Newton's method on the kernel matrix", or_cg=False)
-    K = problem.gram()
-    parts = []
+    K = gram(problem)
+    beta, b = np.empty(problem.Y.shape), np.empty(problem.Y.shape[1])
+    value = gap = violation = 0.0
+    iterations = 0
     with problem.phases("solve"):
-        for y in problem.Y.T:
+        for j, y in enumerate(problem.Y.T):
             hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
-            parts.append((hinge, *_newton(problem, K, hinge, tol, max_iter)))
-    certificates = [_certificate(K, hinge, point) for hinge, point, *_ in parts]
-    points = [point for _, point, *_ in parts]
-    weights = None
-    if problem.kernel.name == "linear":
-        weights = np.array([problem.X.T @ point.beta for point in points])
-    return HingeSolution(
-        np.column_stack([point.beta for point in points]),
-        np.array([point.b for point in points]),
-        objective=sum(value for value, _ in certificates),
-        violation=max(residual for _, _, residual, _ in parts),
-        gap=sum(gap for _, gap in certificates),
-        n_iter=max(n_iter for *_, n_iter in parts),
-        converged=all(residual <= tol for _, _, residual, _ in parts),
-        weights=weights,
+            point, residual, n_iter = _newton(problem, K, hinge, tol, max_iter)
+            beta[:, j], b[j] = point.beta, point.b
+            primal, feasible = objective(hinge, point), feasible_dual(hinge, point.beta)
+            value += primal
+            gap += max(primal - dual_objective(hinge, feasible, K @ feasible), 0.0)
+            violation, iterations = max(violation, residual), max(iterations, n_iter)
+    converged = violation <= tol
+    return Solution(
+        "newton",
+        beta,
+        b,
+        C,
+        objective=value,
+        residual=violation,
+        gap=gap,
+        iterations=iterations,
+        converged=converged,
+        advice="" if converged else stopped_advice(iterations, violation, tol),
+        weights=linear_weights(problem, beta),
+        details={"violation": violation, "rows_kept_out": 0, "factor": {}},
     )
 
 
@@ -63,7 +73,7 @@ def _newton(
         direction = target - point
         t = 1.0 if _slope(hinge, point, direction, 1.0) <= 0 else _bisect(hinge, point, direction)
         stuck = t == 0.0
-        point = target if t == 1.0 else point + direction * t
+        point = target if t == 1.0 else point.moved(direction, t)
         residual = _gradient(hinge, point)
         stop = problem.on_iteration is not None and problem.on_iteration(n_iter, residual)
         if residual <= tol or stop or stuck:
@@ -93,7 +103,7 @@ def _newton_point(K: Array, hinge: Hinge, point: Point) -> Point:
 
 def _slope(hinge: Hinge, point: Point, direction: Point, t: float) -> float:
     """Derivative of the objective at point + t direction, along direction."""
-    now = point + direction * t
+    now = point.moved(direction, t)
     pull = hinge.cost * hinge.y * np.maximum(errors(hinge, now), 0.0)
     values = direction.f - direction.b
     return float(now.beta @ values + hinge.penalty(now.b, direction.b) - pull @ direction.f)
@@ -124,10 +134,3 @@ def _gradient(hinge: Hinge, point: Point) -> float:
     if not np.isinf(hinge.bias_penalty):
         off = max(off, abs(hinge.bias_penalty * point.b - float(wanted.sum())))
     return off / max(float(np.abs(wanted).max()), np.finfo(np.float64).tiny) if off else 0.0
-
-
-def _certificate(K: Array, hinge: Hinge, point: Point) -> tuple[float, float]:
-    """Return the objective and the duality gap."""
-    value = objective(hinge, point)
-    feasible = feasible_dual(hinge, point.beta)
-    return value, max(value - dual_objective(hinge, feasible, K @ feasible), 0.0)

@@ -28,7 +28,6 @@ class Solution:
     converged: bool = True
     advice: str = ""  # what was reached and what to do, where it did not converge
     weights: Array | None = None  # w of the linear kernel, outputs x features
-    sparse: bool = False  # whether rows without a coefficient are no support vectors
     left_out: Array | None = None  # y - f without the row, rows x outputs
     curve: Array | None = None  # criterion at every candidate of C
     error: float = np.nan  # criterion at C
@@ -59,15 +58,15 @@ class Support:
         return cls(indices[order], rows_at(features.points, order), order)
 
     @classmethod
-    def of_rows(cls, problem: Any, merged: Any, weight: Array, solution: Solution) -> Support:
+    def of_rows(
+        cls, problem: Any, merged: Any, weight: Array, solution: Solution, zeros: bool
+    ) -> Support:
         """Return the rows of a dual problem that carry coefficients, with all their copies.
 
         Copies of a row share its coefficient in proportion to their weights: the solution gets a
-        coefficient for each of them. Of the squared hinge only rows with an error have one.
+        coefficient for each of them. With ``zeros`` rows stay whose coefficient is zero.
         """
-        carries = np.ones(len(solution.coef), dtype=bool)
-        if solution.sparse:
-            carries = (solution.coef != 0).any(axis=1)
+        carries = np.any(solution.coef != 0, axis=1) | zeros
         indices = np.flatnonzero((merged.group >= 0) & carries[merged.group])
         group = merged.group[indices]
         share = weight[indices] / merged.weight[group]

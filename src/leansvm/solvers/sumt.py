@@ -6,13 +6,15 @@ sum(beta) = sum(lambda y) = A b is below tolerance: the penalty 1/A enforces the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from leansvm.solvers._rows import KernelRows
-from leansvm.solvers.smo import Quadratic, State, minimise
+from leansvm.solvers.kernel_matrix import SweepMatrix, sweep_matrix
+from leansvm.solvers.problem import DualProblem
+from leansvm.solvers.smo import CERTIFIED, Quadratic, SweepState, minimise, sweep_solution
+from leansvm.solvers.solution import Solution
 
 FIRST_A = 1e4
 RHO = 0.1
@@ -20,7 +22,7 @@ _MOST_STEPS = 400
 
 
 @dataclass
-class Step:
+class SumtStep:
     """One relaxed problem of the sequence."""
 
     bias_penalty: float
@@ -28,44 +30,63 @@ class Step:
     sweeps: int
 
 
+def solve_sumt(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
+    """Solve every output; the report has the ``path`` of A for each of them."""
+    matrix, ridge = sweep_matrix(problem), 1.0 / (C * problem.weight)
+    found, paths = [], []
+    with problem.phases("solve"):
+        for y in np.ascontiguousarray(problem.Y.T):
+            state, b, path = sumt(
+                matrix,
+                Quadratic(y, ridge, problem.weight),
+                tol=CERTIFIED * tol,
+                max_sweeps=max_iter,
+                on_sweep=problem.on_iteration,
+            )
+            found.append((state, b))
+            paths.append([vars(step) for step in path])
+    solution = sweep_solution(problem, matrix, C, found, tol=tol, solver="sumt")
+    solution.details["path"] = paths
+    return solution
+
+
 def sumt(
-    rows: KernelRows,
+    matrix: SweepMatrix,
     quadratic: Quadratic,
     *,
     tol: float,
     max_sweeps: int,
-    first: float = FIRST_A,
     rho: float = RHO,
-    on_step: Any = None,
-    **options: Any,
-) -> tuple[State, float, list[Step]]:
+    on_step: Callable[[SweepState], object] | None = None,
+    on_sweep: Callable[[int, float], bool] | None = None,
+) -> tuple[SweepState, float, list[SumtStep]]:
     """Return the state, the bias and the path of A.
 
     Parameters
     ----------
-    rows, quadratic
+    matrix, quadratic
         As in `smo.minimise`; the term c of the quadratic is this function's own.
     tol : float
         Relative violation of the optimality conditions, and of sum(beta) = 0 to sum |beta|.
     max_sweeps : int
         Most sweeps over all steps.
-    first, rho : float
-        First value of A, and the factor < 1 from one to the next.
+    rho : float
+        Factor < 1 from one value of A to the next.
     on_step : callable, optional
         Called with the state after every step.
-    **options
-        Of `smo.minimise`.
+    on_sweep : callable, optional
+        As in `smo.minimise`.
     """
-    state, path, A = State.zeros(len(quadratic.y)), list[Step](), first
+    state, path, A = SweepState.zeros(len(quadratic.y)), list[SumtStep](), FIRST_A
     # multipliers of a diagonal kernel: a scale where all of beta goes to zero with A
-    least = float(np.sum(np.abs(quadratic.y) / (rows.diag + quadratic.ridge)))
+    least = float(np.sum(np.abs(quadratic.y) / (matrix.diag + quadratic.ridge)))
     while True:
         before = state.sweeps
-        relaxed = replace(quadratic, c=1.0 / A)
         left = max(max_sweeps - before, 1)
-        state = minimise(rows, relaxed, state, tol=tol, max_sweeps=left, **options)
+        relaxed = replace(quadratic, c=1.0 / A)
+        state = minimise(matrix, relaxed, state, tol=tol, max_sweeps=left, on_sweep=on_sweep)
         total = float(state.beta.sum())
-        path.append(Step(A, abs(total), state.sweeps - before))
+        path.append(SumtStep(A, abs(total), state.sweeps - before))
         if on_step is not None:
             on_step(state)
         scale = max(float(np.abs(state.beta).sum()), least)

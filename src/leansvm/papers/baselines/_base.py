@@ -19,14 +19,13 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from leansvm.basis.choose import resolve_n_basis
 from leansvm.estimators._base import Array, KernelClassifier, KernelMachine, Phases
 from leansvm.estimators._dual import check_kernel_matrix
-from leansvm.solvers import NotPositiveDefinite
 
 Rows = NDArray[np.intp]
 
 _SHARED = ("kernel", "gamma", "degree", "coef0", "cache_size")
 
 
-class DualBaseline(KernelClassifier):
+class DualBaseline(Classifier, KernelMachine):
     """Parameters, input checks and fitted attributes of the baselines."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -44,13 +43,9 @@ class DualBaseline(KernelClassifier):
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[Any, Any, Array, NDArray[np.intp], Array]:
         """Check the input; return X, y, targets +-1, class numbers and weights."""
-        X, y = self._validate_rows(X, y, reset=True)
-        Y, labels = self._encode(y)
-        weight, _ = self._weights(sample_weight, X, y, labels)
-        if self.kernel == "precomputed":
-            check_kernel_matrix(X)
+        data = read(self, X, y, sample_weight)
         self.C_ = float(self.C)
-        return X, y, Y, labels, weight
+        return data.X, data.y, data.Y, labels_of(data.Y), data.weight
 
     def _count(self, n_rows: int) -> int:
         """Return the number of rows that ``n_basis`` asks for."""
@@ -69,22 +64,20 @@ class DualBaseline(KernelClassifier):
         """Name the parameters when a system has no Cholesky factor."""
         try:
             yield
-        except NotPositiveDefinite as error:
+        except np.linalg.LinAlgError as error:
             raise ValueError(
                 f"kernel={self.kernel!r}: the kernel matrix plus 1/C on its diagonal is not "
                 f"positive definite ({error}). Use a positive semidefinite kernel or a smaller C."
             ) from None
 
-    def _set_model(
-        self, X: Any, labels: NDArray[np.intp], support: Rows, beta: Array, b: Array
-    ) -> None:
+    def _set_model(self, X: Any, support: Rows, beta: Array, b: Array) -> None:
         """Set the fitted attributes that predictions use; ``beta`` is rows x outputs."""
         self.support_ = support
         self.dual_coef_ = np.ascontiguousarray(beta.T)
         self.intercept_ = np.asarray(b)
         pairwise = self.kernel == "precomputed"
         self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else X[support]
-        self.n_support_ = np.bincount(labels[support], minlength=len(self.classes_))
+        self.n_support_ = len(support)
 
     def _set_report(
         self, solver: str, n_rows: int, objective: float, phases: Phases, **others: Any

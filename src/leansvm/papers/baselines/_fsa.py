@@ -10,8 +10,9 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
+from leansvm._phases import Phases
 from leansvm.blocks import MemoryBlocks, check_budget, resolve_cache_size
-from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators.machine import Array, iteration_hook
 from leansvm.kernels import Kernel
 from leansvm.papers.baselines._base import DualBaseline
 from leansvm.papers.baselines._growing_dual import AllRows, GrowingDual, RowSearch, SomeRows
@@ -170,7 +171,7 @@ default="rbf"
                 if hook is not None and hook(model.size, largest):
                     break
         rows = np.array(model.rows, dtype=np.intp)
-        self._set_model(X, labels, rows, model.beta, model.b)
+        self._set_model(X, rows, model.beta, model.b)
         self.n_iter_ = model.size
         self._set_report(
             "forward",

@@ -18,7 +18,6 @@ from sklearn.utils.random import sample_without_replacement
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.cholesky.rows import host_diag
 from leansvm.kernels import Kernel
-from leansvm.solvers import NotPositiveDefinite
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -96,7 +95,7 @@ class GrowingDual:
         k, v = self.size, row.v
         square = row.diagonal - v @ v
         if not square > 0:
-            raise NotPositiveDefinite(f"row {row.row}")
+            raise np.linalg.LinAlgError(f"row {row.row}")
         nu = np.sqrt(square)
         self._L[k, :k], self._L[k, k] = v, nu
         self._p[k] = (row.target - v @ self.p) / nu

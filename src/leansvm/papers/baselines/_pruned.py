@@ -16,6 +16,7 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._phases import Phases
 from leansvm.blocks import (
     MemoryBlocks,
     MergedRows,
@@ -23,10 +24,11 @@ from leansvm.blocks import (
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators._base import Array, Phases, iteration_hook
+from leansvm.estimators.machine import Array, iteration_hook
 from leansvm.kernels import Kernel
 from leansvm.papers.baselines._base import DualBaseline, Rows, rows_of
-from leansvm.solvers._dual import DualSolution, solve_cholesky
+from leansvm.solvers import Solution
+from leansvm.solvers.cholesky import closed_form
 
 _FEWEST = 5  # rows that always stay
 
@@ -43,28 +45,28 @@ class _Pruner:
     index: str
     validation: Rows  # rows held out, for index="validation"
 
-    def train(self, kept: Rows) -> DualSolution:
+    def train(self, kept: Rows) -> Solution:
         """Solve the LS-SVM on these rows alone."""
         K = np.ascontiguousarray(self.K[np.ix_(kept, kept)])
-        loo = self.index == "loo"
-        return solve_cholesky(K, self.Y[kept], self.weight[kept], self.C, 0.0, loo=loo)
+        left_out = self.index == "loo"
+        return closed_form(K, self.Y[kept], self.weight[kept], self.C, 0.0, left_out=left_out)
 
-    def error(self, kept: Rows, solution: DualSolution) -> float:
+    def error(self, kept: Rows, solution: Solution) -> float:
         """Weighted part of the judging rows that are misclassified."""
         rows = self.validation if self.index == "validation" else slice(None)
         beta = np.zeros_like(self.Y)
-        beta[kept] = solution.beta
+        beta[kept] = solution.coef
         values = self.K[rows] @ beta + solution.b
-        if solution.loo is not None:  # rows that are left are judged by a model without them
-            values[kept] = self.Y[kept] - solution.loo
+        if solution.left_out is not None:  # rows that are left are judged by a model without them
+            values[kept] = self.Y[kept] - solution.left_out
         one = values.shape[1] == 1
         winners = (values[:, 0] > 0).astype(np.intp) if one else values.argmax(axis=1)
         weight = self.weight[rows]
         return float(weight @ (winners != self.labels[rows]) / weight.sum())
 
-    def without_smallest(self, kept: Rows, solution: DualSolution, count: int) -> Rows:
+    def without_smallest(self, kept: Rows, solution: Solution, count: int) -> Rows:
         """Drop the rows whose coefficients are smallest, for their weight."""
-        spectrum = np.linalg.norm(solution.beta, axis=1) / self.weight[kept]
+        spectrum = np.linalg.norm(solution.coef, axis=1) / self.weight[kept]
         order = np.argsort(spectrum, kind="stable")
         return kept[np.sort(order[count:])]
 
@@ -236,7 +238,7 @@ default="rbf"
         self._set_report(
             "cholesky",
             len(first),
-            0.5 * float(np.sum(solution.beta * pruner.Y[kept])),
+            0.5 * float(np.sum(solution.coef * pruner.Y[kept])),
             phases,
             residual=solution.residual,
             gap=solution.gap,
@@ -282,7 +284,7 @@ default="rbf"
 
     def _prune(
         self, pruner: _Pruner, fewest: int, hook: Any
-    ) -> tuple[Rows, DualSolution, list[int], list[float]]:
+    ) -> tuple[Rows, Solution, list[int], list[float]]:
         """Return the last good rows with their model, and all sizes and errors."""
         kept = np.setdiff1d(np.arange(len(pruner.Y)), pruner.validation)
         solution = pruner.train(kept)
@@ -307,7 +309,7 @@ default="rbf"
         weight: Array,
         rows: MergedRows,
         kept: Rows,
-        solution: DualSolution,
+        solution: Solution,
     ) -> None:
         """Copies of a row share its coefficient in proportion to their weights."""
         place = np.full(len(rows.first) + 1, -1)  # the last one for rows of zero weight
@@ -315,5 +317,5 @@ default="rbf"
         mine = place[rows.group]
         support = np.flatnonzero(mine >= 0)
         share = weight[support] / rows.weight[rows.group[support]]
-        beta = solution.beta[mine[support]] * share[:, None]
-        self._set_model(X, labels, support, beta, solution.b)
+        beta = solution.coef[mine[support]] * share[:, None]
+        self._set_model(X, support, beta, solution.b)

@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 
+from leansvm._phases import Phases
 from leansvm.blocks import MemoryBlocks, resolve_cache_size
-from leansvm.estimators._base import Phases
 from leansvm.papers.baselines._base import DualBaseline, rows_of
-from leansvm.solvers import DualProblem, solve_exact
+from leansvm.solvers import DualProblem
+from leansvm.solvers.cholesky import solve_cholesky
 
 
 class RandomReducedDualLSSVC(DualBaseline):
@@ -151,11 +152,11 @@ default="rbf"
             phases,
         )
         with self._positive_definite():
-            solution = solve_exact(problem, self.C_)
-        self._set_model(X, labels, rows, solution.beta, solution.b)
+            solution = solve_cholesky(problem, self.C_)
+        self._set_model(X, rows, solution.coef, solution.b)
         self.n_iter_ = 1
         # at the optimum the objective is half the inner product of coefficients and targets
-        objective = 0.5 * float(np.sum(solution.beta * Y[rows]))
+        objective = 0.5 * float(np.sum(solution.coef * Y[rows]))
         self._set_report(
             "cholesky",
             X.shape[0],

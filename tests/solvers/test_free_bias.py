@@ -1,13 +1,15 @@
 """SUMT, substitution and the penalty flow all end where equation (5) of zhou2016 does."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 
 from leansvm.kernels import Kernel
-from leansvm.solvers._rows import MatrixRows
-from leansvm.solvers.penalty_flow import penalty_flow
-from leansvm.solvers.smo import Quadratic
-from leansvm.solvers.substitution import substitution
+from leansvm.solvers import DualProblem
+from leansvm.solvers.kernel_matrix import StoredMatrix
+from leansvm.solvers.penalty_flow import solve_penalty_flow
+from leansvm.solvers.smo import Quadratic, minimise_by_substitution
 from leansvm.solvers.sumt import sumt
 
 TOL = 1e-9
@@ -45,11 +47,18 @@ def assert_solution(beta, b, expected, bias, slack=1e-5):
     assert abs(b - bias) <= slack * max(1.0, abs(bias))
 
 
+def penalty_flow(K, Y, weight, C, tol):
+    problem = DualProblem(
+        K, Kernel("precomputed"), Y, weight, 0.0, 10**9, lambda name: nullcontext()
+    )
+    return solve_penalty_flow(problem, C, tol=tol, max_iter=200_000)
+
+
 @pytest.mark.parametrize("m, gamma, C", TEN)
 def test_sumt(m, gamma, C):
     K, y, weight, expected, bias = problem_of(m, gamma, C)
     quadratic = Quadratic(y, 1 / (C * weight), weight)
-    state, b, path = sumt(MatrixRows(K), quadratic, tol=TOL, max_sweeps=20_000)
+    state, b, path = sumt(StoredMatrix(K), quadratic, tol=TOL, max_sweeps=20_000)
     assert state.status == "done"
     assert abs(state.beta.sum()) <= TOL * np.abs(state.beta).sum()
     assert_solution(state.beta, b, expected, bias)
@@ -60,7 +69,9 @@ def test_sumt(m, gamma, C):
 def test_substitution(m, gamma, C):
     K, y, weight, expected, bias = problem_of(m, gamma, C)
     quadratic = Quadratic(y, 1 / (C * weight), weight)
-    state, b = substitution(MatrixRows(K), quadratic, K.sum(axis=1), tol=TOL, max_sweeps=20_000)
+    state, b = minimise_by_substitution(
+        StoredMatrix(K), quadratic, K.sum(axis=1), tol=TOL, max_sweeps=20_000
+    )
     assert state.status == "done"
     assert abs(state.beta.sum()) <= 1e-12 * np.abs(state.beta).sum()
     assert_solution(state.beta, b, expected, bias)
@@ -69,19 +80,11 @@ def test_substitution(m, gamma, C):
 @pytest.mark.parametrize("m, gamma, C", TEN)
 def test_penalty_flow(m, gamma, C):
     K, y, weight, expected, bias = problem_of(m, gamma, C)
-    flow = penalty_flow(
-        lambda V: K @ V,
-        K.diagonal(),
-        np.stack([y, 3 * y + 1], axis=1),
-        1 / (C * weight),
-        weight,
-        tol=TOL,
-        max_iter=100_000,
-    )
+    flow = penalty_flow(K, np.stack([y, 3 * y + 1], axis=1), weight, C, tol=TOL)
     assert flow.converged
-    assert np.all(np.abs(flow.beta.sum(axis=0)) <= 1e-12 * np.abs(flow.beta).sum(axis=0))
-    assert_solution(flow.beta[:, 0], flow.b[0], expected, bias)
-    assert_solution(flow.beta[:, 1], flow.b[1], 3 * expected, 3 * bias + 1)
+    assert np.all(np.abs(flow.coef.sum(axis=0)) <= 1e-12 * np.abs(flow.coef).sum(axis=0))
+    assert_solution(flow.coef[:, 0], flow.b[0], expected, bias)
+    assert_solution(flow.coef[:, 1], flow.b[1], 3 * expected, 3 * bias + 1)
 
 
 def test_penalty_flow_finds_a_bias_beyond_its_first_penalty():
@@ -94,30 +97,32 @@ def test_penalty_flow_finds_a_bias_beyond_its_first_penalty():
     bordered = np.block([[G, np.ones((30, 1))], [np.ones((1, 30)), np.zeros((1, 1))]])
     exact = np.linalg.solve(bordered, np.append(y, 0.0))
     assert abs(exact[-1]) > 3 * np.abs(y).max()
-    flow = penalty_flow(
-        lambda V: K @ V,
-        K.diagonal(),
-        y[:, None],
-        np.full(30, 1 / C),
-        np.ones(30),
-        tol=1e-10,
-        max_iter=200_000,
-    )
+    flow = penalty_flow(K, y[:, None], np.ones(30), C, tol=1e-10)
     assert flow.converged
     assert abs(flow.b[0] - exact[-1]) < 1e-5 * abs(exact[-1])
 
 
-def test_penalty_flow_does_not_chatter():
+def test_penalty_flow_does_not_chatter(monkeypatch):
     """Once on 1'beta = 0 it stays there: every iterate sums to zero to rounding."""
     K, y, weight, *_ = problem_of(120, 1.0, 1.0)
     sums = []
 
-    def product(V):
+    def product(matrix, V):
         sums.append(abs(V.sum()) / max(np.abs(V).sum(), 1e-300))
-        return K @ V
+        return matrix.values @ V
 
-    penalty_flow(product, K.diagonal(), y[:, None], 1 / weight, weight, tol=TOL, max_iter=10_000)
+    monkeypatch.setattr(StoredMatrix, "product", product)
+    assert penalty_flow(K, y[:, None], weight, 1.0, tol=TOL).converged
     assert max(sums[3:]) < 1e-12
+
+
+def test_penalty_flow_refuses_a_matrix_without_a_minimum():
+    K = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    y = np.array([[1.0], [-1.0], [1.0]])
+    with pytest.raises(np.linalg.LinAlgError, match="diverged"):
+        penalty_flow(K, y, np.ones(3), 1e3, tol=TOL)
+    with pytest.raises(np.linalg.LinAlgError, match="row 1"):
+        penalty_flow(np.diag([1.0, -1.0, 1.0]), y, np.ones(3), 1e3, tol=TOL)
 
 
 def test_imbalance_and_distance_fall_along_sumt():
@@ -126,7 +131,7 @@ def test_imbalance_and_distance_fall_along_sumt():
     quadratic = Quadratic(y, 1 / weight, weight)
     distances = []
     *_, path = sumt(
-        MatrixRows(K),
+        StoredMatrix(K),
         quadratic,
         tol=1e-8,
         max_sweeps=100_000,

@@ -17,29 +17,26 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
-from leansvm.solvers._dual import DualSolution, NotPositiveDefinite
+from leansvm.solvers._least_squares import DIRECT_TOL, certify, direct_advice
+from leansvm.solvers.kernel_matrix import gram, product_bytes, unstored
+from leansvm.solvers.problem import DualProblem
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
 
-@dataclass
-class EveryC:
-    """Solution at the best of the candidates and the criterion at all of them."""
-
-    best: int  # position of the chosen candidate
-    curve: Array
-    solution: DualSolution
+_TILE = 512  # rows of left-out residuals at a time
 
 
 @dataclass
-class _Spectrum:
+class _KernelSpectrum:
     """Eigenvectors V, and for every ridge (column) the coordinates of what is needed in them."""
 
     vectors: Array
     root: Array  # s^1/2
     ridges: Array
-    inverse: Array  # 1 / (sigma + lam), one column a ridge
-    z: Array  # V' S^1/2 y, one column an output
+    inverse: Array  # 1 / (sigma + lam), one column per ridge
+    z: Array  # V' S^1/2 y, one column per output
     w: Array  # V' s^1/2
     total: Array  # A + sum(w^2 / (sigma + lam)) for every ridge; inf without a bias
 
@@ -50,8 +47,39 @@ class _Spectrum:
         return np.asarray((self.inverse.T @ (self.w[:, None] * self.z)) / self.total[:, None])
 
     def coordinates(self, ridge: int, b: Array) -> Array:
-        """Return (z - w b) / (sigma + lam) at one ridge, one column an output."""
+        """Return (z - w b) / (sigma + lam) at one ridge, one column per output."""
         return np.asarray((self.z - np.outer(self.w, b)) * self.inverse[:, ridge, None])
+
+
+def solve_eigen(problem: DualProblem, candidates: Array, criterion: str) -> Solution:
+    """Choose C among the candidates by "gcv" or "loo" and solve at the best one."""
+    m, n_outputs = problem.Y.shape
+    work = 8 * m * (len(candidates) * (n_outputs + 3) + 8 * n_outputs + 2 * _TILE)
+    needed = 3 * 8 * m * m + max(work, product_bytes(problem))
+    problem.reserve(needed, "The eigen-decomposition of the kernel matrix")
+    xp = namespace(problem.X)
+    dtype = problem.X.dtype if problem.kernel.precomputed else xp.float64
+    K, terms = gram(problem), (problem.Y, problem.weight)
+    with problem.phases("solve"):
+        solution = solve_for_every_C(
+            K,
+            *terms,
+            candidates,
+            problem.bias_penalty,
+            criterion,
+            count=problem.count,
+            eps=float(xp.finfo(dtype).eps),
+        )
+    del K  # overwritten: kernel values are computed again
+    with problem.phases("certificate"):
+        product = unstored(problem).product(solution.coef)
+        found = certify(
+            product, solution.coef, solution.b, *terms, solution.C, problem.bias_penalty
+        )
+    solution.objective, solution.gap = found.objective, found.gap
+    solution.residual, solution.converged = found.residual, found.residual <= DIRECT_TOL
+    solution.advice = direct_advice(solution.C, found.residual)
+    return solution
 
 
 def solve_for_every_C(
@@ -64,13 +92,14 @@ def solve_for_every_C(
     *,
     count: float | None = None,
     eps: float = float(np.finfo(np.float64).eps),
-) -> EveryC:
+) -> Solution:
     """Score every candidate C by ``criterion`` ("gcv" or "loo") and solve at the best.
 
     ``K`` (C-contiguous) is overwritten. The criterion is summed over outputs: GCV is
     n RSS / (n - tr)^2 with n = ``count`` (the sum of weights), leave-one-out is
     sum s (left-out residual)^2 / sum s.
     Negative eigenvalues that rounding of the kernel values (``eps``) explains count as zero.
+    Objective, residual and gap are left to the caller, who may still have the kernel.
     """
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
@@ -83,14 +112,20 @@ def solve_for_every_C(
         )
     best = int(np.argmin(curve))
     coordinates = spectrum.coordinates(best, b[best])
-    beta = spectrum.root[:, None] * (spectrum.vectors @ coordinates)
-    loo = np.concatenate([part[:, best] for _, part in _left_out(spectrum, b)])
-    return EveryC(best, curve, DualSolution(beta, b[best], np.nan, np.nan, np.nan, loo))
+    return Solution(
+        "eigen",
+        spectrum.root[:, None] * (spectrum.vectors @ coordinates),
+        b[best],
+        float(candidates[best]),
+        left_out=np.concatenate([part[:, best] for _, part in _left_out(spectrum, b)]),
+        curve=curve,
+        error=float(curve[best]),
+    )
 
 
 def _decompose(
     K: Any, Y: Array, weight: Array, ridges: Array, bias_penalty: float, eps: float
-) -> _Spectrum:
+) -> _KernelSpectrum:
     root = np.sqrt(weight)
     K *= like_rows(root, K)
     K *= like_rows(root[:, None], K)
@@ -102,10 +137,10 @@ def _decompose(
     noise = 10 * len(root) * eps * np.abs(sigma).max(initial=0.0)
     sigma = np.where(np.abs(sigma) <= noise, np.maximum(sigma, 0.0), sigma)
     if not sigma.min() + ridges.min() > 0:
-        raise NotPositiveDefinite(f"smallest eigenvalue {sigma.min():.3g}")
+        raise np.linalg.LinAlgError(f"smallest eigenvalue {sigma.min():.3g}")
     inverse = 1.0 / (sigma[:, None] + ridges)
     w = vectors.T @ root
-    return _Spectrum(
+    return _KernelSpectrum(
         vectors,
         root,
         ridges,
@@ -116,7 +151,7 @@ def _decompose(
     )
 
 
-def _gcv(spectrum: _Spectrum, b: Array, count: float | None) -> Array:
+def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:
     """Return n RSS / (n - tr)^2 for every ridge; inf where no degrees of freedom are left."""
     n = float(np.sum(spectrum.root**2)) if count is None else count
     curve = np.empty(len(spectrum.ridges))
@@ -130,7 +165,7 @@ def _gcv(spectrum: _Spectrum, b: Array, count: float | None) -> Array:
     return curve
 
 
-def _press(spectrum: _Spectrum, b: Array) -> Array:
+def _press(spectrum: _KernelSpectrum, b: Array) -> Array:
     """Weighted mean of the squared left-out residuals for every ridge, summed over outputs."""
     total = np.zeros(len(spectrum.ridges))
     for rows, left_out in _left_out(spectrum, b):
@@ -138,11 +173,11 @@ def _press(spectrum: _Spectrum, b: Array) -> Array:
     return total / float(np.sum(spectrum.root**2))
 
 
-def _left_out(spectrum: _Spectrum, b: Array, tile: int = 512) -> Iterator[tuple[slice, Array]]:
+def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:
     """Yield left-out residuals (rows x ridges x outputs) by tiles of rows."""
     m, n_outputs = len(spectrum.root), spectrum.z.shape[1]
-    for start in range(0, m, tile):
-        rows = slice(start, min(start + tile, m))
+    for start in range(0, m, _TILE):
+        rows = slice(start, min(start + _TILE, m))
         V = spectrum.vectors[rows]
         u = V @ (spectrum.w[:, None] * spectrum.inverse)
         T = (V**2) @ spectrum.inverse - u**2 / spectrum.total
