@@ -19,11 +19,23 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
+from leansvm import basis as selectors
 from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
 from leansvm.basis._base import BasisSelector, Fit
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
 
+SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
+    "random": selectors.RandomBasis,
+    "pivoted-cholesky": selectors.PivotedCholesky,
+    "random-pivoted-cholesky": selectors.RandomPivotedCholesky,
+    "backfitting": selectors.Backfitting,
+    "forward": selectors.ForwardSelection,
+    "csi": selectors.CSI,
+    "sparse-greedy": selectors.SparseGreedy,
+    "entropy": selectors.RenyiEntropy,
+    "medoids": selectors.KMedoids,
+}
 FIRST_SIZE, LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
 
 
@@ -225,23 +237,6 @@ def _stratum(block: Block) -> NDArray[np.intp]:
 # ---------------------------------------------------------------------------- parameters
 
 
-def selectors() -> dict[str, type[BasisSelector]]:
-    """Return the selectors by the names that ``basis=`` takes."""
-    from leansvm import basis
-
-    return {
-        "random": basis.RandomBasis,
-        "pivoted-cholesky": basis.PivotedCholesky,
-        "random-pivoted-cholesky": basis.RandomPivotedCholesky,
-        "backfitting": basis.Backfitting,
-        "forward": basis.ForwardSelection,
-        "csi": basis.CSI,
-        "sparse-greedy": basis.SparseGreedy,
-        "entropy": basis.RenyiEntropy,
-        "medoids": basis.KMedoids,
-    }
-
-
 def resolve_basis(basis: Any, n_features: int, n_rows: int, precomputed: bool) -> Any:
     """Return a selector, a 1-D array of row numbers or a 2-D array of points.
 
@@ -252,13 +247,12 @@ def resolve_basis(basis: Any, n_features: int, n_rows: int, precomputed: bool) -
     if isinstance(basis, str):
         if basis == "all":
             return np.arange(n_rows)
-        known = selectors()
-        if basis not in known:
-            names = ", ".join([*known, "all"])
+        if basis not in SELECTORS:
+            names = ", ".join([*SELECTORS, "all"])
             raise ValueError(
                 f"basis must be one of {names}, a selector or an array, got {basis!r}."
             )
-        return known[basis]()
+        return SELECTORS[basis]()
     if isinstance(basis, type):
         raise ValueError(
             f"basis must be a selector instance, got the class {basis.__name__}: add ()."

@@ -141,7 +141,9 @@ class StreamSource(RowSource):
 
 
 class StreamBlocks(RowBlocks):
-    """Row blocks over a stream: every pass reads what it needs of the rows again.
+    """Row blocks over a stream: every pass reads what it declares to need of the rows again.
+
+    X is read a few times at most where it takes up to half of ``budget``: then it stays.
 
     Parameters
     ----------
