@@ -135,7 +135,7 @@ class _ByObjective(OneByOne):
         return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
 
     def derivatives(self) -> tuple[Array, Array]:
-        """Gradient G_j (one column an output) and curvature mu_j, eq. (22), of every slot."""
+        """Gradient G_j (one column for each output) and curvature mu_j, eq. (22), of every slot."""
         pool, ridge = self.pool, self.ridge
         K_rho, self._sums, squares = self.blocks.sum(
             _scores, self.kernel, self._update, self.refill

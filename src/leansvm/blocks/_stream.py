@@ -59,7 +59,7 @@ class RowSource(ABC):
     dtype: np.dtype[Any]
     feature_names: list[str] | None
     n_targets: int  # columns of the target; 0 without any
-    single_target: bool  # whether predictions are one number a row
+    single_target: bool  # whether predictions are one number per row
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """Greedy pivoted Cholesky of a kernel matrix at GEMM speed (zhou2016, Algorithm 1).
 
-K ~ P P' with one column a pivot, the pivot being the row with the largest residual diagonal D.
+K ~ P P' with one column per pivot, the pivot being the row with the largest residual diagonal D.
 D only falls, so stale values are upper bounds: the best rows are factored among themselves and
 accepted while they beat every other row's stale value. Same pivots as one at a time.
 """

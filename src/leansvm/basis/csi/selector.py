@@ -78,7 +78,7 @@ class CSI(BasisSelector):
         self.tol = tol
 
     def state_columns(self, n_basis: int) -> int:
-        """Columns kept a row: the factor, its orthogonal basis, residuals and scores."""
+        """Columns kept for every row: the factor, its orthogonal basis, residuals and scores."""
         return 2 * (n_basis + self.look_ahead) + 8
 
     def select(
