@@ -95,11 +95,11 @@ def choose(
     """
     if not isinstance(basis, BasisSelector):
         return _given(blocks, basis)
-    there = 0 if earlier is None or earlier.indices is None else len(earlier.indices)
-    if earlier is not None and n_basis <= there:
-        return _joined(earlier, n_basis, None)
+    if earlier is not None and n_basis <= earlier.rows.shape[0]:
+        assert earlier.indices is not None
+        return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
     rng = check_random_state(random_state)
-    count = min(n_basis, blocks.n_rows) if earlier is not None else n_basis
+    count = min(n_basis, blocks.n_rows)
     here = blocks if basis.runs_where_rows_are or blocks.place is None else _on_host(blocks)
     sample = _sample(here, kernel, basis, count, select_on, budget, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
@@ -110,7 +110,7 @@ def choose(
         indices = sample[indices]
         found.report["selected_on"] = len(sample)
     new = Basis(indices, blocks.take(indices), L, found.report)
-    return new if earlier is None else _joined(earlier, n_basis, new)
+    return new if earlier is None else _joined(earlier, new, n_basis)
 
 
 def _given(blocks: RowBlocks, basis: Any) -> Basis:
@@ -122,12 +122,9 @@ def _given(blocks: RowBlocks, basis: Any) -> Basis:
     return Basis(None, from_host(basis, blocks.place, dtype=blocks.place.dtype))
 
 
-def _joined(earlier: Basis, n_basis: int, new: Basis | None) -> Basis:
+def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
     """Return the earlier points, then the first others of a new choice."""
-    assert earlier.indices is not None
-    if new is None:
-        return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
-    assert new.indices is not None
+    assert earlier.indices is not None and new.indices is not None
     missing = n_basis - len(earlier.indices)
     others = np.flatnonzero(~np.isin(new.indices, earlier.indices))[:missing]
     indices = np.concatenate([earlier.indices, new.indices[others]])
