@@ -10,7 +10,13 @@ from scipy import sparse
 from sklearn.base import clone
 
 from leansvm.basis.random import RandomBasis
-from leansvm.blocks import MemoryBlocks, WeightedSample, draw_rows, row_weights
+from leansvm.blocks import (
+    MemoryBlocks,
+    WeightedSample,
+    draw_by_weight,
+    draw_rows,
+    row_weights,
+)
 from leansvm.kernels import Kernel
 
 RBF = Kernel("rbf", gamma=0.5)
@@ -73,6 +79,36 @@ def test_the_law_of_all_sequences():
     rng = np.random.RandomState(0)
     draws = [WeightedSample(blocks, rng).first(3) for _ in range(5000)]
     assert total_variation(draws, law) < 0.04
+
+
+def test_rows_without_weights_are_drawn_the_same_without_a_pass():
+    class NoPasses(MemoryBlocks):
+        def each(self, function, *args):
+            raise AssertionError(f"{function} went over the rows")
+
+    for n in (1, 2, 3, 7, 64, 511, 512, 513, 1500, 4999):
+        for seed in range(5):
+            plain = WeightedSample(NoPasses(np.zeros((n, 1))), np.random.RandomState(seed))
+            for tile in (n, 3 * n // 4 + 1, max(n // 7, 1)):
+                blocks = MemoryBlocks(np.zeros((n, 1)), weight=np.ones(n), tile_rows=tile)
+                general = WeightedSample(blocks, np.random.RandomState(seed))
+                assert_array_equal(plain.first(2 * n), general.first(2 * n))
+            assert_array_equal(np.sort(plain.rows), np.arange(n))
+    assert not WeightedSample(NoPasses(np.zeros((0, 1))), np.random.RandomState(0)).grow()
+
+
+def test_rows_that_are_taken_are_not_drawn():
+    rng = np.random.default_rng(0)
+    for n, n_taken in ((5, 4), (40, 0), (40, 25), (40, 40), (1000, 900)):
+        taken = np.sort(rng.permutation(n)[:n_taken])
+        rows = np.zeros((n, 1))
+        plain, ones = MemoryBlocks(rows), MemoryBlocks(rows, weight=np.ones(n), tile_rows=7)
+        drawn = draw_by_weight(plain, np.random.RandomState(1), 3000, taken)
+        assert_array_equal(drawn, draw_by_weight(ones, np.random.RandomState(1), 3000, taken))
+        left = np.setdiff1d(np.arange(n), taken)
+        assert set(drawn) <= set(left) and len(drawn) == 3000 * (len(left) > 0)
+        if len(left) < 200:
+            assert set(drawn) == set(left)
 
 
 def test_a_weight_is_as_good_as_copies():

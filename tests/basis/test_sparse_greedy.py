@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 from leansvm.basis.candidates import best_of
 from leansvm.basis.candidates.pool import CandidateStream
-from leansvm.basis.sparse_greedy import SparseGreedy, _Residual
+from leansvm.basis.sparse_greedy import SparseGreedy, _ByTrace
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 
@@ -37,8 +37,8 @@ def record(monkeypatch):
         steps.append((self.pool.rows[use], values[use], np.concatenate(columns, axis=1)))
         return values
 
-    original = _Residual.gains
-    monkeypatch.setattr(_Residual, "gains", gains)
+    original = _ByTrace.gains
+    monkeypatch.setattr(_ByTrace, "gains", gains)
     return steps
 
 

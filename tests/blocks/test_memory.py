@@ -482,6 +482,48 @@ def test_variance_of_constant_data_is_never_negative(source, tmp_path):
         assert 0 <= MemoryBlocks(data).variance() <= (1e-12 * value) ** 2
 
 
+@every_source
+def test_variance_of_equal_entries_is_zero(source, tmp_path):
+    X = np.full((50, 3), 0.1)
+    weight = np.linspace(0.0, 2.3, 50)
+    other = X.copy()
+    other[0] = 7.0  # counts for nothing
+    for tile in (7, 50):
+        data = SOURCES[source](X, tmp_path)
+        assert MemoryBlocks(data, tile_rows=tile).variance() == 0.0
+        data = SOURCES[source](other, tmp_path)
+        assert MemoryBlocks(data, weight=like(data, weight), tile_rows=tile).variance() == 0.0
+
+
+@every_source
+def test_variance_is_one_pass_and_survives_outliers(source, tmp_path):
+    X = rows(60)
+    X[0, 0] = 1e8  # the entry that deviations are taken from
+    blocks = MemoryBlocks(SOURCES[source](X, tmp_path), tile_rows=13)
+    passes, each = [], blocks.each
+    blocks.each = lambda function, *args: passes.append(function) or each(function, *args)
+    assert blocks.variance() == pytest.approx(X.var(), rel=1e-12)
+    assert len(passes) == 1
+    rest = X[13:]
+    assert MemoryBlocks(SOURCES[source](rest, tmp_path)).variance() == pytest.approx(rest.var())
+
+
+@every_source
+def test_first_rows_and_targets_need_no_pass(source, tmp_path):
+    X, y, weight = rows(40), np.arange(80.0).reshape(40, 2), np.linspace(0, 1, 40)
+    data = SOURCES[source](X, tmp_path)
+    blocks = MemoryBlocks(data, like(data, y), like(data, weight), tile_rows=9)
+    blocks.each = None  # any pass would fail
+    for count in (0, 5, 40, 99):
+        first, targets, weights = blocks.head(count)
+        assert_array_equal(to_numpy(first), X[:count])
+        assert_array_equal(targets, y[:count])
+        assert_array_equal(weights, weight[:count])
+    order = np.array([39, 0, 0, 17])
+    assert_array_equal(blocks.targets_of(order)[0], y[order])
+    assert MemoryBlocks(data).targets_of(order) == (None, None)
+
+
 def test_variance_of_csr_in_any_form():
     # explicit zeros, unsorted indices and an entry stored in two parts
     data = np.array([2.0, 1.0, 0.0, 0.25, 0.75, 3.0])

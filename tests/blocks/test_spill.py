@@ -50,3 +50,13 @@ def test_order_of_memory_and_files_end_with_the_store():
     import os
 
     assert not os.path.exists(folder)
+
+
+def test_bytes_set_aside_are_not_for_states():
+    store = StateStore(100_000)
+    store.store(0, {"a": np.zeros(5_000)})
+    assert not store.reserve(60_001)
+    assert store.reserve(60_000)
+    store.store(1, {"a": np.zeros(1_000)})
+    assert store.in_memory == 40_000 and store.on_disk == 8_000
+    assert_array_equal(store.load(1)["a"], np.zeros(1_000))

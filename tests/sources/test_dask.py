@@ -180,16 +180,22 @@ def test_a_function_that_changes_what_it_did_not_declare_is_stopped(client):
     def cheat(block):
         block.state["a"] += 1.0
 
-    def undeclared(block):
+    @declare(changes=("a",))
+    def honest(block):
         block.state["a"] += 1.0
         return block.state["a"].sum()
+
+    def undeclared(block):
+        return block.X.sum()
 
     blocks = source_of(da.from_array(X, chunks=(100, 2))).blocks(Targets(None))
     blocks.map(begin)
     with pytest.raises(ValueError, match="read-only"):
         blocks.map(cheat)
-    assert blocks.sum(undeclared) == 400.0
-    assert blocks.sum(undeclared) == 800.0
+    assert blocks.sum(honest) == 400.0
+    assert blocks.sum(honest) == 800.0
+    with pytest.raises(TypeError, match=r"undeclared does not say .*leansvm.blocks.declare"):
+        blocks.sum(undeclared)
 
 
 def test_reduced_machines(scheduler):

@@ -39,9 +39,9 @@ class Selection:
 class Fit:
     """What selectors defined by the model need to know of it (those with ``uses_targets``).
 
-    Targets and weights are in the blocks (``y`` with one column an output, ``weight``). The bias
-    is free (``bias_penalty`` 0), penalised, or absent (inf): with n the sum of weights, centring
-    is z - s'z / (n + bias_penalty / C). Selectors for the squared loss ignore the rest.
+    Targets and weights are in the blocks (``y`` with one column for each output, ``weight``). The
+    bias is free (``bias_penalty`` 0), penalised, or absent (inf): with n the sum of weights,
+    centring is z - s'z / (n + bias_penalty / C). Selectors for the squared loss ignore the rest.
     """
 
     C: float
@@ -75,7 +75,7 @@ class BasisSelector(BaseEstimator):
         return False
 
     def state_columns(self, n_basis: int) -> int:
-        """Columns (8 bytes a row each) that `select` keeps for every row; 0 for none."""
+        """Numbers (8 bytes each) that `select` keeps for every row; 0 for none."""
         return 0
 
     @abstractmethod

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis.candidates.best_of import Found, OneByOne, bring_in, rows_of_basis
+from leansvm.basis.candidates.best_of import FactorRows, OneByOne, bring_in, rows_of_basis
 from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.basis.candidates.ridge import GrowingRidge, Move, move_gradient
 from leansvm.basis.candidates.rounds import Rounds
@@ -113,14 +113,14 @@ class Backfitting(BasisSelector):
         if self.keep_pool:
             rounds = Rounds(blocks, kernel, n_basis, self.n_candidates, rng, fit)
             return rounds.choose(self.tol, on_step)
-        candidates = _Fitted(blocks, kernel, n_basis, self.n_candidates, False, rng)
+        candidates = _ByObjective(blocks, kernel, n_basis, self.n_candidates, False, rng)
         candidates.start(fit)
         found = candidates.choose(self.tol, on_step)
         found.report["objective"] = candidates.ridge.objective[: len(found.indices)]
         return found
 
 
-class _Fitted(OneByOne):
+class _ByObjective(OneByOne):
     """Candidates that gain what they lower the objective of the fit by, divided by C."""
 
     def start(self, fit: Fit) -> None:
@@ -135,7 +135,7 @@ class _Fitted(OneByOne):
         return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
 
     def derivatives(self) -> tuple[Array, Array]:
-        """Gradient G_j (one column an output) and curvature mu_j, eq. (22), of every slot."""
+        """Gradient G_j (one column for each output) and curvature mu_j, eq. (22), of every slot."""
         pool, ridge = self.pool, self.ridge
         K_rho, self._sums, squares = self.blocks.sum(
             _scores, self.kernel, self._update, self.refill
@@ -148,7 +148,7 @@ class _Fitted(OneByOne):
         centred = squares - self._sums * ridge.mean(self._sums)
         return G, ridge.lam * k_jj + np.maximum(centred, 0.0)
 
-    def append(self, slot: int, t: int, row: Array) -> list[Found]:
+    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
         """Add row t to the basis and fit again."""
         ridge, k = self.ridge, len(row) - 1
         # s'p is known before p is: centring p first loses nothing to cancellation
@@ -180,7 +180,7 @@ def _scores(
 @declare(changes=("D",), appends=("P",))
 def _append(
     block: Block, slot: int, t: int, row: Array, shift: float, rows: Rows
-) -> tuple[Array, float, Array, Found]:
+) -> tuple[Array, float, Array, FactorRows]:
     """Append p = (K_Mt - P P_t') / sqrt(D_t), ``row`` being [P_t, sqrt(D_t)].
 
     Returns, with q = S (p - shift), [P, p]'q, the sum of q, p'r and the candidates' rows of P.

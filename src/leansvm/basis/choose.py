@@ -19,11 +19,23 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 
+from leansvm import basis as selectors
 from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
 from leansvm.basis._base import BasisSelector, Fit
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.kernels import Kernel
 
+SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
+    "random": selectors.RandomBasis,
+    "pivoted-cholesky": selectors.PivotedCholesky,
+    "random-pivoted-cholesky": selectors.RandomPivotedCholesky,
+    "backfitting": selectors.Backfitting,
+    "forward": selectors.ForwardSelection,
+    "csi": selectors.CSI,
+    "sparse-greedy": selectors.SparseGreedy,
+    "entropy": selectors.RenyiEntropy,
+    "medoids": selectors.KMedoids,
+}
 FIRST_SIZE, LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
 
 
@@ -83,11 +95,11 @@ def choose(
     """
     if not isinstance(basis, BasisSelector):
         return _given(blocks, basis)
-    there = 0 if earlier is None or earlier.indices is None else len(earlier.indices)
-    if earlier is not None and n_basis <= there:
-        return _joined(earlier, n_basis, None)
+    if earlier is not None and n_basis <= earlier.rows.shape[0]:
+        assert earlier.indices is not None
+        return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
     rng = check_random_state(random_state)
-    count = min(n_basis, blocks.n_rows) if earlier is not None else n_basis
+    count = min(n_basis, blocks.n_rows)
     here = blocks if basis.runs_where_rows_are or blocks.place is None else _on_host(blocks)
     sample = _sample(here, kernel, basis, count, select_on, budget, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
@@ -98,7 +110,7 @@ def choose(
         indices = sample[indices]
         found.report["selected_on"] = len(sample)
     new = Basis(indices, blocks.take(indices), L, found.report)
-    return new if earlier is None else _joined(earlier, n_basis, new)
+    return new if earlier is None else _joined(earlier, new, n_basis)
 
 
 def _given(blocks: RowBlocks, basis: Any) -> Basis:
@@ -110,12 +122,9 @@ def _given(blocks: RowBlocks, basis: Any) -> Basis:
     return Basis(None, from_host(basis, blocks.place, dtype=blocks.place.dtype))
 
 
-def _joined(earlier: Basis, n_basis: int, new: Basis | None) -> Basis:
+def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
     """Return the earlier points, then the first others of a new choice."""
-    assert earlier.indices is not None
-    if new is None:
-        return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
-    assert new.indices is not None
+    assert earlier.indices is not None and new.indices is not None
     missing = n_basis - len(earlier.indices)
     others = np.flatnonzero(~np.isin(new.indices, earlier.indices))[:missing]
     indices = np.concatenate([earlier.indices, new.indices[others]])
@@ -225,23 +234,6 @@ def _stratum(block: Block) -> NDArray[np.intp]:
 # ---------------------------------------------------------------------------- parameters
 
 
-def selectors() -> dict[str, type[BasisSelector]]:
-    """Return the selectors by the names that ``basis=`` takes."""
-    from leansvm import basis
-
-    return {
-        "random": basis.RandomBasis,
-        "pivoted-cholesky": basis.PivotedCholesky,
-        "random-pivoted-cholesky": basis.RandomPivotedCholesky,
-        "backfitting": basis.Backfitting,
-        "forward": basis.ForwardSelection,
-        "csi": basis.CSI,
-        "sparse-greedy": basis.SparseGreedy,
-        "entropy": basis.RenyiEntropy,
-        "medoids": basis.KMedoids,
-    }
-
-
 def resolve_basis(basis: Any, n_features: int, n_rows: int, precomputed: bool) -> Any:
     """Return a selector, a 1-D array of row numbers or a 2-D array of points.
 
@@ -252,13 +244,12 @@ def resolve_basis(basis: Any, n_features: int, n_rows: int, precomputed: bool) -
     if isinstance(basis, str):
         if basis == "all":
             return np.arange(n_rows)
-        known = selectors()
-        if basis not in known:
-            names = ", ".join([*known, "all"])
+        if basis not in SELECTORS:
+            names = ", ".join([*SELECTORS, "all"])
             raise ValueError(
                 f"basis must be one of {names}, a selector or an array, got {basis!r}."
             )
-        return known[basis]()
+        return SELECTORS[basis]()
     if isinstance(basis, type):
         raise ValueError(
             f"basis must be a selector instance, got the class {basis.__name__}: add ()."

@@ -16,7 +16,13 @@ import numpy as np
 
 from leansvm._array_api import to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis.candidates.best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis.candidates.best_of import (
+    FactorRows,
+    OneByOne,
+    add_column,
+    bring_in,
+    rows_of_basis,
+)
 from leansvm.basis.candidates.pool import Array, Refill
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
@@ -171,7 +177,7 @@ class _Forward(OneByOne):
         self._bias_steps = -shift - c * self._steps / safe
         return np.asarray(0.5 * np.sum(top * top / bottom, axis=1))
 
-    def append(self, slot: int, t: int, row: Array) -> list[Found]:
+    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
         """Add row t to the basis and move its coefficient; fit all of them now and then."""
         k, step, bias_step = len(row) - 1, self._steps[slot], self._bias_steps[slot]
         self.blocks.map(_append, self.model, slot, t, row, step, bias_step)

@@ -28,13 +28,13 @@ class RandomPivotedCholesky(BasisSelector):
     """Draw rows with probability proportional to what the basis so far misses of them.
 
     Between `RandomBasis`, which may choose what the basis has already, and `PivotedCholesky`,
-    which runs after outliers: close to the best low-rank approximation of the kernel matrix in
+    which goes for outliers: close to the best low-rank approximation of the kernel matrix in
     expectation. A row of weight w is drawn like w copies of it.
 
     Parameters
     ----------
     accelerated : bool, default=True
-        Draw many rows a round and reject some: the same law as one row a round, several times
+        Draw many rows in a round and reject some: the same law as one by one, several times
         faster.
     tol : float, default=0.0
         Stop when the (weighted) trace of the residual is at most this part of the trace of the

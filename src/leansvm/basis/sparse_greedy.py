@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis.candidates.best_of import Found, OneByOne, add_column, bring_in, rows_of_basis
+from leansvm.basis.candidates.best_of import (
+    FactorRows,
+    OneByOne,
+    add_column,
+    bring_in,
+    rows_of_basis,
+)
 from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
@@ -86,7 +92,7 @@ class SparseGreedy(BasisSelector):
         on_step: Callable[[int], bool] | None = None,
     ) -> Selection:
         """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        candidates = _Residual(
+        candidates = _ByTrace(
             blocks, kernel, n_basis, self.n_candidates, self.keep_pool, self._rng(random_state)
         )
         found = candidates.choose(on_step=on_step)
@@ -95,7 +101,7 @@ class SparseGreedy(BasisSelector):
         return found
 
 
-class _Residual(OneByOne):
+class _ByTrace(OneByOne):
     """Candidates that gain what they lower the trace of K - P P' by."""
 
     _k = 0  # columns of P, the last of which the pool's columns do not know yet
@@ -109,7 +115,7 @@ class _Residual(OneByOne):
         sound = pool.usable & (_LEAST * pool.D.max(where=pool.usable, initial=0.0) < pool.D)
         return np.asarray(np.divide(norms, pool.D, out=np.zeros_like(norms), where=sound))
 
-    def append(self, slot: int, t: int, row: Array) -> list[Found]:
+    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
         """Add row t to the basis."""
         self._k = len(row)
         return self.blocks.map(_append, slot, t, row, self.pool.rows)
@@ -128,7 +134,7 @@ def _norms(block: Block, kernel: Kernel, refill: Refill, P_pool: Array) -> Array
 
 
 @declare(changes=("D",), appends=("P",))
-def _append(block: Block, slot: int, t: int, row: Array, rows: Rows) -> Found:
+def _append(block: Block, slot: int, t: int, row: Array, rows: Rows) -> FactorRows:
     """Append p = rho_t / sqrt(D_t); return the candidates' rows of P."""
     k = len(row) - 1
     add_column(block, block.state["pool"][slot] / row[k], k, t)

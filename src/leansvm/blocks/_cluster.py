@@ -1,8 +1,8 @@
 """Rows on the workers of a `distributed` cluster: blocks and their state stay there.
 
-Consecutive partitions form as many groups as the workers have threads. A pass is one task a
+Consecutive partitions form as many groups as the workers have threads. A pass is one task per
 group, which goes over the group's blocks in row order and folds their results, so that what
-travels is of the size of one result a group, whatever the number of rows. State goes into a task
+travels is of the size of one result per group, whatever the number of rows. State goes into a task
 and comes out of it; what a task changes it copies first. So when a worker is lost, the scheduler
 computes its part again from the collection, with the same result.
 """
@@ -200,7 +200,7 @@ class ClusterBlocks(RowBlocks):
     def _run(
         self, finish: Callable[[Any], Any], function: Callable[..., Any], args: Any
     ) -> list[Any]:
-        """Submit one task a group; return their results to come, and take over their states."""
+        """Submit one task per group; return their results to come, and take over their states."""
         client, keeps_state = self._client, declared(function).keeps_state
         name = f"leansvm-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
@@ -364,7 +364,7 @@ def _groups(partitions: Partitions, n_groups: int) -> list[list[int]]:
 def _homes(
     client: Any, partitions: Partitions, groups: list[list[int]], workers: list[str]
 ) -> list[str]:
-    """Return a worker for each group, one group a thread.
+    """Return a worker for each group, one group per thread.
 
     Where the collection is on the workers already, one that has much of the group.
     """

@@ -1,7 +1,7 @@
 """Rows in memory: dense, CSR, memory-mapped or array-API arrays, cut into tiles of views.
 
 The tile size follows scikit-learn's ``working_memory``: the tiles at work and what is computed
-from them (``columns`` numbers a row) stay below it; on a GPU, below a part of its free memory.
+from them (``columns`` numbers per row) stay below it; on a GPU, below a part of its free memory.
 Tiles of NumPy and CSR rows are worked on by as many threads as BLAS has, each with BLAS to itself;
 results are added in row order, so that they do not depend on the number of threads.
 """

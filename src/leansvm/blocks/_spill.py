@@ -40,6 +40,13 @@ class StateStore:
         self._lock = threading.Lock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
+    def reserve(self, n_bytes: int) -> bool:
+        """Set bytes of the budget aside for something else; False where there is no room."""
+        with self._lock:
+            fits = self.in_memory + n_bytes <= self.budget
+            self.budget -= n_bytes * fits
+        return fits
+
     def load(self, key: int) -> dict[str, Any]:
         """Return the state of a block."""
         state = self._states.get(key, {})

@@ -26,7 +26,7 @@ from leansvm.blocks._spill import StateStore
 from leansvm.blocks._targets import Survey, Targets, survey
 
 _CHUNK_BYTES = 1 << 24  # read at once, at least one tile
-_ROWS_SHARE = 0.5  # of the budget that X may take: then it stays in memory
+_ROWS_SHARE = 0.5  # of the budget that X may take to stay in memory
 _FEW_PASSES = 3  # over X that are read without keeping it
 
 
@@ -59,7 +59,7 @@ class RowSource(ABC):
     dtype: np.dtype[Any]
     feature_names: list[str] | None
     n_targets: int  # columns of the target; 0 without any
-    single_target: bool  # whether predictions are one number a row
+    single_target: bool  # whether predictions are one number per row
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -141,7 +141,10 @@ class StreamSource(RowSource):
 
 
 class StreamBlocks(RowBlocks):
-    """Row blocks over a stream: every pass reads what it needs of the rows again.
+    """Row blocks over a stream: every pass reads what it declares to need of the rows again.
+
+    From the fourth pass on X stays in memory where it takes at most half of ``budget`` and the
+    state leaves room for it.
 
     Parameters
     ----------
@@ -169,8 +172,8 @@ class StreamBlocks(RowBlocks):
         self._chunk = self._tile * max(1, _CHUNK_BYTES // max(self._tile * row_bytes, 1))
         self._passes = 0  # that have read X
         self._kept: NDArray[Any] | None = None  # X, once it is read often enough to stay
-        self._keeps = row_bytes * self.n_rows <= budget * _ROWS_SHARE
-        self.states = StateStore(budget - self._keeps * row_bytes * self.n_rows)
+        self._most_kept = int(_ROWS_SHARE * budget)
+        self.states = StateStore(budget)
 
     def __len__(self) -> int:
         return -(-self.n_rows // self._tile)
@@ -209,13 +212,13 @@ class StreamBlocks(RowBlocks):
 
     def _chunks(self, reads: frozenset[str]) -> Iterator[tuple[int, Batch]]:
         """Yield the first row and the encoded rows of every chunk."""
-        start, kept, copy = 0, self._kept if "X" in reads else None, None
+        start, kept = 0, self._kept if "X" in reads else None
+        copy: NDArray[Any] | None = None
         if kept is not None:
             reads = reads - {"X"}
         elif "X" in reads:
             self._passes += 1
-            if self._keeps and self._passes > _FEW_PASSES:
-                copy = np.empty((self.n_rows, self.n_features), self.dtype)
+            copy = self._room_for_rows() if self._passes > _FEW_PASSES else None
         for batch in recut(self._read(reads), self._chunk, self.n_rows):
             stop = start + min(self._chunk, self.n_rows - start)
             X, y, weight = batch
@@ -237,6 +240,14 @@ class StreamBlocks(RowBlocks):
             raise OSError(f"The data set has {start:,} rows now, {self.n_rows:,} when opened.")
         if copy is not None:
             self._kept = copy
+
+    def _room_for_rows(self) -> NDArray[Any] | None:
+        """Return an array for all of X, None where the budget has no room beside the state."""
+        n_bytes = self.dtype.itemsize * self.n_rows * self.n_features
+        if n_bytes > self._most_kept or not self.states.reserve(n_bytes):
+            self._most_kept = 0  # do not ask again
+            return None
+        return np.empty((self.n_rows, self.n_features), self.dtype)
 
     def _read(self, reads: frozenset[str]) -> Iterator[Batch]:
         parts = set(reads)

@@ -77,12 +77,12 @@ def checked_weight(weight: Any) -> Array:
 
 
 def checked_labels(y: Any) -> NDArray[Any]:
-    """Return labels, one a row; there must be no missing one."""
+    """Return labels, one for each row; there must be no missing one."""
     y = np.asarray(y)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
     if y.ndim != 1:
-        raise ValueError(f"y must hold one label a row, got {y.shape[1]} columns.")
+        raise ValueError(f"y must hold one label per row, got {y.shape[1]} columns.")
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
     elif y.dtype.kind == "O":
@@ -94,7 +94,7 @@ def checked_labels(y: Any) -> NDArray[Any]:
 
 
 def one_vs_rest(labels: NDArray[np.intp], n_classes: int) -> Array:
-    """Return targets +-1 from class numbers: one column a class, for two classes one column."""
+    """Return targets +-1 from class numbers: one column per class, for two classes a single one."""
     if n_classes == 2:
         return np.where(labels == 1, 1.0, -1.0)[:, None]
     return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0)

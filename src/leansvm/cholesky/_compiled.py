@@ -17,7 +17,7 @@ _compiled: Any = njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
 def greedy(H, D, columns, picked, rows, outside_key, outside_row, largest, quanta, floor):  # type: ignore[no-untyped-def]
     """Take pivots of H while they beat (``outside_key``, ``outside_row``); return how many.
 
-    ``columns`` gets one row a pivot, ``picked`` its place, ``D`` what is left of the diagonal.
+    ``columns`` gets one row per pivot, ``picked`` its place, ``D`` what is left of the diagonal.
     Values are compared as rint(D / largest * quanta), ties go to the lowest row; the first pivot
     is always taken unless it is at most ``floor``.
     """

@@ -1,6 +1,6 @@
 """Greedy pivoted Cholesky of a kernel matrix at GEMM speed (zhou2016, Algorithm 1).
 
-K ~ P P' with one column a pivot, the pivot being the row with the largest residual diagonal D.
+K ~ P P' with one column per pivot, the pivot being the row with the largest residual diagonal D.
 D only falls, so stale values are upper bounds: the best rows are factored among themselves and
 accepted while they beat every other row's stale value. Same pivots as one at a time.
 """
@@ -24,7 +24,7 @@ from leansvm.kernels import Kernel
 # Ties (a Gaussian kernel starts with an m-way one) are broken by row number, so residuals are
 # compared after rounding to 36 bits of the largest diagonal: rounding errors stay below that.
 _QUANTA = 2.0**36
-Best = tuple[Any, Any]  # keys and numbers of rows, by row
+KeyedRows = tuple[Any, Any]  # keys and numbers of rows, by row
 # Where a round of few candidates takes fewer pivots than this, the next has many, if they are
 # on a device.
 _FEW_PIVOTS = 8
@@ -131,7 +131,7 @@ def _keys(D: Any, largest: float, floor: float) -> Any:
 
 
 @declare()
-def _best_in_block(block: Block, count: int, largest: float, floor: float) -> Best:
+def _best_in_block(block: Block, count: int, largest: float, floor: float) -> KeyedRows:
     """Return keys and numbers of the best rows, in row order; where rows are foreign, by key."""
     keys = _keys(block.state["D"], largest, floor)
     xp = foreign_namespace(keys)
@@ -143,7 +143,7 @@ def _best_in_block(block: Block, count: int, largest: float, floor: float) -> Be
     return keys[rows], rows + block.start
 
 
-def _better(a: Best, b: Best, count: int) -> Best:
+def _better(a: KeyedRows, b: KeyedRows, count: int) -> KeyedRows:
     """Return the best of two sets of rows, the second of which comes after the first."""
     xp = foreign_namespace(a[0])
     if xp is not None:

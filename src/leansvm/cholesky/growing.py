@@ -133,7 +133,7 @@ class WideCholesky:
 
 
 class GrowingBasis:
-    """Pivots in order and their factor, for selectors that add several pivots a round.
+    """Pivots in order and their factor, for selectors that add several pivots in a round.
 
     Parameters
     ----------

@@ -124,7 +124,7 @@ def extend(
 
 
 def append(block: Block, K_A: Any, rows: Array, k: int, indices: NDArray[np.intp]) -> Any:
-    """As `extend`, with the kernel columns of A at hand, as rows of ``K_A``."""
+    """As `extend`, with the kernel columns of A given, as rows of ``K_A``."""
     P, D, xp = block.state["P"], block.state["D"], namespace(block.X)
     new = P[:, k : k + rows.shape[0]].T
     # products, transposed as BLAS sees them: SciPy's triangular solve keeps other threads waiting

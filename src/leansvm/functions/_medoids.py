@@ -1,7 +1,7 @@
 """Partitioning around medoids: greedy BUILD, then the best SWAP until none helps.
 
 Minimises sum_n s_n min_j d(x_n, x_j) over medoids j (fang2019, eq. (30)). All swaps are valued at
-once as in FastPAM1 (Schubert, Rousseeuw 2021): O(n^2) a round, for tens of medoids.
+once as in FastPAM1 (Schubert, Rousseeuw 2021): O(n^2) per round, for tens of medoids.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from leansvm.cholesky.rows import start, total_and_largest
 from leansvm.kernels import Kernel
 
 # What a block knows of candidates: which of them it has, their rows of P and their D.
-Found = tuple[Rows, Array, Array]
+FactorRows = tuple[Rows, Array, Array]
 
 
 class Candidates:
@@ -105,7 +105,7 @@ class OneByOne(Candidates, ABC):
         """
 
     @abstractmethod
-    def append(self, slot: int, t: int, row: Array) -> list[Found]:
+    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
         """Add row t, in ``slot``, to the basis; ``row`` is its row of L, [P_t, sqrt(D_t)].
 
         Returns what `rows_of_basis` finds of the pool's rows in the blocks.
@@ -186,7 +186,7 @@ def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
 
 
 @declare()
-def rows_of_basis(block: Block, rows: Rows, k: int) -> Found:
+def rows_of_basis(block: Block, rows: Rows, k: int) -> FactorRows:
     """Return which candidates lie in this block, their rows of P and their D."""
     mine, local = block.positions(rows)
     state = block.state

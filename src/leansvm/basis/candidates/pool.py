@@ -1,6 +1,6 @@
 """Which rows are candidates: drawn at random, looked at, and kept while they are good.
 
-For selectors that take the best of a few rows a step. What is as long as the data, the
+For selectors that take the best of a few rows in every step. What is as long as the data, the
 candidates' kernel columns, stays in the blocks. Which rows are drawn depends on the seed alone,
 not on where the rows are.
 """

@@ -178,7 +178,7 @@ class Rounds(Candidates):
         return slots, scores, stop
 
     def derivatives(self) -> tuple[Array, Array]:
-        """Gradient G_j (one column an output) and curvature mu_j, eq. (22), of every slot."""
+        """Gradient G_j (one column for each output) and curvature mu_j, eq. (22), of every slot."""
         k = self.ridge.k
         F = self.pool.P[:, :k] @ self.ridge.theta[:k]
         return self.ridge.lam * F + self._slope, self._mu

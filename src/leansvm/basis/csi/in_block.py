@@ -49,7 +49,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScoredRow:
     """The best row of a block, with its row of P."""
 
     key: float
@@ -61,12 +61,12 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestRows:
     """The best rows of a block."""
 
-    gain: Candidate | None  # largest expected gain of rows whose column is known, or can be
-    dependent: Candidate | None  # and of all rows, where the columns miss none
-    missed: Candidate | None  # largest residual
+    gain: ScoredRow | None  # largest expected gain of rows whose column is known, or can be
+    dependent: ScoredRow | None  # and of all rows, where the columns miss none
+    missed: ScoredRow | None  # largest residual
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def orthogonalise(block: Block, h: Array, mean: float | None) -> Array:
 
 
 @declare(changes=("Q",))
-def normalise(block: Block, n: int, scale: float, criterion: Criterion) -> Candidate | None:
+def normalise(block: Block, n: int, scale: float, criterion: Criterion) -> ScoredRow | None:
     """Scale the last column of Q; return the row that the n columns miss most."""
     if n:
         block.state["Q"][:, n - 1] *= scale
@@ -216,7 +216,7 @@ def recompute(
     targets: Array,
     bounds: Bounds,
     criterion: Criterion,
-) -> Best:
+) -> BestRows:
     """Compute D, A1, A3 and Z from the window; return the best rows."""
     state = block.state
     W = state["P"][:, k : k + len(gram)]
@@ -230,7 +230,7 @@ def recompute(
 
 
 @declare(changes=("P", "Q", "A1", "A3", "Z", "D", "E"))
-def extract(block: Block, k: int, step: Extraction, criterion: Criterion) -> Best:
+def extract(block: Block, k: int, step: Extraction, criterion: Criterion) -> BestRows:
     """Move the column of row ``step.row`` from the window to the selected ones, update scores."""
     state = block.state
     v, b = step.right
@@ -266,7 +266,7 @@ def extract(block: Block, k: int, step: Extraction, criterion: Criterion) -> Bes
     return _best(block, n, step.bounds, criterion)
 
 
-def _best(block: Block, n: int, bounds: Bounds, criterion: Criterion) -> Best:
+def _best(block: Block, n: int, bounds: Bounds, criterion: Criterion) -> BestRows:
     """Return the rows with the largest expected gain and the one that the n columns miss most.
 
     A row with 0 < E <= floor (a copy of a window row, or nearly) is left to its twin: the window
@@ -289,21 +289,21 @@ def _best(block: Block, n: int, bounds: Bounds, criterion: Criterion) -> Best:
     missed = _most_missed(block, n, criterion)
     dependent = _candidate(block, keys, scores, n) if missed is None else None
     keys[(E > 0.0) & (criterion.floor >= E)] = -1.0
-    return Best(_candidate(block, keys, scores, n), dependent, missed)
+    return BestRows(_candidate(block, keys, scores, n), dependent, missed)
 
 
-def _most_missed(block: Block, n: int, criterion: Criterion) -> Candidate | None:
+def _most_missed(block: Block, n: int, criterion: Criterion) -> ScoredRow | None:
     E = block.state["E"]
     keys = np.where(criterion.floor < E, np.rint(E * criterion.scale), -1.0)
     return _candidate(block, keys, E, n)
 
 
-def _candidate(block: Block, keys: Array, values: Array, n: int) -> Candidate | None:
+def _candidate(block: Block, keys: Array, values: Array, n: int) -> ScoredRow | None:
     i = int(np.argmax(keys)) if len(keys) else 0  # the first of equal ones
     if len(keys) == 0 or keys[i] < 0:
         return None
     state = block.state
-    return Candidate(
+    return ScoredRow(
         float(keys[i]),
         block.start + i,
         float(values[i]),

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis.csi import in_block
-from leansvm.basis.csi.in_block import Added, Best, Bounds, Candidate, Criterion, Extraction
+from leansvm.basis.csi.in_block import Added, BestRows, Bounds, Criterion, Extraction, ScoredRow
 from leansvm.blocks import RowBlocks
 from leansvm.cholesky import factor_rows, kernel_rounding, rank_floor
 from leansvm.kernels import Kernel
@@ -78,7 +78,7 @@ class CSI(BasisSelector):
         self.tol = tol
 
     def state_columns(self, n_basis: int) -> int:
-        """Columns kept a row: the factor, its orthogonal basis, residuals and scores."""
+        """Columns kept for every row: the factor, its orthogonal basis, residuals and scores."""
         return 2 * (n_basis + self.look_ahead) + 8
 
     def select(
@@ -160,8 +160,8 @@ class _Search:
         self._R = np.empty((0, 0))
         self._z = np.empty((0, len(mean)))  # Q_W'T
         self._tail = np.empty(0)
-        self.best: Candidate | None = None
-        self._missed: Candidate | None = None  # the row that G and W miss most
+        self.best: ScoredRow | None = None
+        self._missed: ScoredRow | None = None  # the row that G and W miss most
 
     @property
     def _width(self) -> int:
@@ -182,7 +182,7 @@ class _Search:
             self._missed = _first_of(found)
         self._score_afresh()
 
-    def _add(self, row: Candidate, watched: int) -> tuple[Added, float]:
+    def _add(self, row: ScoredRow, watched: int) -> tuple[Added, float]:
         """Append the column of a row to the window; also return its value at ``watched``."""
         k, n, w = len(self.indices), self._size, self._width
         index = np.array([row.row], dtype=np.intp)
@@ -311,7 +311,7 @@ class _Search:
         gram, R, z = self._gram, self._R, self._z
         return Bounds(float(np.trace(gram)), float(np.sum(R * R)), float(np.sum(z * z)))
 
-    def _take_over(self, found: list[Best]) -> None:
+    def _take_over(self, found: list[BestRows]) -> None:
         self._missed = _first_of(best.missed for best in found)
         if self._missed is None:
             self.best = _first_of(best.dependent for best in found)
@@ -323,7 +323,7 @@ def _hardly_falls(gains: list[float], tol: float) -> bool:
     return len(gains) >= _LAST and float(np.mean(gains[-_LAST:])) < tol
 
 
-def _first_of(candidates: Iterable[Candidate | None]) -> Candidate | None:
+def _first_of(candidates: Iterable[ScoredRow | None]) -> ScoredRow | None:
     """Return the candidate with the largest key; of equal ones the first."""
     best = None
     for candidate in candidates:

@@ -1,0 +1,101 @@
+"""From the parameters of the basis to points: names, arrays, samples, sizes, points of before."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+
+from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis
+from leansvm.basis.choose import SELECTORS, Basis, basis_size, choose, grows, resolve_basis
+from leansvm.blocks import MemoryBlocks
+from leansvm.kernels import Kernel
+
+KERNEL = Kernel("rbf", gamma=0.5)
+X = np.random.default_rng(0).normal(size=(200, 3))
+Y = np.where(X[:, :1] > 1.0, 1.0, -1.0)
+
+
+def run(basis, n_basis=10, blocks=None, **options):
+    blocks = MemoryBlocks(X, Y) if blocks is None else blocks
+    options = {"select_on": "all", "budget": 0, "random_state": 0, **options}
+    return choose(blocks, KERNEL, basis, n_basis, **options)
+
+
+def test_a_selector_runs_on_all_rows_and_leaves_its_factor():
+    blocks = MemoryBlocks(X, Y, tile_rows=60)
+    found = run(PivotedCholesky(), blocks=blocks)
+    assert_array_equal(found.indices, PivotedCholesky().select(blocks, KERNEL, 10).indices)
+    assert_array_equal(found.rows, X[found.indices])
+    np.testing.assert_allclose(found.L @ found.L.T, KERNEL.block(found.rows, found.rows))
+    assert "P" in blocks.map(lambda block: block.state)[0]
+
+
+def test_given_rows_and_points():
+    rows = run(np.array([7, 3]))
+    assert_array_equal(rows.rows, X[[7, 3]])
+    points = run(np.zeros((2, 3)), blocks=MemoryBlocks(X.astype(np.float32)))
+    assert points.indices is None and points.rows.dtype == np.float32
+    assert points.points(KERNEL) is points.rows
+    assert_array_equal(rows.points(Kernel("precomputed")), [7, 3])
+    assert rows.L is None and rows.report == {}
+
+
+@pytest.mark.parametrize("select_on, count", [(50, 50), (0.3, 60), (4, 10), ("auto", 40)])
+def test_a_sample_has_all_classes_in_proportion(select_on, count):
+    seen = []
+
+    class Watched(PivotedCholesky):
+        def select(self, blocks, *args, **options):
+            seen.append(blocks)
+            return super().select(blocks, *args, **options)
+
+    found = run(Watched(), select_on=select_on, budget=1000)
+    assert found.report["selected_on"] == seen[0].n_rows == count
+    assert found.L is None  # of the sample's rows, not of all
+    shares = [np.mean(part > 0) for part in (seen[0].targets_of(np.arange(count))[0], Y)]
+    assert abs(shares[0] - shares[1]) <= 1 / count
+    assert_array_equal(found.rows, X[found.indices])
+
+
+def test_without_state_all_rows_compete():
+    assert "selected_on" not in run(RandomBasis(), select_on=20).report
+
+
+def test_points_of_before_stay():
+    first = run(RandomBasis(), 6)
+    fewer = run(RandomBasis(), 4, earlier=first)
+    assert_array_equal(fewer.indices, first.indices[:4])
+    more = run(PivotedCholesky(), 15, earlier=first)
+    assert_array_equal(more.indices[:6], first.indices)
+    assert len(np.unique(more.indices)) == 15
+    assert_array_equal(more.rows, X[more.indices])
+    assert more.L is None
+    as_csr = Basis(first.indices, sparse.csr_array(first.rows))
+    stacked = run(PivotedCholesky(), 15, blocks=MemoryBlocks(sparse.csr_array(X)), earlier=as_csr)
+    assert_array_equal(stacked.rows.toarray(), X[stacked.indices])
+
+
+def test_selectors_of_numpy_get_rows_on_the_host():
+    xp = pytest.importorskip("array_api_strict")
+    blocks = MemoryBlocks(xp.asarray(X), xp.asarray(Y))
+    selector, fit = Backfitting(12, keep_pool=False), Fit(1.0)
+    found = run(selector, blocks=blocks, fit=fit)
+    assert_array_equal(found.indices, run(selector, fit=fit).indices)
+    assert type(found.rows) is type(xp.asarray(X)) and found.L is None
+    assert type(run(np.zeros((2, 3)), blocks=blocks).rows) is type(xp.asarray(X))
+
+
+def test_names_and_sizes():
+    for name, kind in SELECTORS.items():
+        assert type(resolve_basis(name, 3, 200, False)) is kind
+    everything = resolve_basis("all", 3, 200, False)
+    assert_array_equal(everything, np.arange(200))
+    assert basis_size(everything, 10, 200) == 200
+    assert basis_size(RandomBasis(), 0.1, 200) == 20
+    assert basis_size(RandomBasis(), "auto", 200) == 200
+    assert basis_size(RandomBasis(), "auto", 10**6) == 2000
+    assert grows(RandomBasis(), "auto") and not grows(everything, "auto")
+    with pytest.warns(UserWarning, match="using all rows"):
+        assert basis_size(RandomBasis(), 300, 200) == 200
+    with pytest.raises(ValueError, match="basis must be one of random"):
+        resolve_basis("best", 3, 200, False)
