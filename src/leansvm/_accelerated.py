@@ -40,16 +40,33 @@ def matmul_into(A: Any, B: Any, out: Any) -> None:
         out[...] = A @ B
 
 
-def exp_in_place(E: Any) -> Any:
-    """Return exp(E), in the memory of E where the library can."""
+def apply_in_place(function: str, E: Any, *limits: float) -> Any:
+    """Return "exp", "sqrt" or "clip" of E, in the memory of E where the library can."""
     library = library_of(E)
     if library == "torch":
-        return E.exp_()
+        return getattr(E, f"{function}_")(*limits)
     if library in ("numpy", "cupy"):
-        return np.exp(E, out=E)  # CuPy answers NumPy's ufuncs
-    xp = foreign_namespace(E)
+        return getattr(np, function)(E, *limits, out=E)  # CuPy answers NumPy's functions
+    return getattr(foreign_namespace(E), function)(E, *limits)
+
+
+def exp_in_place(E: Any) -> Any:
+    """Return exp(E), in the memory of E where the library can."""
+    return apply_in_place("exp", E)
+
+
+def manhattan(X: Any, Z: Any) -> Any:
+    """Return sum_f |x_if - z_jf| of all pairs of rows of another library."""
+    if library_of(X) == "torch":
+        import torch
+
+        return torch.cdist(X, Z, p=1.0)
+    xp = foreign_namespace(X)
     assert xp is not None
-    return xp.exp(E)
+    total = zeros((X.shape[0], Z.shape[0]), X, X.dtype)
+    for f in range(X.shape[1]):
+        total += xp.abs(X[:, f][:, None] - Z[:, f][None, :])
+    return total
 
 
 def gram(Z: Any) -> Any:
@@ -146,6 +163,21 @@ def put_rows(array: Any, rows: Any, values: Any) -> None:
         xp = foreign_namespace(array)
         assert xp is not None
         array[from_host(np.asarray(rows), array, dtype=xp.int64)] = values
+
+
+def put_entries(array: Any, rows: Any, columns: Any, values: Any) -> None:
+    """Set the entries of a matrix at these pairs of numbers (on the host)."""
+    library = library_of(array)
+    if library == "numpy":
+        array[rows, columns] = values
+    elif library == "other":
+        for position, (row, column) in enumerate(zip(rows, columns, strict=True)):
+            array[int(row), int(column)] = values[position]
+    elif len(rows):
+        xp = foreign_namespace(array)
+        assert xp is not None
+        places = (from_host(index, array, dtype=xp.int64) for index in (rows, columns))
+        array[tuple(places)] = values
 
 
 def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:

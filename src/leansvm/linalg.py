@@ -1,6 +1,6 @@
-"""The dense routines that all other parts use.
+"""The few dense kernels everything stands on, each once.
 
-- `gaussian_block`: exp(-gamma |x - z|^2) as one augmented GEMM and one exp in place;
+- `distance_product`: |x - z|^2 of all pairs as one augmented GEMM, tile by tile;
 - `cholesky_in_place`: tiled above the size at which threaded LAPACK is safe;
 - `cholesky_solve`, `inverse_diagonal`, `symmetric_matmul` on the matrix it leaves behind.
 """
@@ -13,10 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
-from scipy.spatial.distance import cdist
 
 from leansvm._array_api import as_float64, foreign_namespace
-from leansvm._parallel import for_tiles
 
 # Threaded OpenBLAS potrf crashes the interpreter from m ~ 17,000 on some machines.
 LAPACK_SAFE_ROWS = 12_000
@@ -28,42 +26,122 @@ TILE_ELEMENTS = 1 << 18
 def cancellation_is_small(scaled_spread: float, eps: float) -> bool:
     """Whether a Gaussian kernel value may come from a product.
 
-    Cancellation makes an error of eps * gamma * max |z|^2; allowed are 5e-5 in float32 and 1e-9 in
-    float64.
+    Cancellation costs it eps * gamma * max |z|^2: at most 5e-5 in float32, 1e-9 in float64.
     """
     return 4 * float(eps) * scaled_spread <= (5e-5 if eps > 1e-10 else 1e-9)
 
 
-# ---------------------------------------------------------------------------- Gaussian block
+# ---------------------------------------------------------------------------- squared distances
 
 
-def gaussian_block(X: Any, Z: Any, gamma: float, out: NDArray[Any]) -> NDArray[Any]:
-    """Write exp(-gamma |x_i - z_j|^2) into ``out``, without temporaries of its size.
+class _DenseProduct:
+    """Tiles of [x, |x|^2, 1] @ right, with rows centred at the mean of the points, then scaled.
 
-    With rows centred at the mean of Z, the exponent is one matrix product,
-    [x, |x|^2, 1] . [2 gamma z, -gamma, -gamma |z|^2]'. Centring keeps |z|^2 small: what is lost
-    by cancellation is eps * gamma * |z|^2. Where that is too much (a huge gamma), float32 rows are
-    converted to float64, and float64 rows are compared by differences of coordinates.
+    Centring keeps |z|^2 small: what is lost by cancellation is eps * |z|^2.
     """
-    if out.size == 0:
-        return out
-    if gamma == 0:
-        out[...] = 1.0
-        return out
-    is_sparse = sparse.issparse(X) or sparse.issparse(Z)
-    all_single = X.dtype == Z.dtype == out.dtype == np.float32
-    for work in (np.float32, np.float64) if all_single and not is_sparse else (np.float64,):
-        dtype: np.dtype[Any] = np.dtype(work)
-        with np.errstate(over="ignore", invalid="ignore"):
-            product = _SparseExponent(X, Z, dtype) if is_sparse else _DenseExponent(X, Z, dtype)
-        if gamma < 1e30 and cancellation_is_small(
-            gamma * product.spread, float(np.finfo(dtype).eps)
-        ):
-            product.scale(gamma)
-            _exponentiate(product, X, Z, gamma, out)
-            return out
-    _gaussian_by_differences(X, Z, gamma, out)
-    return out
+
+    def __init__(
+        self, X: Any, Z: Any, dtype: np.dtype[Any], scales: NDArray[np.float64] | None
+    ) -> None:
+        self.X, self.dtype = X, dtype
+        self.used = used_features(scales)
+        Z = Z[:, self.used]
+        self.centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
+        self.scales = None if scales is None else scales[self.used].astype(dtype)
+        d = Z.shape[1]
+        self.right = np.empty((d + 2, Z.shape[0]), dtype)
+        np.subtract(Z.T, self.centre[:, None], out=self.right[:d], dtype=dtype)
+        if self.scales is not None:
+            self.right[:d] *= self.scales[:, None]
+        norms = np.einsum("ij,ij->j", self.right[:d], self.right[:d])
+        self.right[d], self.right[d + 1] = -1.0, -norms
+        self.spread = float(norms.max())
+
+    def scale(self, factor: float) -> None:
+        """Turn the right factor into [2 factor z, -factor, -factor |z|^2]."""
+        self.right *= self.dtype.type(factor)
+        self.right[:-2] *= self.dtype.type(2)
+
+    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
+        """Write -factor |x - z|^2 of rows start:stop; return their largest |x|^2."""
+        d = self.right.shape[0] - 2
+        left = np.empty((stop - start, d + 2), self.dtype)
+        np.subtract(self.X[start:stop, self.used], self.centre, out=left[:, :d], dtype=self.dtype)
+        if self.scales is not None:
+            left[:, :d] *= self.scales
+        np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
+        left[:, d + 1] = 1.0
+        np.matmul(left, self.right, out=rows)
+        return float(left[:, d].max())
+
+
+class _SparseProduct:
+    """The same for CSR rows: scaled, not centred, norms added after the product."""
+
+    def __init__(
+        self, X: Any, Z: Any, dtype: np.dtype[Any], scales: NDArray[np.float64] | None
+    ) -> None:
+        self.X, self.dtype, self.scales, self.factor = X, dtype, scales, 1.0
+        Z = scaled_rows(Z, scales)
+        self.right, self.norms = dot_factor(Z, dtype), row_norms_squared(Z)
+        self.spread = float(self.norms.max())
+
+    def scale(self, factor: float) -> None:
+        """Keep the factor for the tiles."""
+        self.factor = factor
+
+    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
+        """Write -factor |x - z|^2 of rows start:stop; return their largest |x|^2."""
+        X = scaled_rows(self.X[start:stop], self.scales)
+        norms = row_norms_squared(X)
+        dot_into(X, self.right, rows)
+        rows *= 2.0
+        rows -= norms[:, None]
+        rows -= self.norms
+        rows *= self.factor
+        return float(norms.max())
+
+
+def distance_product(
+    X: Any, Z: Any, dtype: Any, scales: NDArray[np.float64] | None = None
+) -> _DenseProduct | _SparseProduct:
+    """Return what writes -factor |x_i - z_j|^2 tile by tile, as one matrix product a tile.
+
+    Parameters
+    ----------
+    X, Z : array or CSR matrix
+        Rows and points.
+    dtype : dtype
+        Type to compute in.
+    scales : ndarray of shape (n_features,), optional
+        Every feature is multiplied by its scale first, on the tile.
+
+    Notes
+    -----
+    The result has ``spread``, the largest |z|^2, which bounds the error of a distance: about
+    4 eps * spread. Overflow shows as a spread or a largest |x|^2 that is not finite.
+    """
+    kind = _SparseProduct if sparse.issparse(X) or sparse.issparse(Z) else _DenseProduct
+    with np.errstate(over="ignore", invalid="ignore"):
+        return kind(X, Z, np.dtype(dtype), scales)
+
+
+def used_features(weights: NDArray[np.float64] | None) -> Any:
+    """Return the index of the columns whose weight is not 0: a slice when that is all of them."""
+    if weights is None or weights.all():
+        return slice(None)
+    return np.flatnonzero(weights)
+
+
+def scaled_rows(X: Any, scales: NDArray[np.float64] | None) -> Any:
+    """Return rows with every feature multiplied by its scale; CSR rows stay CSR."""
+    if scales is None:
+        return X
+    if not sparse.issparse(X):
+        return X * scales
+    X = X.astype(np.float64)
+    X.data *= scales[X.indices]
+    return X
 
 
 def negative_distances(X: Any, Z: Any, gamma: float) -> NDArray[np.float64] | None:
@@ -71,14 +149,12 @@ def negative_distances(X: Any, Z: Any, gamma: float) -> NDArray[np.float64] | No
 
     None where the product would lose too much to cancellation.
     """
-    dtype = np.dtype(np.float64)
-    is_sparse = sparse.issparse(X) or sparse.issparse(Z)
+    product = distance_product(X, Z, np.float64)
+    if not cancellation_is_small(gamma * product.spread, float(np.finfo(np.float64).eps)):
+        return None
+    product.scale(1.0)
+    out = np.empty((Z.shape[0], X.shape[0])).T
     with np.errstate(over="ignore", invalid="ignore"):
-        product = _SparseExponent(X, Z, dtype) if is_sparse else _DenseExponent(X, Z, dtype)
-        if not cancellation_is_small(gamma * product.spread, float(np.finfo(dtype).eps)):
-            return None
-        product.scale(1.0)
-        out = np.empty((Z.shape[0], X.shape[0])).T
         furthest = product.tile(0, X.shape[0], out) if X.shape[0] else 0.0
     if not np.isfinite(furthest):
         return None
@@ -86,101 +162,12 @@ def negative_distances(X: Any, Z: Any, gamma: float) -> NDArray[np.float64] | No
 
 
 def tile_rows(n_columns: int) -> int:
-    """Return how many rows a tile of a kernel block may have to stay in the cache."""
+    """Rows of a tile of a kernel block that stays in cache."""
     return max(16, TILE_ELEMENTS // max(n_columns, 1))
 
 
-class _DenseExponent:
-    """Tiles of [x, |x|^2, 1] @ right, centred at the mean of the points."""
-
-    def __init__(self, X: Any, Z: Any, dtype: np.dtype[Any]) -> None:
-        self.X, self.dtype = X, dtype
-        self.centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
-        d = Z.shape[1]
-        self.right = np.empty((d + 2, Z.shape[0]), dtype)
-        np.subtract(Z.T, self.centre[:, None], out=self.right[:d], dtype=dtype)
-        norms = np.einsum("ij,ij->j", self.right[:d], self.right[:d])
-        self.right[d], self.right[d + 1] = -1.0, -norms
-        self.spread = float(norms.max())
-
-    def scale(self, gamma: float) -> None:
-        """Turn the right factor into [2 gamma z, -gamma, -gamma |z|^2]."""
-        self.right *= self.dtype.type(gamma)
-        self.right[:-2] *= self.dtype.type(2)
-
-    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
-        """Write the exponents of rows start:stop; return their largest |x|^2."""
-        d = self.right.shape[0] - 2
-        left = np.empty((stop - start, d + 2), self.dtype)
-        np.subtract(self.X[start:stop], self.centre, out=left[:, :d], dtype=self.dtype)
-        np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
-        left[:, d + 1] = 1.0
-        np.matmul(left, self.right, out=rows)
-        return float(left[:, d].max())
-
-
-class _SparseExponent:
-    """The same for CSR rows: not centred, norms added after the product."""
-
-    def __init__(self, X: Any, Z: Any, dtype: np.dtype[Any]) -> None:
-        self.X, self.gamma = X, 1.0
-        self.right = dot_factor(Z, dtype)
-        self.norms_x, self.norms_z = row_norms_squared(X), row_norms_squared(Z)
-        self.spread = float(self.norms_z.max())
-        self.dtype = dtype
-
-    def scale(self, gamma: float) -> None:
-        """Keep gamma for the tiles."""
-        self.gamma = gamma
-
-    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
-        """Write the exponents of rows start:stop; return their largest |x|^2."""
-        dot_into(self.X[start:stop], self.right, rows)
-        rows *= 2.0
-        rows -= self.norms_x[start:stop, None]
-        rows -= self.norms_z
-        rows *= self.gamma
-        return float(self.norms_x[start:stop].max())
-
-
-def _exponentiate(product: Any, X: Any, Z: Any, gamma: float, out: NDArray[Any]) -> None:
-    """Fill ``out`` tile by tile: product, exp in place."""
-    dtype = product.dtype
-    floor = float(np.log(np.finfo(dtype).smallest_normal)) + 1  # below it exp is slow and tiny
-
-    def fill(start: int, stop: int) -> None:
-        same = out.dtype == dtype
-        rows = out[start:stop] if same else np.empty((stop - start, out.shape[1]), dtype)
-        with np.errstate(over="ignore", invalid="ignore"):
-            furthest = product.tile(start, stop, rows)
-        if not np.isfinite(furthest):  # |x|^2 overflowed
-            _gaussian_by_differences(X[start:stop], Z, gamma, out[start:stop])
-            return
-        # exponents stay above -gamma (|x| + |z|)^2: clip only when some may underflow
-        if gamma * (np.sqrt(furthest) + np.sqrt(product.spread)) ** 2 > -floor:
-            np.clip(rows, floor, 0.0, out=rows)
-        np.exp(rows, out=rows)
-        if not same:
-            out[start:stop] = rows
-
-    for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
-
-
-def _gaussian_by_differences(X: Any, Z: Any, gamma: float, out: NDArray[Any]) -> None:
-    """Fill the block from differences of coordinates: exact near equal points, but slower."""
-    Zd = _dense64(Z)
-
-    def fill(start: int, stop: int) -> None:
-        exponent = cdist(_dense64(X[start:stop]), Zd, "sqeuclidean")
-        with np.errstate(over="ignore", under="ignore"):
-            exponent *= -gamma
-            np.exp(exponent, out=exponent)
-            out[start:stop] = exponent
-
-    for_tiles(out.shape[0], tile_rows(max(out.shape[1], X.shape[1])), fill)
-
-
-def _dense64(X: Any) -> NDArray[np.float64]:
+def dense_rows64(X: Any) -> NDArray[np.float64]:
+    """Return host rows as a dense array in float64."""
     return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
@@ -191,7 +178,7 @@ def dense64(X: Any) -> Any:
     """
     if foreign_namespace(X) is not None:
         return as_float64(X)
-    return np.asfortranarray(_dense64(X))
+    return np.asfortranarray(dense_rows64(X))
 
 
 def canonical_csr(X: Any) -> Any:
@@ -284,7 +271,7 @@ def cholesky_in_place(
     for start in range(0, m, tile):
         stop = min(start + tile, m)
         panel = work[: (m - start) * (stop - start)].reshape(m - start, stop - start)
-        # left-looking: A[start:, J] - L[start:, :start] L[J, :start]', one GEMM per panel
+        # left-looking: A[start:, J] - L[start:, :start] L[J, :start]', one GEMM a panel
         if start:
             with np.errstate(over="ignore", invalid="ignore"):  # _check_positive reports it
                 np.matmul(A[start:, :start], A[start:stop, :start].T, out=panel)

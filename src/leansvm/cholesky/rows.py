@@ -30,7 +30,6 @@ from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
-_DIAGONAL_IS_AT_HAND = ("rbf", "laplacian", "precomputed")
 
 
 @declare("X", "weight", sets=("D", "P"))
@@ -64,7 +63,7 @@ def host_diag(kernel: Kernel, X: Any, first: int = 0) -> Array:
     """Return k(x, x) of rows from number ``first`` on, in float64 also of float32 rows."""
     if foreign_namespace(X) is not None:
         return np.array(to_host(diagonal(kernel, X, first)))
-    if kernel.name not in _DIAGONAL_IS_AT_HAND:
+    if not (kernel.has_unit_diagonal or kernel.precomputed):
         X = X.astype(np.float64, copy=False)
     return np.array(kernel.diag(X, first), dtype=np.float64)
 

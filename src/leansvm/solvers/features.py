@@ -199,7 +199,7 @@ def whiten(
         return KernelFeatures(kernel, points, np.asfortranarray(L), kept, **options)
     values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
     K = np.array(to_host(values), np.float64, order="F")
-    if kernel.name in ("rbf", "laplacian"):  # exact, so that rounding decides no tie
+    if kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
         np.fill_diagonal(K, 1.0)
     floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
     factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)

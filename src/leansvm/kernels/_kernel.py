@@ -1,7 +1,8 @@
-"""Kernels k(x, z): named ones, callables and precomputed matrices behind one small class.
+"""The class `Kernel`: which kernel, its parameters, and blocks of its values.
 
-The only place that knows ``gamma``. `Kernel.block` is the hot spot of the library: the Gaussian
-kernel is one augmented GEMM and one exp in place (`leansvm.linalg.gaussian_block`).
+`Kernel.block` is the hot spot of the library. `_radial` has the kernels of distances,
+`_coordinates` those that need a loop over features, `_devices` both for other array libraries;
+kernels of x'z, callables and precomputed matrices are here.
 """
 
 from __future__ import annotations
@@ -13,58 +14,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.spatial.distance import cdist
-from sklearn.metrics.pairwise import manhattan_distances
 
-from leansvm._accelerated import exp_in_place
 from leansvm._array_api import device_of, foreign_namespace, from_host
 from leansvm._parallel import for_tiles
-from leansvm.linalg import (
-    cancellation_is_small,
-    canonical_csr,
-    dot_factor,
-    dot_into,
-    gaussian_block,
-    row_norms_squared,
-    tile_rows,
-)
+from leansvm.kernels import _devices
+from leansvm.kernels._coordinates import chi2_block, laplacian_block
+from leansvm.kernels._gamma import ONE_OR_PER_FEATURE, check_length
+from leansvm.kernels._radial import RADIAL, radial_block
+from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
 
-KERNELS = ("linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed")
-# tiles run in threads; a user's function is called by one thread at a time
+KERNELS = (
+    "linear",
+    "rbf",
+    "matern12",
+    "matern32",
+    "matern52",
+    "laplacian",
+    "poly",
+    "polynomial",
+    "sigmoid",
+    "chi2",
+    "cosine",
+    "precomputed",
+)
+_ADDITIVE = (
+    "kernel='additive_chi2' is only conditionally positive definite, so that a fit with it may "
+    "have no minimum: take kernel='chi2', its exponential."
+)
+# tiles run in threads; a user's function is called by one at a time
 _user_code = threading.RLock()
 _NOT_FINITE = "the callable kernel returned NaN or infinity."
-_USES_GAMMA = ("rbf", "poly", "sigmoid", "laplacian")
-
-
-def resolve_gamma(
-    gamma: float | str,
-    kernel: str | Callable[..., Any],
-    n_features: int,
-    variance: Callable[[], float],
-) -> float:
-    """Turn ``gamma`` into a number: "scale" is 1 / (d * variance), "auto" is 1 / d.
-
-    Parameters
-    ----------
-    gamma : {"scale", "auto"} or float
-        As in `sklearn.svm.SVC`.
-    kernel : str or callable
-        Kernels without a gamma get 1.0 and do not look at the data.
-    n_features : int
-        Number of columns d of the data.
-    variance : callable
-        Returns the (weighted) variance of all entries of the data; called for "scale" only.
-    """
-    if callable(kernel) or kernel not in _USES_GAMMA:
-        return 1.0
-    if gamma == "scale":
-        spread = variance()
-        return 1.0 / (n_features * spread) if spread > 0 else 1.0
-    if gamma == "auto":
-        return 1.0 / n_features
-    if isinstance(gamma, str) or not np.isfinite(gamma) or gamma < 0:
-        raise ValueError(f"gamma must be 'scale', 'auto' or a number >= 0, got {gamma!r}.")
-    return float(gamma)
 
 
 class Kernel:
@@ -72,11 +51,19 @@ class Kernel:
 
     Parameters
     ----------
-    name : {"linear", "rbf", "poly", "sigmoid", "laplacian", "precomputed"} or callable
+    name : str or callable
+        One of `leansvm.kernels.KERNELS`: "linear" x'z, "poly" or "polynomial"
+        (gamma x'z + coef0)^degree, "sigmoid" tanh(gamma x'z + coef0), "cosine" x'z / (|x| |z|),
+        "rbf" exp(-gamma |x-z|^2), "matern12" e^-r with r^2 = gamma |x-z|^2, "matern32"
+        (1 + r) e^-r with r^2 = 3 gamma |x-z|^2, "matern52" (1 + r + r^2/3) e^-r with
+        r^2 = 5 gamma |x-z|^2, "laplacian" exp(-gamma |x-z|_1), "chi2"
+        exp(-gamma sum (x-z)^2 / (x+z)) for features >= 0, "precomputed".
         A callable is vectorised: ``f(X, Z)`` returns the matrix of all pairs.
-    gamma, degree, coef0 : float
-        rbf exp(-gamma |x-z|^2), laplacian exp(-gamma |x-z|_1), poly (gamma x'z + coef0)^degree,
-        sigmoid tanh(gamma x'z + coef0).
+    gamma : float or ndarray of shape (n_features,)
+        With an array, "rbf" and the Matérn kernels take sum_f gamma_f (x_f - z_f)^2 for
+        gamma |x-z|^2, and "laplacian" takes sum_f gamma_f |x_f - z_f|.
+    degree, coef0 : float
+        Parameters of "poly" and "sigmoid".
 
     Examples
     --------
@@ -91,16 +78,18 @@ class Kernel:
         self,
         name: str | Callable[..., Any] = "rbf",
         *,
-        gamma: float = 1.0,
+        gamma: Any = 1.0,
         degree: float = 3,
         coef0: float = 0.0,
     ) -> None:
+        if name == "additive_chi2":
+            raise ValueError(_ADDITIVE)
         if not callable(name) and name not in KERNELS:
             raise ValueError(
                 f"kernel must be one of {', '.join(KERNELS)} or a callable, got {name!r}."
             )
-        self.name = name
-        self.gamma = gamma
+        self.name = "poly" if name == "polynomial" else name
+        self.gamma: Any = gamma if np.ndim(gamma) == 0 else np.array(gamma, dtype=np.float64)
         self.degree = degree
         self.coef0 = coef0
 
@@ -108,6 +97,11 @@ class Kernel:
     def precomputed(self) -> bool:
         """Whether rows are rows of a kernel matrix and points are column numbers."""
         return self.name == "precomputed"
+
+    @property
+    def has_unit_diagonal(self) -> bool:
+        """Whether k(x, x) is exactly 1 for every x."""
+        return self.name in (*ONE_OR_PER_FEATURE, "chi2")
 
     def points(self, rows: Any, indices: NDArray[np.intp]) -> Any:
         """Return what `block` takes as points: the rows themselves, or column numbers."""
@@ -127,6 +121,8 @@ class Kernel:
         dtype : dtype, optional
             Type of the result: by default that of ``X`` (float64 unless X is float32).
         """
+        if not self.precomputed:
+            check_length(self.gamma, X.shape[1])
         xp = foreign_namespace(X)
         if xp is not None:
             return self._generic_block(xp, X, Z)
@@ -146,10 +142,12 @@ class Kernel:
                 with _user_code:
                     values = self.name(X[start : start + tile], Z)
                 rows[...] = _checked(values, rows.shape)
-        elif self.name == "rbf":
-            gaussian_block(X, Z, self.gamma, out)
+        elif self.name in RADIAL:
+            radial_block(self.name, X, Z, self.gamma, out)
         elif self.name == "laplacian":
-            _laplacian_block(X, Z, self.gamma, out)
+            laplacian_block(X, Z, self.gamma, out)
+        elif self.name == "chi2":
+            chi2_block(X, Z, self.gamma, out)
         else:
             self._dot_block(X, Z, out)
         return out
@@ -157,65 +155,69 @@ class Kernel:
     def columns(self, X: Any) -> Callable[[int], Any]:
         """Return the function t -> k(X, x_t) for rows of another array library.
 
-        What the columns share is computed once: for callers that ask for one column after another.
+        What the columns share is computed once: for callers that want one after the other.
         """
-        xp = foreign_namespace(X)
-        factors = None
-        if xp is not None and self.name == "rbf":
-            gamma = min(self.gamma, float(xp.finfo(X.dtype).max) ** 0.5)
-            factors = _exponent_factors(xp, X, X, gamma)
-        if factors is None:
-            return lambda t: self.block(X, X[t : t + 1, :])[:, 0]
-        left, right = factors
-        return lambda t: exp_in_place(left @ right[t, :])
+        product = None
+        if self.name in RADIAL and foreign_namespace(X) is not None:
+            check_length(self.gamma, X.shape[1])
+            product = _devices.radial_product(self.name, X, X, self.gamma)
+
+        def column(t: int) -> Any:
+            values = None if product is None else product.column(t)
+            return self.block(X, X[t : t + 1, :])[:, 0] if values is None else values
+
+        return column
 
     def diag(self, X: Any, start: int = 0) -> Any:
         """Return k(x_i, x_i) of every row; ``start`` is the number of the first one."""
         xp = foreign_namespace(X)
         n = X.shape[0]
-        if self.name in ("rbf", "laplacian"):
-            if xp is not None:
-                return xp.ones(n, dtype=X.dtype, device=device_of(X))
-            return np.ones(n, _float_type(X))
+        if self.has_unit_diagonal:
+            return np.ones(n, _float_type(X)) if xp is None else _devices.ones(X)
         if self.precomputed:
             if xp is not None:
                 return xp.linalg.diagonal(X[:, start : start + n])
             return np.asarray(X.diagonal(start))[:n]
         if callable(self.name):
             return _callable_diag(self.name, X) if xp is None else _foreign_diag(xp, self.name, X)
-        if xp is not None:
-            return self._of_dot(xp, xp.sum(X * X, axis=1))
-        return self._of_dot(np, row_norms_squared(X)).astype(_float_type(X))
+        squares = row_norms_squared(X) if xp is None else xp.sum(X * X, axis=1)
+        dtype = _float_type(X) if xp is None else X.dtype
+        values = squares > 0 if self.name == "cosine" else self._of_dot(xp or np, squares)
+        return (xp or np).astype(values, dtype, copy=False)
 
     def _of_dot(self, xp: Any, dot: Any) -> Any:
         """Turn x'z into the value of a kernel that depends on it alone."""
-        if self.name == "linear":
+        if self.name in ("linear", "cosine"):
             return dot
         if self.name == "poly":
             return (self.gamma * dot + self.coef0) ** self.degree
         return xp.tanh(self.gamma * dot + self.coef0)
 
     def _dot_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        right = dot_factor(Z, out.dtype)
+        right = dot_factor(self._factor(Z), out.dtype)
 
         def fill(start: int, stop: int) -> None:
             rows = out[start:stop]
-            dot_into(X[start:stop], right, rows)
-            if self.name == "linear":
+            dot_into(self._factor(X[start:stop]), right, rows)
+            if self.name in ("linear", "cosine"):
                 return
             rows *= self.gamma
             rows += self.coef0
-            np.power(rows, self.degree, out=rows) if self.name == "poly" else np.tanh(
-                rows, out=rows
-            )
+            if self.name == "poly":
+                np.power(rows, self.degree, out=rows)
+            else:
+                np.tanh(rows, out=rows)
 
         for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
+
+    def _factor(self, X: Any) -> Any:
+        """Return the rows whose products the kernel takes: those of norm 1 for "cosine"."""
+        return _unit_rows(X) if self.name == "cosine" else X
 
     def _generic_block(self, xp: Any, X: Any, Z: Any) -> Any:
         """Evaluate the block with the array API standard alone, where the data is."""
         if X.shape[0] == 0 or Z.shape[0] == 0:
             return xp.zeros((X.shape[0], Z.shape[0]), dtype=X.dtype, device=device_of(X))
-        gamma = min(self.gamma, float(xp.finfo(X.dtype).max) ** 0.5)  # no overflow in products
         if self.precomputed:
             return xp.take(X, from_host(Z, X, dtype=xp.int64), axis=1)
         if callable(self.name):
@@ -224,77 +226,32 @@ class Kernel:
             if not bool(xp.all(xp.isfinite(values))):
                 raise ValueError(_NOT_FINITE)
             return values
+        if self.name in RADIAL:
+            return _devices.radial_block(self.name, X, Z, self.gamma)
         if self.name == "laplacian":
-            return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.abs))
-        if self.name == "rbf":
-            return _generic_gaussian(xp, X, Z, gamma)
+            return _devices.laplacian_block(X, Z, self.gamma)
+        if self.name == "chi2":
+            return _devices.chi2_block(X, Z, self.gamma)
+        if self.name == "cosine":
+            X, Z = _devices.unit_rows(X), _devices.unit_rows(Z)
         return self._of_dot(xp, X @ Z.T)
-
-
-def _generic_gaussian(xp: Any, X: Any, Z: Any, gamma: float) -> Any:
-    """`leansvm.linalg.gaussian_block` where the data is: one product, one exp."""
-    factors = _exponent_factors(xp, X, Z, gamma)
-    if factors is None:
-        return xp.exp(-gamma * _sum_of_differences(xp, X, Z, xp.square))
-    left, right = factors
-    return exp_in_place(right @ left.T).T  # the values of one point are contiguous in memory
-
-
-def _exponent_factors(xp: Any, X: Any, Z: Any, gamma: float) -> tuple[Any, Any] | None:
-    """Return [x, |x|^2, 1] and [2 gamma z, -gamma, -gamma |z|^2], centred at the mean of Z.
-
-    None where their product would lose too much to cancellation.
-    """
-    centre = xp.mean(Z, axis=0, keepdims=True)
-    Xc, Zc = X - centre, Z - centre
-    norms = xp.sum(Zc * Zc, axis=1, keepdims=True)
-    if not cancellation_is_small(gamma * float(xp.max(norms)), xp.finfo(X.dtype).eps):
-        return None
-    left = xp.concat([Xc, xp.sum(Xc * Xc, axis=1, keepdims=True), xp.ones_like(Xc[:, :1])], axis=1)
-    return left, xp.concat([2 * gamma * Zc, xp.full_like(norms, -gamma), -gamma * norms], axis=1)
 
 
 def _take(X: Any, columns: Any, out: NDArray[Any]) -> None:
     out[...] = X[:, columns]
 
 
-def _canonical64(X: Any) -> Any:
-    """Return CSR as scikit-learn's compiled code takes it: float64, int32, no duplicates."""
-    result = canonical_csr(sparse.csr_matrix(X, dtype=np.float64, copy=True))
-    if result.nnz < np.iinfo(np.int32).max:
-        result.indices = result.indices.astype(np.int32)
-        result.indptr = result.indptr.astype(np.int32)
-    return result
-
-
-def _sum_of_differences(xp: Any, X: Any, Z: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the sum over features of function(x - z), for all pairs."""
-    total = xp.zeros((X.shape[0], Z.shape[0]), dtype=X.dtype, device=device_of(X))
-    for j in range(X.shape[1]):
-        total = total + function(X[:, j][:, None] - Z[:, j][None, :])
-    return total
-
-
 def _float_type(X: Any) -> Any:
     return np.float32 if X.dtype == np.float32 else np.float64
 
 
-def _laplacian_block(X: Any, Z: Any, gamma: float, out: NDArray[Any]) -> None:
-    both_sparse = sparse.issparse(X) or sparse.issparse(Z)
-    points = _canonical64(Z) if both_sparse else np.asarray(Z)
-
-    def fill(start: int, stop: int) -> None:
-        rows = X[start:stop]
-        if both_sparse:  # scikit-learn's does not make them dense
-            distance = manhattan_distances(_canonical64(rows), points)
-        else:
-            distance = cdist(rows, points, "cityblock")
-        with np.errstate(over="ignore", under="ignore"):
-            distance *= -gamma
-            np.exp(distance, out=distance)
-            out[start:stop] = distance
-
-    for_tiles(out.shape[0], tile_rows(max(out.shape[1], X.shape[1])), fill)
+def _unit_rows(X: Any) -> Any:
+    """Return rows of norm 1, in float64; rows of zeros stay so."""
+    norms = np.sqrt(row_norms_squared(X))
+    norms[norms == 0] = 1.0
+    if sparse.issparse(X):
+        return sparse.diags_array(1.0 / norms, format="csr") @ X
+    return X / norms[:, None]
 
 
 def _foreign_diag(xp: Any, function: Callable[..., Any], X: Any, tile: int = 32) -> Any:
@@ -304,7 +261,7 @@ def _foreign_diag(xp: Any, function: Callable[..., Any], X: Any, tile: int = 32)
 
 
 def _callable_diag(function: Callable[..., Any], X: Any, tile: int = 32) -> NDArray[Any]:
-    """Diagonal of a callable kernel from small square tiles: 31 unused values per row."""
+    """Diagonal of a callable kernel from small square tiles: few calls, 32 values wasted a row."""
     n = X.shape[0]
     result = np.empty(n, _float_type(X))
     for start in range(0, n, tile):

@@ -1,0 +1,10 @@
+"""Kernels k(x, z): named ones, callables and precomputed matrices behind one small class.
+
+The only place that knows ``gamma``: a number, or one value for each feature.
+"""
+
+from leansvm.kernels._gamma import resolve_gamma
+from leansvm.kernels._kernel import KERNELS, Kernel
+from leansvm.kernels._radial import radial
+
+__all__ = ["KERNELS", "Kernel", "radial", "resolve_gamma"]

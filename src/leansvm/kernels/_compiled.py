@@ -1,0 +1,102 @@
+"""Loops that NumPy has no single pass for, written so that they run in vector registers.
+
+Imported at the first use: numba takes a while to load. In the sums over features ``rows`` has one
+row for each x, ``Zt`` one row for each feature, and the points are innermost. Sums may be
+reassociated, in an order that the shapes alone fix.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_OPTIONS = {
+    "cache": True,
+    "nogil": True,
+    "error_model": "numpy",  # a division that may raise does not run in vectors
+    "fastmath": {"reassoc", "contract", "nsz"},
+}
+_POINTS = 512  # whose sums stay in the fastest cache
+_LOG2_E = 1.4426950408889634
+# ln 2 = high + low: a whole number below 2^20 times the high part is exact
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+_ROUND = 6755399441055744.0  # 1.5 * 2^52: a sum with it is a whole number, in its lowest bits
+
+
+@njit(**_OPTIONS)
+def absolute(rows: Any, Zt: Any, weights: Any, out: Any) -> None:
+    """Set out_ij = -sum_f weights_f |x_if - z_fj|, four features at a time."""
+    n_features, fours = rows.shape[1], rows.shape[1] - rows.shape[1] % 4
+    for a in range(0, Zt.shape[1], _POINTS):
+        b = min(a + _POINTS, Zt.shape[1])
+        for i in range(rows.shape[0]):
+            sums = out[i, a:b]
+            sums[:] = 0.0
+            for f in range(0, fours, 4):
+                x0, x1, x2, x3 = rows[i, f], rows[i, f + 1], rows[i, f + 2], rows[i, f + 3]
+                w0, w1, w2, w3 = weights[f], weights[f + 1], weights[f + 2], weights[f + 3]
+                # slices of one row: their values lie side by side
+                z0, z1, z2, z3 = Zt[f, a:b], Zt[f + 1, a:b], Zt[f + 2, a:b], Zt[f + 3, a:b]
+                for j in range(b - a):
+                    sums[j] -= (
+                        w0 * abs(x0 - z0[j])
+                        + w1 * abs(x1 - z1[j])
+                        + w2 * abs(x2 - z2[j])
+                        + w3 * abs(x3 - z3[j])
+                    )
+            for f in range(fours, n_features):
+                x0, w0, z0 = rows[i, f], weights[f], Zt[f, a:b]
+                for j in range(b - a):
+                    sums[j] -= w0 * abs(x0 - z0[j])
+
+
+@njit(**_OPTIONS)
+def chi2(rows: Any, Zt: Any, tiny: Any, out: Any) -> None:
+    """Set out_ij = -sum_f (x_if - z_fj)^2 / (x_if + z_fj); no sum is taken as less than tiny."""
+    for a in range(0, Zt.shape[1], _POINTS):
+        b = min(a + _POINTS, Zt.shape[1])
+        for i in range(rows.shape[0]):
+            sums = out[i, a:b]
+            sums[:] = 0.0
+            for f in range(rows.shape[1]):
+                x, z = rows[i, f], Zt[f, a:b]
+                for j in range(b - a):
+                    difference, total = x - z[j], x + z[j]
+                    sums[j] -= difference * difference / (total if total > tiny else tiny)
+
+
+@njit(**_OPTIONS | {"fastmath": {"contract", "nsz"}})
+def matern(values: Any, linear: float, quadratic: float, furthest: float) -> None:
+    """Replace r^2 by (1 + linear r + quadratic r^2) e^-r, with r between 0 and ``furthest``.
+
+    e^-r = 2^n e^x with a whole number n and |x| <= ln(2) / 2; e^x is its Taylor polynomial, whose
+    error is 1e-17, and n is added to the exponent of the result. n is above -1022.
+    """
+    largest = furthest * furthest
+    for i in range(values.shape[0]):
+        squared = np.float64(values[i])
+        above = squared if squared > 0.0 else 0.0
+        r = sqrt(above if above < largest else largest)
+        shifted = _ROUND - r * _LOG2_E
+        n = shifted - _ROUND
+        x = (-r - n * _LN2_HIGH) - n * _LN2_LOW
+        e = 1.0 / 6227020800.0
+        e = e * x + 1.0 / 479001600.0
+        e = e * x + 1.0 / 39916800.0
+        e = e * x + 1.0 / 3628800.0
+        e = e * x + 1.0 / 362880.0
+        e = e * x + 1.0 / 40320.0
+        e = e * x + 1.0 / 5040.0
+        e = e * x + 1.0 / 720.0
+        e = e * x + 1.0 / 120.0
+        e = e * x + 1.0 / 24.0
+        e = e * x + 1.0 / 6.0
+        e = e * x + 0.5
+        e = e * x + 1.0
+        e = e * x + 1.0
+        exponent = np.float64(shifted).view(np.int64) << 52
+        decay = np.int64(np.float64(e).view(np.int64) + exponent).view(np.float64)
+        values[i] = (1.0 + r * (linear + r * quadratic)) * decay
