@@ -214,9 +214,10 @@ def _parts(report: Report, options: Options) -> None:
 
 
 def _solver(X: np.ndarray, y: np.ndarray, r: int, rebuild: bool) -> Any:
+    from leansvm.solvers._features import Features, PlainBasis
+
     from leansvm.blocks import MemoryBlocks
     from leansvm.kernels import Kernel
-    from leansvm.solvers._features import Features, PlainBasis
     from leansvm.solvers.newton import NewtonSolver
 
     blocks = MemoryBlocks(X, y[:, None], columns=3 * r)

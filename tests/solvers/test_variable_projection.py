@@ -32,7 +32,9 @@ def test_gradient_by_finite_differences(name, bias_penalty):
     problem, basis, _ = setting(name, bias_penalty)
 
     def value(centers, shapes):
-        return objective_and_gradient(problem, problem.solve(replace(basis, centers=centers, shapes=shapes)))[0]
+        return objective_and_gradient(
+            problem, problem.solve(replace(basis, centers=centers, shapes=shapes))
+        )[0]
 
     _, *found = objective_and_gradient(problem, problem.solve(basis))
     h = 1e-6

@@ -53,9 +53,7 @@ from leansvm.solvers.kernel_matrix import check_kernel_matrix
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
-_FEW_CLASSES = (
-    "sample_weight and class_weight leave fewer than two classes with positive weight."
-)
+_FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
 
@@ -254,9 +252,7 @@ def read_rows(estimator: Any, X: Any) -> Any:
     return source
 
 
-def targets_to_score(
-    estimator: Any, X: Any, y: Any, sample_weight: Any
-) -> tuple[Any, Any] | None:
+def targets_to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
     """Return targets and weights that a source brings along; None for arrays."""
     source = _source(estimator, X, y, sample_weight)
     if source is None:
@@ -419,7 +415,7 @@ def _class_weighted(estimator: Any, weight: Any, labels: Any, batch: bool) -> tu
     count, n_classes = float(namespace(weight).sum(weight)), len(estimator.classes_)
     if foreign_namespace(weight) is None:
         labels = to_host(labels)
-        totals = np.bincount(labels, weights=weight, minlength=n_classes)
+        totals = np.bincount(labels, weights=weight, minlength=n_classes).astype(np.float64)
     else:
         xp, labels = namespace(weight), moved(labels, weight)
         sums = [xp.sum(xp.where(labels == c, weight, 0.0)) for c in range(n_classes)]

@@ -149,6 +149,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         )
         features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
         kept = features.kept
+        assert features.L is not None
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
         self.support_vectors_ = np.empty((0, 0), X.dtype) if self._pairwise else features.points
         self.normalization_ = inverse_transpose(features.L)

@@ -140,6 +140,7 @@ default="rbf"
     """
 
     _family = "hinge"
+    _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **DualMachine._parameter_constraints,
         **Classifier._class_constraints,

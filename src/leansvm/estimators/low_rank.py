@@ -194,6 +194,7 @@ class LowRankMachine(Machine):
         """
         check_is_fitted(self)
         X = to_host(dense64(validate(self, X, reset=False)))
+        assert isinstance(self.function_, Simplex)
         slopes, intercepts = self.function_.local_linear(X, self.centers_, self.shapes_, self.coef_)
         intercepts = intercepts + self.intercept_
         if self.coef_.shape[0] == 1:

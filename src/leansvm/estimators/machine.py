@@ -1,8 +1,8 @@
 """What every estimator shares: the fit in four lines, what it publishes, and predictions.
 
-    data = read(...)                      rows, targets and weights, wherever they are
-    data, basis, solution = _solve(...)   a basis and a `Solution` on it: one method per family
-    _publish(data, basis, solution)       fitted attributes, report, warnings, calibration
+data = read(...)                      rows, targets and weights, wherever they are
+data, basis, solution = _solve(...)   a basis and a `Solution` on it: one method per family
+_publish(data, basis, solution)       fitted attributes, report, warnings, calibration
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _fits_sources = False  # data sets in files, Dask collections
     _classifies: ClassVar[bool] = False
     _pairwise: bool | property = False  # rows are rows of a kernel matrix
-    _max_subtasks: int | None | property = None  # steps that callbacks are told of; None: unknown
+    _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
@@ -117,7 +117,9 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             return Criterion(C_GRID, self.C, calibrate or self.C == "loo")
         if isinstance(self.C, Real):
             if self.C < 1e-300:
-                raise ValueError(f"C={self.C!r} is too small: it must be finite, and so must 1 / C.")
+                raise ValueError(
+                    f"C={self.C!r} is too small: it must be finite, and so must 1 / C."
+                )
             return Criterion(float(self.C), left_out=calibrate)
         try:
             candidates = np.asarray(self.C, dtype=np.float64)
@@ -174,7 +176,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             self._use_left_out(data, solution.left_out)
         if not solution.converged:
             text = f"{type(self).__name__}: {solution.advice}"
-            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+            warnings.warn(text, ConvergenceWarning, stacklevel=5)
 
     def _set_basis(self, data: TrainingData, basis: Any, solution: Solution) -> None:
         """Set what belongs to the basis: support vectors, or learned functions."""
@@ -239,7 +241,7 @@ class KernelMachine(Machine):
 
     @property
     def _pairwise(self) -> bool:  # type: ignore[override]
-        return self.kernel == "precomputed"  # type: ignore[no-any-return]
+        return self.kernel == "precomputed"
 
     def _resolve_kernel(self, blocks: RowBlocks) -> Kernel:
         self.gamma_ = resolve_gamma(self.gamma, self.kernel, blocks.n_features, blocks.variance)
@@ -258,7 +260,7 @@ class KernelMachine(Machine):
         return KernelFeatures(kernel, points), self.dual_coef_.T
 
 
-def iteration_hook(estimator: Any, context: Any, name: str) -> Callable[[int, float], bool] | None:
+def iteration_hook(estimator: Any, context: Any, name: str) -> Callable[..., bool] | None:
     """Return a function that runs scikit-learn's callbacks once per iteration, None without any.
 
     It returns True when a callback asks to stop.

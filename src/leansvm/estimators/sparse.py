@@ -63,9 +63,7 @@ class SparseMachine(KernelMachine):
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
         kernel = self._resolve_kernel(blocks)
         budget = blocks.state_budget(self.cache_size)
-        problem = SparseProblem(
-            blocks, kernel, self._bias_penalty(), criterion, data.count, budget
-        )
+        problem = SparseProblem(blocks, kernel, self._bias_penalty(), criterion, data.count, budget)
         options: dict[str, Any] = {
             "select_on": self.select_on,
             "budget": budget,

@@ -94,7 +94,9 @@ def step(block: Block, task: NewtonPass, lengths: Array) -> None:
 
 
 @declare("X", "y", "weight", changes=("df",), sets=("Phi", "P"))
-def slopes(block: Block, task: NewtonPass, direction: Array | None, at_zero: bool = False) -> Slopes:
+def slopes(
+    block: Block, task: NewtonPass, direction: Array | None, at_zero: bool = False
+) -> Slopes:
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
     state, k, n = block.state, len(task.outputs), block.stop - block.start
     Phi, xp = task.features.of(block), namespace(block.X)

@@ -69,9 +69,7 @@ class NewtonMatrices:
         Regulariser of every feature; 0 for a free bias.
     """
 
-    def __init__(
-        self, blocks: RowBlocks, features: FeatureMap, margin: bool, rho: Array
-    ) -> None:
+    def __init__(self, blocks: RowBlocks, features: FeatureMap, margin: bool, rho: Array) -> None:
         self.blocks, self.features, self.margin, self.rho = blocks, features, margin, rho
         self.free_bias = bool(np.any(rho == 0))
 

@@ -16,8 +16,8 @@ from scipy.linalg import cho_factor, cho_solve
 
 from leansvm._accelerated import gram as inner_products
 from leansvm._array_api import like_rows, to_host
-from leansvm.cholesky import PivotedFactor, pivoted_cholesky
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
+from leansvm.cholesky import PivotedFactor, pivoted_cholesky
 from leansvm.solvers._least_squares import bias_from, certify
 from leansvm.solvers.cholesky import factor_bytes
 from leansvm.solvers.kernel_matrix import (

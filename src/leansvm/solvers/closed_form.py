@@ -78,7 +78,13 @@ class LowRankProblem:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""
         shift = found.shift if self.free_bias else np.zeros_like(found.shift)
         total = left_out_residuals(
-            self.blocks, found.basis, shift, found.spectrum, np.array([self.C]), False, one_copy=True
+            self.blocks,
+            found.basis,
+            shift,
+            found.spectrum,
+            np.array([self.C]),
+            False,
+            one_copy=True,
         )
         return float(total[0]) / found.spectrum.equations.n
 

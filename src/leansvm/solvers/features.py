@@ -39,7 +39,7 @@ _FLOAT32_LOSS = 1e-4  # decision values may lose this much before float32 rows u
 
 
 class FeatureMap(ABC):
-    """Columns phi_1 .. phi_size of any rows and, where there is a ``constant``, one for the bias."""
+    """Columns phi_1 .. phi_size of any rows and, where there is a ``constant``, the bias's."""
 
     order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
     single: bool = False  # float32 rows: phi in float32

@@ -57,6 +57,7 @@ def _grams_of_block(
             values = features[:, : basis.size]
             np.multiply(distances.T[basis.kept], basis.kernel.gamma, out=values.T)
             np.exp(values, out=values)
+            assert basis.L is not None
             right_solve_in_place(values, basis.L)
             if basis.constant is not None:
                 features[:, basis.size] = basis.constant

@@ -145,9 +145,7 @@ class LowRankLearner:
     def _solve(self, basis: LearnedFeatures, criterion: Criterion) -> Solution:
         """Solve for the weights of given functions, at the best of several C."""
         problem = LowRankProblem(self.blocks, 1.0, self.bias_penalty, self.count)
-        return primal.solve(
-            self.blocks, basis, problem.sums(basis), problem.free_bias, criterion
-        )
+        return primal.solve(self.blocks, basis, problem.sums(basis), problem.free_bias, criterion)
 
     def _learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
         problem = LowRankProblem(self.blocks, start.C, self.bias_penalty, self.count)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from leansvm._accelerated import matmul_into
-from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
+from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.eigen import solve_for_every_C
 from leansvm.solvers.features import FeatureMap

@@ -58,9 +58,7 @@ def learn_by_projection(
 
     def unpack(x: Array) -> LearnedFeatures:
         centers, logs = x.reshape(2, *shape)
-        return replace(
-            basis, centers=centers * center_unit, shapes=shape_unit * np.exp(logs)
-        )
+        return replace(basis, centers=centers * center_unit, shapes=shape_unit * np.exp(logs))
 
     def evaluate(x: Array) -> tuple[float, Array]:
         fitted = problem.solve(unpack(x), last[0][1] if last else None)
@@ -124,7 +122,9 @@ def learn_by_projection(
     return path
 
 
-def objective_and_gradient(problem: LowRankProblem, fitted: ClosedForm) -> tuple[float, Array, Array]:
+def objective_and_gradient(
+    problem: LowRankProblem, fitted: ClosedForm
+) -> tuple[float, Array, Array]:
     """Return J and its derivatives by the centres and the shapes."""
     squares, by_center, by_shape = problem.blocks.sum(_residuals_of_block, fitted)
     value = 0.5 * float(np.sum(fitted.theta**2)) + 0.5 * fitted.C * squares

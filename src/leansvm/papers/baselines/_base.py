@@ -16,9 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._phases import Phases
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.estimators._base import Array, KernelClassifier, KernelMachine, Phases
-from leansvm.estimators._dual import check_kernel_matrix
+from leansvm.estimators.data import labels_of, read
+from leansvm.estimators.machine import Array, KernelMachine
+from leansvm.estimators.predict import Classifier
 
 Rows = NDArray[np.intp]
 

@@ -134,7 +134,7 @@ default="rbf"
         RandomReducedDualLSSVC
             The fitted estimator.
         """
-        X, y, Y, labels, weight = self._read(X, y, sample_weight)
+        X, y, Y, _, weight = self._read(X, y, sample_weight)
         usable = np.flatnonzero(weight > 0)
         count = self._count(len(usable))
         context = self._init_callback_context()
