@@ -77,7 +77,9 @@ class ActiveSet:
         self.linear_rows: LinearRows | None = None
         if kernel.name == "linear":
             self.linear_rows = LinearRows(X, problem.weight, problem.bias_penalty)
-        self._outputs = [_OneOutput(self, j) for j in range(problem.Y.shape[1])]
+        self._outputs: list[_OneOutput] = []
+        for j in range(problem.Y.shape[1]):
+            self._outputs.append(_OneOutput(self, j))
 
     def solve(self, C: float, *, tol: float, max_iter: int, left_out: bool = False) -> Solution:
         """Solve for all outputs, from the last solution if there is one.
