@@ -153,12 +153,13 @@ def measure_near(D: Any, X: Any, Z: Any, gamma: Gamma, bound: float) -> bool:
     count = len(i)
     if count > 1000 and 8 * count > D.shape[0] * D.shape[1]:
         return False
-    weights = from_host(np.broadcast_to(gamma, X.shape[1]).copy(), D, dtype=xp.float64)
+    scales = from_host(np.sqrt(np.broadcast_to(gamma, X.shape[1])), D, dtype=xp.float64)
     step = max(1, linalg.TILE_ELEMENTS // max(1, X.shape[1]))
     for start in range(0, count, step):
         rows, columns = i[start : start + step], j[start : start + step]
-        difference = _rows64(X, rows) - _rows64(Z, columns)
-        put_entries(D, rows, columns, xp.astype((difference * difference) @ weights, D.dtype))
+        difference = (_rows64(X, rows) - _rows64(Z, columns)) * scales
+        squares = xp.sum(difference * difference, axis=1)
+        put_entries(D, rows, columns, xp.astype(squares, D.dtype))
     return True
 
 
