@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from sklearn._config import config_context, get_config
@@ -28,7 +29,7 @@ def _controller() -> ThreadpoolController:
 
 def blas_threads() -> int:
     """Return the number of threads that BLAS uses now."""
-    return max((library["num_threads"] for library in _controller().info()), default=1)
+    return max(map(itemgetter("num_threads"), _controller().info()), default=1)
 
 
 _lock = threading.Lock()

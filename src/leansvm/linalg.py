@@ -44,7 +44,7 @@ class _DenseProduct:
         self, X: Any, Z: Any, dtype: np.dtype[Any], scales: NDArray[np.float64] | None
     ) -> None:
         self.X, self.dtype = X, dtype
-        self.used = used_features(scales)
+        self.used = slice(None) if scales is None else used_features(scales)
         Z = Z[:, self.used]
         self.centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
         self.scales = None if scales is None else scales[self.used].astype(dtype)

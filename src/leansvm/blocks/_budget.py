@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from leansvm._accelerated import free_memory
+from leansvm._array_api import foreign_namespace
 
 # Part of the available memory that cache_size="auto" takes.
 _AUTO_SHARE = 0.8
@@ -55,7 +56,7 @@ def _cgroup(name: str) -> int | None:
 def resolve_cache_size(cache_size: float | str, X: Any = None) -> int:
     """Turn ``cache_size`` ("auto" or megabytes) into bytes of memory where the rows ``X`` are."""
     if cache_size == "auto":
-        free = None if X is None else free_memory(X)
+        free = None if foreign_namespace(X) is None else free_memory(X)
         return int(_AUTO_SHARE * (available_memory() if free is None else free))
     return int(float(cache_size) * 2**20)
 

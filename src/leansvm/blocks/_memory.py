@@ -102,12 +102,19 @@ class MemoryBlocks(RowBlocks):
 
     def state_budget(self, cache_size: float | str) -> int:
         """Return the bytes of state that blocks may keep, where the rows are."""
-        return resolve_cache_size(cache_size, self._X)
+        return resolve_cache_size(cache_size, self.place)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
         rows = rows_at(self._X, indices)
         return np.asarray(rows) if isinstance(rows, np.memmap) else rows
+
+    def head(self, count: int) -> tuple[Any, Any, Any]:
+        """Return the first rows, their targets and weights (None without any)."""
+        first = slice(0, min(count, self.n_rows))
+        y = None if self._y is None else to_host(self._y[first, ...])
+        weight = None if self._weight is None else to_host(self._weight[first])
+        return self._X[first, :], y, weight
 
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
         """Return targets and weights (None without any) of the rows with these numbers."""

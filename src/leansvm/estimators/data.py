@@ -82,6 +82,15 @@ class TrainingData:
             self.X, self.Y, None if ones else self.weight, columns=columns, tile_rows=tile_rows
         )
 
+    @property
+    def n_features(self) -> int:
+        """Columns of X."""
+        return self.X.shape[1]
+
+    def variance(self) -> float:
+        """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
+        return self.blocks().variance()
+
     def targets(self) -> Array:
         """Return the targets of all rows, on the host."""
         if self.encode is not None:
@@ -207,7 +216,7 @@ def validate(
     estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
 ) -> Any:
     """Check rows (and targets) in memory, as scikit-learn does; they stay where they are."""
-    pairwise = estimator._pairwise
+    pairwise = getattr(estimator, "kernel", None) == "precomputed"
     if isinstance(X, RowSource):
         raise TypeError(
             f"{type(estimator).__name__} needs rows in memory; SparseLSSVC, SparseLSSVR, "
@@ -238,7 +247,7 @@ def validate(
 def _source(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
     """Return rows that are in files or on a cluster as a source, None for arrays."""
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
-    if source is not None and estimator._pairwise:
+    if source is not None and estimator.kernel == "precomputed":
         raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
     return source
 
@@ -305,22 +314,26 @@ def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any
     y = column_or_1d(y, warn=True)
     xp = foreign_namespace(y)
     if xp is not None and classes is None:
-        found, labels = xp.unique_inverse(y)
-        _set_classes(estimator, to_host(found))
-        numbers = like_rows(np.arange(len(estimator.classes_)), labels)
-        if len(estimator.classes_) == 2:
-            numbers = numbers[1:]
-        return 2.0 * as_float64(labels[:, None] == numbers) - 1.0, labels
-    present, labels = np.unique(to_host(y), return_inverse=True)
-    if classes is None:
-        _set_classes(estimator, present)
+        present, labels = xp.unique_inverse(y)
+        present = to_host(present)
     else:
-        _set_classes(estimator, np.unique(classes))
+        present, labels = np.unique(to_host(y), return_inverse=True)
+    estimator.classes_ = present if classes is None else np.unique(classes)
+    n_classes = len(estimator.classes_)
+    if n_classes < 2:
+        raise ValueError(
+            f"The number of classes has to be greater than one; got {n_classes} class: y must "
+            f"hold at least two classes for {type(estimator).__name__}."
+        )
+    if foreign_namespace(labels) is not None:
+        numbers = like_rows(np.arange(n_classes)[n_classes == 2 :], labels)
+        return 2.0 * as_float64(labels[:, None] == numbers) - 1.0, labels
+    if classes is not None:
         unknown = np.setdiff1d(present, estimator.classes_)
         if len(unknown):
             raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
         labels = np.searchsorted(estimator.classes_, present)[labels]
-    return one_vs_rest(labels, len(estimator.classes_)), labels
+    return one_vs_rest(labels, n_classes), labels
 
 
 def any_targets(X: Any, y: Any) -> Array:
@@ -331,15 +344,6 @@ def any_targets(X: Any, y: Any) -> Array:
         classes, labels = np.unique(y, return_inverse=True)
         return one_vs_rest(labels, len(classes))
     return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
-
-
-def _set_classes(estimator: Any, classes: NDArray[Any]) -> None:
-    estimator.classes_ = classes
-    if len(classes) < 2:
-        raise ValueError(
-            f"The number of classes has to be greater than one; got {len(classes)} "
-            f"class: y must hold at least two classes for {type(estimator).__name__}."
-        )
 
 
 def _classes_of_source(

@@ -126,7 +126,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             The fitted transformer.
         """
         X = validate(self, X, reset=True)
-        selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self._pairwise)
+        selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size = basis_size(selector, self.n_basis, X.shape[0])
         Y = fit = None
         if isinstance(selector, BasisSelector) and selector.uses_targets:
@@ -151,7 +151,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         kept = features.kept
         assert features.L is not None
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if self._pairwise else features.points
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if kernel.precomputed else features.points
         self.normalization_ = inverse_transpose(features.L)
         self._features = features
         return self

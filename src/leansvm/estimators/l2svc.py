@@ -13,7 +13,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from leansvm.estimators.data import TrainingData, read
+from leansvm.estimators.data import read
 from leansvm.estimators.lssvm import DualMachine
 from leansvm.estimators.machine import iteration_hook
 from leansvm.estimators.predict import Classifier
@@ -21,7 +21,6 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import table
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.features import FeatureMap, KernelFeatures
-from leansvm.solvers.solution import Solution, Support
 
 Array = NDArray[np.float64]
 
@@ -140,6 +139,7 @@ default="rbf"
     """
 
     _family = "hinge"
+    _merges_for_choice = True
     _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **DualMachine._parameter_constraints,
@@ -181,16 +181,6 @@ default="rbf"
         self.tol = tol
         self.max_iter = max_iter
         self.cache_size = cache_size
-
-    def _merges(self, criterion: Any) -> bool:
-        return bool(criterion.several)  # values of C are compared by leaving rows out
-
-    def _set_basis(self, data: TrainingData, basis: Support, solution: Solution) -> None:
-        super()._set_basis(data, basis, solution)
-        for name in ("coef_", "_sequence"):
-            self.__dict__.pop(name, None)
-        if solution.weights is not None:
-            self.coef_ = solution.weights
 
     def _model(self) -> tuple[FeatureMap, Array]:
         if self.kernel != "linear":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from leansvm._phases import Phases
@@ -25,6 +26,7 @@ class DualMachine(KernelMachine):
     """Solve the dual problem of all rows; the family of solvers is the estimator's."""
 
     _family: ClassVar[str] = "lssvm"
+    _merges_for_choice: ClassVar[bool] = False  # whether values of C are compared by leaving out
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
         "solver": [StrOptions(set(table.names("lssvm")))],
@@ -36,8 +38,10 @@ class DualMachine(KernelMachine):
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
         criterion, limit = self._criterion(), getattr(self, "max_support", "auto")
-        data = data.counted(criterion.left_out or self._merges(criterion))
-        self._check_rows(data, criterion)
+        several = np.ndim(criterion.C) == 1
+        data = data.counted(criterion.left_out or (several and self._merges_for_choice))
+        if several or criterion.left_out:
+            self._check_rows(data)
         problem = self._problem(data, context)
         solution = table.solve(
             self._family,
@@ -58,10 +62,6 @@ class DualMachine(KernelMachine):
         zeros = self._family == "lssvm"
         return Support.of_rows(problem, data.merged, data.weight, solution, zeros)
 
-    def _merges(self, criterion: Any) -> bool:
-        """Whether equal rows are merged although no row is left out."""
-        return False
-
     def _problem(self, data: TrainingData, context: Any) -> DualProblem:
         """Resolve the kernel and pose the problem of the rows that count."""
         rows, X = data.merged, data.X
@@ -69,7 +69,7 @@ class DualMachine(KernelMachine):
         name = "cg" if self.solver == "auto" else self.solver
         return DualProblem(
             X,
-            self._resolve_kernel(data.blocks()),
+            self._resolve_kernel(data),
             data.Y[rows.first],
             rows.weight,
             self._bias_penalty(),

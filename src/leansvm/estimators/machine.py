@@ -23,7 +23,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis import BasisSelector
-from leansvm.blocks import RowBlocks
 from leansvm.estimators.calibration import fit_scale
 from leansvm.estimators.data import TrainingData, labels_of, read, read_rows
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
@@ -58,7 +57,6 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
     _fits_sources = False  # data sets in files, Dask collections
     _classifies: ClassVar[bool] = False
-    _pairwise: bool | property = False  # rows are rows of a kernel matrix
     _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -133,9 +131,9 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             raise ValueError(f"C: every candidate must be finite, got {self.C!r}.")
         return Criterion(candidates, left_out=calibrate)
 
-    def _check_rows(self, data: TrainingData, criterion: Criterion) -> None:
+    def _check_rows(self, data: TrainingData) -> None:
         """Refuse to compare values of C, or to leave a row out, with a single row."""
-        if (criterion.several or criterion.left_out) and data.n_positive < 2:
+        if data.n_positive < 2:
             raise ValueError(
                 f"C={self.C!r} needs two distinct rows of positive weight, got "
                 f"n_samples={data.n_positive}; give C as a number."
@@ -149,7 +147,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 
     def _publish(self, data: TrainingData, basis: Any, solution: Solution) -> None:
         """Set the fitted attributes and the report; calibrate; warn."""
-        for name in ("cv_curve_", "loo_residuals_", "calibration_scale_"):
+        for name in ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence"):
             self.__dict__.pop(name, None)
         self._set_basis(data, basis, solution)
         self.intercept_ = np.asarray(solution.b)
@@ -158,15 +156,15 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         self.n_iter_ = solution.iterations
         if solution.curve is not None and not isinstance(self.C, Real):
             self.cv_curve_ = solution.curve
-        figures = {"residual": solution.residual, "gap": solution.gap}
         self.fit_report_ = {
             "solver": solution.solver,
             "objective": solution.objective,
-            **{name: value for name, value in figures.items() if not np.isnan(value)},
+            "residual": solution.residual,
+            "gap": solution.gap,
             "iterations": solution.iterations,
             "converged": solution.converged,
             "rows": data.n_positive,
-            "basis": basis.size,
+            "basis": len(solution.coef),
             "outputs": data.n_outputs,
             "bytes": solution.bytes,
             **solution.details,
@@ -239,12 +237,9 @@ class KernelMachine(Machine):
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
-    @property
-    def _pairwise(self) -> bool:  # type: ignore[override]
-        return self.kernel == "precomputed"
-
-    def _resolve_kernel(self, blocks: RowBlocks) -> Kernel:
-        self.gamma_ = resolve_gamma(self.gamma, self.kernel, blocks.n_features, blocks.variance)
+    def _resolve_kernel(self, rows: Any) -> Kernel:
+        """Find gamma; ``rows`` are blocks or training data."""
+        self.gamma_ = resolve_gamma(self.gamma, self.kernel, rows.n_features, rows.variance)
         return Kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
 
     def _set_basis(self, data: TrainingData, basis: Support, solution: Solution) -> None:
@@ -252,7 +247,9 @@ class KernelMachine(Machine):
         pairwise = self.kernel == "precomputed"
         self.support_vectors_ = np.empty((0, 0), data.X.dtype) if pairwise else basis.points
         self.dual_coef_ = np.ascontiguousarray(solution.coef[basis.order].T)
-        self.n_support_ = basis.size
+        self.n_support_ = len(basis.indices)
+        if solution.weights is not None:
+            self.coef_ = solution.weights
 
     def _model(self) -> tuple[FeatureMap, Array]:
         kernel = Kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)

@@ -60,7 +60,7 @@ class ReducedMachine(KernelMachine):
         """Choose a basis and solve at every C of a path."""
         n_rows, n_features = data.X.shape
         loss, budget = self._loss(n_rows), resolve_cache_size(self.cache_size)
-        selector = resolve_basis(self.basis, n_features, n_rows, self._pairwise)
+        selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         auto = grows(selector, self.n_basis)
         left_out = auto or getattr(self, "calibrate", False)
         if left_out:
@@ -103,7 +103,9 @@ class ReducedMachine(KernelMachine):
         if getattr(self, "calibrate", False):
             raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
         data = read(self, X, y, sample_weight)
-        selector = resolve_basis(self.basis, data.X.shape[1], data.X.shape[0], self._pairwise)
+        selector = resolve_basis(
+            self.basis, data.X.shape[1], data.X.shape[0], self.kernel == "precomputed"
+        )
         if grows(selector, self.n_basis):
             raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
         context = self._init_callback_context(max_subtasks=None)

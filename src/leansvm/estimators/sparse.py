@@ -53,9 +53,10 @@ class SparseMachine(KernelMachine):
         criterion, budget = self._criterion(), resolve_cache_size(self.cache_size)
         if criterion.left_out:
             data = data.leave_out(budget)
-        self._check_rows(data, criterion)
+        if criterion.several or criterion.left_out:
+            self._check_rows(data)
         n_rows, n_features = data.X.shape
-        selector = resolve_basis(self.basis, n_features, n_rows, self._pairwise)
+        selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         size = basis_size(selector, self.n_basis, data.n_positive)
         auto = grows(selector, self.n_basis)
         if auto:  # sizes are compared by the criterion
@@ -72,7 +73,8 @@ class SparseMachine(KernelMachine):
         }
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._fit_for_selector(problem, options, data.n_positive)
-        earlier = self._earlier_basis(blocks)
+        warm = self.warm_start and hasattr(self, "_features")
+        earlier = self._earlier_basis(blocks) if warm else None
         chooser = partial(choose, blocks, kernel, selector, earlier=earlier, **options)
         if auto:
             first = FIRST_SIZE if earlier is None else max(FIRST_SIZE, earlier.rows.shape[0])
@@ -92,10 +94,8 @@ class SparseMachine(KernelMachine):
             C = pilot.solve(chooser, min(_PILOT_SIZE, n_rows)).solution.C
         return Fit(float(C), problem.bias_penalty, refit=refit)
 
-    def _earlier_basis(self, blocks: RowBlocks) -> Basis | None:
-        """Return the basis of the fit before, in the order of choice; None to start anew."""
-        if not self.warm_start or not hasattr(self, "_features"):
-            return None
+    def _earlier_basis(self, blocks: RowBlocks) -> Basis:
+        """Return the basis of the fit before, in the order of choice."""
         if self.kernel != "precomputed":
             if self.support_vectors_.shape[1] != blocks.n_features:
                 raise ValueError(
@@ -112,7 +112,7 @@ class SparseMachine(KernelMachine):
     def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """Add the sums of more rows and solve again."""
         criterion, first = self._criterion(), not hasattr(self, "_sums")
-        if criterion.by_loo:
+        if criterion.several and criterion.name == "loo":
             raise ValueError(
                 "partial_fit: C='loo' needs a second pass over all rows; use C='gcv' or a number."
             )

@@ -58,6 +58,8 @@ def resolve_gamma(
             )
         spread = variance()
         return 1.0 / (n_features * spread) if spread > 0 else 1.0
+    if isinstance(gamma, float | int) and 0 <= gamma < np.inf:
+        return float(gamma)
     values = _numbers(gamma)
     if values.ndim == 0:
         return float(values)

@@ -92,11 +92,8 @@ class Kernel:
         self.gamma: Any = gamma if np.ndim(gamma) == 0 else np.array(gamma, dtype=np.float64)
         self.degree = degree
         self.coef0 = coef0
-
-    @property
-    def precomputed(self) -> bool:
-        """Whether rows are rows of a kernel matrix and points are column numbers."""
-        return self.name == "precomputed"
+        # rows are rows of a kernel matrix, points are column numbers
+        self.precomputed = name == "precomputed"
 
     @property
     def has_unit_diagonal(self) -> bool:
@@ -121,7 +118,7 @@ class Kernel:
         dtype : dtype, optional
             Type of the result: by default that of ``X`` (float64 unless X is float32).
         """
-        if not self.precomputed:
+        if isinstance(self.gamma, np.ndarray):
             check_length(self.gamma, X.shape[1])
         xp = foreign_namespace(X)
         if xp is not None:

@@ -20,7 +20,6 @@ from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_hos
 from leansvm._parallel import for_tiles
 from leansvm.kernels._gamma import Gamma
 from leansvm.linalg import (
-    cancellation_is_small,
     dense_rows64,
     distance_product,
     tile_rows,
@@ -32,6 +31,11 @@ RADIAL = {"rbf": 1.0, "matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
 # the kernel is (1 + a r + b r^2) e^-r
 _COEFFICIENTS = {"matern12": (0.0, 0.0), "matern32": (1.0, 0.0), "matern52": (1.0, 1.0 / 3.0)}
 _POLE = 1e-12
+# below it exp gives no normal number, and is slow
+_SMALLEST_EXPONENT = {
+    np.dtype(kind): float(np.log(np.finfo(kind).smallest_normal)) + 1
+    for kind in (np.float32, np.float64)
+}
 
 
 def radial(name: str, D: Any) -> tuple[Any, Any]:
@@ -124,7 +128,7 @@ def product_suffices(name: str, spread: float, eps: float, n_features: int) -> b
     Values of rbf and Matérn-3/2 and -5/2 change by at most 1.5 times the error of D. Those of
     Matérn-1/2 may, too, where `near_bound` leaves few pairs to measure again.
     """
-    if not cancellation_is_small(spread, eps):
+    if 4 * eps * spread > (5e-5 if eps > 1e-10 else 1e-9):
         return False
     return name != "matern12" or near_bound(spread, eps, n_features) <= 0.01
 
@@ -182,22 +186,25 @@ def radial_block(name: str, X: Any, Z: Any, gamma: Gamma, out: NDArray[Any]) -> 
     if not np.any(gamma):
         out[...] = 1.0
         return
-    number, scales = split_gamma(gamma)
+    number, scales = split_gamma(gamma) if isinstance(gamma, np.ndarray) else (gamma, None)
     is_sparse = sparse.issparse(X) or sparse.issparse(Z)
     all_single = X.dtype == Z.dtype == out.dtype == np.float32
     for dtype in (np.float32, np.float64) if all_single and not is_sparse else (np.float64,):
         product, eps = distance_product(X, Z, dtype, scales), float(np.finfo(dtype).eps)
         spread = number * product.spread
         if number < 1e30 and product_suffices(name, spread, eps, X.shape[1]):
-            _fill_by_product(name, product, X, Z, gamma, out)
+            _fill_by_product(name, product, X, Z, gamma, number, out)
             return
     _fill_by_differences(name, X, Z, gamma, out)
 
 
-def _fill_by_product(name: str, product: Any, X: Any, Z: Any, gamma: Gamma, out: Any) -> None:
+def _fill_by_product(
+    name: str, product: Any, X: Any, Z: Any, gamma: Gamma, number: float, out: Any
+) -> None:
     """Fill ``out`` tile by tile: product, then the kernel's function in place."""
-    dtype, (number, _) = product.dtype, split_gamma(gamma)
-    bound = near_bound(number * product.spread, float(np.finfo(dtype).eps), X.shape[1])
+    dtype = product.dtype
+    if name == "matern12":
+        bound = near_bound(number * product.spread, float(np.finfo(dtype).eps), X.shape[1])
     # the Gaussian kernel takes -D, the others take r^2
     product.scale(number if name == "rbf" else -RADIAL[name] * number)
 
@@ -216,7 +223,7 @@ def _fill_by_product(name: str, product: Any, X: Any, Z: Any, gamma: Gamma, out:
             return
         if name == "rbf":
             # exponents stay above -gamma (|x| + |z|)^2: clip only when some may underflow
-            floor = smallest_exponent(rows)
+            floor = _SMALLEST_EXPONENT[rows.dtype]
             if number * (np.sqrt(furthest) + np.sqrt(product.spread)) ** 2 > -floor:
                 np.clip(rows, floor, 0.0, out=rows)
             np.exp(rows, out=rows)

@@ -45,6 +45,7 @@ class FeatureMap(ABC):
     single: bool = False  # float32 rows: phi in float32
     in_state: bool = False  # a selector has left phi in the blocks' state["P"]
     keep: bool = False  # blocks keep phi in state["Phi"]
+    frees: ClassVar[bool] = True  # and let go of state["P"] then
     constant: float | None = None  # value of the bias's column; None without one
     size: int
 
@@ -76,9 +77,12 @@ class FeatureMap(ABC):
         """Return all columns of a block's rows: from its state where they are known."""
         found = block.state.get("Phi")
         if found is None:
-            found = self._compute(block, out)
+            known = self.in_state and "P" in block.state
+            found = self._copied(block, out) if known else self.transform(block.X, out)
             if self.keep:
                 block.state["Phi"] = found
+                if self.frees:
+                    block.state.pop("P", None)
         return found
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
@@ -87,9 +91,8 @@ class FeatureMap(ABC):
             return rows_at(block.state["Phi"], rows)
         return self.transform(rows_at(block.X, rows))
 
-    def _compute(self, block: Block, out: Any) -> Any:
-        if not (self.in_state and "P" in block.state):
-            return self.transform(block.X, out)
+    def _copied(self, block: Block, out: Any) -> Any:
+        """Copy what a selector has left in the block."""
         P = block.state["P"][:, : self.size]
         out = self._empty(P) if out is None else out
         out[:, : self.size] = P
@@ -170,12 +173,6 @@ class KernelFeatures(FeatureMap):
         """Return about how much f loses where kernel values are rounded to ``eps``."""
         largest = float(np.abs(to_host(self.kernel.diag(self.points))).max(initial=0.0))
         return eps * float(np.linalg.norm(coef)) * largest
-
-    def _compute(self, block: Block, out: Any) -> Any:
-        found = super()._compute(block, out)
-        if self.keep:  # one copy is enough
-            block.state.pop("P", None)
-        return found
 
 
 def whiten(
@@ -301,6 +298,7 @@ class StateFeatures(FeatureMap):
     constant: float | None = None
     in_state: bool = True
     keep: bool = True
+    frees: ClassVar[bool] = False
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Refuse: there are values of the blocks' own rows alone."""

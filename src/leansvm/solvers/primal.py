@@ -24,6 +24,10 @@ from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_o
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
+_NO_ROOM = (
+    "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
+    "{:.3g}: scale sample_weight up, use fewer basis points, or give a number."
+)
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,6 @@ class Criterion:
         """Whether there is a choice to make."""
         return np.ndim(self.C) == 1
 
-    @property
-    def by_loo(self) -> bool:
-        """Whether candidates are scored by leave-one-out."""
-        return self.several and self.name == "loo"
-
 
 def solve(
     blocks: RowBlocks, features: FeatureMap, sums: Sums, free_bias: bool, criterion: Criterion
@@ -52,29 +51,31 @@ def solve(
 
     Leave-one-out runs over the blocks again: they must hold all rows of the sums.
     """
-    equations = normal_equations(sums, features, free_bias)
-    if not (criterion.several or criterion.left_out):
+    equations, several = normal_equations(sums, features, free_bias), criterion.several
+    if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
         return _described(features, equations, equations.solve(C), C)
-    if (criterion.left_out or criterion.by_loo) and 2 * features.width > blocks.n_rows:
+    by_loo = several and criterion.name == "loo"
+    if (criterion.left_out or by_loo) and 2 * features.width > blocks.n_rows:
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     spectrum = decompose(equations, blocks.place)
     kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
     curve = None
-    if criterion.by_loo:
+    if by_loo:
         total = left_out_residuals(blocks, features, sums.shift, spectrum, candidates, kept)
         curve = total / equations.n
-    elif criterion.several:
+    elif several:
         curve = spectrum.gcv(candidates)
-        _check_gcv(curve, equations.count)
+        if len(curve) > 1 and not np.isfinite(curve).any():
+            raise ValueError(_NO_ROOM.format(equations.count))
     best = 0 if curve is None else int(np.argmin(curve))
     C = float(candidates[best])
     solution = _described(features, equations, spectrum.theta(C), C)
     if curve is not None:
         solution.curve, solution.error = curve, float(curve[best])
     if criterion.left_out:
-        if not (criterion.by_loo and kept):
+        if not (by_loo and kept):
             left_out_residuals(blocks, features, sums.shift, spectrum, np.array([C]), True)
             best = 0
         solution.left_out = blocks.concatenate(_pop_left_out, best)
@@ -90,8 +91,7 @@ def _described(
         features.coefficients(theta),
         equations.bias(theta),
         C,
-        equations.objective(theta, C),
-        equations.residual(theta, C),
+        *equations.certificate(theta, C),
     )
 
 
@@ -135,14 +135,6 @@ def _all_features(block: Block, features: FeatureMap) -> Any:
 @declare(sets=("loo",))
 def _pop_left_out(block: Block, position: int) -> Array:
     return np.ascontiguousarray(to_host(block.state.pop("loo")[:, :, position]).T)
-
-
-def _check_gcv(curve: Array, n: float) -> None:
-    if len(curve) > 1 and not np.isfinite(curve).any():
-        raise ValueError(
-            f"C='gcv' needs sample weights that sum to more than the degrees of freedom, but they "
-            f"sum to {n:.3g}: scale sample_weight up, use fewer basis points, or give a number."
-        )
 
 
 # ---------------------------------------------------------------------------- every C

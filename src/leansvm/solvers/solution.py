@@ -44,11 +44,6 @@ class Support:
     points: Any  # the rows themselves; column numbers for a precomputed kernel
     order: NDArray[np.intp]  # of the coefficients: that of the choice, not that of pivots
 
-    @property
-    def size(self) -> int:
-        """Number of points."""
-        return len(self.indices)
-
     @classmethod
     def of(cls, basis: Any, features: Any) -> Support:
         """Return the points of a chosen basis that its features kept, in the order of choice."""

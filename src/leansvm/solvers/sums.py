@@ -66,7 +66,7 @@ def first_shift(
     Sums of deviations from them keep the later centring free of cancellation.
     """
     X, Y, weight = blocks.head(n_rows)
-    Y = as_float64(to_host(Y))
+    Y = np.asarray(to_host(Y), dtype=np.float64)
     if not free_bias:
         return np.zeros(features.width + Y.shape[1])
     Phi = to_host(features.transform(X))
@@ -139,18 +139,14 @@ class NormalEquations:
             return np.asarray(self.constant * theta[-1])
         return np.zeros(theta.shape[1])
 
-    def objective(self, theta: Array, C: float) -> float:
-        """Evaluate 1/2 |theta|^2 + C/2 RSS, summed over outputs."""
-        rss = (
-            self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * (self.M @ theta), axis=0)
-        )
-        return float(0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0)))
-
-    def residual(self, theta: Array, C: float) -> float:
-        """Return the norm of the gradient at theta, relative to that at zero."""
-        gradient = theta / C + self.M @ theta - self.c
+    def certificate(self, theta: Array, C: float) -> tuple[float, float]:
+        """Return 1/2 |theta|^2 + C/2 RSS, summed over outputs, and the relative gradient norm."""
+        M_theta = self.M @ theta
+        rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
+        objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
         scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
-        return float(np.linalg.norm(gradient)) / scale
+        gradient = theta / C + M_theta - self.c
+        return float(objective), float(np.linalg.norm(gradient)) / scale
 
     def solve(self, C: float) -> Array:
         """Return theta at one C, by Cholesky."""
