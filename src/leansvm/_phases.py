@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 
+@dataclass
 class Phases:
     """Adds up the time spent in named parts of a fit.
 
@@ -17,8 +19,7 @@ class Phases:
     ['solve']
     """
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis
-from leansvm.basis.choose import SELECTORS, Basis, basis_size, choose, grows, resolve_basis
+from leansvm.basis.choose import SELECTORS, Basis, basis_size, choose, resolve_basis
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 
@@ -90,12 +90,12 @@ def test_names_and_sizes():
         assert type(resolve_basis(name, 3, 200, False)) is kind
     everything = resolve_basis("all", 3, 200, False)
     assert_array_equal(everything, np.arange(200))
-    assert basis_size(everything, 10, 200) == 200
-    assert basis_size(RandomBasis(), 0.1, 200) == 20
-    assert basis_size(RandomBasis(), "auto", 200) == 200
-    assert basis_size(RandomBasis(), "auto", 10**6) == 2000
-    assert grows(RandomBasis(), "auto") and not grows(everything, "auto")
+    assert basis_size(everything, 10, 200) == (200, False)
+    assert basis_size(RandomBasis(), 0.1, 200) == (20, False)
+    assert basis_size(RandomBasis(), "auto", 200) == (200, True)
+    assert basis_size(RandomBasis(), "auto", 10**6) == (2000, True)
+    assert basis_size(everything, "auto", 200) == (200, False)
     with pytest.warns(UserWarning, match="using all rows"):
-        assert basis_size(RandomBasis(), 300, 200) == 200
+        assert basis_size(RandomBasis(), 300, 200) == (200, False)
     with pytest.raises(ValueError, match="basis must be one of random"):
         resolve_basis("best", 3, 200, False)

@@ -53,7 +53,7 @@ class Basis:
 
     def points(self, kernel: Kernel) -> Any:
         """Return the basis as `Kernel.block` takes it."""
-        return self.rows if self.indices is None else kernel.points(self.rows, self.indices)
+        return self.indices if kernel.precomputed else self.rows
 
 
 # ---------------------------------------------------------------------------- choosing
@@ -100,10 +100,12 @@ def choose(
         return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
     rng = check_random_state(random_state)
     count = min(n_basis, blocks.n_rows)
-    here = blocks if basis.runs_where_rows_are or blocks.place is None else _on_host(blocks)
-    sample = _sample(here, kernel, basis, count, select_on, budget, rng)
+    here = blocks if blocks.place is None or basis.runs_where_rows_are else _on_host(blocks)
+    columns, sample = basis.state_columns(count), None
+    if columns and not kernel.precomputed and select_on != "all":
+        sample = _sample(here, 8 * columns, count, select_on, budget, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
-    part = here if sample is None else _part(here, sample, basis.state_columns(count))
+    part = here if sample is None else _part(here, sample, columns)
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices, L = found.indices, found.L if part is blocks else None
     if sample is not None:
@@ -151,18 +153,9 @@ def _part(blocks: RowBlocks, rows: NDArray[np.intp], columns: int) -> RowBlocks:
 
 
 def _sample(
-    blocks: RowBlocks,
-    kernel: Kernel,
-    basis: BasisSelector,
-    n_basis: int,
-    select_on: Any,
-    budget: int,
-    rng: Any,
+    blocks: RowBlocks, row_bytes: int, n_basis: int, select_on: Any, budget: int, rng: Any
 ) -> NDArray[np.intp] | None:
     """Return the rows to select on, None for all of them."""
-    row_bytes = 8 * basis.state_columns(n_basis)
-    if row_bytes == 0 or kernel.precomputed or select_on == "all":
-        return None
     if select_on == "auto":
         count = max(budget // (2 * row_bytes), 4 * n_basis)
     elif isinstance(select_on, Integral):
@@ -302,13 +295,13 @@ def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
     return count
 
 
-def grows(basis: Any, n_basis: Any) -> bool:
-    """Whether the number of points is to be found: ``n_basis="auto"`` with a selector."""
-    return isinstance(basis, BasisSelector) and isinstance(n_basis, str)
+def basis_size(basis: Any, n_basis: Any, n_rows: int) -> tuple[int, bool]:
+    """Return the number of points of a resolved basis, and whether it is to be found.
 
-
-def basis_size(basis: Any, n_basis: Any, n_rows: int) -> int:
-    """Return the number of points of a resolved basis; the largest that "auto" may try."""
+    With ``n_basis="auto"`` and a selector that number is the largest to try.
+    """
     if not isinstance(basis, BasisSelector):
-        return len(basis)
-    return min(LAST_SIZE, n_rows) if grows(basis, n_basis) else resolve_n_basis(n_basis, n_rows)
+        return len(basis), False
+    if isinstance(n_basis, str):
+        return min(LAST_SIZE, n_rows), True
+    return resolve_n_basis(n_basis, n_rows), False

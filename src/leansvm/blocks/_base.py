@@ -130,11 +130,6 @@ class RowBlocks(ABC):
     weighted: bool = True  # whether rows may have weights other than one
     place: Any = None  # an empty array of the library and device of the rows; None on the host
 
-    @property
-    def is_float32(self) -> bool:
-        """Whether the rows are in float32, in whatever library."""
-        return str(self.dtype).endswith("float32")
-
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""
@@ -177,7 +172,7 @@ class RowBlocks(ABC):
 
     def stack(self, function: Callable[..., Any], *args: Any) -> Any:
         """Collect one array of all rows from the blocks' results, where these are."""
-        parts = self.map(function, *args)
+        parts = list(self.each(function, *args))
         return namespace(parts[0]).concat(parts) if len(parts) > 1 else parts[0]
 
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:

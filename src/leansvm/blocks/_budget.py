@@ -11,46 +11,37 @@ from leansvm._array_api import foreign_namespace
 
 # Part of the available memory that cache_size="auto" takes.
 _AUTO_SHARE = 0.8
+_CGROUP = "/sys/fs/cgroup"
 
 
 def available_memory() -> int:
     """Bytes this process may still allocate: free memory, or what its control group leaves."""
-    free = _meminfo_available()
-    limit, used = _cgroup("memory.max"), _cgroup("memory.current")
+    kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
+    free = _physical_memory() // 2 if kilobytes is None else 1024 * kilobytes
+    limit, used = _number_in(f"{_CGROUP}/memory.max"), _number_in(f"{_CGROUP}/memory.current")
     if limit is not None and used is not None:
-        free = min(free, max(limit - used + _cgroup_file_cache(), 0))
+        # cached files give way to allocations
+        cached = _number_in(f"{_CGROUP}/memory.stat", "inactive_file ") or 0
+        free = min(free, max(limit - used + cached, 0))
     return free
 
 
-def _meminfo_available() -> int:
+def _number_in(path: str, key: str = "") -> int | None:
+    """Return the number behind ``key`` in a file of the system; None where there is none."""
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(key):
+                return int(line[len(key) :].split()[0])
+    except (OSError, ValueError):
         pass
-    try:  # no /proc: half of the physical memory
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return None
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return 4 * 2**30
-
-
-def _cgroup_file_cache() -> int:
-    """Bytes of cached files in the control group, which give way to allocations."""
-    try:
-        for line in Path("/sys/fs/cgroup", "memory.stat").read_text().splitlines():
-            if line.startswith("inactive_file "):
-                return int(line.split()[1])
-    except (OSError, ValueError):
-        pass
-    return 0
-
-
-def _cgroup(name: str) -> int | None:
-    try:
-        return int(Path("/sys/fs/cgroup", name).read_text())
-    except (OSError, ValueError):
-        return None
+        return 8 * 2**30
 
 
 def resolve_cache_size(cache_size: float | str, X: Any = None) -> int:

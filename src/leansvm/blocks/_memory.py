@@ -125,7 +125,9 @@ class MemoryBlocks(RowBlocks):
 def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
     """Rows of a tile on the host: a sum of r x r results wants tiles taller than r."""
     share = min(max(_SMALL_TILE, -(-n_rows // 8)), _LARGE_TILE)
-    return min(max(share, 2 * columns), tile_rows_for(8 * (columns + n_features)))
+    budget = get_config()["working_memory"] * 2**20
+    within = budget // max(8 * (columns + n_features) * blas_threads(), 1)
+    return min(max(share, 2 * columns), max(1, int(within)))
 
 
 def tile_rows_for(row_bytes: int, X: Any = None) -> int:

@@ -191,7 +191,7 @@ def read(
     batch : bool
         Whether the rows are a part of the data, which may lack classes.
     """
-    source = _source(estimator, X, y, sample_weight)
+    source = source_of(X, y, sample_weight) if estimator._fits_sources else None
     if source is not None:
         check_source(estimator, source, reset=reset)
         encode = _classes_of_source if estimator._classifies else _numbers_of_source
@@ -244,26 +244,9 @@ def validate(
     return (X, *rest) if rest else X
 
 
-def _source(estimator: Any, X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
-    """Return rows that are in files or on a cluster as a source, None for arrays."""
-    source = source_of(X, y, sample_weight) if estimator._fits_sources else None
-    if source is not None and estimator.kernel == "precomputed":
-        raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
-    return source
-
-
-def read_rows(estimator: Any, X: Any) -> Any:
-    """Check rows to predict: an array where it is, or a source."""
-    source = _source(estimator, X)
-    if source is None:
-        return validate(estimator, X, reset=False)
-    check_features(estimator, source.n_features, source.feature_names)
-    return source
-
-
 def targets_to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
     """Return targets and weights that a source brings along; None for arrays."""
-    source = _source(estimator, X, y, sample_weight)
+    source = source_of(X, y, sample_weight) if estimator._fits_sources else None
     if source is None:
         return None
     if not source.n_targets:
@@ -273,6 +256,8 @@ def targets_to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tupl
 
 def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
     """Set or compare the number and the names of the features."""
+    if estimator.kernel == "precomputed":
+        raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
     if not reset:
         check_features(estimator, source.n_features, source.feature_names)
         return

@@ -127,7 +127,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         """
         X = validate(self, X, reset=True)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
-        size = basis_size(selector, self.n_basis, X.shape[0])
+        size, _ = basis_size(selector, self.n_basis, X.shape[0])
         Y = fit = None
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             if y is None:

@@ -83,8 +83,8 @@ class LowRankMachine(Machine):
             data = data.distinct()
         elif criterion.left_out:
             data = data.leave_out(0)
-        if criterion.several or criterion.left_out:
-            self._check_rows(data)
+        if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
+            self._refuse_one_row(data)
         given = self._given_centers(data.X.shape[1])
         size = resolve_n_basis(self.n_basis, data.n_positive) if given is None else len(given)
         n_bytes = self._reserve(data, size)

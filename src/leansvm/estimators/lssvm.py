@@ -40,8 +40,8 @@ class DualMachine(KernelMachine):
         criterion, limit = self._criterion(), getattr(self, "max_support", "auto")
         several = np.ndim(criterion.C) == 1
         data = data.counted(criterion.left_out or (several and self._merges_for_choice))
-        if several or criterion.left_out:
-            self._check_rows(data)
+        if (several or criterion.left_out) and data.n_positive < 2:
+            self._refuse_one_row(data)
         problem = self._problem(data, context)
         solution = table.solve(
             self._family,
@@ -67,15 +67,16 @@ class DualMachine(KernelMachine):
         rows, X = data.merged, data.X
         assert rows is not None
         name = "cg" if self.solver == "auto" else self.solver
+        hook, penalty = iteration_hook(self, context, f"{name}-iteration"), self._bias_penalty()
         return DualProblem(
             X,
             self._resolve_kernel(data),
             data.Y[rows.first],
             rows.weight,
-            self._bias_penalty(),
+            penalty,
             resolve_cache_size(self.cache_size, X),
             Phases(),
-            iteration_hook(self, context, f"{name}-iteration"),
+            hook,
             rows=None if len(rows.first) == X.shape[0] else rows.first,
             count=data.count,
         )

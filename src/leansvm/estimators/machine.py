@@ -23,8 +23,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis import BasisSelector
+from leansvm.blocks import source_of
 from leansvm.estimators.calibration import fit_scale
-from leansvm.estimators.data import TrainingData, labels_of, read, read_rows
+from leansvm.estimators.data import TrainingData, check_features, labels_of, read, validate
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.solvers.features import FeatureMap, KernelFeatures, evaluate
 from leansvm.solvers.primal import Criterion
@@ -131,13 +132,12 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             raise ValueError(f"C: every candidate must be finite, got {self.C!r}.")
         return Criterion(candidates, left_out=calibrate)
 
-    def _check_rows(self, data: TrainingData) -> None:
-        """Refuse to compare values of C, or to leave a row out, with a single row."""
-        if data.n_positive < 2:
-            raise ValueError(
-                f"C={self.C!r} needs two distinct rows of positive weight, got "
-                f"n_samples={data.n_positive}; give C as a number."
-            )
+    def _refuse_one_row(self, data: TrainingData) -> None:
+        """Say that values of C cannot be compared, and no row left out, with a single row."""
+        raise ValueError(
+            f"C={self.C!r} needs two distinct rows of positive weight, got "
+            f"n_samples={data.n_positive}; give C as a number."
+        )
 
     def _bias_penalty(self) -> float:
         """Return A of the objective: 0 is a free bias, inf is none."""
@@ -213,7 +213,11 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 
     def _decision_values(self, X: Any) -> Any:
         check_is_fitted(self)
-        return self._values(read_rows(self, X))
+        model, source = self._model(), source_of(X) if self._fits_sources else None
+        if source is None:
+            return evaluate(*model, self.intercept_, validate(self, X, reset=False))
+        check_features(self, source.n_features, source.feature_names)
+        return evaluate(*model, self.intercept_, source)
 
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""

@@ -73,7 +73,7 @@ class Classifier(ClassifierMixin, Machine):
         scores = self._decision_values(X)
         xp, two = foreign_namespace(scores), scores.shape[1] == 1
         if xp is None or self.classes_.dtype.kind in "OUS":
-            scores = to_host(scores)
+            scores = scores if xp is None else to_host(scores)
             winners = (scores[:, 0] > 0).astype(np.intp) if two else scores.argmax(axis=1)
             return np.asarray(self.classes_[winners])
         winners = xp.astype(scores[:, 0] > 0, xp.int64) if two else xp.argmax(scores, axis=1)

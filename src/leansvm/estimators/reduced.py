@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm.basis import Fit
-from leansvm.basis.choose import FIRST_SIZE, basis_size, choose, grows, resolve_basis
+from leansvm.basis.choose import FIRST_SIZE, basis_size, choose, resolve_basis
 from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
@@ -52,22 +52,24 @@ class ReducedMachine(KernelMachine):
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
         data, found = self._solve_path(data, context, np.array([self._criterion().C]))
-        return data, found.support(), found.solution
+        return data, Support.of(found.basis, found.features), found.solution
 
     def _solve_path(
         self, data: TrainingData, context: Any, path: Array
     ) -> tuple[TrainingData, ReducedFit]:
         """Choose a basis and solve at every C of a path."""
         n_rows, n_features = data.X.shape
+        penalty, hook = self._bias_penalty(), iteration_hook(self, context, "newton-iteration")
+        on_step = iteration_hook(self, context, "basis-point")
         loss, budget = self._loss(n_rows), resolve_cache_size(self.cache_size)
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
-        auto = grows(selector, self.n_basis)
+        auto = basis_size(selector, self.n_basis, n_rows)[1]
         left_out = auto or getattr(self, "calibrate", False)
         if left_out:
             data = data.leave_out(budget)
-        size = basis_size(selector, self.n_basis, data.n_positive)
+        size, _ = basis_size(selector, self.n_basis, data.n_positive)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
-        kernel, penalty = self._resolve_kernel(blocks), self._bias_penalty()
+        kernel = self._resolve_kernel(blocks)
         problem = ReducedProblem(
             blocks,
             kernel,
@@ -80,7 +82,7 @@ class ReducedMachine(KernelMachine):
             self.max_iter,
             blocks.state_budget(self.cache_size),
             left_out,
-            iteration_hook(self, context, "newton-iteration"),
+            hook,
         )
         chooser = partial(
             choose,
@@ -91,7 +93,7 @@ class ReducedMachine(KernelMachine):
             budget=problem.budget,
             random_state=self.random_state,
             fit=Fit(float(self.C), penalty, loss, self.regularizer, self._classifies, refit),
-            on_step=iteration_hook(self, context, "basis-point"),
+            on_step=on_step,
         )
         if auto:
             solve = partial(problem.solve, chooser, path=path)
@@ -106,7 +108,7 @@ class ReducedMachine(KernelMachine):
         selector = resolve_basis(
             self.basis, data.X.shape[1], data.X.shape[0], self.kernel == "precomputed"
         )
-        if grows(selector, self.n_basis):
+        if basis_size(selector, self.n_basis, data.n_positive)[1]:
             raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
@@ -117,7 +119,7 @@ class ReducedMachine(KernelMachine):
         models = []
         for solution in found.path:
             model = copy(self).set_params(C=solution.C)
-            model._publish(data, found.support(), solution)
+            model._publish(data, Support.of(found.basis, found.features), solution)
             models.append(model)
         return models
 

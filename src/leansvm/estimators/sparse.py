@@ -11,7 +11,7 @@ from sklearn.base import _fit_context
 
 from leansvm._array_api import moved, to_host
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis.choose import FIRST_SIZE, Basis, basis_size, choose, grows, resolve_basis
+from leansvm.basis.choose import FIRST_SIZE, Basis, basis_size, choose, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
@@ -50,26 +50,27 @@ class SparseMachine(KernelMachine):
     n_rows_seen_: int
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
-        criterion, budget = self._criterion(), resolve_cache_size(self.cache_size)
+        criterion, penalty = self._criterion(), self._bias_penalty()
+        on_step = iteration_hook(self, context, "basis-point")
+        budget = resolve_cache_size(self.cache_size)
         if criterion.left_out:
             data = data.leave_out(budget)
-        if criterion.several or criterion.left_out:
-            self._check_rows(data)
+        if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
+            self._refuse_one_row(data)
         n_rows, n_features = data.X.shape
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
-        size = basis_size(selector, self.n_basis, data.n_positive)
-        auto = grows(selector, self.n_basis)
+        size, auto = basis_size(selector, self.n_basis, data.n_positive)
         if auto:  # sizes are compared by the criterion
             criterion = replace(criterion, C=np.atleast_1d(criterion.C))
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
         kernel = self._resolve_kernel(blocks)
         budget = blocks.state_budget(self.cache_size)
-        problem = SparseProblem(blocks, kernel, self._bias_penalty(), criterion, data.count, budget)
+        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget)
         options: dict[str, Any] = {
             "select_on": self.select_on,
             "budget": budget,
             "random_state": self.random_state,
-            "on_step": iteration_hook(self, context, "basis-point"),
+            "on_step": on_step,
         }
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._fit_for_selector(problem, options, data.n_positive)
@@ -83,12 +84,12 @@ class SparseMachine(KernelMachine):
             found = problem.solve(chooser, size)
         self._features, self._sums = found.features, found.sums
         self._selected, self.n_rows_seen_ = found.basis.indices, data.X.shape[0]
-        return data, found.support(), found.solution
+        return data, Support.of(found.basis, found.features), found.solution
 
     def _fit_for_selector(self, problem: SparseProblem, options: Any, n_rows: int) -> Fit:
         """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
         C = problem.criterion.C
-        if problem.criterion.several:
+        if np.ndim(C) == 1:
             pilot = replace(problem, criterion=Criterion(C, "gcv"))
             chooser = partial(choose, problem.blocks, problem.kernel, RandomBasis(), **options)
             C = pilot.solve(chooser, min(_PILOT_SIZE, n_rows)).solution.C
@@ -112,7 +113,7 @@ class SparseMachine(KernelMachine):
     def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """Add the sums of more rows and solve again."""
         criterion, first = self._criterion(), not hasattr(self, "_sums")
-        if criterion.several and criterion.name == "loo":
+        if np.ndim(criterion.C) == 1 and criterion.name == "loo":
             raise ValueError(
                 "partial_fit: C='loo' needs a second pass over all rows; use C='gcv' or a number."
             )

@@ -94,11 +94,8 @@ class Kernel:
         self.coef0 = coef0
         # rows are rows of a kernel matrix, points are column numbers
         self.precomputed = name == "precomputed"
-
-    @property
-    def has_unit_diagonal(self) -> bool:
-        """Whether k(x, x) is exactly 1 for every x."""
-        return self.name in (*ONE_OR_PER_FEATURE, "chi2")
+        # k(x, x) is exactly 1 for every x
+        self.has_unit_diagonal = self.name in (*ONE_OR_PER_FEATURE, "chi2")
 
     def points(self, rows: Any, indices: NDArray[np.intp]) -> Any:
         """Return what `block` takes as points: the rows themselves, or column numbers."""

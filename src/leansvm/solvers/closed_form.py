@@ -72,7 +72,7 @@ class LowRankProblem:
         equations = normal_equations(self.sums(basis, shift), basis, self.free_bias)
         spectrum = decompose(equations)
         theta = spectrum.theta(self.C)
-        return ClosedForm(basis, spectrum, theta, equations.bias(theta), self.C)
+        return ClosedForm(basis, spectrum, theta, equations.describe(theta, self.C)[0], self.C)
 
     def left_out_error(self, found: ClosedForm) -> float:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""

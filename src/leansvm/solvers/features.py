@@ -47,12 +47,8 @@ class FeatureMap(ABC):
     keep: bool = False  # blocks keep phi in state["Phi"]
     frees: ClassVar[bool] = True  # and let go of state["P"] then
     constant: float | None = None  # value of the bias's column; None without one
-    size: int
-
-    @property
-    def width(self) -> int:
-        """Columns: the functions and, if it has one, that of the bias."""
-        return self.size + (self.constant is not None)
+    size: int  # number of functions
+    width: int  # columns: the functions and, if it has one, that of the bias
 
     @abstractmethod
     def phi(self, X: Any, out: Any = None) -> Any:
@@ -119,10 +115,9 @@ class KernelFeatures(FeatureMap):
     single: bool = False
     rotation: Array | None = None  # of the whitened columns, for nested ones
 
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        """Number of functions."""
-        return int(self.points.shape[0] if self.rotation is None else self.rotation.shape[1])
+    def __post_init__(self) -> None:
+        size = self.points.shape[0] if self.rotation is None else self.rotation.shape[1]
+        vars(self).update(size=int(size), width=int(size) + (self.constant is not None))
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return k(X, B), times L^-T where whitened, where the rows are."""
@@ -249,10 +244,9 @@ class LearnedFeatures(FeatureMap):
     constant: float | None = None
     order: ClassVar[Literal["C", "F"]] = "F"
 
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        """Number of functions."""
-        return len(self.centers)
+    def __post_init__(self) -> None:
+        size = len(self.centers)
+        vars(self).update(size=size, width=size + (self.constant is not None))
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return phi_j(x_n); functions of a user's own know NumPy alone."""
@@ -300,6 +294,9 @@ class StateFeatures(FeatureMap):
     keep: bool = True
     frees: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        vars(self).update(width=self.size + (self.constant is not None))
+
     def phi(self, X: Any, out: Any = None) -> Any:
         """Refuse: there are values of the blocks' own rows alone."""
         raise ValueError("StateFeatures knows the rows of its blocks only.")
@@ -323,9 +320,14 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
     else:
         foreign = foreign_namespace(X) is not None
         blocks = MemoryBlocks(X, columns=2 * columns if foreign else columns)
-    if isinstance(features, KernelFeatures):
+    at_home = type(X) is np.ndarray and X.dtype == np.float64
+    if isinstance(features, KernelFeatures) and not (
+        at_home and isinstance(features.points, np.ndarray)
+    ):
         features = _at_rows(features, coef, X, elsewhere)
     values = blocks.stack(_decision, features, coef)
+    if isinstance(values, np.ndarray):
+        return np.asarray(values + b, dtype=X.dtype)
     return namespace(values).asarray(values + moved(b, values), dtype=X.dtype)
 
 
@@ -347,7 +349,9 @@ def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> 
 @declare("X")
 def _decision(block: Block, features: FeatureMap, coef: Array) -> Any:
     values = features.phi(block.X)
-    return values @ moved(coef.astype(values.dtype) if features.single else coef, values)
+    if isinstance(values, np.ndarray):
+        return values @ (coef.astype(np.float32) if features.single else coef)
+    return values @ moved(coef, values)
 
 
 def transform_rows(features: FeatureMap, X: Any) -> Any:

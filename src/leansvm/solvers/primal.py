@@ -38,11 +38,6 @@ class Criterion:
     name: str = "gcv"
     left_out: bool = False  # whether left-out residuals are asked for at the C that is taken
 
-    @property
-    def several(self) -> bool:
-        """Whether there is a choice to make."""
-        return np.ndim(self.C) == 1
-
 
 def solve(
     blocks: RowBlocks, features: FeatureMap, sums: Sums, free_bias: bool, criterion: Criterion
@@ -51,7 +46,7 @@ def solve(
 
     Leave-one-out runs over the blocks again: they must hold all rows of the sums.
     """
-    equations, several = normal_equations(sums, features, free_bias), criterion.several
+    equations, several = normal_equations(sums, features, free_bias), np.ndim(criterion.C) == 1
     if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
         return _described(features, equations, equations.solve(C), C)
@@ -86,13 +81,8 @@ def _described(
     features: FeatureMap, equations: NormalEquations, theta: Array, C: float
 ) -> Solution:
     """Add bias, objective and optimality residual to theta."""
-    return Solution(
-        "primal",
-        features.coefficients(theta),
-        equations.bias(theta),
-        C,
-        *equations.certificate(theta, C),
-    )
+    b, objective, residual = equations.describe(theta, C)
+    return Solution("primal", features.coefficients(theta), b, C, objective, residual)
 
 
 def _solve_in_dual(
@@ -122,7 +112,7 @@ def _solve_in_dual(
         solution.b = every.b
     solution.left_out = np.full(Y.shape, np.nan)
     solution.left_out[used] = every.left_out
-    solution.curve = every.curve if criterion.several else None
+    solution.curve = every.curve if np.ndim(criterion.C) == 1 else None
     solution.error = every.error
     return solution
 

@@ -20,7 +20,7 @@ from leansvm.losses import Loss
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers.features import FeatureMap, KernelFeatures, whiten
 from leansvm.solvers.newton import NewtonSolver
-from leansvm.solvers.solution import Solution, Support
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -36,10 +36,6 @@ class ReducedFit(NamedTuple):
     def solution(self) -> Solution:
         """The solution at the last C."""
         return self.path[-1]
-
-    def support(self) -> Support:
-        """Return the points kept, in the order in which they were chosen."""
-        return Support.of(self.basis, self.features)
 
 
 @dataclass(frozen=True)

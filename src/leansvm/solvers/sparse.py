@@ -20,7 +20,7 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import primal
 from leansvm.solvers.features import KernelFeatures, product_rounding, whiten
 from leansvm.solvers.primal import Criterion
-from leansvm.solvers.solution import Solution, Support
+from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import Sums, add_up, drop_rows_of_Z, first_shift
 
 _SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
@@ -34,10 +34,6 @@ class SparseFit(NamedTuple):
     features: KernelFeatures
     sums: Sums
     solution: Solution
-
-    def support(self) -> Support:
-        """Return the points kept, in the order in which they were chosen."""
-        return Support.of(self.basis, self.features)
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,8 @@ class SparseProblem:
             constant=constant,
             in_state=in_state,
         )
-        if in_state or not self.blocks.is_float32 or self.kernel.precomputed:
+        single = str(self.blocks.dtype).endswith("float32")  # in whatever library
+        if in_state or not single or self.kernel.precomputed:
             return features
         assert features.L is not None
         pivots = features.L.diagonal()

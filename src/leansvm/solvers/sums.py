@@ -105,7 +105,7 @@ def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
     xp = namespace(Z)
     Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
     Z[:, -1] = 1.0
-    Z[:, :-1] -= xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
+    Z[:, :-1] -= shift if xp is np else xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
     if block.weight is not None:
         Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
     return Z
@@ -131,22 +131,20 @@ class NormalEquations:
     free_bias: bool
     constant: float | None  # of the bias's column
 
-    def bias(self, theta: Array) -> Array:
-        """Return b of every output."""
-        if self.free_bias:
-            return np.asarray(self.mean_y - self.mean_phi @ theta)
-        if self.constant is not None:
-            return np.asarray(self.constant * theta[-1])
-        return np.zeros(theta.shape[1])
+    def describe(self, theta: Array, C: float) -> tuple[Array, float, float]:
+        """Return b of every output, the objective and the relative norm of its gradient.
 
-    def certificate(self, theta: Array, C: float) -> tuple[float, float]:
-        """Return 1/2 |theta|^2 + C/2 RSS, summed over outputs, and the relative gradient norm."""
+        The objective 1/2 |theta|^2 + C/2 RSS is summed over outputs.
+        """
+        b = np.zeros(theta.shape[1]) if self.constant is None else self.constant * theta[-1]
+        if self.free_bias:
+            b = self.mean_y - self.mean_phi @ theta
         M_theta = self.M @ theta
         rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
         objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
         scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
         gradient = theta / C + M_theta - self.c
-        return float(objective), float(np.linalg.norm(gradient)) / scale
+        return b, float(objective), float(np.linalg.norm(gradient)) / scale
 
     def solve(self, C: float) -> Array:
         """Return theta at one C, by Cholesky."""
