@@ -214,16 +214,21 @@ def _parts(report: Report, options: Options) -> None:
 
 
 def _solver(X: np.ndarray, y: np.ndarray, r: int, rebuild: bool) -> Any:
-    from leansvm.solvers._features import Features, PlainBasis
-
     from leansvm.blocks import MemoryBlocks
     from leansvm.kernels import Kernel
+    from leansvm.solvers._newton_blocks import HessianPlan
+    from leansvm.solvers.features import KernelFeatures
     from leansvm.solvers.newton import NewtonSolver
 
     blocks = MemoryBlocks(X, y[:, None], columns=3 * r)
-    features = Features(PlainBasis(Kernel("rbf", gamma=0.001), X[:r]), has_bias=False)
+    features = KernelFeatures(Kernel("rbf", gamma=0.001), X[:r], keep=True)
     blocks.map(lambda block: features.of(block) is None)
-    return NewtonSolver(blocks, features, rebuild=rebuild)
+    solver = NewtonSolver(blocks, features)
+    if rebuild:  # never update Gram matrices nor use Woodbury's identity
+        solver.matrices.plan = lambda o: HessianPlan(
+            "rebuild" if o.counts[0] else "none", as_gram=o.counts[0] > r
+        )
+    return solver
 
 
 def _solve(X: np.ndarray, y: np.ndarray, r: int, loss: str, C: float, rebuild: bool) -> tuple:
@@ -232,7 +237,7 @@ def _solve(X: np.ndarray, y: np.ndarray, r: int, loss: str, C: float, rebuild: b
     solver = _solver(X, y, r, rebuild)
     start = time.perf_counter()
     found = solver.solve(get_loss(loss), C)
-    return found, (time.perf_counter() - start, found.history[0]["hessian"])
+    return found, (time.perf_counter() - start, found.details["history"][0]["hessian"])
 
 
 def _first_step(X: np.ndarray, y: np.ndarray, r: int, repeats: int) -> tuple[float, float]:

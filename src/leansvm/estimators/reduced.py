@@ -238,7 +238,7 @@ default="rbf"
     See Also
     --------
     SparseLSSVC : The squared loss in closed form, with choice of C.
-    leansvm.model_selection.reduced_path : Models along a path of C.
+    leansvm.model_selection.c_path : Models along a path of C.
 
     References
     ----------
