@@ -9,7 +9,13 @@ from leansvm.blocks._budget import available_memory, check_budget, format_bytes,
 from leansvm.blocks._draw import WeightedSample, draw_by_weight, draw_rows, row_weights
 from leansvm.blocks._files import Dataset, open_dataset
 from leansvm.blocks._memory import MemoryBlocks, tile_rows_for
-from leansvm.blocks._merge import MergedRows, canonical_order, merge_equal_rows, merge_rows_of
+from leansvm.blocks._merge import (
+    MergedRows,
+    canonical_order,
+    merge_equal_rows,
+    merge_rows_of,
+    row_hashes,
+)
 from leansvm.blocks._sources import is_dask, partitions_of, source_of
 from leansvm.blocks._stream import RowSource
 from leansvm.blocks._targets import Targets, one_vs_rest
@@ -37,6 +43,7 @@ __all__ = [
     "open_dataset",
     "partitions_of",
     "resolve_cache_size",
+    "row_hashes",
     "row_weights",
     "source_of",
     "tile_rows_for",

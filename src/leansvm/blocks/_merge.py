@@ -54,6 +54,12 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
     return MergedRows(first, group, merged)
 
 
+def row_hashes(block: Block) -> NDArray[np.uint64]:
+    """Return a hash of (x, y) of every row: equal rows have equal ones, wherever they are."""
+    X = canonical_csr(block.X) if sparse.issparse(block.X) else to_host(block.X)
+    return _row_hashes(X, seed=1) + _row_hashes(to_host(block.y), seed=2)
+
+
 @declare("X", "y", "weight")
 def row_keys(block: Block) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Any]:
     """Return two hashes of (x, y) of every row, which together tell rows apart, and the weights."""

@@ -1,0 +1,341 @@
+"""How large a basis? Sizes of one nested basis, compared by leave-one-out; no size is computed twice.
+
+In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those of
+the first k points. With R'R = I/C + Phi_c'S Phi_c and W = S^1/2 Phi_c R^-1, the model on the first k
+points has fitted values sum_{j<=k} w_j (w_j'y) and leverages sum_{j<=k} w_ij^2: one triangular solve
+gives the left-out errors of all sizes at one C. The basis doubles while that pays; then the
+smallest size whose error is within 1 % of the best is taken, and C is chosen for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from leansvm._array_api import rows_at
+from leansvm._parallel import serial_blas
+from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.kernels import Kernel
+from leansvm.linalg import right_solve_in_place
+from leansvm.solvers import primal
+from leansvm.solvers.features import KernelFeatures
+from leansvm.solvers.sums import Sums
+
+Array = NDArray[np.float64]
+_SHIFT_ROWS = 256
+_MARGIN = 0.01  # twice the size has to lower the error by this share; sizes this close are alike
+_STEP = 2**0.5  # between sizes that are compared
+_AROUND = np.array([0.2, 1.0, 5.0])  # values of C tried at a larger size, times that of the smaller
+
+
+@dataclass
+class Ladder:
+    """The basis so far: points in order, their factor, and the second moments of their columns."""
+
+    blocks: RowBlocks
+    kernel: Kernel
+    rows: Any  # of all points there may be, in order
+    indices: NDArray[np.intp] | None
+    free_bias: bool
+    constant: float | None  # of the column of a penalised bias, which comes first
+    budget: int
+    y_shift: Array  # means of the first rows' targets, for a free bias
+    taken: int = 0  # points looked at
+    kept: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    L: Array = field(default_factory=lambda: np.empty((0, 0)))
+    shift: Array = field(default_factory=lambda: np.empty(0))
+    gram: Array = field(default_factory=lambda: np.empty((0, 0)))  # Zp'Zp
+    cross: Array = field(default_factory=lambda: np.empty((0, 0)))  # Zp'Zt
+    targets: Array = field(default_factory=lambda: np.empty((0, 0)))  # Zt'Zt
+
+    def extend(self, size: int) -> None:
+        """Go on to the first ``size`` points; dependent ones are dropped."""
+        self._factor(size)
+        first = self.gram.shape[0]
+        self._set_shift(first)
+        keep = 32 * self.blocks.n_rows * (len(self.shift) + 2) <= self.budget
+        found = self.blocks.sum(_new_moments, self.columns(), first, keep)
+        new, cross, targets = found
+        width = len(self.shift)
+        gram = np.empty((width, width))
+        gram[:first, :first] = self.gram
+        gram[first:], gram[:first, first:] = new, new[:, :first].T
+        self.gram, self.cross = gram, np.vstack([self.cross, cross]) if first else cross
+        self.targets = targets
+
+    def _factor(self, size: int) -> None:
+        """Extend L by the Schur complement of the new points, pivoted within them."""
+        new = np.arange(self.taken, size)
+        here, old = self._points(new), self._points(self.kept)
+        K = np.asarray(self.kernel.block(rows_at(self.rows, new), here, dtype=np.float64))
+        floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+        below = np.empty((len(new), 0))
+        if len(self.kept):
+            below = self.kernel.block(rows_at(self.rows, new), old, dtype=np.float64)
+            below = solve_triangular(self.L, below.T, lower=True).T
+        rest = np.asfortranarray(K - below @ below.T)
+        factor, pivots, rank, _ = dpstrf(rest, tol=floor, lower=1, overwrite_a=True)
+        chosen, k = np.asarray(pivots[:rank], dtype=np.intp) - 1, len(self.kept)
+        L = np.zeros((k + rank, k + rank), order="F")
+        L[:k, :k], L[k:, :k] = self.L, below[chosen]
+        L[k:, k:] = np.tril(factor[:rank, :rank])
+        self.L, self.kept, self.taken = L, np.concatenate([self.kept, new[chosen]]), size
+
+    def _points(self, positions: NDArray[np.intp]) -> Any:
+        if self.kernel.precomputed:
+            assert self.indices is not None
+            return self.indices[positions]
+        return rows_at(self.rows, positions)
+
+    def _set_shift(self, first: int) -> None:
+        """Take the means of the first rows off the new columns; nothing without a free bias."""
+        offset = self.constant is not None
+        width = len(self.kept) + offset
+        if not self.free_bias:
+            self.shift = np.zeros(width)
+            return
+        X, _, weight = self.blocks.head(_SHIFT_ROWS)
+        Phi = self.features(len(self.kept)).phi(X)[:, first:]
+        if weight is not None and weight.any():
+            Phi = Phi[weight > 0]
+        self.shift = np.concatenate([self.shift, Phi.mean(axis=0)])
+
+    def features(self, size: int) -> KernelFeatures:
+        """Return the map to the first ``size`` whitened columns."""
+        L = np.asfortranarray(self.L[:size, :size])
+        kept = self.kept[:size]
+        return KernelFeatures(self.kernel, self._points(kept), L, kept, self.constant)
+
+    def columns(self) -> NestedColumns:
+        """Return what blocks need to know of the columns."""
+        return NestedColumns(self.features(len(self.kept)), self.shift, self.y_shift)
+
+    def sums(self, size: int, count: float | None) -> Sums:
+        """Return the sums of the first ``size`` points in the order [Phi, constant, Y, 1]."""
+        offset = int(self.constant is not None)
+        order = np.r_[offset : size + offset, np.zeros(offset, np.intp)]
+        k, t = len(order), len(self.targets)
+        total = np.empty((k + t, k + t))
+        total[:k, :k], total[:k, k:] = self.gram[np.ix_(order, order)], self.cross[order]
+        total[k:, :k], total[k:, k:] = self.cross[order].T, self.targets
+        n = float(self.targets[-1, -1]) if count is None else count
+        return Sums(np.concatenate([self.shift[order], self.y_shift]), total, t - 1, n)
+
+    # ------------------------------------------------------------------ errors
+
+    def curve(self, candidates: Array) -> Array:
+        """Return the left-out errors of all points at every C, by an eigen-decomposition."""
+        M, c, _ = self._centred()
+        values, vectors = eigh(M, check_finite=False, driver="evd")
+        inverse = 1.0 / (np.maximum(values, 0.0)[:, None] + 1.0 / candidates)
+        z = vectors.T @ c
+        found = self.blocks.sum(
+            _errors_by_spectrum, self.columns(), self._means(), vectors, z, inverse
+        )
+        return np.asarray(found) / self.targets[-1, -1]
+
+    def errors(self, sizes: NDArray[np.intp], C: float) -> Array:
+        """Return the left-out errors of the first ``sizes`` points at one C."""
+        M, c, _ = self._centred()
+        M.flat[:: len(M) + 1] += 1.0 / C
+        R = cholesky(M, lower=True, overwrite_a=True, check_finite=False)
+        tau = solve_triangular(R, c, lower=True, check_finite=False)
+        edges = sizes + (self.constant is not None)
+        found = self.blocks.sum(
+            _errors_by_prefix, self.columns(), self._means(), np.asfortranarray(R), tau, edges
+        )
+        return np.asarray(found) / self.targets[-1, -1]
+
+    def _centred(self) -> tuple[Array, Array, float]:
+        n, a, sy = float(self.targets[-1, -1]), self.cross[:, -1], self.targets[:-1, -1]
+        M, c = self.gram.copy(), self.cross[:, :-1].copy()
+        if self.free_bias:
+            M -= np.outer(a, a) / n
+            c -= np.outer(a, sy) / n
+        return M, c, n
+
+    def _means(self) -> tuple[Array, Array, float]:
+        """Return the means of the (shifted) columns and targets; 1 / n of a free bias, else 0."""
+        n = float(self.targets[-1, -1])
+        if not self.free_bias:
+            return np.zeros(len(self.shift)), np.zeros(len(self.targets) - 1), 0.0
+        return self.cross[:, -1] / n, self.targets[:-1, -1] / n, 1.0 / n
+
+
+@dataclass(frozen=True)
+class NestedColumns:
+    """The whitened columns of a ladder, as passes over the rows need them."""
+
+    features: KernelFeatures
+    shift: Array
+    y_shift: Array
+
+    def rows(self, block: Block, keep: bool = False) -> tuple[Array, Array]:
+        """Return Zp = S^1/2 [constant, Phi - shift] and S^1/2 of a block, kept or computed."""
+        root = np.ones(block.stop - block.start)
+        if block.weight is not None:
+            root = np.sqrt(np.asarray(block.weight, dtype=np.float64))
+        known = block.state.get("Zp")
+        there = 0 if known is None else known.shape[1]
+        if there < len(self.shift):
+            Z = np.empty((len(root), len(self.shift)))
+            Z[:, :there] = 0.0 if known is None else known
+            self._fill(block, Z, there, root)
+            if keep:
+                block.state["Zp"] = Z
+            return Z, root
+        return known[:, : len(self.shift)], root
+
+    def _fill(self, block: Block, Z: Array, there: int, root: Array) -> None:
+        features, offset = self.features, int(self.features.constant is not None)
+        if offset and not there:
+            Z[:, 0] = root * features.constant
+        done = max(there - offset, 0)
+        points, L = rows_at(features.points, np.arange(done, features.size)), features.L
+        assert L is not None
+        new = features.kernel.block(block.X, points, dtype=np.float64)
+        new *= root[:, None]
+        if done:  # K_new - Phi L21', with what was shifted put back
+            old = Z[:, offset:there] @ L[done:, :done].T
+            old += np.outer(root, L[done:, :done] @ self.shift[offset:there])
+            new -= old
+        right_solve_in_place(new, np.asfortranarray(L[done:, done:]))
+        Z[:, done + offset :] = new
+        Z[:, done + offset :] -= np.outer(root, self.shift[done + offset :])
+
+    def targets(self, block: Block, root: Array) -> Array:
+        """Return Zt = S^1/2 [Y - shift, 1]."""
+        Y = np.asarray(block.y, dtype=np.float64) - self.y_shift
+        return np.column_stack([Y * root[:, None], root])
+
+
+@declare("X", "y", "weight", sets=("Zp",))
+def _new_moments(
+    block: Block, columns: NestedColumns, first: int, keep: bool
+) -> tuple[Array, Array, Array]:
+    """Return Zn'Zp, Zn'Zt of the columns from ``first`` on, and Zt'Zt."""
+    Z, root = columns.rows(block, keep)
+    T, new = columns.targets(block, root), Z[:, first:]
+    return new.T @ Z, new.T @ T, T.T @ T
+
+
+@declare("X", "y", "weight", sets=())
+def _errors_by_prefix(
+    block: Block,
+    columns: NestedColumns,
+    means: tuple[Array, Array, float],
+    R: Array,
+    tau: Array,
+    edges: NDArray[np.intp],
+) -> Array:
+    """Sum of s (left-out residual)^2 for every prefix of the columns."""
+    Z, root = columns.rows(block)
+    mean_phi, mean_y, per_row = means
+    W = Z - np.outer(root, mean_phi)
+    right_solve_in_place(W, R)
+    Y = columns.targets(block, root)[:, :-1] - np.outer(root, mean_y)
+    room, total, start = 1.0 - root**2 * per_row, np.zeros(len(edges)), 0
+    for j, stop in enumerate(edges):
+        part = W[:, start:stop]
+        Y -= part @ tau[start:stop]
+        room -= np.einsum("ij,ij->i", part, part)
+        left_out = Y / np.maximum(room, 1e-12)[:, None]
+        total[j] = np.sum(left_out * left_out)
+        start = stop
+    return total
+
+
+@declare("X", "y", "weight", sets=())
+def _errors_by_spectrum(
+    block: Block,
+    columns: NestedColumns,
+    means: tuple[Array, Array, float],
+    vectors: Array,
+    z: Array,
+    inverse: Array,
+) -> Array:
+    """Sum of s (left-out residual)^2 for every C."""
+    Z, root = columns.rows(block)
+    mean_phi, mean_y, per_row = means
+    E = (Z - np.outer(root, mean_phi)) @ vectors
+    Y = columns.targets(block, root)[:, :-1] - np.outer(root, mean_y)
+    room = np.maximum(1.0 - (root**2 * per_row)[:, None] - (E * E) @ inverse, 1e-12)
+    total = np.zeros(inverse.shape[1])
+    for o in range(Y.shape[1]):
+        left_out = (Y[:, o, None] - E @ (z[:, o, None] * inverse)) / room
+        total += np.sum(left_out * left_out, axis=0)
+    return total
+
+
+@declare("y", "weight", sets=("Zp", "Z"))
+def _keep_prefix(block: Block, columns: NestedColumns, size: int) -> None:
+    """Turn what was kept into the rows of Z that the solver of one size reads."""
+    Zp = block.state.pop("Zp", None)
+    if Zp is None:
+        return
+    root = np.ones(len(Zp)) if block.weight is None else np.sqrt(np.asarray(block.weight))
+    offset = int(columns.features.constant is not None)
+    parts = [Zp[:, offset : size + offset], Zp[:, :offset]]
+    block.state["Z"] = np.hstack([*parts, columns.targets(block, root)])
+
+
+# ---------------------------------------------------------------------------- the search
+
+
+def open_ladder(
+    blocks: RowBlocks, kernel: Kernel, basis: Any, bias_penalty: float, budget: int
+) -> Ladder:
+    """Begin with no point of a chosen basis."""
+    constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
+    _, Y, weight = blocks.head(_SHIFT_ROWS)
+    Y = np.asarray(Y, dtype=np.float64)
+    if weight is not None and weight.any():
+        Y = Y[weight > 0]
+    y_shift = Y.mean(axis=0) if bias_penalty == 0 else np.zeros(Y.shape[1])
+    free = bias_penalty == 0
+    return Ladder(blocks, kernel, basis.rows, basis.indices, free, constant, budget, y_shift)
+
+
+def climb(ladder: Ladder, first: int, candidates: Array) -> tuple[int, dict[str, Array]]:
+    """Double the basis while that lowers the error; return the lean size, and what was compared."""
+    largest, size, sizes = ladder.rows.shape[0], first, np.empty(0, np.intp)
+    errors, before, C = np.empty(0), np.inf, float(candidates[0])
+    while True:
+        size = min(size, largest)
+        ladder.extend(size)
+        top = len(ladder.kept)
+        sizes = np.concatenate([sizes, _between(int(sizes[-1]) if len(sizes) else 0, top)])
+        if len(candidates) > 1 and not len(errors):
+            C = float(candidates[np.argmin(ladder.curve(candidates))])
+        tried = [C]
+        if len(candidates) > 1:
+            tried = np.clip(C * _AROUND, candidates.min(), candidates.max()).tolist()
+        found = np.array([ladder.errors(sizes, value) for value in tried])
+        C = tried[int(np.argmin(found[:, -1]))]
+        lowest = found.min(axis=0)
+        lowest[: len(errors)] = np.minimum(lowest[: len(errors)], errors)
+        errors = lowest
+        if size == largest or not errors[-1] < (1.0 - _MARGIN) * before:
+            break
+        before, size = float(errors[-1]), 2 * size
+    lean = int(sizes[np.argmax(errors <= (1.0 + _MARGIN) * errors.min())])
+    return lean, {"sizes": sizes, "errors": errors}
+
+
+def _between(low: int, high: int) -> NDArray[np.intp]:
+    """Return sizes above ``low`` up to ``high``, each about sqrt(2) times the one before."""
+    if high <= low:
+        return np.empty(0, np.intp)
+    steps = np.arange(2 if low else 6)  # from an eighth of the first size on
+    found = np.unique(np.maximum(np.rint(high * _STEP ** -steps.astype(float)), 1)).astype(np.intp)
+    return found[found > low]
+
+
+def keep_prefix(ladder: Ladder, size: int) -> None:
+    """Let blocks keep, of what they have, the rows of Z of the size that was taken."""
+    ladder.blocks.map(_keep_prefix, ladder.columns(), size)
