@@ -18,8 +18,19 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import gammas as gammas_solver
 from leansvm.solvers import prefixes
 from leansvm.solvers.features import KernelFeatures, nested, whiten
+from leansvm.solvers.kfold import KFoldSums
 from leansvm.solvers.primal import decompose
 from leansvm.solvers.sums import Sums, add_up, first_shift, normal_equations
+
+__all__ = [
+    "BasisPath",
+    "CPath",
+    "GammaPath",
+    "KFoldSums",
+    "basis_path",
+    "c_path",
+    "gamma_path",
+]
 
 Array = NDArray[np.float64]
 

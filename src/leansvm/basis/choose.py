@@ -36,7 +36,7 @@ SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
     "entropy": selectors.RenyiEntropy,
     "medoids": selectors.KMedoids,
 }
-FIRST_SIZE, LAST_SIZE = 50, 2000  # n_basis="auto" doubles from the first up to the last
+LAST_SIZE = 2000  # the largest that n_basis="auto" tries
 
 
 @dataclass(frozen=True)

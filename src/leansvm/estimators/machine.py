@@ -28,6 +28,7 @@ from leansvm.estimators.calibration import fit_scale
 from leansvm.estimators.data import TrainingData, check_features, labels_of, read, validate
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.solvers.features import FeatureMap, KernelFeatures, evaluate
+from leansvm.solvers.kfold import KFoldSums
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.solution import Solution, Support
 
@@ -58,6 +59,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
     _fits_sources = False  # data sets in files, Dask collections
     _classifies: ClassVar[bool] = False
+    _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
     _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -93,17 +95,19 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         """
         return self._fit_on(read(self, X, y, sample_weight))
 
-    def _fit_on(self, data: TrainingData) -> Any:
+    def _fit_on(self, data: TrainingData, *more: Any) -> Any:
         context = self._init_callback_context(max_subtasks=self._max_subtasks)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        data, basis, solution = self._solve(data, context)
+        data, basis, solution = self._solve(data, context, *more)
         self._publish(data, basis, solution)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
         )
         return self
 
-    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Any, Solution]:
+    def _solve(
+        self, data: TrainingData, context: Any, *more: Any
+    ) -> tuple[TrainingData, Any, Solution]:
         """Choose a basis and solve on it; return the rows as they were used, too."""
         raise NotImplementedError
 
@@ -113,7 +117,10 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         """Return the C to use, or the candidates and what scores them."""
         calibrate = getattr(self, "calibrate", False)
         if isinstance(self.C, str):
-            return Criterion(C_GRID, self.C, calibrate or self.C == "loo")
+            folds = KFoldSums() if self.C == "kfold" else None
+            return Criterion(C_GRID, self.C, calibrate or self.C == "loo", folds)
+        if isinstance(self.C, KFoldSums):
+            return Criterion(C_GRID, "kfold", calibrate, self.C)
         if isinstance(self.C, Real):
             if self.C < 1e-300:
                 raise ValueError(
@@ -126,11 +133,12 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             candidates = np.empty(0)
         if candidates.ndim != 1 or not candidates.size or not np.all(candidates > 0):
             raise ValueError(
-                f"C must be a number > 0, a list of them, 'gcv' or 'loo', got {self.C!r}."
+                f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got {self.C!r}."
             )
         if not np.isfinite(candidates).all():
             raise ValueError(f"C: every candidate must be finite, got {self.C!r}.")
-        return Criterion(candidates, left_out=calibrate)
+        by_loo = self._scores_lists_by == "loo"
+        return Criterion(candidates, self._scores_lists_by, calibrate or by_loo)
 
     def _refuse_one_row(self, data: TrainingData) -> None:
         """Say that values of C cannot be compared, and no row left out, with a single row."""

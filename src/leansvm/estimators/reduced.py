@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm.basis import Fit
-from leansvm.basis.choose import FIRST_SIZE, basis_size, choose, resolve_basis
+from leansvm.basis.choose import basis_size, choose, resolve_basis
 from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.losses import Loss, get_loss
-from leansvm.solvers.growth import grow
+from leansvm.solvers.growth import FIRST_SIZE, grow
 from leansvm.solvers.newton import check_loss
 from leansvm.solvers.reduced import ReducedFit, ReducedProblem
 from leansvm.solvers.refit import refit

@@ -8,22 +8,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import _fit_context
+from sklearn.utils._param_validation import StrOptions
 
 from leansvm._array_api import moved, to_host
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis.choose import FIRST_SIZE, Basis, basis_size, choose, resolve_basis
+from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.solvers import primal
 from leansvm.solvers.features import KernelFeatures
-from leansvm.solvers.growth import grow
+from leansvm.solvers.kfold import FoldSums, KFoldSums
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.refit import refit
 from leansvm.solvers.solution import Solution, Support
-from leansvm.solvers.sparse import SparseProblem
-from leansvm.solvers.sums import Sums, add_up
+from leansvm.solvers.sparse import SparseProblem, add_batch, solve_sums
+from leansvm.solvers.sums import Sums
 
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 
@@ -33,6 +33,7 @@ class SparseMachine(KernelMachine):
 
     _fits_where_rows_are = True
     _fits_sources = True
+    _scores_lists_by = "loo"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
@@ -41,27 +42,29 @@ class SparseMachine(KernelMachine):
             if name not in ("tol", "max_iter")
         },
         **BASIS_CONSTRAINTS,
+        "C": [*KernelMachine._parameter_constraints["C"], StrOptions({"kfold"}), KFoldSums],
         "warm_start": ["boolean"],
     }
 
     _features: KernelFeatures  # of the fit, for `partial_fit`
-    _sums: Sums
+    _sums: Sums | FoldSums
     _selected: Any  # rows in the order in which they were chosen
     n_rows_seen_: int
 
-    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
-        criterion, penalty = self._criterion(), self._bias_penalty()
+    def _solve(
+        self, data: TrainingData, context: Any, criterion: Criterion | None = None
+    ) -> tuple[TrainingData, Support, Solution]:
+        criterion, penalty = criterion or self._criterion(), self._bias_penalty()
         on_step = iteration_hook(self, context, "basis-point")
         budget = resolve_cache_size(self.cache_size)
-        if criterion.left_out:
-            data = data.leave_out(budget)
-        if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
-            self._refuse_one_row(data)
         n_rows, n_features = data.X.shape
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         size, auto = basis_size(selector, self.n_basis, data.n_positive)
-        if auto:  # sizes are compared by the criterion
-            criterion = replace(criterion, C=np.atleast_1d(criterion.C))
+        if criterion.left_out or auto:  # sizes are compared by leave-one-out
+            data = data.leave_out(budget)
+            size = min(size, data.n_positive)
+        if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
+            self._refuse_one_row(data)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
         kernel = self._resolve_kernel(blocks)
         budget = blocks.state_budget(self.cache_size)
@@ -74,14 +77,10 @@ class SparseMachine(KernelMachine):
         }
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._fit_for_selector(problem, options, data.n_positive)
-        warm = self.warm_start and hasattr(self, "_features")
-        earlier = self._earlier_basis(blocks) if warm else None
-        chooser = partial(choose, blocks, kernel, selector, earlier=earlier, **options)
-        if auto:
-            first = FIRST_SIZE if earlier is None else max(FIRST_SIZE, earlier.rows.shape[0])
-            found = grow(partial(problem.solve, chooser), first, size)
-        else:
-            found = problem.solve(chooser, size)
+        if self.warm_start and hasattr(self, "_features"):
+            options["earlier"] = self._earlier_basis(blocks)
+        chooser = partial(choose, blocks, kernel, selector, **options)
+        found = problem.find_size(chooser, selector, size) if auto else problem.solve(chooser, size)
         self._features, self._sums = found.features, found.sums
         self._selected, self.n_rows_seen_ = found.basis.indices, data.X.shape[0]
         return data, Support.of(found.basis, found.features), found.solution
@@ -113,31 +112,29 @@ class SparseMachine(KernelMachine):
     def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """Add the sums of more rows and solve again."""
         criterion, first = self._criterion(), not hasattr(self, "_sums")
-        if np.ndim(criterion.C) == 1 and criterion.name == "loo":
-            raise ValueError(
-                "partial_fit: C='loo' needs a second pass over all rows; use C='gcv' or a number."
-            )
+        if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
+            criterion = replace(criterion, name="kfold", left_out=False, folds=KFoldSums())
         data = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
         if first:
-            return self._fit_on(data)
-        features, sums = self._features, self._sums
-        if data.n_outputs != sums.n_outputs:
+            return self._fit_on(data, criterion)
+        features = self._features
+        if data.n_outputs != self._sums.n_outputs:
             raise ValueError(
                 f"partial_fit: y has {data.n_outputs} target columns, earlier batches "
-                f"{sums.n_outputs}."
+                f"{self._sums.n_outputs}."
             )
         if not features.kernel.precomputed:
             points = features.points
             points = to_host(points) if data.encode is not None else moved(points, data.X)
             features = replace(features, points=points)
         blocks = data.blocks(3 * (features.width + data.n_outputs + 1))
-        sums = sums + add_up(blocks, features, sums.shift, data.count)
-        solution = primal.solve(blocks, features, sums, self._bias_penalty() == 0, criterion)
+        sums = add_batch(blocks, features, self._sums, data.count, criterion)
+        solution = solve_sums(blocks, features, sums, self._bias_penalty() == 0, criterion)
         self._features, self._sums = features, sums
         self.n_rows_seen_ += data.X.shape[0]
         before = self.fit_report_
         solution.seconds, solution.bytes = before["seconds"], before["bytes"]
-        solution.details = {"rows": self.n_rows_seen_}
+        solution.details |= {"rows": self.n_rows_seen_}
         solution.details |= {name: before[name] for name in ("dropped", "selection")}
         basis = Support.of(Basis(self._selected, features.points), features)
         self._publish(data, basis, solution)

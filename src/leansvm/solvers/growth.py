@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.solution import Solution
 
+FIRST_SIZE = 50
 _FLAT = 0.01  # twice the size has to lower the error by this share
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from leansvm._accelerated import gram
-from leansvm._array_api import rows_at
+from leansvm._array_api import namespace, rows_at
 from leansvm.blocks import Block, RowBlocks, declare, row_hashes
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.primal import decompose
@@ -133,7 +133,7 @@ def add_up_folds(
     return FoldSums(shift, grams, base, len(shift) - features.width, total)
 
 
-@declare("X", "y", "weight", sets=("Phi",))
+@declare("X", "y", "weight")
 def _grams_of_block(
     block: Block,
     features: FeatureMap,
@@ -147,18 +147,10 @@ def _grams_of_block(
     else:
         fold = given[block.rows]
     parts = [gram(rows_at(Z, np.flatnonzero(fold == f))) for f in range(n_folds)]
-    return _stacked(parts)
-
-
-def _stacked(parts: list[Any]) -> Any:
-    from leansvm._array_api import namespace
-
     return namespace(parts[0]).stack(parts)
 
 
-def fold_errors(
-    sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array
-) -> Array:
+def fold_errors(sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array) -> Array:
     """Return the mean squared error on left-out folds, summed over outputs, for every C."""
     total, r = sums.total(), features.width
     errors, weight = np.zeros(len(candidates)), 0.0

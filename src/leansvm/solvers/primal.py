@@ -32,11 +32,12 @@ _NO_ROOM = (
 
 @dataclass(frozen=True)
 class Criterion:
-    """How C is found: candidates and what scores them ("gcv" or "loo"), or one value."""
+    """How C is found: candidates and what scores them, or one value."""
 
     C: float | Array
-    name: str = "gcv"
+    name: str = "gcv"  # "gcv", "loo" or "kfold"
     left_out: bool = False  # whether left-out residuals are asked for at the C that is taken
+    folds: Any = None  # `leansvm.solvers.kfold.KFoldSums`, for "kfold"
 
 
 def solve(

@@ -1,4 +1,4 @@
-"""SparseLSSVC's problem: a basis of given size, or one that grows until the error hardly falls.
+"""SparseLSSVC's problem: a basis of given size, or one as large as it pays.
 
 minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i (y_i - f(x_i))^2  over w in the span of k(x_j, .),
 j in B (P-LSSVM; zhou2016, eqs. (9), (11)), in the whitened basis and from sums over row blocks.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,9 @@ from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.solvers import primal
 from leansvm.solvers.features import KernelFeatures, product_rounding, whiten
+from leansvm.solvers.growth import FIRST_SIZE, grow
+from leansvm.solvers.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
+from leansvm.solvers.nested import climb, keep_prefix, open_ladder
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import Sums, add_up, drop_rows_of_Z, first_shift
@@ -32,7 +36,7 @@ class SparseFit(NamedTuple):
 
     basis: Any  # `leansvm.basis.Basis`
     features: KernelFeatures
-    sums: Sums
+    sums: Sums | FoldSums
     solution: Solution
 
 
@@ -59,7 +63,8 @@ class SparseProblem:
         if features.single:
             eps = product_rounding(features.points)
             lost = features.rounding_of(found.solution.coef, eps)
-            if lost > _FLOAT32_LOSS * found.sums.spread_of_targets():
+            sums = found.sums if isinstance(found.sums, Sums) else found.sums.total()
+            if lost > _FLOAT32_LOSS * sums.spread_of_targets():
                 found = self._add_up_and_solve(basis, replace(features, single=False))
         return found
 
@@ -87,20 +92,97 @@ class SparseProblem:
         # leave-one-out reads the rows of Z again: keep them if they fit
         needed = 8 * blocks.n_rows * (features.width * (1 + features.in_state) + 2)
         keep = self.criterion.left_out and 2 * needed <= self.budget
+        sums: Sums | FoldSums
         with self.phases("sums"), serial_blas():
             shift = first_shift(blocks, features, free_bias)
-            sums = add_up(blocks, features, shift, self.count, keep)
+            if self.criterion.name == "kfold":
+                sums = add_up_folds(blocks, features, shift, self.count, self.criterion.folds)
+            else:
+                sums = add_up(blocks, features, shift, self.count, keep)
+        return self._solved(basis, features, sums, basis.rows.shape[0])
+
+    def _solved(
+        self, basis: Any, features: KernelFeatures, sums: Sums | FoldSums, asked: int
+    ) -> SparseFit:
+        """Solve the small system; drop what blocks kept for it."""
         # BLAS threads that wake for a small system would still spin in the next fit
-        small = sums.gram.shape[0] <= _SMALL_SYSTEM
+        small = features.width <= _SMALL_SYSTEM
+        free_bias = self.bias_penalty == 0
         with self.phases("solve"), serial_blas() if small else nullcontext():
-            solution = primal.solve(blocks, features, sums, free_bias, self.criterion)
-        if keep:
-            blocks.map(drop_rows_of_Z)
-        state = blocks.n_rows * features.width * features.in_state
-        solution.bytes = 8 * (state + 4 * sums.gram.size)
+            solution = solve_sums(self.blocks, features, sums, free_bias, self.criterion)
+        self.blocks.map(drop_rows_of_Z)
+        state = self.blocks.n_rows * features.width * features.in_state
+        solution.bytes = 8 * (state + 4 * (features.width + 2) ** 2)
         solution.seconds = self.phases.seconds
-        solution.details = {
-            "dropped": basis.rows.shape[0] - features.size,
-            "selection": basis.report,
-        }
+        solution.details |= {"dropped": asked - features.size, "selection": basis.report}
         return SparseFit(basis, replace(features, in_state=False, single=False), sums, solution)
+
+    def find_size(self, choose: Callable[[int], Any], selector: Any, largest: int) -> SparseFit:
+        """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
+
+        Sizes of a nested basis that costs nothing to choose are compared at once.
+        """
+        free = selector.nested and not selector.state_columns(largest)
+        if free and self.blocks.place is None and "earlier" not in getattr(choose, "keywords", {}):
+            return self.solve_lean(choose, FIRST_SIZE, largest)
+        C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
+        found = grow(partial(by_loo.solve, choose), FIRST_SIZE, largest)
+        if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
+            return found
+        return self.solve(choose, found.features.size)
+
+    def solve_lean(self, choose: Callable[[int], Any], first: int, largest: int) -> SparseFit:
+        """Find the smallest of nested bases that is nearly as good as any, and solve on it."""
+        with self.phases("select"):
+            basis = choose(largest)
+        ladder = open_ladder(self.blocks, self.kernel, basis, self.bias_penalty, self.budget)
+        candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        with self.phases("sizes"), serial_blas():
+            size, compared = climb(ladder, min(first, largest), candidates)
+            keep_prefix(ladder, size)
+        features, sums = ladder.features(size), ladder.sums(size, self.count)
+        if self.criterion.name == "kfold":
+            found = self._add_up_and_solve(basis, features)
+        else:
+            found = self._solved(basis, features, sums, size)
+        found.solution.details["sizes"] = compared
+        return found
+
+
+def add_batch(
+    blocks: RowBlocks,
+    features: KernelFeatures,
+    before: Sums | FoldSums,
+    count: float | None,
+    criterion: Criterion,
+) -> Sums | FoldSums:
+    """Add more rows to sums; where folds begin later, the rows so far are in none of them."""
+    if isinstance(before, Sums) and criterion.name != "kfold":
+        return before + add_up(blocks, features, before.shift, count)
+    if isinstance(before, Sums):
+        before = FoldSums.after(before, criterion.folds.n_splits)
+    folds = criterion.folds or KFoldSums(len(before.grams))
+    return before + add_up_folds(blocks, features, before.shift, count, folds)
+
+
+def solve_sums(
+    blocks: RowBlocks,
+    features: KernelFeatures,
+    sums: Sums | FoldSums,
+    free_bias: bool,
+    criterion: Criterion,
+) -> Solution:
+    """Solve from sums; folds score the candidates of C where they are to."""
+    if isinstance(sums, Sums):
+        return primal.solve(blocks, features, sums, free_bias, criterion)
+    if criterion.name != "kfold":
+        return primal.solve(blocks, features, sums.total(), free_bias, criterion)
+    total, candidates = sums.total(), np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    curve = fold_errors(sums, features, free_bias, candidates)
+    best = int(np.argmin(curve))
+    chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
+    solution = primal.solve(blocks, features, total, free_bias, chosen)
+    solution.curve, solution.error = curve, float(curve[best])
+    solution.details["criterion"] = "kfold"
+    return solution
