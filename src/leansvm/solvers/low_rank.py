@@ -22,11 +22,12 @@ from leansvm.functions import BasisFunction, pam
 from leansvm.linalg import dense64
 from leansvm.solvers import primal
 from leansvm.solvers.ascent import Ascent, learn_by_steps
-from leansvm.solvers.closed_form import LearningPath, LowRankProblem
+from leansvm.solvers.closed_form import SHIFT_ROWS, LearningPath, LowRankProblem
 from leansvm.solvers.feature_units import FeatureUnits, feature_units
 from leansvm.solvers.features import LearnedFeatures
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.sums import add_up, first_shift
 from leansvm.solvers.variable_projection import learn_by_projection
 
 Array = NDArray[np.float64]
@@ -127,28 +128,33 @@ class LowRankLearner:
 
     def _start(self, centers: Array, units: FeatureUnits) -> Start:
         """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
+        scales: tuple[float, ...] = (1.0,)
         if self.shape_init == "auto":
-            usual = self.function.initial_shapes(units.spread)
-            shapes = [scale * usual for scale in SHAPE_SCALES]
+            usual, scales = self.function.initial_shapes(units.spread), SHAPE_SCALES
         else:
-            shapes = [np.full(centers.shape[1], float(self.shape_init))]
+            usual = np.full(centers.shape[1], float(self.shape_init))
         constant = 1 / np.sqrt(self.bias_penalty) if 0 < self.bias_penalty < np.inf else None
         scored = Criterion(np.atleast_1d(self.criterion.C), self.criterion.name)
-        starts = []
-        for shape in shapes:
-            tiled = np.tile(shape, (len(centers), 1))
-            basis = LearnedFeatures(self.function, centers, tiled, constant)
+        best: Start | None = None
+        for scale in scales:
+            shapes = np.tile(scale * usual, (len(centers), 1))
+            basis = LearnedFeatures(self.function, centers, shapes, constant)
             solution = self._solve(basis, scored)
-            starts.append(Start(basis, solution.C, solution.error))
-        return min(starts, key=lambda start: start.error)
+            if best is None or solution.error < best.error:
+                best = Start(basis, solution.C, solution.error)
+        assert best is not None
+        return best
 
     def _solve(self, basis: LearnedFeatures, criterion: Criterion) -> Solution:
         """Solve for the weights of given functions, at the best of several C."""
-        problem = LowRankProblem(self.blocks, 1.0, self.bias_penalty, self.count)
-        return primal.solve(self.blocks, basis, problem.sums(basis), problem.free_bias, criterion)
+        free_bias = self.bias_penalty == 0
+        shift = first_shift(self.blocks, basis, free_bias, SHIFT_ROWS)
+        sums = add_up(self.blocks, basis, shift, self.count)
+        return primal.solve(self.blocks, basis, sums, free_bias, criterion)
 
     def _learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
-        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty, self.count)
+        """Move the functions of one start."""
+        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty == 0, self.count)
         if self.ascent is not None:
             return learn_by_steps(
                 problem,
@@ -183,7 +189,11 @@ class LowRankLearner:
 
     def _described(self, solution: Solution, path: LearningPath) -> Solution:
         """Add what learning the functions went through."""
-        curve = {"objective": path.objective, "loo": path.loo, "criterion": path.criterion}
+        curve = {"objective": np.array(path.objective)}
+        if path.loo:
+            curve["loo"] = np.array(path.loo)
+        if path.criterion:
+            curve["criterion"] = np.array(path.criterion)
         solution.solver = "variable-projection" if self.ascent is None else "steps"
         solution.iterations, solution.converged = path.n_iter, path.converged
         solution.advice = (
@@ -193,6 +203,6 @@ class LowRankLearner:
         solution.details = {
             "best_iteration": path.best_iter,
             "message": path.message,
-            "curve": {name: np.array(values) for name, values in curve.items() if values},
+            "curve": curve,
         }
         return solution
