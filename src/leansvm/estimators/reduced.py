@@ -52,7 +52,7 @@ class ReducedMachine(KernelMachine):
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
         data, found = self._solve_path(data, context, np.array([self._criterion().C]))
-        return data, found.support, found.solution
+        return data, Support.of(found.basis, found.features), found.solution
 
     def _solve_path(
         self, data: TrainingData, context: Any, path: Array
@@ -117,7 +117,7 @@ class ReducedMachine(KernelMachine):
         models = []
         for solution in found.path:
             model = copy(self).set_params(C=solution.C)
-            model._publish(data, found.support, solution)
+            model._publish(data, Support.of(found.basis, found.features), solution)
             models.append(model)
         return models
 

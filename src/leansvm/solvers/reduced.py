@@ -20,15 +20,15 @@ from leansvm.losses import Loss
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers.features import FeatureMap, KernelFeatures, whiten
 from leansvm.solvers.newton import NewtonSolver
-from leansvm.solvers.solution import Solution, Support
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
 
 class ReducedFit(NamedTuple):
-    """The points kept, their features, and the solution at every C of the path."""
+    """A basis with its features, and the solution at every C of the path."""
 
-    support: Support
+    basis: Any  # `leansvm.basis.Basis`
     features: KernelFeatures
     path: list[Solution]
     solution: Solution  # at the last C
@@ -72,7 +72,7 @@ class ReducedProblem:
             solution.seconds = self.phases.seconds
             solution.details["dropped"] = basis.rows.shape[0] - features.size
             solution.details["selection"] = basis.report
-        return ReducedFit(Support.of(basis, features), features, solutions, solutions[-1])
+        return ReducedFit(basis, features, solutions, solutions[-1])
 
     def _solve_outputs(self, features: KernelFeatures, path: Array) -> list[Solution]:
         """Solve for all outputs at every C, each from the solution at the one before."""
