@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis.csi import in_block
-from leansvm.basis.csi.in_block import Added, BestRows, Bounds, GainCriterion, Extraction, ScoredRow
+from leansvm.basis.csi.in_block import Added, BestRows, Bounds, Extraction, GainCriterion, ScoredRow
 from leansvm.blocks import RowBlocks
 from leansvm.cholesky import factor_rows, kernel_rounding, rank_floor
 from leansvm.kernels import Kernel
