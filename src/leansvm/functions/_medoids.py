@@ -22,9 +22,9 @@ def pam(
     medoids[0] = int(np.argmin(weight @ distances))
     nearest = distances[:, medoids[0]].copy()
     for j in range(1, n_medoids):
-        gain = weight @ np.minimum(distances - nearest[:, None], 0.0)
-        gain[medoids[:j]] = np.inf
-        medoids[j] = int(np.argmin(gain))
+        change = weight @ np.minimum(distances - nearest[:, None], 0.0)
+        change[medoids[:j]] = np.inf
+        medoids[j] = int(np.argmin(change))
         np.minimum(nearest, distances[:, medoids[j]], out=nearest)
     # SWAP a medoid for another row as long as that lowers the sum
     none = np.full(len(distances), np.inf)  # the second choice where there is one medoid

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import like_rows, namespace, to_host
-from leansvm.blocks import Block, RowBlocks, declare, row_weights
+from leansvm._array_api import as_float64, like_rows, namespace, to_host
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.linalg import dense64
 
 Array = NDArray[np.float64]
@@ -41,11 +41,12 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
 @declare("X", "weight")
 def _measure(block: Block, first: Array) -> Measures:
     """Return weight, sum and sum of squares of x - first, and the range of x."""
-    X, weight = dense64(block.X), row_weights(block)
-    xp, used = namespace(X), weight[:, None] > 0
-    deviation = X - like_rows(first, X)
+    X = dense64(block.X)
     if X.shape[0] == 0:
         return 0.0, 0 * first, 0 * first, first + np.inf, first - np.inf
+    xp, deviation = namespace(X), X - like_rows(first, X)
+    weight = xp.ones_like(X[:, 0]) if block.weight is None else as_float64(block.weight)
+    used = weight[:, None] > 0
     low = xp.min(xp.where(used, X, np.inf), axis=0)
     high = xp.max(xp.where(used, X, -np.inf), axis=0)
     sums = weight @ deviation, weight @ (deviation * deviation), low, high

@@ -112,9 +112,9 @@ class LowRankLearner:
         best: LearningPath | None = None
         for number in range(n_init if centers is None else 1):
             with self.phases("start"):
-                how = init if number == 0 else "random"
                 rows = centers
                 if rows is None:
+                    how = init if number == 0 else "random"
                     rows = initial_centers(self.blocks, how, n_basis, rng)
                 start = self._start(rows, units)
             with self.phases("learn"):
@@ -124,7 +124,23 @@ class LowRankLearner:
         assert best is not None
         with self.phases("solve"):
             solution = self._solve(best.basis, self.criterion)
-        return best.basis, self._described(solution, best)
+        solution.solver = "variable-projection" if self.ascent is None else "steps"
+        solution.iterations, solution.converged = best.n_iter, best.converged
+        solution.advice = (
+            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
+            f"tol or anchor."
+        )
+        curve = {"objective": np.array(best.objective)}
+        if best.loo:
+            curve["loo"] = np.array(best.loo)
+        if best.criterion:
+            curve["criterion"] = np.array(best.criterion)
+        solution.details = {
+            "best_iteration": best.best_iter,
+            "message": best.message,
+            "curve": curve,
+        }
+        return best.basis, solution
 
     def _start(self, centers: Array, units: FeatureUnits) -> Start:
         """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
@@ -186,23 +202,3 @@ class LowRankLearner:
         else:
             rate, by = float(options.learning_rate), (ones, ones)
         return Ascent(options.objective, rate, *by, options.sequential, options.backtracking)
-
-    def _described(self, solution: Solution, path: LearningPath) -> Solution:
-        """Add what learning the functions went through."""
-        curve = {"objective": np.array(path.objective)}
-        if path.loo:
-            curve["loo"] = np.array(path.loo)
-        if path.criterion:
-            curve["criterion"] = np.array(path.criterion)
-        solution.solver = "variable-projection" if self.ascent is None else "steps"
-        solution.iterations, solution.converged = path.n_iter, path.converged
-        solution.advice = (
-            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
-            f"tol or anchor."
-        )
-        solution.details = {
-            "best_iteration": path.best_iter,
-            "message": path.message,
-            "curve": curve,
-        }
-        return solution

@@ -63,7 +63,8 @@ def learn_by_projection(
     moving = _MovingFunctions(
         problem, start, center_unit, shape_unit, anchor, path, keep_best, patience, on_iteration
     )
-    moving.note(OptimizeResult(x=start, fun=moving.evaluate(start)[0]))
+    value, _ = moving.evaluate(start)
+    moving.note(OptimizeResult(x=start, fun=value))
     found = minimize(
         moving.evaluate,
         start,
@@ -96,7 +97,10 @@ class _MovingFunctions:
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
         """Return J with the anchor's term, and its gradient."""
-        self.fitted = fitted = self.problem.solve(self.basis_at(x), self.fitted)
+        centers, logs = x.reshape(2, *self.path.basis.centers.shape)
+        shapes = self.shape_unit * np.exp(logs)
+        basis = replace(self.path.basis, centers=centers * self.center_unit, shapes=shapes)
+        self.fitted = fitted = self.problem.solve(basis, self.fitted)
         self.x = x.copy()
         value, by_center, by_shape = objective_and_gradient(self.problem, fitted)
         # dJ/d(c / unit) = unit dJ/dc, dJ/d(log mu) = mu dJ/dmu
@@ -106,24 +110,18 @@ class _MovingFunctions:
         away = x - self.start
         return value + 0.5 * self.anchor * float(away @ away), gradient + self.anchor * away
 
-    def basis_at(self, x: Array) -> LearnedFeatures:
-        """Return the functions at x."""
-        centers, logs = x.reshape(2, *self.path.basis.centers.shape)
-        shapes = self.shape_unit * np.exp(logs)
-        return replace(self.path.basis, centers=centers * self.center_unit, shapes=shapes)
-
     def note(self, intermediate_result: OptimizeResult) -> None:
         """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
         path, x, value = self.path, intermediate_result.x, float(intermediate_result.fun)
         path.n_iter = len(path.objective)
         path.objective.append(value)
-        fitted = self.fitted
-        if fitted is None or not np.array_equal(x, self.x):
-            fitted = self.problem.solve(self.basis_at(x))
+        if not np.array_equal(x, self.x):
+            self.evaluate(x)
+        assert self.fitted is not None
         if self.keep_best:
-            path.loo.append(self.problem.left_out_error(fitted))
+            path.loo.append(self.problem.left_out_error(self.fitted))
         if not self.keep_best or path.loo[-1] <= min(path.loo):
-            path.basis, path.best_iter = fitted.basis, path.n_iter
+            path.basis, path.best_iter = self.fitted.basis, path.n_iter
         if path.n_iter - path.best_iter >= self.patience:
             path.message = f"left-out error has not fallen for {self.patience} iterations"
         tell = self.on_iteration if path.n_iter > 0 else None
