@@ -22,11 +22,12 @@ from leansvm.functions import BasisFunction, pam
 from leansvm.linalg import dense64
 from leansvm.solvers import primal
 from leansvm.solvers.ascent import Ascent, learn_by_steps
-from leansvm.solvers.closed_form import LearningPath, LowRankProblem
+from leansvm.solvers.closed_form import SHIFT_ROWS, LearningPath, LowRankProblem
 from leansvm.solvers.feature_units import FeatureUnits, feature_units
 from leansvm.solvers.features import LearnedFeatures
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.sums import add_up, first_shift
 from leansvm.solvers.variable_projection import learn_by_projection
 
 Array = NDArray[np.float64]
@@ -111,9 +112,9 @@ class LowRankLearner:
         best: LearningPath | None = None
         for number in range(n_init if centers is None else 1):
             with self.phases("start"):
-                how = init if number == 0 else "random"
                 rows = centers
                 if rows is None:
+                    how = init if number == 0 else "random"
                     rows = initial_centers(self.blocks, how, n_basis, rng)
                 start = self._start(rows, units)
             with self.phases("learn"):
@@ -123,32 +124,53 @@ class LowRankLearner:
         assert best is not None
         with self.phases("solve"):
             solution = self._solve(best.basis, self.criterion)
-        return best.basis, self._described(solution, best)
+        solution.solver = "variable-projection" if self.ascent is None else "steps"
+        solution.iterations, solution.converged = best.n_iter, best.converged
+        solution.advice = (
+            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
+            f"tol or anchor."
+        )
+        curve = {"objective": np.array(best.objective)}
+        if best.loo:
+            curve["loo"] = np.array(best.loo)
+        if best.criterion:
+            curve["criterion"] = np.array(best.criterion)
+        solution.details = {
+            "best_iteration": best.best_iter,
+            "message": best.message,
+            "curve": curve,
+        }
+        return best.basis, solution
 
     def _start(self, centers: Array, units: FeatureUnits) -> Start:
         """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
+        scales: tuple[float, ...] = (1.0,)
         if self.shape_init == "auto":
-            usual = self.function.initial_shapes(units.spread)
-            shapes = [scale * usual for scale in SHAPE_SCALES]
+            usual, scales = self.function.initial_shapes(units.spread), SHAPE_SCALES
         else:
-            shapes = [np.full(centers.shape[1], float(self.shape_init))]
+            usual = np.full(centers.shape[1], float(self.shape_init))
         constant = 1 / np.sqrt(self.bias_penalty) if 0 < self.bias_penalty < np.inf else None
         scored = Criterion(np.atleast_1d(self.criterion.C), self.criterion.name)
-        starts = []
-        for shape in shapes:
-            tiled = np.tile(shape, (len(centers), 1))
-            basis = LearnedFeatures(self.function, centers, tiled, constant)
+        best: Start | None = None
+        for scale in scales:
+            shapes = np.tile(scale * usual, (len(centers), 1))
+            basis = LearnedFeatures(self.function, centers, shapes, constant)
             solution = self._solve(basis, scored)
-            starts.append(Start(basis, solution.C, solution.error))
-        return min(starts, key=lambda start: start.error)
+            if best is None or solution.error < best.error:
+                best = Start(basis, solution.C, solution.error)
+        assert best is not None
+        return best
 
     def _solve(self, basis: LearnedFeatures, criterion: Criterion) -> Solution:
         """Solve for the weights of given functions, at the best of several C."""
-        problem = LowRankProblem(self.blocks, 1.0, self.bias_penalty, self.count)
-        return primal.solve(self.blocks, basis, problem.sums(basis), problem.free_bias, criterion)
+        free_bias = self.bias_penalty == 0
+        shift = first_shift(self.blocks, basis, free_bias, SHIFT_ROWS)
+        sums = add_up(self.blocks, basis, shift, self.count)
+        return primal.solve(self.blocks, basis, sums, free_bias, criterion)
 
     def _learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
-        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty, self.count)
+        """Move the functions of one start."""
+        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty == 0, self.count)
         if self.ascent is not None:
             return learn_by_steps(
                 problem,
@@ -180,19 +202,3 @@ class LowRankLearner:
         else:
             rate, by = float(options.learning_rate), (ones, ones)
         return Ascent(options.objective, rate, *by, options.sequential, options.backtracking)
-
-    def _described(self, solution: Solution, path: LearningPath) -> Solution:
-        """Add what learning the functions went through."""
-        curve = {"objective": path.objective, "loo": path.loo, "criterion": path.criterion}
-        solution.solver = "variable-projection" if self.ascent is None else "steps"
-        solution.iterations, solution.converged = path.n_iter, path.converged
-        solution.advice = (
-            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
-            f"tol or anchor."
-        )
-        solution.details = {
-            "best_iteration": path.best_iter,
-            "message": path.message,
-            "curve": {name: np.array(values) for name, values in curve.items() if values},
-        }
-        return solution
