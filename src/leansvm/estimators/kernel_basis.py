@@ -18,6 +18,7 @@ from leansvm.blocks import MemoryBlocks, resolve_cache_size
 from leansvm.estimators.data import any_targets, validate
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine
 from leansvm.solvers.features import inverse_transpose, transform_rows, whiten
+from leansvm.solvers.kernel_matrix import check_kernel_matrix
 from leansvm.solvers.refit import refit
 
 
@@ -126,6 +127,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             The fitted transformer.
         """
         X = validate(self, X, reset=True)
+        if self.kernel == "precomputed":
+            check_kernel_matrix(X)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size, _ = basis_size(selector, self.n_basis, X.shape[0])
         Y = fit = None
