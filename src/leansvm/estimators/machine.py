@@ -94,10 +94,11 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         return self._fit_on(read(self, X, y, sample_weight))
 
     def _fit_on(self, data: TrainingData) -> Any:
-        context = self._init_callback_context(max_subtasks=self._max_subtasks)
+        direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
+        context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        data, basis, solution = self._solve(data, context)
-        self._publish(data, basis, solution)
+        used, basis, solution = self._solve(data, context)
+        self._publish(used, basis, solution)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
         )

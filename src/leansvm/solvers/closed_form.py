@@ -61,7 +61,9 @@ class LowRankProblem:
         spectrum = decompose(equations)
         theta = spectrum.theta(self.C)
         means = np.concatenate([equations.mean_phi, equations.mean_y])
-        return ClosedForm(basis, spectrum, theta, equations.describe(theta, self.C)[0], self.C, means)
+        return ClosedForm(
+            basis, spectrum, theta, equations.describe(theta, self.C)[0], self.C, means
+        )
 
     def left_out_error(self, found: ClosedForm) -> float:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""

@@ -156,9 +156,7 @@ def _stacked(parts: list[Any]) -> Any:
     return namespace(parts[0]).stack(parts)
 
 
-def fold_errors(
-    sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array
-) -> Array:
+def fold_errors(sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array) -> Array:
     """Return the mean squared error on left-out folds, summed over outputs, for every C."""
     total, r = sums.total(), features.width
     errors, weight = np.zeros(len(candidates)), 0.0

@@ -13,11 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils import check_array
 
 from leansvm._array_api import foreign_namespace, to_host
 from leansvm._phases import Phases
-from leansvm.blocks import RowBlocks, WeightedSample, tile_rows_for
+from leansvm.blocks import RowBlocks, WeightedSample, check_budget, tile_rows_for
 from leansvm.functions import BasisFunction, pam
 from leansvm.linalg import dense64
 from leansvm.solvers import primal
@@ -32,6 +34,7 @@ from leansvm.solvers.variable_projection import learn_by_projection
 
 Array = NDArray[np.float64]
 
+ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
 _MEDOID_ROWS, _ROWS_PER_MEDOID = 1000, 4  # rows that are clustered: a sample of more
 SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
 _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's cache
@@ -45,6 +48,33 @@ def tile_rows(X: Any, columns: int) -> int:
     if foreign_namespace(X) is not None:
         return within
     return min(max(1024, min(2**14, _TILE_VALUES // n_features)), within)
+
+
+def reserve(what: str, X: Any, per_row: int, clustered: int, budget: int) -> int:
+    """Refuse a fit that does not fit in the budget; return its bytes.
+
+    ``per_row`` numbers are kept for every row, ``clustered`` rows at most are compared in pairs.
+    """
+    n_rows, n_features = X.shape
+    needed = 8 * n_rows * per_row
+    if n_rows <= ORDERED_ROWS:  # a copy of the rows
+        needed += 2 * X.data.nbytes if sparse.issparse(X) else 8 * n_rows * n_features
+    needed += 4 * 8 * min(n_rows, clustered) ** 2  # distances and changes
+    check_budget(
+        needed,
+        budget,
+        f"{what} on {n_rows:,} rows",
+        "Use fewer functions (n_basis), fewer rows, or a larger cache_size.",
+    )
+    return needed
+
+
+def given_centers(points: Any, n_features: int) -> Array:
+    """Return points that a user gave as centres, checked."""
+    points = check_array(points, dtype=np.float64, input_name="init")
+    if points.shape[1] != n_features:
+        raise ValueError(f"init: points have {points.shape[1]} features, X has {n_features}.")
+    return np.ascontiguousarray(points)
 
 
 def medoid_rows(n_basis: int) -> int:

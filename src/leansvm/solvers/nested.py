@@ -1,10 +1,11 @@
-"""How large a basis? Sizes of one nested basis, compared by leave-one-out; no size is computed twice.
+"""How large a basis? Sizes of one nested basis, compared by leave-one-out.
 
-In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those of
-the first k points. With R'R = I/C + Phi_c'S Phi_c and W = S^1/2 Phi_c R^-1, the model on the first k
-points has fitted values sum_{j<=k} w_j (w_j'y) and leverages sum_{j<=k} w_ij^2: one triangular solve
-gives the left-out errors of all sizes at one C. The basis doubles while that pays; then the
-smallest size whose error is within 1 % of the best is taken, and C is chosen for it.
+In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
+of the first k points: a larger size only adds columns. With R'R = I/C + Phi_c'S Phi_c and
+W = S^1/2 Phi_c R^-1, the model on the first k points has fitted values sum_{j<=k} w_j (w_j'y) and
+leverages sum_{j<=k} w_ij^2: one triangular solve gives the left-out errors of all sizes at one C.
+The basis doubles while that pays; then the smallest size whose error is within 1 % of the best is
+taken, and C is chosen for it.
 """
 
 from __future__ import annotations
@@ -18,11 +19,9 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from leansvm._array_api import rows_at
-from leansvm._parallel import serial_blas
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
-from leansvm.solvers import primal
 from leansvm.solvers.features import KernelFeatures
 from leansvm.solvers.sums import Sums
 
@@ -189,11 +188,12 @@ class NestedColumns:
             if keep:
                 block.state["Zp"] = Z
             return Z, root
+        assert known is not None
         return known[:, : len(self.shift)], root
 
     def _fill(self, block: Block, Z: Array, there: int, root: Array) -> None:
         features, offset = self.features, int(self.features.constant is not None)
-        if offset and not there:
+        if features.constant is not None and not there:
             Z[:, 0] = root * features.constant
         done = max(there - offset, 0)
         points, L = rows_at(features.points, np.arange(done, features.size)), features.L
