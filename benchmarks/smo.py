@@ -73,7 +73,6 @@ def _one_set(report: Report, label: str, X: np.ndarray, y: np.ndarray) -> None:
 def sesqui(X: np.ndarray, y: np.ndarray, bias_penalty: float = A) -> dict[str, Any]:
     """Solve the squared-hinge problem of L2SVC by SesquiSMO; return a report like LSSVC's."""
     from leansvm._phases import Phases
-
     from leansvm.kernels import Kernel
     from leansvm.solvers import DualProblem
     from leansvm.solvers.sesqui import solve_sesqui

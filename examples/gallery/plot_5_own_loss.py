@@ -4,7 +4,8 @@ Add your own loss
 
 A loss is a small class: its value, two derivatives and its conjugate. Newton's method of
 :class:`leansvm.ReducedSVC` takes it as it is, with line search and duality gap. Here: a hinge that
-is quadratic for small violations and linear for large ones.
+is quadratic for small violations and linear for large ones. ``floating`` returns the array library
+of the argument, so that the loss also works on torch and CuPy arrays.
 """
 
 import matplotlib.pyplot as plt
@@ -12,7 +13,7 @@ import numpy as np
 
 from leansvm import ReducedSVC
 from leansvm.datasets import make_ripley
-from leansvm.losses import Loss, get_loss
+from leansvm.losses import Loss, floating, get_loss
 
 
 class SquareRootHinge(Loss):
@@ -24,17 +25,21 @@ class SquareRootHinge(Loss):
     max_curvature = 1.0
     curvature_is_piecewise_constant = False
 
-    def _value(self, xp, u):
+    def value(self, u):
+        xp, u = floating(u)
         return xp.sqrt(1 + xp.clip(u, 0, None) ** 2) - 1
 
-    def _derivative(self, xp, u):
+    def derivative(self, u):
+        xp, u = floating(u)
         positive = xp.clip(u, 0, None)
         return positive / xp.sqrt(1 + positive**2)
 
-    def _second_derivative(self, xp, u):
+    def second_derivative(self, u):
+        xp, u = floating(u)
         return xp.where(u > 0, (1 + u * u) ** -1.5, xp.zeros_like(u))
 
-    def _conjugate(self, xp, v):
+    def conjugate(self, v):
+        xp, v = floating(v)
         return 1 - xp.sqrt(1 - v * v)
 
 

@@ -141,7 +141,7 @@ def to_host(array: Any) -> Any:
     Tuples are brought over item by item.
     """
     if isinstance(array, tuple):
-        return tuple(to_host(item) for item in array)
+        return tuple(map(to_host, array))
     if not hasattr(array, "dtype"):
         return array
     xp = foreign_namespace(array)

@@ -15,7 +15,16 @@ import numpy as np
 
 from leansvm._array_api import foreign_namespace
 
-__all__ = ["Huber", "Logistic", "Loss", "Squared", "SquaredHinge", "SymmetricHuber", "get_loss"]
+__all__ = [
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Squared",
+    "SquaredHinge",
+    "SymmetricHuber",
+    "floating",
+    "get_loss",
+]
 
 Array = Any  # numpy, or any array-API array (torch, CuPy, array_api_strict)
 
@@ -23,6 +32,8 @@ Array = Any  # numpy, or any array-API array (torch, CuPy, array_api_strict)
 class Loss:
     """What solvers may ask of a loss; the formulas given here are those of a clipped quadratic.
 
+    A loss of your own derives from this class and writes `value`, `derivative`,
+    `second_derivative` and `conjugate`; `floating` gives the array library of their argument.
     Methods keep shape, array namespace and floating dtype; NumPy integers become float64.
     """
 
@@ -35,38 +46,33 @@ class Loss:
 
     def value(self, u: Array) -> Array:
         """Return L(u)."""
-        return self._value(*_floating(u))
+        xp, u = floating(u)
+        w = xp.clip(u, *self.domain)
+        return 0.5 * w * w + w * (u - w)  # = u w - L*(w) at w = L'(u)
 
     def derivative(self, u: Array) -> Array:
         """Return L'(u)."""
-        return self._derivative(*_floating(u))
+        xp, u = floating(u)
+        return xp.clip(u, *self.domain)
 
     def second_derivative(self, u: Array) -> Array:
         """Return L''(u); at a breakpoint, the one-sided value that the class names."""
-        return self._second_derivative(*_floating(u))
+        xp, u = floating(u)
+        return xp.where((u > self.domain[0]) & (u < self.domain[1]), 1.0, xp.zeros_like(u))
 
     def conjugate(self, v: Array) -> Array:
-        """Return L*(v), +inf outside `domain`, even by one rounding error."""
-        xp, v = _floating(v)
+        """Return L*(v), +inf outside `domain`, even by one rounding error.
+
+        Newton's method asks for values inside `domain` alone.
+        """
+        xp, v = floating(v)
         lo, hi = self.domain
-        return xp.where((v < lo) | (v > hi), math.inf, self._conjugate(xp, xp.clip(v, lo, hi)))
+        w = xp.clip(v, lo, hi)
+        return xp.where((v < lo) | (v > hi), math.inf, 0.5 * w * w)
 
     def smoothing_path(self) -> tuple[Loss, ...]:
         """Return losses to solve one after another, each from the last solution; ends with self."""
         return (self,)
-
-    def _value(self, xp: Any, u: Array) -> Array:
-        w = xp.clip(u, *self.domain)
-        return 0.5 * w * w + w * (u - w)  # = u w - L*(w) at w = L'(u)
-
-    def _derivative(self, xp: Any, u: Array) -> Array:
-        return xp.clip(u, *self.domain)
-
-    def _second_derivative(self, xp: Any, u: Array) -> Array:
-        return xp.where((u > self.domain[0]) & (u < self.domain[1]), 1.0, xp.zeros_like(u))
-
-    def _conjugate(self, xp: Any, v: Array) -> Array:
-        return 0.5 * v * v
 
 
 class Squared(Loss):
@@ -144,19 +150,28 @@ class Huber(Loss):
         self.breakpoints = (-self.delta, self.delta)
         self.max_curvature = 0.5 / self.delta
 
-    def _value(self, xp: Any, u: Array) -> Array:
+    def value(self, u: Array) -> Array:
+        """Return L(u)."""
+        xp, u = floating(u)
         # (u + delta)²/(4 delta) = max(0, u) + (delta - |u|)²/(4 delta)
         gap = xp.clip(self.delta - abs(u), 0.0, None)
         return xp.clip(u, 0.0, None) + gap * (gap / (4.0 * self.delta))
 
-    def _derivative(self, xp: Any, u: Array) -> Array:
+    def derivative(self, u: Array) -> Array:
+        """Return L'(u)."""
+        xp, u = floating(u)
         return (xp.clip(u, -self.delta, self.delta) + self.delta) / (2.0 * self.delta)
 
-    def _second_derivative(self, xp: Any, u: Array) -> Array:
+    def second_derivative(self, u: Array) -> Array:
+        """Return L''(u), 1/(2 delta) for |u| <= delta."""
+        xp, u = floating(u)
         return xp.where(abs(u) <= self.delta, self.max_curvature, xp.zeros_like(u))
 
-    def _conjugate(self, xp: Any, v: Array) -> Array:
-        return self.delta * v * (v - 1.0)
+    def conjugate(self, v: Array) -> Array:
+        """Return L*(v), +inf outside [0, 1]."""
+        xp, v = floating(v)
+        w = xp.clip(v, 0.0, 1.0)
+        return xp.where((v < 0.0) | (v > 1.0), math.inf, self.delta * w * (w - 1.0))
 
     def smoothing_path(self) -> tuple[Huber, ...]:
         """Return delta = 1, 0.1, ... down to this one (zhou2013 §4.2.3)."""
@@ -186,20 +201,30 @@ class Logistic(Loss):
         self.p = _positive("p", p)
         self.max_curvature = 0.25 * self.p
 
-    def _value(self, xp: Any, u: Array) -> Array:
+    def value(self, u: Array) -> Array:
+        """Return L(u)."""
+        xp, u = floating(u)
         # log(1 + exp(p u)) = p max(0, u) + log(1 + exp(-p|u|))
         return xp.clip(u, 0.0, None) + xp.log1p(xp.exp(-self.p * abs(u))) / self.p
 
-    def _derivative(self, xp: Any, u: Array) -> Array:
+    def derivative(self, u: Array) -> Array:
+        """Return L'(u)."""
+        xp, u = floating(u)
         e = xp.exp(-self.p * abs(u))
         return xp.where(u < 0, e, 1.0) / (1.0 + e)
 
-    def _second_derivative(self, xp: Any, u: Array) -> Array:
+    def second_derivative(self, u: Array) -> Array:
+        """Return L''(u)."""
+        xp, u = floating(u)
         e = xp.exp(-self.p * abs(u))
         return self.p * e / (1.0 + e) ** 2
 
-    def _conjugate(self, xp: Any, v: Array) -> Array:
-        return sum(x * xp.log(xp.where(x > 0, x, 1.0)) for x in (v, 1.0 - v)) / self.p
+    def conjugate(self, v: Array) -> Array:
+        """Return L*(v), +inf outside [0, 1]."""
+        xp, v = floating(v)
+        w = xp.clip(v, 0.0, 1.0)
+        entropy = sum(x * xp.log(xp.where(x > 0, x, 1.0)) for x in (w, 1.0 - w))
+        return xp.where((v < 0.0) | (v > 1.0), math.inf, entropy / self.p)
 
     def smoothing_path(self) -> tuple[Logistic, ...]:
         """Return p = 10, 100, ... up to this one (zhou2013 §4.2.4)."""
@@ -241,8 +266,15 @@ def _positive(name: str, value: float) -> float:
     return float(value)
 
 
-def _floating(u: Array) -> tuple[Any, Array]:
-    """Return the namespace of `u`, and `u` as an array."""
+def floating(u: Array) -> tuple[Any, Array]:
+    """Return the namespace of `u`, and `u` as an array of floating-point numbers.
+
+    Examples
+    --------
+    >>> xp, u = floating([1, 2])
+    >>> xp.sqrt(u).round(2).tolist()
+    [1.0, 1.41]
+    """
     xp = None if isinstance(u, list | tuple) else foreign_namespace(u)
     if xp is not None:
         return xp, u

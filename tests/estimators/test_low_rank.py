@@ -85,7 +85,7 @@ def test_many_rows_are_left_in_place_with_the_same_result(monkeypatch, objective
     twice, labels = np.vstack([X, X]), np.concatenate([LABELS, LABELS])
     model = LowRankLSSVC("loo" if loo else 1.0, objective=objective, function="rbf", max_iter=5)
     copied = clone(model).fit(twice, labels)
-    monkeypatch.setattr(estimators, "_ORDERED_ROWS", 10)
+    monkeypatch.setattr(estimators, "ORDERED_ROWS", 10)
     in_place = clone(model).fit(twice, labels)
     assert_allclose(copied.decision_function(X), in_place.decision_function(X), atol=1e-6)
     if loo:

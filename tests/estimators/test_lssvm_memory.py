@@ -156,7 +156,7 @@ def test_a_second_kernel_matrix_would_be_noticed(monkeypatch):
     gram = cholesky.gram
 
     def wasteful(problem):
-        return gram(problem) + np.zeros((problem.m, problem.m))
+        return gram(problem) + np.zeros((len(problem.weight), len(problem.weight)))
 
     monkeypatch.setattr(cholesky, "gram", wasteful)
     with pytest.raises(AssertionError, match="stated"):

@@ -251,16 +251,16 @@ def test_own_loss_object(moons):
 
         max_curvature = 0.5
 
-        def _value(self, xp, u):
-            return 0.5 * super()._value(xp, u)
+        def value(self, u):
+            return 0.5 * super().value(u)
 
-        def _derivative(self, xp, u):
-            return 0.5 * super()._derivative(xp, u)
+        def derivative(self, u):
+            return 0.5 * super().derivative(u)
 
-        def _second_derivative(self, xp, u):
-            return 0.5 * super()._second_derivative(xp, u)
+        def second_derivative(self, u):
+            return 0.5 * super().second_derivative(u)
 
-        def _conjugate(self, xp, v):
+        def conjugate(self, v):
             return v * v
 
     one = ReducedSVC(2.0, loss=Softer(), n_basis=20, random_state=0).fit(X, y)

@@ -33,7 +33,7 @@ def setting(seed=0, name="robust-rbf", n=50, d=3, m=4, outputs=1, weighted=False
     basis = LearnedFeatures(
         get_function(name), X[:m].copy() + 0.01, rng.uniform(0.05, 0.3, size=(m, d))
     )
-    problem = LowRankProblem(MemoryBlocks(X, T, weight, tile_rows=tile), C, 0.0)
+    problem = LowRankProblem(MemoryBlocks(X, T, weight, tile_rows=tile), C, True)
     return problem, basis, X, T, np.ones(n) if weight is None else weight
 
 
@@ -220,9 +220,9 @@ def test_best_iterate_has_the_least_left_out_error_and_state_is_cleared():
 def test_left_out_error_takes_a_weight_for_copies():
     _, basis, X, T, _ = setting(7, n=30)
     copies = np.random.default_rng(0).integers(1, 4, size=30)
-    by_weight = LowRankProblem(MemoryBlocks(X, T, copies.astype(float)), 5.0, 0.0)
+    by_weight = LowRankProblem(MemoryBlocks(X, T, copies.astype(float)), 5.0, True)
     repeated = LowRankProblem(
-        MemoryBlocks(np.repeat(X, copies, axis=0), np.repeat(T, copies, axis=0)), 5.0, 0.0
+        MemoryBlocks(np.repeat(X, copies, axis=0), np.repeat(T, copies, axis=0)), 5.0, True
     )
     errors = [each.left_out_error(each.solve(basis)) for each in (by_weight, repeated)]
     assert_allclose(errors[0], errors[1], rtol=1e-10)
@@ -241,7 +241,7 @@ def test_every_kind_of_bias_solves_its_objective(bias_penalty):
     problem, basis, X, T, weight = setting(9, weighted=True)
     column = 1 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     basis = LearnedFeatures(basis.function, basis.centers, basis.shapes, column)
-    fitted = LowRankProblem(problem.blocks, 3.0, bias_penalty).solve(basis)
+    fitted = LowRankProblem(problem.blocks, 3.0, bias_penalty == 0).solve(basis)
     theta, b = basis.coefficients(fitted.theta), fitted.b
     Phi = basis.function.values(X, basis.centers, basis.shapes)
     e = weight[:, None] * (T - Phi @ theta - b)

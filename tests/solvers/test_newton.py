@@ -332,7 +332,7 @@ def test_the_line_search_ends_at_the_minimum():
         solver = NewtonSolver(MemoryBlocks(X, y[:, None], s), features)
         solver._setup(SquaredHinge(), 4.0, None)
         (o,) = solver.outputs
-        direction = -scale * solver._gradient(o)
+        direction = -scale * o.gradient
         solver._line_search([o], direction[:, None])
         best = minimize(lambda t, d=direction: dense(t[0] * d)[0], [o.history["step"][0]])
         assert dense(o.theta)[0] <= best.fun * (1 + 1e-6)

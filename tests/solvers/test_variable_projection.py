@@ -23,7 +23,8 @@ def setting(name="robust-rbf", bias_penalty=0.0, outputs=2, n=60, C=5.0):
     basis = LearnedFeatures(
         get_function(name), X[:4] + 0.013, rng.uniform(0.1, 0.3, size=(4, 3)), column
     )
-    return LowRankProblem(MemoryBlocks(X, Y, weight, tile_rows=13), C, bias_penalty), basis, X
+    blocks = MemoryBlocks(X, Y, weight, tile_rows=13)
+    return LowRankProblem(blocks, C, bias_penalty == 0), basis, X
 
 
 @pytest.mark.parametrize("name", ["robust-rbf", "simplex", "rbf"])
@@ -57,7 +58,9 @@ def test_objective_is_that_of_the_normal_equations():
     problem, basis, _ = setting(bias_penalty=0.7)
     fitted = problem.solve(basis)
     value = objective_and_gradient(problem, fitted)[0]
-    expected = fitted.spectrum.equations.objective(fitted.theta, problem.C)
+    equations, theta = fitted.spectrum.equations, fitted.theta
+    explained = 2 * np.sum(theta * equations.c) - np.sum(theta * (equations.M @ theta))
+    expected = np.sum(theta**2) / 2 + problem.C / 2 * (equations.yy.sum() - explained)
     assert_allclose(value, expected, rtol=1e-10)
 
 

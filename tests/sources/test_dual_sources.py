@@ -21,7 +21,7 @@ def test_every_solver(array_source, solver, bias):
     array_source.fit(model, X, Y3, WEIGHT)
     assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
     assert_array_equal(array_source.apply(model, "predict", X), values.argmax(axis=1))
-    assert_array_equal(model.n_support_, np.bincount(Y3[WEIGHT > 0]))
+    assert model.n_support_ == np.count_nonzero(WEIGHT)
 
 
 @pytest.mark.parametrize("kernel", ["linear", "poly", "laplacian"])

@@ -208,6 +208,9 @@ def read(
         _check_single_output(estimator, Y.ndim == 1, reset)
         Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
         weight = _sample_weights(sample_weight, X)
+    # after the labels: an error of theirs comes first
+    if reset and getattr(estimator, "kernel", None) == "precomputed":
+        check_kernel_matrix(X)
     positive = int(namespace(weight).count_nonzero(weight > 0))
     return TrainingData(X, y, Y, weight, Y.shape[1], positive, count)
 
@@ -239,8 +242,6 @@ def validate(
     )
     X, *rest = checked if isinstance(checked, tuple) else (checked,)
     X = canonical_csr(X) if sparse.issparse(X) else X
-    if pairwise and reset:
-        check_kernel_matrix(X)
     return (X, *rest) if rest else X
 
 

@@ -18,6 +18,7 @@ from leansvm.blocks import MemoryBlocks, resolve_cache_size
 from leansvm.estimators.data import any_targets, validate
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine
 from leansvm.solvers.features import inverse_transpose, transform_rows, whiten
+from leansvm.solvers.kernel_matrix import check_kernel_matrix
 from leansvm.solvers.refit import refit
 
 
@@ -126,17 +127,19 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             The fitted transformer.
         """
         X = validate(self, X, reset=True)
+        if self.kernel == "precomputed":
+            check_kernel_matrix(X)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size, _ = basis_size(selector, self.n_basis, X.shape[0])
-        Y = fit = None
-        if isinstance(selector, BasisSelector) and selector.uses_targets:
-            if y is None:
-                raise ValueError(
-                    f"basis: {type(selector).__name__} looks at the targets; pass y to fit."
-                )
-            Y, fit = any_targets(X, y), Fit(float(self.C), refit=refit)
+        looks = isinstance(selector, BasisSelector) and selector.uses_targets
+        learns = isinstance(self.gamma, str) and self.gamma == "learn"
+        if y is None and (looks or learns):
+            what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"
+            raise ValueError(f"{what} looks at the targets; pass y to fit.")
+        Y = any_targets(X, y) if looks or learns else None
+        fit = Fit(float(self.C), refit=refit) if looks else None
         blocks = MemoryBlocks(X, Y, columns=3 * size)
-        kernel = self._resolve_kernel(blocks)
+        kernel = self._resolve_kernel(blocks, None)
         basis = choose(
             blocks,
             kernel,

@@ -7,15 +7,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.blocks import check_budget, resolve_cache_size
+from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, validate
 from leansvm.estimators.machine import Machine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
@@ -29,11 +28,18 @@ from leansvm.functions import (
 )
 from leansvm.linalg import dense64
 from leansvm.solvers.features import LearnedFeatures
-from leansvm.solvers.low_rank import AscentOptions, LowRankLearner, medoid_rows, tile_rows
+from leansvm.solvers.low_rank import (
+    ORDERED_ROWS,
+    AscentOptions,
+    LowRankLearner,
+    given_centers,
+    medoid_rows,
+    reserve,
+    tile_rows,
+)
 from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
-_ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
 
 
 def _is_simplex(machine: Any) -> bool:
@@ -79,15 +85,21 @@ class LowRankMachine(Machine):
         self, data: TrainingData, context: Any
     ) -> tuple[TrainingData, LearnedFeatures, Solution]:
         criterion = self._criterion()
-        if data.X.shape[0] <= _ORDERED_ROWS:
+        if data.X.shape[0] <= ORDERED_ROWS:
             data = data.distinct()
         elif criterion.left_out:
             data = data.leave_out(0)
         if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
-        given = self._given_centers(data.X.shape[1])
+        given = None if isinstance(self.init, str) else given_centers(self.init, data.X.shape[1])
         size = resolve_n_basis(self.n_basis, data.n_positive) if given is None else len(given)
-        n_bytes = self._reserve(data, size)
+        n_bytes = reserve(
+            f"{type(self).__name__} with {size} functions",
+            data.X,
+            data.n_outputs * 3 + size * (1 + (self._ascent() is not None)),
+            medoid_rows(size) if isinstance(self.init, str) and self.init == "medoids" else 0,
+            resolve_cache_size(self.cache_size, data.X),
+        )
         learner = LowRankLearner(
             data.blocks(tile_rows=tile_rows(data.X, 4 * (size + data.n_outputs))),
             get_function(self.function),
@@ -112,49 +124,12 @@ class LowRankMachine(Machine):
         """Return the paper's steps, None to minimise the regularised squared error itself."""
         return None
 
-    def _given_centers(self, n_features: int) -> Array | None:
-        if isinstance(self.init, str):
-            return None
-        points = check_array(self.init, dtype=np.float64, input_name="init")
-        if points.shape[1] != n_features:
-            raise ValueError(f"init: points have {points.shape[1]} features, X has {n_features}.")
-        return np.ascontiguousarray(points)
-
-    def _reserve(self, data: TrainingData, n_basis: int) -> int:
-        """Refuse a fit that does not fit in the budget; return its bytes."""
-        X, (n_rows, n_features) = data.X, data.X.shape
-        needed = 8 * n_rows * (n_basis * (1 + (self._ascent() is not None)) + 3 * data.n_outputs)
-        if n_rows <= _ORDERED_ROWS:  # a copy of the rows
-            needed += 2 * X.data.nbytes if sparse.issparse(X) else 8 * n_rows * n_features
-        if isinstance(self.init, str) and self.init == "medoids":  # distances and changes
-            needed += 4 * 8 * min(n_rows, medoid_rows(n_basis)) ** 2
-        check_budget(
-            needed,
-            resolve_cache_size(self.cache_size, X),
-            f"{type(self).__name__} with {n_basis} functions on {n_rows:,} rows",
-            "Use fewer functions (n_basis), fewer rows, or a larger cache_size.",
-        )
-        return needed
-
     def _set_basis(self, data: TrainingData, basis: LearnedFeatures, solution: Solution) -> None:
         self.function_, self.centers_, self.shapes_ = basis.function, basis.centers, basis.shapes
         self.coef_ = np.ascontiguousarray(solution.coef.T)
 
     def _model(self) -> tuple[LearnedFeatures, Array]:
         return LearnedFeatures(self.function_, self.centers_, self.shapes_), self.coef_.T
-
-    def _names(self, feature_names: Any) -> list[str]:
-        names = feature_names
-        if names is None:
-            names = getattr(self, "feature_names_in_", None)
-        if names is None:
-            names = [f"x{i}" for i in range(self.n_features_in_)]
-        if len(names) != self.n_features_in_:
-            raise ValueError(
-                f"feature_names has {len(names)} names, the model has {self.n_features_in_} "
-                f"features."
-            )
-        return [str(name) for name in names]
 
     def describe(self, feature_names: Any = None) -> str:
         """Write the model down: every function's weight, centre and width by feature.
@@ -172,9 +147,10 @@ class LowRankMachine(Machine):
             function (wider than a thousand times their usual reach) are left out.
         """
         check_is_fitted(self)
-        names = self._names(feature_names)
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", None)
         return describe(
-            self.function_, self.centers_, self.shapes_, self.coef_, self.intercept_, names
+            self.function_, self.centers_, self.shapes_, self.coef_, self.intercept_, feature_names
         )
 
     @available_if(_is_simplex)
@@ -406,27 +382,14 @@ fit_intercept, bias_penalty, cache_size, random_state
 
     Attributes
     ----------
-    centers_, shapes_ : ndarray of shape (n_basis, n_features)
-        Parameters of the functions.
     coef_ : ndarray of shape (n_outputs, n_basis)
         Weights of the functions.
     intercept_ : ndarray of shape (n_outputs,)
         Bias b.
-    function_ : BasisFunction
-        The function used.
-    C_ : float
-        Value used.
-    cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C`` for the learned functions; only when there are
-        several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         Target less the prediction of the model whose weights are fitted without the row (and its
         exact copies); only with ``C="loo"``.
-    objective_ : float
-        1/2 |coef|^2 + 1/2 A b^2 + C/2 * squared errors, summed over the outputs.
-    n_iter_ : int
-        Iterations of the start that was kept.
-    fit_report_ : dict
+    centers_, shapes_, function_, C_, cv_curve_, objective_, n_iter_, fit_report_
         As in `LowRankLSSVC`.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.

@@ -70,7 +70,7 @@ class DualMachine(KernelMachine):
         hook, penalty = iteration_hook(self, context, f"{name}-iteration"), self._bias_penalty()
         return DualProblem(
             X,
-            self._resolve_kernel(data),
+            self._resolve_kernel(data, context),
             data.Y[rows.first],
             rows.weight,
             penalty,

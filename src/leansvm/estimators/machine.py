@@ -23,18 +23,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis import BasisSelector
-from leansvm.blocks import source_of
+from leansvm.blocks import resolve_cache_size, source_of
 from leansvm.estimators.calibration import fit_scale
 from leansvm.estimators.data import TrainingData, check_features, labels_of, read, validate
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.solvers.features import FeatureMap, KernelFeatures, evaluate
 from leansvm.solvers.kfold import KFoldSums
 from leansvm.solvers.primal import Criterion
+from leansvm.solvers.scales import LEARNABLE, learn_scales
 from leansvm.solvers.solution import Solution, Support
 
 Array = NDArray[np.float64]
 
 C_GRID = np.logspace(-6, 7, 50)
+AUTO_KERNELS = ("matern32", "laplacian", "rbf", "matern12")  # that kernel="auto" compares
 
 
 BASIS_CONSTRAINTS: dict[str, Any] = {
@@ -96,10 +98,11 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         return self._fit_on(read(self, X, y, sample_weight))
 
     def _fit_on(self, data: TrainingData, *more: Any) -> Any:
-        context = self._init_callback_context(max_subtasks=self._max_subtasks)
+        direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
+        context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        data, basis, solution = self._solve(data, context, *more)
-        self._publish(data, basis, solution)
+        used, basis, solution = self._solve(data, context, *more)
+        self._publish(used, basis, solution)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
         )
@@ -237,8 +240,12 @@ class KernelMachine(Machine):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Machine._parameter_constraints,
-        "kernel": [StrOptions(set(KERNELS)), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="left")],
+        "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), callable],
+        "gamma": [
+            StrOptions({"scale", "auto", "learn"}),
+            Interval(Real, 0, None, closed="left"),
+            "array-like",
+        ],
         "degree": [Interval(Real, 0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
@@ -249,10 +256,43 @@ class KernelMachine(Machine):
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
-    def _resolve_kernel(self, rows: Any) -> Kernel:
-        """Find gamma; ``rows`` are blocks or training data."""
-        self.gamma_ = resolve_gamma(self.gamma, self.kernel, rows.n_features, rows.variance)
-        return Kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+    def _resolve_kernel(self, rows: Any, context: Any) -> Kernel:
+        """Find gamma, or learn it; ``rows`` are blocks or training data."""
+        for name in ("feature_scales_", "_learning"):
+            self.__dict__.pop(name, None)
+        self.kernel_, self.clip_ = self.kernel, None
+        if isinstance(self.gamma, str) and self.gamma == "learn":
+            self._learn_scales(rows, context)
+        elif self.kernel == "auto":
+            raise ValueError(
+                "kernel='auto' compares kernels whose scales are learned: set gamma='learn', or "
+                "name a kernel."
+            )
+        else:
+            self.gamma_ = resolve_gamma(self.gamma, self.kernel, rows.n_features, rows.variance)
+        return Kernel(
+            self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=self.clip_
+        )
+
+    def _learn_scales(self, rows: Any, context: Any) -> None:
+        """Set what `learn_scales` finds on a sample of the rows."""
+        names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
+        if callable(self.kernel) or names[0] not in LEARNABLE:
+            raise ValueError(
+                f"gamma='learn' needs one of the kernels {', '.join(LEARNABLE)} or 'auto', got "
+                f"kernel={self.kernel!r}."
+            )
+        learned = learn_scales(
+            rows.blocks() if isinstance(rows, TrainingData) else rows,
+            names,
+            bias_penalty=self._bias_penalty() if hasattr(self, "fit_intercept") else 0.0,
+            budget=resolve_cache_size(self.cache_size),
+            random_state=getattr(self, "random_state", 0),
+            on_iteration=iteration_hook(self, context, "learning-step"),
+        )
+        self.kernel_, self.gamma_, self.clip_ = learned.kernel, learned.gamma, learned.clip
+        self.feature_scales_ = learned.importance
+        self._learning = learned.report
 
     def _set_basis(self, data: TrainingData, basis: Support, solution: Solution) -> None:
         self.support_ = basis.indices
@@ -262,9 +302,16 @@ class KernelMachine(Machine):
         self.n_support_ = len(basis.indices)
         if solution.weights is not None:
             self.coef_ = solution.weights
+        learning = self.__dict__.pop("_learning", None)
+        if learning is not None:
+            solution.details["learning"] = learning
+            seconds = float(sum(learning["seconds"].values()))
+            solution.seconds = {"learn": seconds, **solution.seconds}
 
     def _model(self) -> tuple[FeatureMap, Array]:
-        kernel = Kernel(self.kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+        kernel = Kernel(
+            self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=self.clip_
+        )
         points = self.support_ if kernel.precomputed else self.support_vectors_
         return KernelFeatures(kernel, points), self.dual_coef_.T
 

@@ -17,12 +17,13 @@ from leansvm.blocks import RowBlocks, resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.solvers import primal
 from leansvm.solvers.features import KernelFeatures
 from leansvm.solvers.kfold import FoldSums, KFoldSums
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.refit import refit
 from leansvm.solvers.solution import Solution, Support
-from leansvm.solvers.sparse import SparseProblem, add_batch, solve_sums
+from leansvm.solvers.sparse import SparseProblem, add_batch, solve_folds
 from leansvm.solvers.sums import Sums
 
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
@@ -66,7 +67,7 @@ class SparseMachine(KernelMachine):
         if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
-        kernel = self._resolve_kernel(blocks)
+        kernel = self._resolve_kernel(blocks, context)
         budget = blocks.state_budget(self.cache_size)
         problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget)
         options: dict[str, Any] = {
@@ -129,7 +130,11 @@ class SparseMachine(KernelMachine):
             features = replace(features, points=points)
         blocks = data.blocks(3 * (features.width + data.n_outputs + 1))
         sums = add_batch(blocks, features, self._sums, data.count, criterion)
-        solution = solve_sums(blocks, features, sums, self._bias_penalty() == 0, criterion)
+        free_bias = self._bias_penalty() == 0
+        if isinstance(sums, Sums):
+            solution = primal.solve(blocks, features, sums, free_bias, criterion)
+        else:
+            solution = solve_folds(blocks, features, sums, free_bias, criterion)
         self._features, self._sums = features, sums
         self.n_rows_seen_ += data.X.shape[0]
         before = self.fit_report_

@@ -17,9 +17,22 @@ def pam(
 ) -> NDArray[np.intp]:
     """Return the positions of the medoids of symmetric ``distances``, in the order of BUILD."""
     weight = np.ones(len(distances)) if weight is None else weight
-    medoids = _build(distances, n_medoids, weight)
+    medoids = np.empty(n_medoids, dtype=np.intp)
+    # BUILD: each medoid is the row that lowers the sum of distances most
+    medoids[0] = int(np.argmin(weight @ distances))
+    nearest = distances[:, medoids[0]].copy()
+    for j in range(1, n_medoids):
+        change = weight @ np.minimum(distances - nearest[:, None], 0.0)
+        change[medoids[:j]] = np.inf
+        medoids[j] = int(np.argmin(change))
+        np.minimum(nearest, distances[:, medoids[j]], out=nearest)
+    # SWAP a medoid for another row as long as that lowers the sum
+    none = np.full(len(distances), np.inf)  # the second choice where there is one medoid
     for _ in range(max_iter if n_medoids < len(distances) else 0):
-        near, first, second = _two_nearest(distances[:, medoids])
+        # the nearest medoid of every row, and the distances to it and to the next one
+        to_medoids = np.column_stack([distances[:, medoids], none])
+        near = to_medoids.argmin(axis=1)
+        first, second = np.partition(to_medoids, 1, axis=1)[:, :2].T
         # change when a row becomes a medoid and none leaves: sum_n s_n min(d - d1, 0)
         joined = np.minimum(distances - first[:, None], 0.0)
         # and when medoid j leaves, its rows go to the newcomer or to their second choice
@@ -32,27 +45,3 @@ def pam(
             break
         medoids[leaving] = entering
     return medoids
-
-
-def _build(distances: Array, n_medoids: int, weight: Array) -> NDArray[np.intp]:
-    medoids = np.empty(n_medoids, dtype=np.intp)
-    medoids[0] = int(np.argmin(weight @ distances))
-    nearest = distances[:, medoids[0]].copy()
-    for j in range(1, n_medoids):
-        change = weight @ np.minimum(distances - nearest[:, None], 0.0)
-        change[medoids[:j]] = np.inf
-        medoids[j] = int(np.argmin(change))
-        np.minimum(nearest, distances[:, medoids[j]], out=nearest)
-    return medoids
-
-
-def _two_nearest(distances: Array) -> tuple[NDArray[np.intp], Array, Array]:
-    """Return the nearest medoid of every row, and the distances to it and to the next one."""
-    rows = np.arange(len(distances))
-    near = distances.argmin(axis=1)
-    first = distances[rows, near]
-    if distances.shape[1] == 1:
-        return near, first, np.full(len(rows), np.inf)
-    rest = distances.copy()
-    rest[rows, near] = np.inf
-    return near, first, rest.min(axis=1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +19,7 @@ def describe(
     shapes: Array,
     coef: Array,
     intercept: Array,
-    names: list[str],
+    names: Sequence[Any] | None = None,
 ) -> str:
     """Return one block of lines per function: weight, then centre and width by feature.
 
@@ -26,9 +29,15 @@ def describe(
         The functions.
     coef, intercept : ndarray of shape (n_outputs, n_functions) and (n_outputs,)
         Their weights and the bias.
-    names : list of str
-        Names of the features.
+    names : sequence of str, optional
+        Names of the features; x0, x1, ... without any.
     """
+    n_features = centers.shape[1]
+    names = [f"x{i}" for i in range(n_features)] if names is None else [str(n) for n in names]
+    if len(names) != n_features:
+        raise ValueError(
+            f"feature_names has {len(names)} names, the model has {n_features} features."
+        )
     widths = function.widths(shapes)
     kind = type(function).__name__
     lines = [f"f(x) = {_numbers(intercept)} + sum of {len(centers)} {kind} functions"]

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from leansvm._accelerated import exp_in_place
+from leansvm._accelerated import apply_in_place
 from leansvm.functions._base import Array
 from leansvm.functions._separable import SeparableFunction
 
@@ -28,7 +28,7 @@ class RBF(SeparableFunction):
 
     def _profile(self, z: Any) -> Any:
         z *= -1.0
-        return exp_in_place(z)
+        return apply_in_place("exp", z)
 
     def _slope(self, values: Any) -> Any:
         return -values

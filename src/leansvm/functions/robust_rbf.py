@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from leansvm._accelerated import exp_in_place
+from leansvm._accelerated import apply_in_place
 from leansvm.functions._separable import SeparableFunction
 
 
@@ -24,7 +24,7 @@ class RobustRBF(SeparableFunction):
 
     def _profile(self, z: Any) -> Any:
         z *= -1.0
-        return exp_in_place(z)
+        return apply_in_place("exp", z)
 
     def _slope(self, values: Any) -> Any:
         return -values

@@ -50,11 +50,6 @@ class Point:
         return Point(self.beta + t * step.beta, self.b + t * step.b, self.f + t * step.f)
 
 
-def origin(m: int) -> Point:
-    """Return f = 0, where every row has the error 1."""
-    return Point(np.zeros(m), 0.0, np.zeros(m))
-
-
 def errors(hinge: Hinge, point: Point) -> Array:
     """Return e = 1 - y f."""
     return np.asarray(1.0 - hinge.y * point.f)

@@ -55,8 +55,12 @@ class SupportFactor:
         if len(leaving):
             self._drop(leaving)
         entering = rows[~np.isin(rows, self.order, assume_unique=True)]
-        if len(entering):
-            self._append(entering[np.argsort(-priority[entering], kind="stable")])
+        entering = entering[np.argsort(-priority[entering], kind="stable")]
+        self.counts["appended"] += len(entering)
+        if len(entering) >= max(len(self.order), 1):  # little would be saved
+            self._factor_all(np.concatenate([self.order, entering]))
+        elif len(entering):
+            self._append(entering)
 
     def forget(self, *, release: bool = False) -> None:
         """Start from nothing at the next change; ``release`` the memory too."""
@@ -114,9 +118,13 @@ class SupportFactor:
             cut = int(leaving[taken]) if taken < r else k
             tail = k - cut - (r - taken)  # survivors behind the cut
             anew = tail**3 / 3 + (cut - taken) * tail**2
+            # a panel of the update meets the columns that leave before its end
+            width = _update_panel(taken)
+            starts = np.arange(int(leaving[0]) if taken else k, k, width)
+            rank = np.searchsorted(first, np.minimum(starts + width, k))
             ways = {
-                "swapped": SWAP_WEIGHT * 2.0 * float(np.sum((k - first) ** 2.0)),
-                "updated": UPDATE_WEIGHT * self._update_flops(first, k),
+                "swapped": SWAP_WEIGHT * float(np.sum(2.0 * (k - first) ** 2.0)),
+                "updated": UPDATE_WEIGHT * float(np.sum(2.0 * (k - starts) * (width + rank) ** 2)),
             }
             for how, flops in ways.items():
                 if flops + anew < cheapest:
@@ -133,15 +141,6 @@ class SupportFactor:
         rows = self.order[kept]
         self.order = self.order[:cut]
         self._factor(rows)
-
-    @staticmethod
-    def _update_flops(leaving: Rows, k: int) -> float:
-        if not len(leaving):
-            return 0.0
-        width = _update_panel(len(leaving))
-        starts = np.arange(int(leaving[0]), k, width)
-        rank = np.searchsorted(leaving, np.minimum(starts + width, k))
-        return float(np.sum(2.0 * (k - starts) * (width + rank) ** 2))
 
     def _update(self, leaving: Rows) -> None:
         """Absorb the columns that leave: A A' + V V' for the rows behind the first of them.
@@ -186,10 +185,6 @@ class SupportFactor:
     def _append(self, rows: Rows) -> None:
         """Append rows, eq. (61): L21 = (A21 L11^-T) D1^-1, then the new columns."""
         k, end = len(self.order), len(self.order) + len(rows)
-        self.counts["appended"] += len(rows)
-        if len(rows) >= k:  # little would be saved
-            self._factor_all(np.concatenate([self.order, rows]))
-            return
         self._make_room(end)
         L21t = np.ascontiguousarray(self.block(rows, self.order).T)
         forward_in_place(self.L[:k, :k], L21t)

@@ -25,12 +25,11 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.blocks import Block, declare
-from leansvm.losses import Loss, Squared
+from leansvm.losses import Loss
 from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
 _SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
-_SQUARED = Squared()
 _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
 
 
@@ -40,11 +39,7 @@ class NewtonPass:
 
     features: FeatureMap
     margin: bool  # classification
-    outputs: tuple[int, ...]
-    losses: tuple[Loss, ...]
-
-    def __iter__(self) -> Any:
-        return iter(zip(self.outputs, self.losses, strict=True))
+    outputs: tuple[tuple[int, Loss], ...]  # column of the targets, and loss
 
 
 @dataclass
@@ -89,7 +84,7 @@ def end_refit(block: Block) -> None:
 @declare(changes=("f",))
 def step(block: Block, task: NewtonPass, lengths: Array) -> None:
     """Move f along df."""
-    for (o, _), t in zip(task, lengths.tolist(), strict=True):
+    for (o, _), t in zip(task.outputs, lengths.tolist(), strict=True):
         block.state["f"][o, :] += t * block.state["df"][o, :]
 
 
@@ -110,7 +105,7 @@ def slopes(
         rows = slice(start, min(start + tile, n))
         moved = None if direction is None else Phi[rows, :] @ direction
         slope = zeros((rows.stop - start, k), Phi)
-        for c, (o, loss) in enumerate(task):
+        for c, (o, loss) in enumerate(task.outputs):
             f = 0.0 if at_zero else state["f"][o, rows]
             if moved is not None:
                 state["df"][o, rows] = moved[:, c]
@@ -131,7 +126,7 @@ def along(block: Block, task: NewtonPass, lengths: Array) -> Array:
     """First and second derivative of the losses in t at f + t df: outputs x 2."""
     side, y, s = _targets(block, task)
     result = np.empty((len(task.outputs), 2))
-    for c, (o, loss) in enumerate(task):
+    for c, (o, loss) in enumerate(task.outputs):
         df = block.state["df"][o, :]
         u = side[:, o] * (y[:, o] - block.state["f"][o, :] - float(lengths[c]) * df)
         result[c, 0] = -float((s * side[:, o] * df) @ loss.derivative(u))
@@ -158,19 +153,18 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
     state = block.state
     results: list[Any] = []
     side, y, s = _targets(block, task)
-    for (o, loss), plan in zip(task, plans, strict=True):
+    for (o, loss), plan in zip(task.outputs, plans, strict=True):
         if plan.kind == "none":
             results.append(None)
             continue
         u = side[:, o] * (y[:, o] - state["f"][o, :])
         now, before = _curved(loss, u, s), state["in_gram"][o, :]
         updates = plan.kind == "update"
-        entered = _places(now & ~before if updates else now)
-        left = _places(before & ~now) if updates else entered[:0]
+        entered, left = (now & ~before, before & ~now) if updates else (now, now[:0])
         if plan.kind != "woodbury":
             state["in_gram"][o, :] = now
-        plus = _scaled(block, task.features, entered, _root(loss, u, s, entered))
-        minus = _scaled(block, task.features, left, _root(_SQUARED, u, s, left))
+        plus = _scaled(block, task.features, entered, loss, u, s)
+        minus = _scaled(block, task.features, left, loss, u, s)
         if plan.as_gram:
             results.append(to_host(gram(plus) - gram(minus)))
         else:
@@ -178,32 +172,22 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
     return results
 
 
-def _places(mask: Any) -> NDArray[np.intp]:
-    """Return the numbers of the rows that are marked, on the host."""
-    xp = foreign_namespace(mask)
-    if xp is None:
-        return np.flatnonzero(mask)
-    return np.asarray(to_host(xp.nonzero(mask)[0]), dtype=np.intp)
-
-
-def _root(loss: Loss, u: Any, s: Any, rows: NDArray[np.intp]) -> Any:
-    s, xp = rows_at(s, rows), namespace(s)
-    if not loss.curvature_is_piecewise_constant:
-        s = s * loss.second_derivative(rows_at(u, rows)) / loss.max_curvature
-    return xp.sqrt(s)
-
-
-def _scaled(block: Block, features: FeatureMap, rows: NDArray[np.intp], root: Any) -> Any:
+def _scaled(block: Block, features: FeatureMap, marked: Any, loss: Loss, u: Any, s: Any) -> Any:
+    """Return the marked rows of Phi times sqrt(s L'' / max L'')."""
+    xp = namespace(s)
+    rows = np.asarray(to_host(xp.nonzero(marked)[0]), dtype=np.intp)
     if len(rows) == 0:
         return zeros((0, features.width), block.X)
+    weight = rows_at(s, rows)
+    if not loss.curvature_is_piecewise_constant:
+        weight = weight * loss.second_derivative(rows_at(u, rows)) / loss.max_curvature
     everything = len(rows) == block.stop - block.start
     Z = features.of(block) if everything else features.of_rows(block, rows)
-    if bool(namespace(root).all(root == 1.0)):
-        return Z
-    return Z * root[:, None]
+    return Z if bool(xp.all(weight == 1.0)) else Z * xp.sqrt(weight)[:, None]
 
 
 def _curved(loss: Loss, u: Any, s: Any) -> Any:
+    """Mark the rows that count in the Hessian."""
     floor = 0.0 if loss.curvature_is_piecewise_constant else _NO_CURVATURE * loss.max_curvature
     return (loss.second_derivative(u) > floor) & (s > 0)
 
@@ -222,13 +206,11 @@ def _targets(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
 @declare("y", "weight")
 def balance(block: Block, task: NewtonPass) -> Array:
     """Sums of the positive and of the negative s side L'(u): outputs x 2."""
-    xp = namespace(block.X)
-    return np.array(
-        [
-            (float(xp.sum(xp.clip(g, 0.0, None))), -float(xp.sum(xp.clip(g, None, 0.0))))
-            for g in _slopes_at(block, task)
-        ]
-    )
+    xp, sums = namespace(block.X), np.empty((len(task.outputs), 2))
+    for c, g in enumerate(_slopes_at(block, task)):
+        positive, negative = xp.sum(xp.clip(g, 0.0, None)), xp.sum(xp.clip(g, None, 0.0))
+        sums[c] = float(positive), -float(negative)
+    return sums
 
 
 @declare("X", "y", "weight", sets=("Phi", "P"))
@@ -237,7 +219,7 @@ def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
     (side, y, s), xp = _targets(block, task), namespace(block.X)
     values, columns = np.empty(len(task.outputs)), []
     safe = xp.where(s > 0, s, 1.0)  # rows of zero weight have no slope
-    for c, ((o, loss), g) in enumerate(zip(task, _slopes_at(block, task), strict=True)):
+    for c, ((o, loss), g) in enumerate(zip(task.outputs, _slopes_at(block, task), strict=True)):
         g = xp.where(g > 0, float(scale[c, 0]) * g, float(scale[c, 1]) * g)
         columns.append(g)
         conjugate = loss.conjugate(xp.clip(side[:, o] * g / safe, *loss.domain))
@@ -254,7 +236,7 @@ def left_out(block: Block, task: NewtonPass, inverses: Sequence[Array]) -> Any:
     """
     (side, y, s), xp = _targets(block, task), namespace(block.X)
     Phi, columns = task.features.of(block), []
-    for c, ((o, loss), g) in enumerate(zip(task, _slopes_at(block, task), strict=True)):
+    for c, ((o, loss), g) in enumerate(zip(task.outputs, _slopes_at(block, task), strict=True)):
         f = block.state["f"][o, :]
         turned = Phi @ like_rows(inverses[c].T, Phi)
         turned *= turned
@@ -266,8 +248,8 @@ def left_out(block: Block, task: NewtonPass, inverses: Sequence[Array]) -> Any:
 
 def _slopes_at(block: Block, task: NewtonPass) -> list[Any]:
     """Return s side L'(u) of every output at f."""
-    side, y, s = _targets(block, task)
-    return [
-        s * side[:, o] * loss.derivative(side[:, o] * (y[:, o] - block.state["f"][o, :]))
-        for o, loss in task
-    ]
+    (side, y, s), slopes_at = _targets(block, task), []
+    for o, loss in task.outputs:
+        u = side[:, o] * (y[:, o] - block.state["f"][o, :])
+        slopes_at.append(s * side[:, o] * loss.derivative(u))
+    return slopes_at

@@ -8,6 +8,7 @@ identity (28), for both regularisers since both are the identity in their featur
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 
 from leansvm.blocks import RowBlocks
 from leansvm.linalg import cholesky_in_place, cholesky_solve
-from leansvm.losses import Loss
+from leansvm.losses import Loss, Squared
 from leansvm.solvers import _newton_blocks as rows_of
-from leansvm.solvers._newton_blocks import HessianPlan, NewtonPass, Slopes
+from leansvm.solvers._newton_blocks import HessianPlan, NewtonPass
 from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
@@ -26,71 +27,57 @@ _REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
 _NO_SLOPE = 1e-8  # of the gradient at zero: without curved rows, the bias has nothing to gain
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
+_NUMBER_AND_LOSS = attrgetter("number", "loss")
 
 
 @dataclass
 class Output:
-    """One binary problem or regression target."""
+    """One binary problem or regression target: where it is and what is known there."""
 
-    number: int
+    number: int  # column of the targets
     theta: Array
-    stages: tuple[Loss, ...] = ()
-    stage: int = 0
+    gradient: Array  # of the objective
+    loss: Loss = field(default_factory=Squared)  # of the present stage
+    stages: list[Loss] = field(default_factory=list)  # losses still to come
     gram: Array | None = None  # of the rows marked in_gram, weighted by s
     updates: int = 0
-    value: float = 0.0  # sum of losses
-    slope: Array = field(default_factory=lambda: np.empty(0))  # sum of s side L'(u) phi
+    objective: float = 0.0  # what is minimised, divided by C
     counts: tuple[int, int, int] = (0, 0, 0)  # rows curved, entering and leaving the Gram matrix
     scale: float = 1.0  # gradient norm at zero
+    residual: float = np.inf  # gradient norm relative to it
+    gap: float = np.inf  # relative duality gap
     n_iter: int = 0
     state: str = "running"  # "converged", "stalled", "stopped"
     history: dict[str, list[Any]] = field(default_factory=dict)
 
-    @property
-    def loss(self) -> Loss:
-        """Loss of the present stage."""
-        return self.stages[self.stage]
 
-    def take(self, slopes: Slopes, position: int) -> None:
-        """Take over what `slopes` found for this output."""
-        self.value, self.slope = float(slopes.value[position]), slopes.gradient[:, position]
-        now, entering, leaving = (int(n) for n in slopes.counts[position])
-        self.counts = (now, entering, leaving)
-
-
+@dataclass
 class NewtonMatrices:
-    """Gram matrices of all outputs, and the directions that come from them.
+    """Gram matrices of all outputs, and the directions that come from them."""
 
-    Parameters
-    ----------
-    blocks, features, margin
-        As in `NewtonSolver`.
-    rho : ndarray
-        Regulariser of every feature; 0 for a free bias.
-    """
+    blocks: RowBlocks
+    features: FeatureMap
+    margin: bool  # classification
+    rho: Array  # regulariser of every feature; 0 for a free bias
+    free_bias: bool
 
-    def __init__(self, blocks: RowBlocks, features: FeatureMap, margin: bool, rho: Array) -> None:
-        self.blocks, self.features, self.margin, self.rho = blocks, features, margin, rho
-        self.free_bias = bool(np.any(rho == 0))
-
-    def task(self, outputs: list[Output], loss: Loss | None = None) -> NewtonPass:
+    def task(self, outputs: list[Output]) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
-        losses = tuple(o.loss if loss is None else loss for o in outputs)
-        return NewtonPass(self.features, self.margin, tuple(o.number for o in outputs), losses)
+        return NewtonPass(self.features, self.margin, tuple(map(_NUMBER_AND_LOSS, outputs)))
 
-    def directions(self, outputs: list[Output], gradients: list[Array], lam: float) -> Array:
+    def directions(self, outputs: list[Output], lam: float) -> Array:
         """Return -H^-1 g of every output, one column each; brings the Gram matrices up to date."""
-        plans = [self.plan(o) for o in outputs]
+        plans = list(map(self.plan, outputs))
         curved = self.bring_up_to_date(outputs, plans)
         columns = []
-        for o, g, plan, Z in zip(outputs, gradients, plans, curved, strict=True):
+        for o, plan, Z in zip(outputs, plans, curved, strict=True):
             o.history["hessian"].append(plan.kind)
             if o.counts[0] == 0:
-                columns.append(self._without_curvature(o, g, lam))
+                columns.append(self._without_curvature(o, lam))
             elif plan.kind == "woodbury":
-                columns.append(self._by_woodbury(o, g, Z, lam))
+                columns.append(self._by_woodbury(o, Z, lam))
             else:
-                columns.append(-cholesky_solve(self.factor(o, lam), g))
+                columns.append(-cholesky_solve(self.factor(o, lam), o.gradient))
         return np.stack(columns, axis=1)
 
     def plan(self, o: Output, woodbury: bool = True) -> HessianPlan:
@@ -112,12 +99,14 @@ class NewtonMatrices:
 
     def bring_up_to_date(self, outputs: list[Output], plans: list[HessianPlan]) -> list[Array]:
         """Bring the Gram matrices up to date; return the curved rows where Woodbury wants them."""
-        if all(plan.kind == "none" for plan in plans):
-            return [np.empty(0)] * len(plans)
+        any_rows = False
         for o, plan in zip(outputs, plans, strict=True):
+            any_rows |= plan.kind != "none"
             if plan.kind == "rebuild":
                 o.gram, o.updates = np.zeros((self.features.width,) * 2), 0
             o.updates += plan.kind == "update"
+        if not any_rows:
+            return [np.empty((0, 0))] * len(plans)
         found = self.blocks.fold(_both, rows_of.curvature, self.task(outputs), plans)
         results = []
         for o, plan, part in zip(outputs, plans, found, strict=True):
@@ -126,7 +115,7 @@ class NewtonMatrices:
                 assert o.gram is not None
                 o.gram += part
             elif part is not None:
-                plus, minus = (np.array(rows) for rows in part)  # not those of a single block
+                plus, minus = part
                 if plan.kind != "woodbury":
                     assert o.gram is not None
                     o.gram += plus.T @ plus
@@ -148,10 +137,10 @@ class NewtonMatrices:
                 ridge = ridge + noise
                 noise *= 10
 
-    def _by_woodbury(self, o: Output, g: Array, Z: Array, lam: float) -> Array:
+    def _by_woodbury(self, o: Output, Z: Array, lam: float) -> Array:
         """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""
         Z = np.sqrt(o.loss.max_curvature) * Z
-        v = -g
+        v = -o.gradient
         if self.free_bias:  # eliminate b: its row of the system is W b + (Phi'w)'theta
             root = Z[:, -1]
             W = float(root @ root)
@@ -161,8 +150,9 @@ class NewtonMatrices:
         half = 1.0 / np.sqrt(self.rho)
         return np.asarray(half * _shrunk(Z * half, half * v, lam))
 
-    def _without_curvature(self, o: Output, g: Array, lam: float) -> Array:
+    def _without_curvature(self, o: Output, lam: float) -> Array:
         """No row is curved: the free bias alone if it can gain, else the penalised part."""
+        g = o.gradient
         if self.free_bias and abs(g[-1]) > _NO_SLOPE * o.scale:
             return np.append(np.zeros(len(g) - 1), -g[-1])
         return np.where(self.rho > 0, -g / np.maximum(lam * self.rho, _TINY), 0.0)

@@ -62,21 +62,6 @@ class SweepWork(NamedTuple):
     delta: np.ndarray
 
 
-def make_work(m: int, plan: SweepPlan) -> SweepWork:
-    """Allocate the work arrays."""
-    size = plan.n_top + plan.n_turn
-    return SweepWork(
-        np.empty(m),
-        np.empty(m),
-        np.zeros(m, np.bool_),
-        np.empty(size, np.int64),
-        np.empty(size),
-        np.empty((plan.block, size)),
-        np.empty(plan.block, np.int64),
-        np.empty(plan.block),
-    )
-
-
 # Kernel rows stream through the cache between two scans of all rows, so a scan reads as few
 # arrays as it can. Each loop writes one array: with more, the compiler cannot rule out that they
 # overlap, and does not vectorise.

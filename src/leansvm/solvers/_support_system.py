@@ -32,21 +32,18 @@ _GRAM_UPDATES = 20  # added and subtracted this often, a Gram matrix is built an
 class KernelForm:
     """The k x k system of a support set, factored as LDL'."""
 
-    hinge: Hinge
-
     def __init__(self, matrix: GrowingRows | StoredMatrix) -> None:
         self.matrix, self.C = matrix, np.nan
         self.factor = SupportFactor(matrix.block, np.empty(0))
 
-    def set_hinge(self, hinge: Hinge, C: float) -> None:
-        """Go on with another C, or with the same one and more rows: then the factor stays."""
+    def solve(self, hinge: Hinge, C: float, support: Rows, priority: Array, b: float) -> Point:
+        """Return the point that solves the equations of ``support``; ``b`` if it is empty.
+
+        The factor of the last support set is changed to this one; another C starts it anew.
+        """
         if self.C != C:
             self.factor.forget()
-        self.hinge, self.C, self.factor.ridge = hinge, C, 1.0 / hinge.cost
-
-    def solve(self, support: Rows, priority: Array, b: float) -> Point:
-        """Return the point that solves the equations of ``support``; ``b`` if it is empty."""
-        hinge = self.hinge
+        self.C, self.factor.ridge = C, 1.0 / hinge.cost
         if not len(support):
             return _constant(hinge, b)
         self.factor.change_to(support, priority)
@@ -75,16 +72,16 @@ class KernelForm:
             coef, b = coef + v - db * u, b + db
         return point
 
-    def left_out(self, point: Point) -> Array:
+    def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
         """Return y - f at the support without each row: beta_i / T_ii, S less that row fixed."""
         S, k = self.factor.order, len(self.factor.order)
-        result = self.hinge.y - point.f
-        if k:
+        result = hinge.y - point.f
+        if k and self.C == C:  # else no step was left for this C
             root = np.sqrt(self.factor.D[:k])
             T = inverse_diagonal(np.ascontiguousarray(self.factor.L[:k, :k]) * root)
-            if not np.isinf(self.hinge.bias_penalty):
+            if not np.isinf(hinge.bias_penalty):
                 u = self.factor.solve(np.ones((k, 1)))[:, 0]
-                T = T - u**2 / (self.hinge.bias_penalty + u.sum())
+                T = T - u**2 / (hinge.bias_penalty + u.sum())
             result[S] = point.beta[S] / T
         return result
 
@@ -121,9 +118,6 @@ class LinearRows:
 class LinearForm:
     """The n x n system of a support set, for the linear kernel."""
 
-    hinge: Hinge
-    C: float
-
     def __init__(self, rows: LinearRows) -> None:
         self.rows = rows
         n = rows.X.shape[1]
@@ -132,13 +126,9 @@ class LinearForm:
         self.w = np.zeros(n)
         self._updates = 0
 
-    def set_hinge(self, hinge: Hinge, C: float) -> None:
-        """Go on with another C, or more rows: the Gram matrix stays."""
-        self.hinge, self.C = hinge, C
-
-    def solve(self, support: Rows, priority: Array, b: float) -> Point:
+    def solve(self, hinge: Hinge, C: float, support: Rows, priority: Array, b: float) -> Point:
         """Return the point that solves the equations of ``support``; ``b`` if it is empty."""
-        hinge, X = self.hinge, self.rows.X
+        X = self.rows.X
         self._follow(support)
         if not len(support):
             self.w[:] = 0.0
@@ -147,7 +137,7 @@ class LinearForm:
         cost[support] = hinge.cost[support]
         total = hinge.bias_penalty + float(cost.sum())
         mean = self._mean(cost, total)
-        M = self._matrix(mean, total)
+        M = self._matrix(C, mean, total)
         cholesky_in_place(M)
         w, b = np.zeros(X.shape[1]), 0.0
         beta, f = cost * hinge.y, np.zeros(len(cost))
@@ -189,17 +179,17 @@ class LinearForm:
             return np.zeros(self.rows.X.shape[1])
         return np.asarray(self.rows.X.T @ cost) / total
 
-    def _matrix(self, mean: Array, total: float) -> Array:
+    def _matrix(self, C: float, mean: Array, total: float) -> Array:
         """Return I + X_S' C S X_S - p p' / (A + sum C s)."""
-        M = self.C * self.gram
+        M = C * self.gram
         if not np.isinf(total):
             M -= np.outer(mean * total, mean)
         M.flat[:: len(M) + 1] += 1.0
         return M
 
-    def left_out(self, point: Point) -> Array:
+    def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
         """Return y - f at the support without each row: (y - f) / (1 - h), S less it fixed."""
-        hinge, X, S = self.hinge, self.rows.X, self.support
+        X, S = self.rows.X, self.support
         result = hinge.y - point.f
         if not len(S):
             return result
@@ -207,7 +197,7 @@ class LinearForm:
         cost[S] = hinge.cost[S]
         total = hinge.bias_penalty + float(cost.sum())
         mean = self._mean(cost, total)
-        M = self._matrix(mean, total)
+        M = self._matrix(C, mean, total)
         cholesky_in_place(M)
         rows = X[S].toarray() if sparse.issparse(X) else X[S]
         rows = rows - mean

@@ -26,7 +26,6 @@ from leansvm.solvers._hinge import (
     exact_step,
     feasible_dual,
     objective,
-    origin,
     stopped_advice,
     violation,
 )
@@ -39,6 +38,7 @@ from leansvm.solvers.solution import Solution
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
+_VECTORS, _PER_OUTPUT = 12, 4  # of length m: what an iteration works with and an output keeps
 SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
 _SAMPLE_SHARE = 4
 _SAMPLE_TOL = 1e-2  # violation at which a sample has served
@@ -70,8 +70,9 @@ class ActiveSet:
         self, problem: DualProblem, *, max_support: int | None = None, keep: bool = False
     ) -> None:
         self.problem, self.max_support, self._keep = problem, max_support, keep
-        problem.reserve(self._bytes(0), "The support set")
-        self._room = self._room_beside(max_support or 0)
+        m, n_outputs = problem.Y.shape
+        problem.reserve(8 * m * (_VECTORS + _PER_OUTPUT * n_outputs), "The support set")
+        self.room_beside(max_support or 0)
         X, kernel = problem.X, problem.kernel
         self.matrix = StoredMatrix(X) if kernel.precomputed else GrowingRows(X, kernel)
         self.linear_rows: LinearRows | None = None
@@ -113,7 +114,7 @@ class ActiveSet:
         problem = self.problem
         if isinstance(self.matrix, StoredMatrix):
             raise ValueError("kernel='precomputed': rows cannot be added to a kernel matrix.")
-        old = problem.m
+        old = len(problem.weight)
         stack = sparse.vstack if sparse.issparse(problem.X) else np.vstack
         problem.X = stack([problem.X, X])
         if sparse.issparse(problem.X):
@@ -126,56 +127,55 @@ class ActiveSet:
         for output in self._outputs:
             output.extend(problem.X[old:])
 
-    def take_rows(self, support: Rows) -> None:
-        """Check the memory for the factor of a support set; kernel rows may take what is left."""
-        self._room = self._room_beside(len(support))
-        self.matrix.ensure(support, self._room)
-
-    def _room_beside(self, k: int) -> int:
-        """Refuse a factor of k rows that does not fit; return the bytes that it leaves."""
-        needed = self._bytes(k)
-        self.problem.bytes = max(self.problem.bytes, needed)
-        check_budget(needed, self.problem.budget, f"The factor of {k:,} support vectors", _WAY_OUT)
-        return self.problem.budget - needed
-
-    def _bytes(self, k: int) -> int:
-        m, n_outputs = self.problem.Y.shape
+    def room_beside(self, k: int) -> int:
+        """Refuse a factor of k rows that does not fit; return the bytes left for kernel rows."""
+        problem, (m, n_outputs) = self.problem, self.problem.Y.shape
         factors = n_outputs if self._keep else 1
-        return 8 * (factors * k * k + 2 * APPEND_PANEL * k + (12 + 4 * n_outputs) * m)
+        needed = 8 * (factors * k * k + 2 * APPEND_PANEL * k)
+        needed += 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs)
+        problem.bytes = max(problem.bytes, needed)
+        check_budget(needed, problem.budget, f"The factor of {k:,} support vectors", _WAY_OUT)
+        self._room = problem.budget - needed
+        return self._room
 
     def _solution(self, C: float, tol: float, left_out: bool) -> Solution:
         """Put together what the outputs found."""
-        outputs, counts = self._outputs, dict[str, int]()
-        for output in outputs:
+        m, n_outputs = self.problem.Y.shape
+        found = Solution("active-set", np.empty((m, n_outputs)), np.empty(n_outputs), C)
+        found.objective = found.gap = found.residual = 0.0
+        counts, missing = dict[str, int](), 0
+        if self.linear_rows is not None:
+            found.weights = np.empty((n_outputs, self.linear_rows.X.shape[1]))
+        if left_out:
+            found.left_out = np.empty((m, n_outputs))
+        for j, output in enumerate(self._outputs):
+            found.coef[:, j], found.b[j] = output.point.beta, output.point.b
+            found.objective += output.objective
+            found.gap += output.gap
+            found.residual = max(output.violation, found.residual)
+            found.iterations = max(found.iterations, output.n_iter)
+            found.converged = found.converged and output.converged
+            missing = max(missing, output.missing)
+            if found.weights is not None:
+                found.weights[j] = output.w
+            if found.left_out is not None:
+                found.left_out[:, j] = output.left_out
             for key, value in output.kernel_form.factor.counts.items():
                 counts[key] = counts.get(key, 0) + value
-        worst = max([output.violation for output in outputs])
-        n_iter = max([output.n_iter for output in outputs])
-        missing = max([output.missing for output in outputs])
-        converged = all([output.converged for output in outputs])
-        advice = "" if converged else stopped_advice(n_iter, worst, tol)
-        if not converged and missing and self.max_support is not None:
-            advice = (
-                f"max_support={self.max_support} is not enough: {missing:,} more rows have "
-                f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
-                f"max_support or use max_support='auto'."
-            )
-        linear = self.linear_rows is not None
-        return Solution(
-            "active-set",
-            np.column_stack([output.point.beta for output in outputs]),
-            np.array([output.point.b for output in outputs]),
-            C,
-            objective=sum([output.objective for output in outputs]),
-            residual=worst,
-            gap=sum([output.gap for output in outputs]),
-            iterations=n_iter,
-            converged=converged,
-            advice=advice,
-            weights=np.array([output.w for output in outputs]) if linear else None,
-            left_out=np.column_stack([o.left_out for o in outputs]) if left_out else None,
-            bytes=self.problem.bytes,
-            details={"violation": worst, "rows_kept_out": missing, "factor": counts},
+        found.bytes = self.problem.bytes
+        found.details = {"violation": found.residual, "rows_kept_out": missing, "factor": counts}
+        if not found.converged:
+            found.advice = self._advice(found, missing, tol)
+        return found
+
+    def _advice(self, found: Solution, missing: int, tol: float) -> str:
+        """Say what to do where an output did not converge."""
+        if not missing or self.max_support is None:
+            return stopped_advice(found.iterations, found.residual, tol)
+        return (
+            f"max_support={self.max_support} is not enough: {missing:,} more rows have "
+            f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
+            f"max_support or use max_support='auto'."
         )
 
 
@@ -183,6 +183,7 @@ class _OneOutput:
     """One output (a class against the rest): the loop over support sets, and what it found."""
 
     hinge: Hinge  # of the C that is being solved
+    point: Point  # the last solution
     w: Array  # weights of the linear kernel
     left_out: Array  # y - f without each row, if asked for
 
@@ -193,24 +194,21 @@ class _OneOutput:
         if solver.linear_rows is not None:
             self.linear_form = LinearForm(solver.linear_rows)
         self.form: KernelForm | LinearForm = self.kernel_form
-        self.point = origin(0)  # the last solution; of no rows before the first one
         self.C, self.objective, self.gap, self.violation = np.nan, np.nan, np.nan, np.inf
         self.n_iter, self.missing, self.converged = 0, 0, False
+        self.solved = False  # whether there is a point to start from
         self.stopped = False  # by a callback
 
     def _set_C(self, C: float) -> None:
         """Go on with this C."""
         self.C, problem = C, self.problem
         self.hinge = Hinge(problem.Y[:, self.number], C * problem.weight, problem.bias_penalty)
-        self.kernel_form.set_hinge(self.hinge, C)
-        if self.linear_form is not None:
-            self.linear_form.set_hinge(self.hinge, C)
 
     def extend(self, X: Any) -> None:
         """Continue the last solution to rows that came."""
-        beta, b = self.point.beta, self.point.b
-        if not len(beta):
+        if not self.solved:
             return
+        beta, b = self.point.beta, self.point.b
         support = np.flatnonzero(beta)
         values = self.problem.kernel.block(X, self.problem.X[support], dtype=np.float64)
         f = np.concatenate([self.point.f, values @ beta[support] + b])
@@ -219,10 +217,11 @@ class _OneOutput:
     def run(self, C: float, *, tol: float, max_iter: int, left_out: bool) -> None:
         """Solve on working sets of rows until no row outside has an error."""
         self._set_C(C)
-        self.n_iter, self.stopped, m = 0, False, self.problem.m
-        limit, warm = min(self.solver.max_support or m, m), len(self.point.beta) > 0
-        point = self.point if warm else origin(m)
-        working = self._first_rows(limit, point, warm)
+        self.n_iter, self.stopped, m = 0, False, len(self.hinge.y)
+        limit = min(self.solver.max_support or m, m)
+        # f = 0, where every row has the error 1
+        point = self.point if self.solved else Point(np.zeros(m), 0.0, np.zeros(m))
+        working = self._first_rows(limit, point)
         while True:
             sample = working is not None and limit >= m
             loose = max(tol, _SAMPLE_TOL) if sample else tol
@@ -240,13 +239,13 @@ class _OneOutput:
         self.violation, self.converged, self.missing = worst, converged, len(missing)
         self._finish(point, left_out)
 
-    def _first_rows(self, limit: int, point: Point, warm: bool) -> Rows | None:
+    def _first_rows(self, limit: int, point: Point) -> Rows | None:
         """Return the first working set: all rows (None), or a stratified sample of many."""
-        m = self.problem.m
+        m = len(self.hinge.y)
         small_primal = self.linear_form is not None and len(self.linear_form.w) < m
-        if limit >= m and (warm or small_primal or m <= SAMPLE_ROWS):
+        if limit >= m and (self.solved or small_primal or m <= SAMPLE_ROWS):
             return None
-        if warm:
+        if self.solved:
             order = np.argsort(-errors(self.hinge, point), kind="stable")
             return np.sort(order[:limit])
         return self._sample(limit if limit < m else max(SAMPLE_ROWS // 2, m // _SAMPLE_SHARE))
@@ -257,13 +256,13 @@ class _OneOutput:
         chosen = []
         for label in (-1.0, 1.0):
             rows = np.flatnonzero(self.hinge.y == label)
-            share = min(len(rows), max(1, round(size * len(rows) / self.problem.m)))
+            share = min(len(rows), max(1, round(size * len(rows) / len(self.hinge.y))))
             chosen.append(rng.choice(rows, share, replace=False))
         return np.sort(np.concatenate(chosen))[: max(size, 2)]
 
     def _next_rows(self, limit: int, point: Point, missing: Rows) -> Rows | None:
         """Return the working set after one that left out rows with errors."""
-        if limit >= self.problem.m:
+        if limit >= len(self.hinge.y):
             return None
         support = np.flatnonzero(point.beta)
         order = np.argsort(-errors(self.hinge, point)[missing], kind="stable")
@@ -308,9 +307,9 @@ class _OneOutput:
             if self.linear_form is not None and len(self.linear_form.w) < len(support):
                 self.form = self.linear_form  # the smaller system
             else:
-                self.solver.take_rows(support)
+                self.solver.matrix.ensure(support, self.solver.room_beside(len(support)))
                 self.form = self.kernel_form
-            found = self.form.solve(support, e, point.b)
+            found = self.form.solve(hinge, self.C, support, e, point.b)
             worst = violation(hinge, found, support, mask)
             if self.problem.on_iteration is not None:
                 self.stopped = self.problem.on_iteration(self.n_iter, worst)
@@ -330,7 +329,7 @@ class _OneOutput:
         if linear is not None:
             self.w = linear.w if self.form is linear else X.T @ point.beta
         if left_out:
-            self.left_out = self.form.left_out(point)
+            self.left_out = self.form.left_out(hinge, self.C, point)
         beta = point.beta
         if self.converged:  # coefficients of the wrong sign are rounding there
             beta = np.where(hinge.y * beta > 0, beta, 0.0)
@@ -338,4 +337,4 @@ class _OneOutput:
         product = self.solver.matrix.product(feasible) if linear is None else X @ (X.T @ feasible)
         self.objective = objective(hinge, point)
         self.gap = max(self.objective - dual_objective(hinge, feasible, np.asarray(product)), 0.0)
-        self.point = Point(beta, point.b, point.f)
+        self.point, self.solved = Point(beta, point.b, point.f), True

@@ -26,7 +26,6 @@ from leansvm.solvers.closed_form import (
     LearningPath,
     LowRankProblem,
     targets_and_weights,
-    weighted,
 )
 from leansvm.solvers.features import LearnedFeatures
 
@@ -47,7 +46,7 @@ class Ascent:
 
     objective: str
     learning_rate: float
-    center_unit: Array  # one per feature: steps are measured in these
+    center_unit: Array  # one number per feature: steps are measured in these
     shape_unit: Array
     sequential: bool = False
     backtracking: bool = False
@@ -151,8 +150,8 @@ def hold_dual(block: Block, fitted: ClosedForm, objective: str) -> float:
     """Keep v = C S e and y of the block's rows; return its part of the objective."""
     T, weight = targets_and_weights(block)
     y = fitted.outputs(block)
-    block.state["v"], block.state["y"] = fitted.C * weighted(T - y, weight), y
-    return float(namespace(y).sum(weighted(OBJECTIVES[objective][0](y, T), weight)))
+    block.state["v"], block.state["y"] = fitted.C * ((T - y) * weight), y
+    return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
 def columns_at(values: Any, units: NDArray[np.intp]) -> Any:
@@ -177,7 +176,7 @@ def _forget_dual(block: Block) -> None:
 def _pull(block: Block, objective: str) -> Any:
     """Return S q."""
     T, weight = targets_and_weights(block)
-    return weighted(OBJECTIVES[objective][1](block.state["y"], T), weight)
+    return OBJECTIVES[objective][1](block.state["y"], T) * weight
 
 
 @declare("X", "y", "weight", sets=("learned",))
@@ -232,7 +231,7 @@ def _outputs_of_trial(
     y += (like_rows(moved_theta.T, values) @ block.state["trial"].T).T
     block.state["trial_y"] = y
     T, weight = targets_and_weights(block)
-    return float(namespace(y).sum(weighted(OBJECTIVES[objective][0](y, T), weight)))
+    return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
 @declare("X", changes=("learned",), sets=("y",))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import foreign_namespace
 from leansvm.solvers import cg
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.cholesky import factor_and_solve, factor_bytes, solve_cholesky
@@ -51,7 +52,8 @@ def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
     m, n_outputs = problem.Y.shape
     if m < _FEW_ROWS:
         return solve_cholesky(problem, C)
-    needed = factor_bytes(m, n_outputs, on_device=problem.on_device)
+    on_device = foreign_namespace(problem.X) is not None
+    needed = factor_bytes(m, n_outputs, on_device=on_device)
     k = cg.preconditioner_columns(m)
     with_cg = needed + cg.preconditioner_bytes(m, n_outputs, k)
     matrix = None
@@ -59,7 +61,7 @@ def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
         problem.reserve(with_cg if problem.fits(with_cg) else needed, "The kernel matrix")
         matrix = StoredMatrix(gram(problem))
     sweeps = None
-    if not problem.on_device:  # sequential updates are for the host
+    if not on_device:  # sequential updates are for the host
         sweeps = _affordable_sweeps(problem, C, matrix)
     if sweeps is not None:
         solution = solve_smo(
@@ -86,7 +88,7 @@ def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
     An active set of k rows takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
     so many rows have to be support vectors, which a sample tells.
     """
-    m, sweeps = problem.m, None
+    m, sweeps = len(problem.weight), None
     if m >= _FEW_ROWS and problem.kernel.name != "linear":
         if problem.kernel.precomputed or problem.fits(8 * m * m):
             sweeps = m / _SWEEP_ROWS
@@ -123,7 +125,7 @@ def _overlap(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> flo
     1 or less for a diagonal matrix; about the largest eigenvalue of the scaled system, and so
     the number of rows that an update of one multiplier disturbs.
     """
-    m = problem.m
+    m = len(problem.weight)
     columns = np.random.default_rng(0).permutation(m)[:_SAMPLE_COLUMNS]
     rows = columns[:_SAMPLE_ROWS]
     K = values_between(problem, rows, columns) if matrix is None else matrix.block(rows, columns)
@@ -136,7 +138,7 @@ def _overlap(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> flo
 
 def _support_share(problem: DualProblem, C: float) -> float:
     """Return the share of support vectors in a sample, the most of any output."""
-    sample = np.random.default_rng(0).permutation(problem.m)[:_SUPPORT_SAMPLE]
+    sample = np.random.default_rng(0).permutation(len(problem.weight))[:_SUPPORT_SAMPLE]
     matrix = StoredMatrix(values_between(problem, sample, sample))
     weight, shares = problem.weight[sample], []
     for y in np.ascontiguousarray(problem.Y[sample].T):

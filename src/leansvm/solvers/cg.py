@@ -216,7 +216,7 @@ class _Iteration:
         max_iter: int,
     ) -> None:
         self.matrix, self.precondition = matrix, precondition
-        self.rhs = np.hstack([np.ones((problem.m, 1)), problem.Y])
+        self.rhs = np.hstack([np.ones((len(problem.Y), 1)), problem.Y])
         self.ridge = 1.0 / (C * problem.weight)[:, None]
         self.root = np.sqrt(problem.weight)[:, None]  # residuals count by the rows' weights
         self.tol, self.max_iter, self.on_iteration = tol, max_iter, problem.on_iteration

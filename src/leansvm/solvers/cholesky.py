@@ -35,9 +35,8 @@ _PANEL = 2048  # columns of G^-1 at a time
 
 def solve_cholesky(problem: DualProblem, C: float, *, left_out: bool = False) -> Solution:
     """Factor the kernel matrix in place; ``left_out`` asks for the left-out residuals too."""
-    needed = factor_bytes(
-        problem.m, problem.Y.shape[1], left_out=left_out, on_device=problem.on_device
-    )
+    on_device = foreign_namespace(problem.X) is not None
+    needed = factor_bytes(*problem.Y.shape, left_out=left_out, on_device=on_device)
     problem.reserve(needed, "The kernel matrix")
     return factor_and_solve(problem, gram(problem), C, left_out=left_out)
 

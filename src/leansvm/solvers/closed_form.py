@@ -17,10 +17,10 @@ from leansvm._array_api import as_float64, like_rows
 from leansvm.blocks import Block, RowBlocks
 from leansvm.solvers.features import LearnedFeatures
 from leansvm.solvers.primal import Spectrum, decompose, left_out_residuals
-from leansvm.solvers.sums import Sums, add_up, first_shift, normal_equations
+from leansvm.solvers.sums import add_up, first_shift, normal_equations
 
 Array = NDArray[np.float64]
-_SHIFT_ROWS = 1024  # rows whose means shift the first sums
+SHIFT_ROWS = 1024  # rows whose means shift the first sums
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,7 @@ class ClosedForm:
     theta: Array  # with the row of a penalised bias
     b: Array
     C: float
-
-    @property
-    def shift(self) -> Array:
-        """Means of Phi and Y, a good shift for the sums of the next basis."""
-        equations = self.spectrum.equations
-        return np.concatenate([equations.mean_phi, equations.mean_y])
+    shift: Array  # means of Phi and Y: a good shift for the sums of the next basis
 
     def outputs(self, block: Block) -> Any:
         """Return f(x) of a block's rows, one column per output."""
@@ -52,27 +47,23 @@ class LowRankProblem:
 
     blocks: RowBlocks
     C: float
-    bias_penalty: float  # 0 is a free bias, inf is none
+    free_bias: bool  # a penalised one is a column of the basis
     count: float | None = None  # samples that GCV counts
-
-    @property
-    def free_bias(self) -> bool:
-        """Whether the bias is free."""
-        return self.bias_penalty == 0
-
-    def sums(self, basis: LearnedFeatures, shift: Array | None = None) -> Sums:
-        """Add up all rows; without a ``shift`` that of the first ones is taken."""
-        if shift is None:
-            shift = first_shift(self.blocks, basis, self.free_bias, _SHIFT_ROWS)
-        return add_up(self.blocks, basis, shift, self.count)
 
     def solve(self, basis: LearnedFeatures, before: ClosedForm | None = None) -> ClosedForm:
         """Solve for theta and b: one pass over the rows and an M x M decomposition."""
-        shift = before.shift if before is not None and self.free_bias else None
-        equations = normal_equations(self.sums(basis, shift), basis, self.free_bias)
+        if before is not None and self.free_bias:
+            shift = before.shift
+        else:
+            shift = first_shift(self.blocks, basis, self.free_bias, SHIFT_ROWS)
+        sums = add_up(self.blocks, basis, shift, self.count)
+        equations = normal_equations(sums, basis, self.free_bias)
         spectrum = decompose(equations)
         theta = spectrum.theta(self.C)
-        return ClosedForm(basis, spectrum, theta, equations.describe(theta, self.C)[0], self.C)
+        means = np.concatenate([equations.mean_phi, equations.mean_y])
+        return ClosedForm(
+            basis, spectrum, theta, equations.describe(theta, self.C)[0], self.C, means
+        )
 
     def left_out_error(self, found: ClosedForm) -> float:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""
@@ -91,7 +82,7 @@ class LowRankProblem:
 
 @dataclass
 class LearningPath:
-    """What an optimiser went through: a number per iteration, and the best or last basis."""
+    """What an optimiser went through: one number per iteration, and the best or last basis."""
 
     basis: LearnedFeatures
     objective: list[float] = field(default_factory=list)
@@ -109,11 +100,6 @@ class LearningPath:
 
 
 def targets_and_weights(block: Block) -> tuple[Any, Any]:
-    """Return targets and weights of a block (a column; None: all one), where the rows are."""
+    """Return targets and weights (a column, or the number one) of a block, where the rows are."""
     Y = as_float64(block.y)
-    return Y, None if block.weight is None else as_float64(block.weight)[:, None]
-
-
-def weighted(values: Any, weight: Any) -> Any:
-    """Return values times the rows' weights."""
-    return values if weight is None else values * weight
+    return Y, 1.0 if block.weight is None else as_float64(block.weight)[:, None]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import like_rows, namespace, to_host
-from leansvm.blocks import Block, RowBlocks, declare, row_weights
+from leansvm._array_api import as_float64, like_rows, namespace, to_host
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.linalg import dense64
 
 Array = NDArray[np.float64]
+Measures = tuple[float, Array, Array, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -21,36 +22,37 @@ class FeatureUnits:
     spread: Array
     low: Array
     high: Array
-
-    @property
-    def bounds(self) -> tuple[Array, Array]:
-        """Where centres may go: as far outside the data as these are wide."""
-        width = np.maximum(self.high - self.low, self.spread)
-        return self.low - width, self.high + width
+    bounds: tuple[Array, Array]  # where centres may go: as far outside the data as these are wide
 
 
 def feature_units(blocks: RowBlocks) -> FeatureUnits:
     """Measure the rows of positive weight."""
     first = to_host(dense64(blocks.take(np.array([0]))))[0]
-    parts = blocks.map(_measure, first)
-    weight, total, squares = (sum(part[k] for part in parts) for k in range(3))
-    low = np.min([part[3] for part in parts], axis=0)
-    high = np.max([part[4] for part in parts], axis=0)
+    weight, total, squares, low, high = blocks.fold(_merged, _measure, first)
     variance = squares / weight - np.square(total / weight)
     spread = np.sqrt(np.maximum(variance, 0.0))
     # below rounding of the largest deviation there is nothing but noise
     constant = spread <= 1e-7 * np.maximum(np.abs(high - first), np.abs(low - first))
-    return FeatureUnits(np.where(constant | (spread == 0.0), 1.0, spread), low, high)
+    spread = np.where(constant | (spread == 0.0), 1.0, spread)
+    width = np.maximum(high - low, spread)
+    return FeatureUnits(spread, low, high, (low - width, high + width))
 
 
 @declare("X", "weight")
-def _measure(block: Block, first: Array) -> tuple[float, Array, Array, Array, Array]:
-    X, weight = dense64(block.X), row_weights(block)
-    xp, used = namespace(X), weight[:, None] > 0
-    deviation = X - like_rows(first, X)
+def _measure(block: Block, first: Array) -> Measures:
+    """Return weight, sum and sum of squares of x - first, and the range of x."""
+    X = dense64(block.X)
     if X.shape[0] == 0:
         return 0.0, 0 * first, 0 * first, first + np.inf, first - np.inf
+    xp, deviation = namespace(X), X - like_rows(first, X)
+    weight = xp.ones_like(X[:, 0]) if block.weight is None else as_float64(block.weight)
+    used = weight[:, None] > 0
     low = xp.min(xp.where(used, X, np.inf), axis=0)
     high = xp.max(xp.where(used, X, -np.inf), axis=0)
     sums = weight @ deviation, weight @ (deviation * deviation), low, high
     return float(xp.sum(weight)), *to_host(sums)
+
+
+def _merged(a: Measures, b: Measures) -> Measures:
+    """Return what `_measure` would of two blocks together."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], np.minimum(a[3], b[3]), np.maximum(a[4], b[4])

@@ -28,7 +28,7 @@ Found = TypeVar("Found", bound=OnBasis)
 
 
 def grow(solve: Callable[[int], Found], first: int, largest: int) -> Found:
-    """Return ``solve(size)`` at the size where doubling stopped to pay."""
+    """Return ``solve(size)`` at the first size that doubling hardly improves."""
     size = min(first, largest)
     found = solve(size)
     while size < largest and found.features.size == size:

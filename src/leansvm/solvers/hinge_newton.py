@@ -19,7 +19,6 @@ from leansvm.solvers._hinge import (
     feasible_dual,
     linear_weights,
     objective,
-    origin,
     stopped_advice,
 )
 from leansvm.solvers.kernel_matrix import gram
@@ -32,7 +31,9 @@ _HALVINGS = 200
 
 def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
     """Solve for all outputs; dense, 24 m^2 bytes."""
-    problem.reserve(3 * 8 * problem.m**2, "Newton's method on the kernel matrix", or_cg=False)
+    problem.reserve(
+        3 * 8 * len(problem.weight) ** 2, "Newton's method on the kernel matrix", or_cg=False
+    )
     K = gram(problem)
     beta, b = np.empty(problem.Y.shape), np.empty(problem.Y.shape[1])
     value = gap = violation = 0.0
@@ -67,7 +68,7 @@ def _newton(
     problem: DualProblem, K: Array, hinge: Hinge, tol: float, max_iter: int
 ) -> tuple[Point, float, int]:
     """Return the point, the relative norm of its gradient and the iterations."""
-    point, residual = origin(len(K)), np.inf
+    point, residual = Point(np.zeros(len(K)), 0.0, np.zeros(len(K))), np.inf
     for n_iter in range(1, max_iter + 1):
         target = _newton_point(K, hinge, point)
         direction = target - point

@@ -76,7 +76,7 @@ class StoredMatrix(KernelMatrix):
     """All kernel values: float64 or float32, on the host or on a device."""
 
     def __init__(self, K: Any) -> None:
-        super().__init__(K, Kernel("precomputed"))
+        self.X, self.kernel, self.m = K, Kernel("precomputed"), K.shape[0]
         self.values = K
         self.diag = np.array(to_host(namespace(K).linalg.diagonal(K)), dtype=np.float64)
         self.step_rows = BLOCK  # multipliers that a step of a sweep updates
@@ -128,7 +128,7 @@ class RecentRows(KernelMatrix):
     """
 
     def __init__(self, X: Any, kernel: Kernel, max_bytes: int) -> None:
-        super().__init__(X, kernel)
+        self.X, self.kernel, self.m = X, kernel, X.shape[0]
         m, row = self.m, 8 * self.m
         widest = np.sqrt(max_bytes / 4 / 8) / POOL_BLOCKS  # a quarter of the bytes for `square`
         self.step_rows = int(np.clip(min(max_bytes // row // 2, widest), 1, min(CACHED_BLOCK, m)))
@@ -213,7 +213,7 @@ class GrowingRows(KernelMatrix):
     """
 
     def __init__(self, X: Any, kernel: Kernel) -> None:
-        super().__init__(X, kernel)
+        self.X, self.kernel, self.m = X, kernel, X.shape[0]
         self.bytes = 0  # of the rows that are kept
         self._chunks: list[tuple[Rows, Array]] = []
         self._chunk = np.full(self.m, -1, np.intp)  # chunk that holds a row, and its place there
@@ -279,9 +279,9 @@ SweepMatrix = StoredMatrix | RecentRows
 
 def gram(problem: DualProblem) -> Any:
     """Return a fresh kernel matrix of all rows in float64, where they are."""
-    kernel, m = problem.kernel, problem.m
+    kernel, m = problem.kernel, len(problem.weight)
     with problem.phases("gram"):
-        if not problem.on_device:
+        if foreign_namespace(problem.X) is None:
             K = np.empty((m, m))
             if kernel.precomputed:
                 np.copyto(K, problem.X)
@@ -308,14 +308,15 @@ def product_bytes(problem: DualProblem) -> int:
     """Bytes of the tiles that a product with the `unstored` matrix works on at a time."""
     if problem.kernel.precomputed:
         return 0
-    threads = 1 if problem.on_device else blas_threads()
-    rows = _product_rows(problem.X, problem.m)
-    return 8 * threads * rows * (problem.m + problem.X.shape[1])
+    m = len(problem.weight)
+    threads = blas_threads() if foreign_namespace(problem.X) is None else 1
+    return 8 * threads * _product_rows(problem.X, m) * (m + problem.X.shape[1])
 
 
 def sweep_matrix(problem: DualProblem) -> SweepMatrix:
     """Return the kernel matrix of a problem if it fits the budget, else a cache of its rows."""
-    m, vectors = problem.m, 8 * problem.m * (_VECTORS + 16 * problem.Y.shape[1])
+    m, n_outputs = problem.Y.shape
+    vectors = 8 * m * (_VECTORS + 16 * n_outputs)
     if problem.kernel.precomputed:
         problem.reserve(vectors, "A sequential solver", or_cg=False)
         return StoredMatrix(np.ascontiguousarray(problem.X))

@@ -13,24 +13,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.utils import check_array
 
 from leansvm._array_api import foreign_namespace, to_host
 from leansvm._phases import Phases
-from leansvm.blocks import RowBlocks, WeightedSample, tile_rows_for
+from leansvm.blocks import RowBlocks, WeightedSample, check_budget, tile_rows_for
 from leansvm.functions import BasisFunction, pam
 from leansvm.linalg import dense64
 from leansvm.solvers import primal
 from leansvm.solvers.ascent import Ascent, learn_by_steps
-from leansvm.solvers.closed_form import LearningPath, LowRankProblem
+from leansvm.solvers.closed_form import SHIFT_ROWS, LearningPath, LowRankProblem
 from leansvm.solvers.feature_units import FeatureUnits, feature_units
 from leansvm.solvers.features import LearnedFeatures
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.sums import add_up, first_shift
 from leansvm.solvers.variable_projection import learn_by_projection
 
 Array = NDArray[np.float64]
 
+ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
 _MEDOID_ROWS, _ROWS_PER_MEDOID = 1000, 4  # rows that are clustered: a sample of more
 SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
 _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's cache
@@ -44,6 +48,33 @@ def tile_rows(X: Any, columns: int) -> int:
     if foreign_namespace(X) is not None:
         return within
     return min(max(1024, min(2**14, _TILE_VALUES // n_features)), within)
+
+
+def reserve(what: str, X: Any, per_row: int, clustered: int, budget: int) -> int:
+    """Refuse a fit that does not fit in the budget; return its bytes.
+
+    ``per_row`` numbers are kept for every row, ``clustered`` rows at most are compared in pairs.
+    """
+    n_rows, n_features = X.shape
+    needed = 8 * n_rows * per_row
+    if n_rows <= ORDERED_ROWS:  # a copy of the rows
+        needed += 2 * X.data.nbytes if sparse.issparse(X) else 8 * n_rows * n_features
+    needed += 4 * 8 * min(n_rows, clustered) ** 2  # distances and changes
+    check_budget(
+        needed,
+        budget,
+        f"{what} on {n_rows:,} rows",
+        "Use fewer functions (n_basis), fewer rows, or a larger cache_size.",
+    )
+    return needed
+
+
+def given_centers(points: Any, n_features: int) -> Array:
+    """Return points that a user gave as centres, checked."""
+    points = check_array(points, dtype=np.float64, input_name="init")
+    if points.shape[1] != n_features:
+        raise ValueError(f"init: points have {points.shape[1]} features, X has {n_features}.")
+    return np.ascontiguousarray(points)
 
 
 def medoid_rows(n_basis: int) -> int:
@@ -111,9 +142,9 @@ class LowRankLearner:
         best: LearningPath | None = None
         for number in range(n_init if centers is None else 1):
             with self.phases("start"):
-                how = init if number == 0 else "random"
                 rows = centers
                 if rows is None:
+                    how = init if number == 0 else "random"
                     rows = initial_centers(self.blocks, how, n_basis, rng)
                 start = self._start(rows, units)
             with self.phases("learn"):
@@ -123,32 +154,53 @@ class LowRankLearner:
         assert best is not None
         with self.phases("solve"):
             solution = self._solve(best.basis, self.criterion)
-        return best.basis, self._described(solution, best)
+        solution.solver = "variable-projection" if self.ascent is None else "steps"
+        solution.iterations, solution.converged = best.n_iter, best.converged
+        solution.advice = (
+            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
+            f"tol or anchor."
+        )
+        curve = {"objective": np.array(best.objective)}
+        if best.loo:
+            curve["loo"] = np.array(best.loo)
+        if best.criterion:
+            curve["criterion"] = np.array(best.criterion)
+        solution.details = {
+            "best_iteration": best.best_iter,
+            "message": best.message,
+            "curve": curve,
+        }
+        return best.basis, solution
 
     def _start(self, centers: Array, units: FeatureUnits) -> Start:
         """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
+        scales: tuple[float, ...] = (1.0,)
         if self.shape_init == "auto":
-            usual = self.function.initial_shapes(units.spread)
-            shapes = [scale * usual for scale in SHAPE_SCALES]
+            usual, scales = self.function.initial_shapes(units.spread), SHAPE_SCALES
         else:
-            shapes = [np.full(centers.shape[1], float(self.shape_init))]
+            usual = np.full(centers.shape[1], float(self.shape_init))
         constant = 1 / np.sqrt(self.bias_penalty) if 0 < self.bias_penalty < np.inf else None
         scored = Criterion(np.atleast_1d(self.criterion.C), self.criterion.name)
-        starts = []
-        for shape in shapes:
-            tiled = np.tile(shape, (len(centers), 1))
-            basis = LearnedFeatures(self.function, centers, tiled, constant)
+        best: Start | None = None
+        for scale in scales:
+            shapes = np.tile(scale * usual, (len(centers), 1))
+            basis = LearnedFeatures(self.function, centers, shapes, constant)
             solution = self._solve(basis, scored)
-            starts.append(Start(basis, solution.C, solution.error))
-        return min(starts, key=lambda start: start.error)
+            if best is None or solution.error < best.error:
+                best = Start(basis, solution.C, solution.error)
+        assert best is not None
+        return best
 
     def _solve(self, basis: LearnedFeatures, criterion: Criterion) -> Solution:
         """Solve for the weights of given functions, at the best of several C."""
-        problem = LowRankProblem(self.blocks, 1.0, self.bias_penalty, self.count)
-        return primal.solve(self.blocks, basis, problem.sums(basis), problem.free_bias, criterion)
+        free_bias = self.bias_penalty == 0
+        shift = first_shift(self.blocks, basis, free_bias, SHIFT_ROWS)
+        sums = add_up(self.blocks, basis, shift, self.count)
+        return primal.solve(self.blocks, basis, sums, free_bias, criterion)
 
     def _learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
-        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty, self.count)
+        """Move the functions of one start."""
+        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty == 0, self.count)
         if self.ascent is not None:
             return learn_by_steps(
                 problem,
@@ -180,19 +232,3 @@ class LowRankLearner:
         else:
             rate, by = float(options.learning_rate), (ones, ones)
         return Ascent(options.objective, rate, *by, options.sequential, options.backtracking)
-
-    def _described(self, solution: Solution, path: LearningPath) -> Solution:
-        """Add what learning the functions went through."""
-        curve = {"objective": path.objective, "loo": path.loo, "criterion": path.criterion}
-        solution.solver = "variable-projection" if self.ascent is None else "steps"
-        solution.iterations, solution.converged = path.n_iter, path.converged
-        solution.advice = (
-            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
-            f"tol or anchor."
-        )
-        solution.details = {
-            "best_iteration": path.best_iter,
-            "message": path.message,
-            "curve": {name: np.array(values) for name, values in curve.items() if values},
-        }
-        return solution

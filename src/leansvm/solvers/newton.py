@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,14 @@ from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
-_FLAT_ENOUGH = 0.5  # a full step is taken that leaves less than this of the slope
-_ARMIJO = 1e-4  # and that lowers the objective by this share of the slope at least
-_EXACT = 1e-3  # a line search ends when this is left of the slope
-_NEXT_STAGE = 1e-3  # relative gradient at which a smoothing stage hands over to the next
+_FLAT_ENOUGH = 0.5  # the full step is taken if it leaves at most this share of the slope
+_ARMIJO = 1e-4  # and lowers the objective by at least this share of the slope
+_EXACT = 1e-3  # a line search ends when this share of the slope is left
+_NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 _SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
+_AT_THE_END = attrgetter("theta", "history", "objective", "residual", "n_iter", "state")
 
 
 # What Newton's method asks of a loss.
@@ -69,7 +71,7 @@ class NewtonSolver:
     Parameters
     ----------
     blocks : RowBlocks
-        Rows, targets (one column an output; +-1 in classification) and weights.
+        Rows, targets (one column per output; +-1 in classification) and weights.
     features : FeatureMap
         Phi; a constant last column is the bias.
     bias_penalty : float
@@ -103,8 +105,13 @@ class NewtonSolver:
         self.rho = np.ones(features.width)
         if features.constant is not None:
             self.rho[-1] = bias_penalty
-        self.matrices = NewtonMatrices(blocks, features, margin, self.rho)
-        self.outputs = [Output(o, np.zeros(features.width)) for o in outputs]
+        free_bias = features.constant is not None and bias_penalty == 0
+        self.matrices = NewtonMatrices(blocks, features, margin, self.rho, free_bias)
+        self.theta = np.zeros((features.width, len(outputs)))  # of the last solution
+        self.outputs: list[Output] = []
+        for number in outputs:
+            self.outputs.append(Output(number, np.zeros_like(self.rho), np.zeros_like(self.rho)))
+        self._columns = 1 + max(outputs)  # of the targets, as far as they are used
         self.lam = 1.0
         self._begun = False
 
@@ -114,39 +121,39 @@ class NewtonSolver:
         """Minimise from ``theta`` (width x outputs), from the last solution, or from zero."""
         # small products between passes over tiles: BLAS threads would spin on into the tiles
         with serial_blas() if self.features.width <= _SERIAL_WIDTH else nullcontext():
-            return self._solve(loss, C, theta)
-
-    def _solve(self, loss: Loss, C: float, theta: Array | None) -> Solution:
-        self._setup(loss, C, theta)
-        for iteration in range(1, self.max_iter + 1):
-            running = [o for o in self.outputs if o.state == "running"]
-            if not running:
-                break
-            gradients = [self._gradient(o) for o in running]
-            directions = self.matrices.directions(running, gradients, self.lam)
-            self._line_search(running, directions)
-            self._check_convergence(running)
-            if self._told_to_stop(iteration, running):
-                break
-        return self._certified(C)
+            self._setup(loss, C, theta)
+            for iteration in range(1, self.max_iter + 1):
+                running = [o for o in self.outputs if o.state == "running"]
+                if not running:
+                    break
+                directions = self.matrices.directions(running, self.lam)
+                self._line_search(running, directions)
+                self._check_convergence(running)
+                if self._told_to_stop(iteration, running):
+                    break
+            return self._certified(C)
 
     def _setup(self, loss: Loss, C: float, theta: Array | None) -> None:
+        """Put every output where it starts; take the norm of the gradient at zero."""
         self.lam = 1.0 / C
         warm = self._begun and theta is None
-        stages = (loss,) if warm or theta is not None else self._stages(loss)
+        cold = not warm and theta is None
+        start = np.zeros((self.features.width, self._columns))
+        for c, o in enumerate(self.outputs):
+            o.loss, o.state, o.n_iter = loss, "running", 0
+            o.history = {"objective": [], "gradient": [], "curved": [], "step": [], "hessian": []}
+            if not warm:
+                o.theta = np.zeros_like(self.rho) if theta is None else theta[:, c].copy()
+                start[:, o.number], o.gram = o.theta, None
         if not warm:
-            start = self._start(theta)
             self.blocks.map(rows_of.begin, self.features, start)
             self._begun = True
-        for o in self.outputs:
-            o.stages, o.stage, o.state, o.n_iter = stages, 0, "running", 0
-            o.history = {key: [] for key in ("objective", "gradient", "curved", "step", "hessian")}
-        at_zero = self._scale(loss)
-        if warm or theta is not None or stages[0] is not loss:
-            self._evaluate(self.outputs)
-        else:
-            for position, o in enumerate(self.outputs):
-                o.take(at_zero, position)
+        at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
+        first, *later = self._stages(loss) if cold else (loss,)
+        for c, o in enumerate(self.outputs):
+            o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)
+            o.loss, o.stages = first, later
+        self._evaluate(self.outputs, at_zero if cold and first is loss else None)
         self._check_convergence(self.outputs)
 
     def _stages(self, loss: Loss) -> tuple[Loss, ...]:
@@ -157,79 +164,51 @@ class NewtonSolver:
         far = not curved_at_zero if self.matrices.margin else not isinstance(first, Squared)
         return (Squared(), *path) if far else path
 
-    def _start(self, theta: Array | None) -> Array:
-        """Give every output its first coefficients; return them by column of the targets."""
-        columns = 1 + max(o.number for o in self.outputs)
-        start = np.zeros((self.features.width, columns))
-        for position, o in enumerate(self.outputs):
-            o.theta = np.zeros(self.features.width) if theta is None else theta[:, position].copy()
-            start[:, o.number] = o.theta
-            o.gram = None
-        return start
+    def _evaluate(self, outputs: list[Output], found: Slopes | None = None) -> None:
+        """Set objective, gradient (19), its relative norm and the duality gap: one pass.
 
-    def _scale(self, loss: Loss) -> Slopes:
-        """Take the norm of the final objective's gradient at zero; return what is known there."""
-        task = self.matrices.task(self.outputs, loss)
-        found = self.blocks.sum(rows_of.slopes, task, None, True)
-        for position, o in enumerate(self.outputs):
-            o.scale = max(float(np.linalg.norm(found.gradient[:, position])), _TINY)
-        return found
-
-    def _evaluate(self, outputs: list[Output]) -> None:
+        No pass where the sums at these points were ``found`` before. With slopes g as dual
+        variables, P - D = C/2 sum_j (gradient_j)^2 / rho_j, plus b * gradient_b for a free bias,
+        which also has to be dual feasible.
+        """
         if not outputs:
             return
-        found = self.blocks.sum(rows_of.slopes, self.matrices.task(outputs), None)
-        for position, o in enumerate(outputs):
-            o.take(found, position)
-
-    # ------------------------------------------------------------------ where we are
-
-    def _gradient(self, o: Output) -> Array:
-        return self.lam * self.rho * o.theta - o.slope
-
-    def _objective(self, o: Output) -> float:
-        """Evaluate what is minimised, divided by C."""
-        return 0.5 * self.lam * float(self.rho @ o.theta**2) + o.value
-
-    def _distances(self, o: Output) -> tuple[float, float]:
-        """Relative gradient norm and relative duality gap.
-
-        With slopes g as dual variables, P - D = C/2 sum_j (gradient_j)^2 / rho_j, plus
-        b * gradient_b for a free bias, which also has to be dual feasible.
-        """
-        g = self._gradient(o)
+        if found is None:
+            found = self.blocks.sum(rows_of.slopes, self.matrices.task(outputs), None)
         penalised = self.rho > 0
-        gap = 0.5 * float(np.sum(g[penalised] ** 2 / self.rho[penalised])) / self.lam
-        gap += float(np.abs(g[~penalised] * o.theta[~penalised]).sum())
-        residual = float(np.linalg.norm(g)) / o.scale
-        return residual, gap / max(self._objective(o), _TINY)
+        for c, o in enumerate(outputs):
+            o.objective = 0.5 * self.lam * float(self.rho @ o.theta**2) + float(found.value[c])
+            o.gradient = g = self.lam * self.rho * o.theta - found.gradient[:, c]
+            o.residual = float(np.linalg.norm(g)) / o.scale
+            gap = 0.5 * float(np.sum(g[penalised] ** 2 / self.rho[penalised])) / self.lam
+            gap += float(np.abs(g[~penalised] * o.theta[~penalised]).sum())
+            o.gap = gap / max(o.objective, _TINY)
+            o.counts = tuple(found.counts[c].tolist())
 
     def _check_convergence(self, outputs: list[Output]) -> None:
         """Finish outputs, or hand them over to their next smoothing stage."""
-        moved = outputs
-        while moved:
-            moved = [o for o in moved if o.state == "running" and self._stage_is_done(o)]
-            for o in moved:
-                o.stage += 1
+        while outputs:
+            moved = []
+            for o in outputs:
+                if o.state != "running":
+                    continue
+                if o.stages:
+                    if o.residual <= _NEXT_STAGE:
+                        o.loss, *o.stages = o.stages
+                        moved.append(o)
+                elif o.residual <= self.tol and o.gap <= self.tol:
+                    o.state = "converged"
             self._evaluate(moved)
-
-    def _stage_is_done(self, o: Output) -> bool:
-        """Whether there is a next stage to go to; at the last one, finish when converged."""
-        residual, gap = self._distances(o)
-        if o.stage < len(o.stages) - 1:
-            return residual <= _NEXT_STAGE
-        if residual <= self.tol and gap <= self.tol:
-            o.state = "converged"
-        return False
+            outputs = moved
 
     def _told_to_stop(self, iteration: int, running: list[Output]) -> bool:
+        """Note the iteration; return whether ``on_iteration`` ends it."""
         residuals = []
         for o in running:
-            residual, _ = self._distances(o)
-            residuals.append(residual)
+            residuals.append(o.residual)
             o.n_iter += 1
-            o.history["objective"].append(self._objective(o) / self.lam)
-            o.history["gradient"].append(residual)
+            o.history["objective"].append(o.objective / self.lam)
+            o.history["gradient"].append(o.residual)
             o.history["curved"].append(o.counts[0])
         if self.on_iteration is None or not self.on_iteration(iteration, max(residuals)):
             return False
@@ -241,32 +220,32 @@ class NewtonSolver:
 
     def _line_search(self, outputs: list[Output], directions: Array) -> None:
         """Take the full step, or go to the minimum along the direction where that is not good."""
-        task = self.matrices.task(outputs)
-        before = np.array(
-            [self._gradient(o) @ d for o, d in zip(outputs, directions.T, strict=True)]
-        )
+        task, n = self.matrices.task(outputs), len(outputs)
         trial = self.blocks.sum(rows_of.slopes, task, directions)
-        after, full = np.empty(len(outputs)), np.empty(len(outputs), dtype=bool)
+        before, after, lengths = np.empty(n), np.empty(n), np.ones(n)
+        search: list[int] = []  # positions of the outputs that do not take the full step
+        searching: list[Output] = []
         for c, o in enumerate(outputs):
-            theta = o.theta + directions[:, c]
-            after[c] = (self.lam * self.rho * theta - trial.gradient[:, c]) @ directions[:, c]
+            d, theta = directions[:, c], o.theta + directions[:, c]
+            before[c] = o.gradient @ d
+            after[c] = (self.lam * self.rho * theta - trial.gradient[:, c]) @ d
             value = 0.5 * self.lam * float(self.rho @ theta**2) + float(trial.value[c])
-            limit = self._objective(o) * (1 + 8 * _EPS) + _ARMIJO * before[c]
-            full[c] = value <= limit and abs(after[c]) <= _FLAT_ENOUGH * abs(before[c])
-        lengths = np.ones(len(outputs))
-        search = np.flatnonzero(~full)
-        if len(search):
+            limit = o.objective * (1 + 8 * _EPS) + _ARMIJO * before[c]
+            if not (value <= limit and abs(after[c]) <= _FLAT_ENOUGH * abs(before[c])):
+                search.append(c)
+                searching.append(o)
+        if search:
             lengths[search] = self._minimum_along(
-                [outputs[c] for c in search], directions[:, search], before[search], after[search]
+                searching, directions[:, search], before[search], after[search]
             )
         self.blocks.map(rows_of.step, task, lengths)
         for c, o in enumerate(outputs):
             o.theta = o.theta + lengths[c] * directions[:, c]
             o.history["step"].append(float(lengths[c]))
-            o.take(trial, c)
             if before[c] >= 0 or lengths[c] == 0:  # no descent beyond rounding
                 o.state = "stalled"
-        self._evaluate([outputs[c] for c in search])
+        self._evaluate(outputs, trial)
+        self._evaluate(searching)
 
     def _minimum_along(self, outputs: list[Output], D: Array, before: Array, after: Array) -> Array:
         """Find where the increasing derivative along D vanishes: Newton within brackets.
@@ -317,36 +296,34 @@ class NewtonSolver:
             inverses.append(solve_triangular(A, np.eye(len(A)), lower=True, check_finite=False))
         return self.blocks.concatenate(rows_of.left_out, self.matrices.task(self.outputs), inverses)
 
-    @property
-    def theta(self) -> Array:
-        """Coefficients of the columns of Phi, one column per output."""
-        return np.stack([o.theta for o in self.outputs], axis=1)
-
     def _certified(self, C: float) -> Solution:
-        theta, gap = self.theta, max(self._gaps())
-        residual = max(self._distances(o)[0] for o in self.outputs)
-        iterations = max(o.n_iter for o in self.outputs)
+        thetas, histories, objectives, residuals, counts, states = zip(
+            *map(_AT_THE_END, self.outputs), strict=True
+        )
+        self.theta = theta = np.stack(thetas, axis=1)
+        residual, gap, iterations = max(residuals), max(self._gaps()), max(counts)
         has_bias = self.features.constant is not None
         return Solution(
             "newton",
             self.features.coefficients(theta),
-            theta[-1].copy() if has_bias else np.zeros(len(self.outputs)),
+            theta[-1].copy() if has_bias else np.zeros(len(states)),
             C,
-            sum(self._objective(o) for o in self.outputs) / self.lam,
+            sum(objectives) / self.lam,
             residual,
             gap,
             iterations,
-            all(o.state == "converged" for o in self.outputs),
+            set(states) == {"converged"},
             f"Newton's method ended after {iterations} iterations at a relative gradient of "
             f"{residual:.1e} and a relative duality gap of {gap:.1e} (tol={self.tol:g}). Increase "
             f"max_iter or tol, lower C, or use a smoother loss (a larger delta, a smaller p).",
-            details={"history": [o.history for o in self.outputs]},
+            details={"history": list(histories)},
         )
 
     def _gaps(self) -> list[float]:
-        """Relative duality gaps from feasible dual variables: one pass.
+        """Relative duality gaps from feasible dual variables.
 
-        A free bias asks for slopes that add up to 0: the heavier side is scaled down.
+        A free bias asks for slopes that add up to 0: one more pass, and the heavier side is
+        scaled down.
         """
         task = self.matrices.task(self.outputs)
         scale = np.ones((len(self.outputs), 2))
@@ -359,6 +336,6 @@ class NewtonSolver:
         gaps = []
         for c, o in enumerate(self.outputs):
             norm = float(np.sum(products[penalised, c] ** 2 / self.rho[penalised]))
-            primal = self._objective(o)
-            gaps.append((primal - float(values[c]) + 0.5 * norm / self.lam) / max(primal, _TINY))
+            gap = o.objective - float(values[c]) + 0.5 * norm / self.lam
+            gaps.append(gap / max(o.objective, _TINY))
         return gaps

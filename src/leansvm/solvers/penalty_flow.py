@@ -45,7 +45,7 @@ def solve_penalty_flow(problem: DualProblem, C: float, *, tol: float, max_iter: 
                 status = "done"
                 break
     found = [
-        (SweepState(flow.x[:, j], flow.Kx[:, j], it * problem.m, status=status), float(b))
+        (SweepState(flow.x[:, j], flow.Kx[:, j], it * len(flow.x), status=status), float(b))
         for j, b in enumerate(flow.b)
     ]
     return sweep_solution(problem, matrix, C, found, tol=tol, solver="penalty-flow")

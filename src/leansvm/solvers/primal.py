@@ -24,6 +24,7 @@ from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_o
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
+_FEW_ROWS = 2000
 _NO_ROOM = (
     "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
     "{:.3g}: scale sample_weight up, use fewer basis points, or give a number."
@@ -52,7 +53,7 @@ def solve(
         C = float(np.asarray(criterion.C))
         return _described(features, equations, equations.solve(C), C)
     by_loo = several and criterion.name == "loo"
-    if (criterion.left_out or by_loo) and 2 * features.width > blocks.n_rows:
+    if (criterion.left_out or by_loo) and _nearly_all(features.width, blocks.n_rows):
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     spectrum = decompose(equations, blocks.place)
@@ -76,6 +77,12 @@ def solve(
             best = 0
         solution.left_out = blocks.concatenate(_pop_left_out, best)
     return solution
+
+
+def _nearly_all(width: int, n_rows: int) -> bool:
+    """Whether so many rows are basis points that 1 - leverage loses its digits in the primal."""
+    share = 0.5 if n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all rows is slow
+    return width > share * n_rows
 
 
 def _described(

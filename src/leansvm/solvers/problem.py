@@ -42,16 +42,6 @@ class DualProblem:
     count: float | None = None  # samples that GCV counts; None for the sum of weights
     bytes: int = 0  # what was planned, the report's figure
 
-    @property
-    def m(self) -> int:
-        """Number of rows."""
-        return len(self.weight)
-
-    @property
-    def on_device(self) -> bool:
-        """Whether rows, and so the kernel matrix, belong to another array library."""
-        return foreign_namespace(self.X) is not None
-
     def fits(self, needed: int) -> bool:
         """Whether that many bytes are within the budget."""
         return needed + self._copied_bytes() <= self.budget
@@ -60,7 +50,7 @@ class DualProblem:
         """Refuse what does not fit the budget, before anything is allocated; take the rows."""
         needed += self._copied_bytes()
         way_out = _WAY_OUT + _OR_CG * or_cg
-        check_budget(needed, self.budget, f"{what} of {self.m:,} rows", way_out)
+        check_budget(needed, self.budget, f"{what} of {len(self.weight):,} rows", way_out)
         self.bytes = max(self.bytes, needed)
         if self.rows is not None:
             rows, pairwise = self.rows, self.kernel.precomputed
@@ -71,8 +61,8 @@ class DualProblem:
         """Bytes of the rows that a fit copies: those that count, and the support vectors."""
         X, copies = self.X, 1 if self.rows is None else 2
         if self.kernel.precomputed:
-            return 0 if self.rows is None else self.m**2 * X.dtype.itemsize
-        if self.on_device:
+            return 0 if self.rows is None else len(self.weight) ** 2 * X.dtype.itemsize
+        if foreign_namespace(X) is not None:
             return 8 * X.shape[0] * X.shape[1] * copies
         if sparse.issparse(X):
             return (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) * copies

@@ -31,11 +31,7 @@ class ReducedFit(NamedTuple):
     basis: Any  # `leansvm.basis.Basis`
     features: KernelFeatures
     path: list[Solution]
-
-    @property
-    def solution(self) -> Solution:
-        """The solution at the last C."""
-        return self.path[-1]
+    solution: Solution  # at the last C
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ class ReducedProblem:
             solution.seconds = self.phases.seconds
             solution.details["dropped"] = basis.rows.shape[0] - features.size
             solution.details["selection"] = basis.report
-        return ReducedFit(basis, features, solutions)
+        return ReducedFit(basis, features, solutions, solutions[-1])
 
     def _solve_outputs(self, features: KernelFeatures, path: Array) -> list[Solution]:
         """Solve for all outputs at every C, each from the solution at the one before."""
@@ -95,7 +91,9 @@ class ReducedProblem:
             columns = range(start, min(start + group, self.outputs))
             parts.append(self._solve_group(features, columns, path))
         self.blocks.map(rows_of.end)
-        solutions = [_joined(same_C) for same_C in zip(*parts, strict=True)]
+        solutions = parts[0]
+        if len(parts) > 1:
+            solutions = [_joined(same_C) for same_C in zip(*parts, strict=True)]
         if self.left_out:
             solutions[-1].error = self._left_out_loss(solutions[-1].left_out)
         for solution in solutions:
@@ -114,7 +112,9 @@ class ReducedProblem:
             max_iter=self.max_iter,
             on_iteration=self.on_iteration,
         )
-        solutions = [solver.solve(self.loss, float(C)) for C in path]
+        solutions = []
+        for C in path.tolist():
+            solutions.append(solver.solve(self.loss, C))
         if self.left_out:
             solutions[-1].left_out = solver.left_out()
         return solutions
@@ -130,8 +130,6 @@ class ReducedProblem:
 
 def _joined(parts: tuple[Solution, ...]) -> Solution:
     """Put the outputs of all groups side by side."""
-    if len(parts) == 1:
-        return parts[0]
     left_out = [part.left_out for part in parts if part.left_out is not None]
     worst = max(parts, key=lambda part: part.residual)
     return replace(

@@ -33,7 +33,7 @@ def refit(
     Parameters
     ----------
     blocks : RowBlocks
-        Rows with targets; their state holds P and is left as it was, but for ``f``.
+        Rows with targets; their state holds P; only ``f`` is changed.
     k : int
         Columns of P to use.
     start : ndarray of shape (k, n_outputs) or (k + 1, n_outputs)

@@ -146,7 +146,8 @@ def minimise_with_bias(
     slope = 1.0 / (c + max(float(np.mean(matrix.square(sample))), 0.0))
     # residuals that are all alike move the sum as much
     least = tol / max(1.0, slope * float(matrix.diag.max())) if outside else tol
-    support, state, search = SupportRows(matrix), SweepState.zeros(m), _Root(slope)
+    support, search = SupportRows(matrix), _Root(slope)
+    state = SweepState(np.zeros(m), np.zeros(m))
     b, following, reached, allowed = 0.0, 0.0, _LOOSE, _FIRST_SHARE * give_up_after
     for _ in range(_MOST_BIASES):
         b, reached = following, max(least, reached)

@@ -66,11 +66,6 @@ class SweepState:
     norm: float = np.inf  # sum(s v^2), v the violation of every row
     status: str = "new"  # "done", "slow" (given up), "stopped" or "stalled"
 
-    @classmethod
-    def zeros(cls, m: int) -> SweepState:
-        """Start at beta = 0."""
-        return cls(np.zeros(m), np.zeros(m))
-
     @property
     def sweeps(self) -> int:
         """Updates in units of the number of rows, rounded up."""
@@ -100,7 +95,7 @@ def solve_smo(
     }
     free = problem.bias_penalty == 0
     with problem.phases("solve"):
-        row_sums = matrix.product(np.ones(problem.m)) if free else None
+        row_sums = matrix.product(np.ones(len(problem.weight))) if free else None
         for y in np.ascontiguousarray(problem.Y.T):
             quadratic = Quadratic(y, ridge, problem.weight)
             if row_sums is not None:
@@ -220,7 +215,8 @@ def minimise(
     numpy.linalg.LinAlgError
         When a block of Q is not, or the iteration diverges.
     """
-    state = SweepState.zeros(len(quadratic.y)) if state is None else state
+    if state is None:
+        state = SweepState(np.zeros(len(quadratic.y)), np.zeros(len(quadratic.y)))
     run = _Sweeps(matrix, quadratic, state, matrix.step_rows if block is None else block)
     scale = quadratic.squared_norm()
     target = max(tol, _ROUNDING) ** 2 * scale
@@ -304,10 +300,20 @@ class _Sweeps:
     def set_pool(self, *, large: bool) -> None:
         """Set the pool's size: large where the greatest violations are much alike."""
         m, q = len(self.order), self.block
-        n_turn = int(q * (_IN_TURN_LARGE if large else _IN_TURN))
+        n_turn = min(int(q * (_IN_TURN_LARGE if large else _IN_TURN)), m - q)
         if q == 1:  # the best of all rows, as in the paper
             n_turn = 0
-        self.plan = self.kernels.SweepPlan(q, min(n_turn, m - q), q, self.order, self.cursor)
+        self.plan = self.kernels.SweepPlan(q, n_turn, q, self.order, self.cursor)
+        self.work = self.kernels.SweepWork(
+            v=np.empty(m),
+            score=np.empty(m),
+            taken=np.zeros(m, np.bool_),
+            pool=np.empty(q + n_turn, np.int64),
+            keys=np.empty(q + n_turn),
+            L=np.empty((q, q + n_turn)),
+            picks=np.empty(q, np.int64),
+            delta=np.empty(q),
+        )
 
     def round(self, target: float) -> None:
         """Update multipliers until the target or the budget of a round is reached."""
@@ -316,13 +322,12 @@ class _Sweeps:
         sums = np.array([state.beta.sum(), terms.offset @ state.beta])
         r = self.y - state.f - terms.ridge * state.beta
         point = self.kernels.SweepPoint(state.beta, r, sums)
-        work = self.kernels.make_work(len(state.beta), self.plan)
         if isinstance(self.matrix, StoredMatrix):
             used, state.norm, failed = self.kernels.run_on_matrix(
-                self.matrix.values, terms, point, self.plan, work, target, self.budget
+                self.matrix.values, terms, point, self.plan, self.work, target, self.budget
             )
         else:
-            used, state.norm, failed = self._fetching(point, work, target)
+            used, state.norm, failed = self._fetching(point, target)
         state.f = self.y - r - terms.ridge * state.beta
         state.updates += max(used, 1)
         if failed < 0:
@@ -354,9 +359,9 @@ class _Sweeps:
         self.directions = recent[1 - _HISTORY :]
         self.before = (state.beta.copy(), state.f.copy())
 
-    def _fetching(self, point: Any, work: Any, target: float) -> tuple[int, float, int]:
+    def _fetching(self, point: Any, target: float) -> tuple[int, float, int]:
         """Do as `run_on_matrix` does, with rows that may have to be computed first."""
-        kernels, terms, used = self.kernels, self.terms, 0
+        kernels, terms, work, used = self.kernels, self.terms, self.work, 0
         while True:
             n, norm = kernels.choose(terms, point, self.plan, work)
             if norm <= target or used >= self.budget or n == 0:

@@ -87,34 +87,35 @@ class SparseProblem:
         pivots = features.L.diagonal()
         return replace(features, single=bool(pivots.min() > 0.01 * pivots.max()))
 
-    def _add_up_and_solve(self, basis: Any, features: KernelFeatures) -> SparseFit:
-        blocks, free_bias = self.blocks, self.bias_penalty == 0
+    def _add_up_and_solve(
+        self, basis: Any, features: KernelFeatures, sums: Sums | FoldSums | None = None
+    ) -> SparseFit:
+        """Add up the rows, unless their sums are known, and solve the small system."""
+        blocks, free_bias, by = self.blocks, self.bias_penalty == 0, self.criterion
         # leave-one-out reads the rows of Z again: keep them if they fit
         needed = 8 * blocks.n_rows * (features.width * (1 + features.in_state) + 2)
-        keep = self.criterion.left_out and 2 * needed <= self.budget
-        sums: Sums | FoldSums
-        with self.phases("sums"), serial_blas():
-            shift = first_shift(blocks, features, free_bias)
-            if self.criterion.name == "kfold":
-                sums = add_up_folds(blocks, features, shift, self.count, self.criterion.folds)
-            else:
-                sums = add_up(blocks, features, shift, self.count, keep)
-        return self._solved(basis, features, sums, basis.rows.shape[0])
-
-    def _solved(
-        self, basis: Any, features: KernelFeatures, sums: Sums | FoldSums, asked: int
-    ) -> SparseFit:
-        """Solve the small system; drop what blocks kept for it."""
+        keep = by.left_out and 2 * needed <= self.budget
+        if sums is None:
+            with self.phases("sums"), serial_blas():
+                shift = first_shift(blocks, features, free_bias)
+                if by.name == "kfold":
+                    sums = add_up_folds(blocks, features, shift, self.count, by.folds)
+                else:
+                    sums = add_up(blocks, features, shift, self.count, keep)
         # BLAS threads that wake for a small system would still spin in the next fit
         small = features.width <= _SMALL_SYSTEM
-        free_bias = self.bias_penalty == 0
         with self.phases("solve"), serial_blas() if small else nullcontext():
-            solution = solve_sums(self.blocks, features, sums, free_bias, self.criterion)
-        self.blocks.map(drop_rows_of_Z)
-        state = self.blocks.n_rows * features.width * features.in_state
+            if isinstance(sums, Sums):
+                solution = primal.solve(blocks, features, sums, free_bias, by)
+            else:
+                solution = solve_folds(blocks, features, sums, free_bias, by)
+        if keep:
+            blocks.map(drop_rows_of_Z)
+        state = blocks.n_rows * features.width * features.in_state
         solution.bytes = 8 * (state + 4 * (features.width + 2) ** 2)
         solution.seconds = self.phases.seconds
-        solution.details |= {"dropped": asked - features.size, "selection": basis.report}
+        dropped = (features.kept.max() + 1 if features.kept is not None else 0) - features.size
+        solution.details |= {"dropped": int(dropped), "selection": basis.report}
         return SparseFit(basis, replace(features, in_state=False, single=False), sums, solution)
 
     def find_size(self, choose: Callable[[int], Any], selector: Any, largest: int) -> SparseFit:
@@ -141,11 +142,9 @@ class SparseProblem:
         with self.phases("sizes"), serial_blas():
             size, compared = climb(ladder, min(first, largest), candidates)
             keep_prefix(ladder, size)
-        features, sums = ladder.features(size), ladder.sums(size, self.count)
-        if self.criterion.name == "kfold":
-            found = self._add_up_and_solve(basis, features)
-        else:
-            found = self._solved(basis, features, sums, size)
+        known = ladder.sums(size, self.count) if self.criterion.name != "kfold" else None
+        found = self._add_up_and_solve(basis, ladder.features(size), known)
+        self.blocks.map(drop_rows_of_Z)
         found.solution.details["sizes"] = compared
         return found
 
@@ -166,23 +165,21 @@ def add_batch(
     return before + add_up_folds(blocks, features, before.shift, count, folds)
 
 
-def solve_sums(
+def solve_folds(
     blocks: RowBlocks,
     features: KernelFeatures,
-    sums: Sums | FoldSums,
+    sums: FoldSums,
     free_bias: bool,
     criterion: Criterion,
 ) -> Solution:
-    """Solve from sums; folds score the candidates of C where they are to."""
-    if isinstance(sums, Sums):
-        return primal.solve(blocks, features, sums, free_bias, criterion)
+    """Solve from the sums of folds, which score the candidates of C where they are to."""
     if criterion.name != "kfold":
         return primal.solve(blocks, features, sums.total(), free_bias, criterion)
-    total, candidates = sums.total(), np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     curve = fold_errors(sums, features, free_bias, candidates)
     best = int(np.argmin(curve))
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
-    solution = primal.solve(blocks, features, total, free_bias, chosen)
+    solution = primal.solve(blocks, features, sums.total(), free_bias, chosen)
     solution.curve, solution.error = curve, float(curve[best])
     solution.details["criterion"] = "kfold"
     return solution

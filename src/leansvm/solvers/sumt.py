@@ -77,7 +77,8 @@ def sumt(
     on_sweep : callable, optional
         As in `smo.minimise`.
     """
-    state, path, A = SweepState.zeros(len(quadratic.y)), list[SumtStep](), FIRST_A
+    state = SweepState(np.zeros(len(quadratic.y)), np.zeros(len(quadratic.y)))
+    path, A = list[SumtStep](), FIRST_A
     # multipliers of a diagonal kernel: a scale where all of beta goes to zero with A
     least = float(np.sum(np.abs(quadratic.y) / (matrix.diag + quadratic.ridge)))
     while True:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import foreign_namespace
 from leansvm.kernels import Kernel
 from leansvm.solvers import auto
 from leansvm.solvers.active_set import ActiveSet
@@ -62,11 +63,8 @@ def _factorise(problem: DualProblem, C: float | Array, wishes: Wishes) -> Soluti
 
 def _active_set(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
     """Follow the support set at one C, or at several for the least left-out loss."""
-    solver, tol, max_iter = (
-        ActiveSet(problem, max_support=wishes.max_support),
-        wishes.tol,
-        wishes.max_iter,
-    )
+    solver = ActiveSet(problem, max_support=wishes.max_support)
+    tol, max_iter = wishes.tol, wishes.max_iter
     if isinstance(C, np.ndarray):
         return solver.best_of(C, tol=tol, max_iter=max_iter)
     return solver.solve(C, tol=tol, max_iter=max_iter, left_out=wishes.left_out)
@@ -184,7 +182,7 @@ def check(
             f"solver={name!r} is for the free bias: it needs fit_intercept=True and "
             f"bias_penalty=0. Use solver='smo' for a penalised bias or none."
         )
-    if solver.on_host and problem.on_device:
+    if solver.on_host and foreign_namespace(problem.X) is not None:
         raise ValueError(f"solver={name!r} needs rows in the memory of the host.")
 
 

@@ -12,10 +12,11 @@ features' spread) and log mu.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from leansvm._array_api import like_rows, namespace
 from leansvm.blocks import Block, declare
@@ -26,7 +27,6 @@ from leansvm.solvers.closed_form import (
     LearningPath,
     LowRankProblem,
     targets_and_weights,
-    weighted,
 )
 from leansvm.solvers.features import LearnedFeatures
 
@@ -52,74 +52,83 @@ def learn_by_projection(
     Stops when J falls by less than ``tol`` times itself, when the left-out error has not fallen
     for ``patience`` iterations (``keep_best``), or when ``on_iteration`` says so.
     """
-    shape = basis.centers.shape
-    path = LearningPath(basis)
-    last: list[tuple[Array, ClosedForm]] = []  # where J was evaluated last: blocks know its values
-
-    def unpack(x: Array) -> LearnedFeatures:
-        centers, logs = x.reshape(2, *shape)
-        return replace(basis, centers=centers * center_unit, shapes=shape_unit * np.exp(logs))
-
-    def evaluate(x: Array) -> tuple[float, Array]:
-        fitted = problem.solve(unpack(x), last[0][1] if last else None)
-        last[:] = [(x.copy(), fitted)]
-        value, by_center, by_shape = objective_and_gradient(problem, fitted)
-        gradient = np.concatenate(
-            [(by_center * center_unit).ravel(), (by_shape * fitted.basis.shapes).ravel()]
-        )
-        away = x - start
-        return value + 0.5 * anchor * float(away @ away), gradient + anchor * away
-
-    def record(x: Array, value: float) -> bool:
-        """Note an accepted iterate; return whether to stop."""
-        fitted = last[0][1] if np.array_equal(x, last[0][0]) else problem.solve(unpack(x))
-        path.objective.append(value)
-        if not keep_best:
-            path.basis, path.best_iter = fitted.basis, path.n_iter
-            return False
-        path.loo.append(problem.left_out_error(fitted))
-        if path.loo[-1] <= min(path.loo):
-            path.basis, path.best_iter = fitted.basis, path.n_iter
-        return path.n_iter - path.best_iter >= patience
-
-    def callback(intermediate_result: object) -> None:
-        x, value = intermediate_result.x, float(intermediate_result.fun)  # type: ignore[attr-defined]
-        path.n_iter += 1
-        stop = record(x, value)
-        if stop:
-            path.message = f"left-out error has not fallen for {patience} iterations"
-        if on_iteration is not None and on_iteration(path.n_iter, value):
-            path.message, stop = "stopped by a callback", True
-        if stop:
-            raise StopIteration
-
-    low, high = (np.broadcast_to(bound / center_unit, shape) for bound in center_range)
-    bounds = np.concatenate(
-        [
-            np.stack([low.ravel(), high.ravel()], axis=1),
-            np.tile(_LOG_SHAPE, (low.size, 1)),
-        ]
-    )
+    limits = np.stack(center_range, axis=1) / center_unit[:, None]
+    limits = np.tile(limits, (len(basis.centers), 1))
+    bounds = np.concatenate([limits, np.tile(_LOG_SHAPE, (len(limits), 1))])
     with np.errstate(divide="ignore"):
         logs = np.log(basis.shapes / shape_unit)
-    start = np.clip(
-        np.concatenate([(basis.centers / center_unit).ravel(), logs.ravel()]),
-        bounds[:, 0],
-        bounds[:, 1],
+    start = np.concatenate([(basis.centers / center_unit).ravel(), logs.ravel()])
+    start = np.clip(start, bounds[:, 0], bounds[:, 1])
+    path = LearningPath(basis)
+    moving = _MovingFunctions(
+        problem, start, center_unit, shape_unit, anchor, path, keep_best, patience, on_iteration
     )
-    record(start, evaluate(start)[0])
+    value, _ = moving.evaluate(start)
+    moving.note(OptimizeResult(x=start, fun=value))
     found = minimize(
-        evaluate,
+        moving.evaluate,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=bounds,
-        callback=callback,
+        callback=moving.note,
         options={"maxiter": max_iter, "ftol": tol, "gtol": 0.0, "maxcor": 20},
     )
     path.message = path.message or str(found.message)
     path.converged = bool(path.n_iter < max_iter)
     return path
+
+
+@dataclass
+class _MovingFunctions:
+    """J as L-BFGS sees it: a function of x = (c / center_unit, log(mu / shape_unit))."""
+
+    problem: LowRankProblem
+    start: Array  # x that the anchor holds to
+    center_unit: Array
+    shape_unit: Array
+    anchor: float
+    path: LearningPath
+    keep_best: bool
+    patience: int
+    on_iteration: Callable[[int, float], bool] | None
+    x: Array = field(default_factory=partial(np.empty, 0))  # where J was evaluated last
+    fitted: ClosedForm | None = None  # the solution there; blocks know its values
+
+    def evaluate(self, x: Array) -> tuple[float, Array]:
+        """Return J with the anchor's term, and its gradient."""
+        centers, logs = x.reshape(2, *self.path.basis.centers.shape)
+        shapes = self.shape_unit * np.exp(logs)
+        basis = replace(self.path.basis, centers=centers * self.center_unit, shapes=shapes)
+        self.fitted = fitted = self.problem.solve(basis, self.fitted)
+        self.x = x.copy()
+        value, by_center, by_shape = objective_and_gradient(self.problem, fitted)
+        # dJ/d(c / unit) = unit dJ/dc, dJ/d(log mu) = mu dJ/dmu
+        gradient = np.concatenate(
+            [(by_center * self.center_unit).ravel(), (by_shape * fitted.basis.shapes).ravel()]
+        )
+        away = x - self.start
+        return value + 0.5 * self.anchor * float(away @ away), gradient + self.anchor * away
+
+    def note(self, intermediate_result: OptimizeResult) -> None:
+        """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
+        path, x, value = self.path, intermediate_result.x, float(intermediate_result.fun)
+        path.n_iter = len(path.objective)
+        path.objective.append(value)
+        if not np.array_equal(x, self.x):
+            self.evaluate(x)
+        assert self.fitted is not None
+        if self.keep_best:
+            path.loo.append(self.problem.left_out_error(self.fitted))
+        if not self.keep_best or path.loo[-1] <= min(path.loo):
+            path.basis, path.best_iter = self.fitted.basis, path.n_iter
+        if path.n_iter - path.best_iter >= self.patience:
+            path.message = f"left-out error has not fallen for {self.patience} iterations"
+        tell = self.on_iteration if path.n_iter > 0 else None
+        if tell is not None and tell(path.n_iter, value):
+            path.message = "stopped by a callback"
+        if path.message:
+            raise StopIteration
 
 
 def objective_and_gradient(
@@ -133,9 +142,10 @@ def objective_and_gradient(
 
 @declare("X", "y", "weight", sets=("learned",))
 def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array, Array]:
+    """Return sum_n s_n e_n^2, and the part of the derivatives by the centres and the shapes."""
     T, weight = targets_and_weights(block)
     e = T - fitted.outputs(block)
-    se = weighted(e, weight)
+    se = e * weight
     basis = fitted.basis
     weights = (like_rows(-fitted.C * basis.coefficients(fitted.theta), se) @ se.T).T
     by_center, by_shape = basis.function.gradients(

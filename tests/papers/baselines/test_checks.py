@@ -93,7 +93,7 @@ def test_model_solves_the_system_of_its_rows(estimator, classes):
     assert_allclose(fitted + beta / (3.0 * weight[B, None]), Y, atol=1e-11)
     assert_allclose(beta.sum(axis=0), 0.0, atol=1e-11)
     assert_allclose(model.objective_, 0.5 * np.sum(beta * Y), rtol=1e-11)
-    assert_array_equal(model.n_support_, np.bincount(y[B] - y.min(), minlength=classes))
+    assert model.n_support_ == len(B)
     assert_allclose(model.decision_function(X[B]).reshape(fitted.shape), fitted, atol=1e-11)
     assert model.score(X, y) > 0.9
     estimator.set_params(C=1.0, gamma="scale")

@@ -29,7 +29,7 @@ _VISIBLE = 1e-6  # part of a row's residual that the window must show to say whe
 
 
 @dataclass(frozen=True)
-class Criterion:
+class GainCriterion:
     """The weights of the two parts of a gain, a |g|^2 + c |q'T|^2, and how values compare."""
 
     a: float
@@ -190,7 +190,7 @@ def orthogonalise(block: Block, h: Array, mean: float | None) -> Array:
 
 
 @declare(changes=("Q",))
-def normalise(block: Block, n: int, scale: float, criterion: Criterion) -> ScoredRow | None:
+def normalise(block: Block, n: int, scale: float, criterion: GainCriterion) -> ScoredRow | None:
     """Scale the last column of Q; return the row that the n columns miss most."""
     if n:
         block.state["Q"][:, n - 1] *= scale
@@ -215,7 +215,7 @@ def recompute(
     R: Array,
     targets: Array,
     bounds: Bounds,
-    criterion: Criterion,
+    criterion: GainCriterion,
 ) -> BestRows:
     """Compute D, A1, A3 and Z from the window; return the best rows."""
     state = block.state
@@ -230,7 +230,7 @@ def recompute(
 
 
 @declare(changes=("P", "Q", "A1", "A3", "Z", "D", "E"))
-def extract(block: Block, k: int, step: Extraction, criterion: Criterion) -> BestRows:
+def extract(block: Block, k: int, step: Extraction, criterion: GainCriterion) -> BestRows:
     """Move the column of row ``step.row`` from the window to the selected ones, update scores."""
     state = block.state
     v, b = step.right
@@ -266,7 +266,7 @@ def extract(block: Block, k: int, step: Extraction, criterion: Criterion) -> Bes
     return _best(block, n, step.bounds, criterion)
 
 
-def _best(block: Block, n: int, bounds: Bounds, criterion: Criterion) -> BestRows:
+def _best(block: Block, n: int, bounds: Bounds, criterion: GainCriterion) -> BestRows:
     """Return the rows with the largest expected gain and the one that the n columns miss most.
 
     A row with 0 < E <= floor (a copy of a window row, or nearly) is left to its twin: the window
@@ -292,7 +292,7 @@ def _best(block: Block, n: int, bounds: Bounds, criterion: Criterion) -> BestRow
     return BestRows(_candidate(block, keys, scores, n), dependent, missed)
 
 
-def _most_missed(block: Block, n: int, criterion: Criterion) -> ScoredRow | None:
+def _most_missed(block: Block, n: int, criterion: GainCriterion) -> ScoredRow | None:
     E = block.state["E"]
     keys = np.where(criterion.floor < E, np.rint(E * criterion.scale), -1.0)
     return _candidate(block, keys, E, n)

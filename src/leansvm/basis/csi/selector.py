@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis.csi import in_block
-from leansvm.basis.csi.in_block import Added, BestRows, Bounds, Criterion, Extraction, ScoredRow
+from leansvm.basis.csi.in_block import Added, BestRows, Bounds, Extraction, GainCriterion, ScoredRow
 from leansvm.blocks import RowBlocks
 from leansvm.cholesky import factor_rows, kernel_rounding, rank_floor
 from leansvm.kernels import Kernel
@@ -154,7 +154,7 @@ class _Search:
         scale = _QUANTA / largest if largest > 0 else 0.0
         unit = a / scale if a > 0 else 1.0 / _QUANTA
         self._floor = max(rank_floor(largest), 16 * kernel_rounding(blocks, kernel))
-        self._criterion = Criterion(a, c, self._floor, scale, unit)
+        self._criterion = GainCriterion(a, c, self._floor, scale, unit)
         self.indices: list[int] = []
         self._gram = np.empty((0, 0))  # W'SW
         self._R = np.empty((0, 0))

@@ -54,8 +54,8 @@ default="rbf"
         Coefficients beta of the kernel functions.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Bias b.
-    n_support_ : ndarray of shape (n_classes,)
-        Support vectors of each class.
+    n_support_ : int
+        Number of support vectors.
     classes_ : ndarray of shape (n_classes,)
         Labels.
     C_, gamma_ : float
