@@ -15,6 +15,7 @@ from leansvm.solvers import features as maps
 from leansvm.solvers import prefixes as path
 from leansvm.solvers import primal
 from leansvm.solvers.primal import Criterion
+from leansvm.solvers.solution import Support
 from leansvm.solvers.sparse import SparseProblem
 from leansvm.solvers.sums import add_up, first_shift, normal_equations
 
@@ -221,7 +222,7 @@ def check_other_arrays(selector, weight, kind):
         criterion = Criterion(np.array([0.1, 1.0, 10.0]), "loo", left_out=True)
         problem = SparseProblem(blocks, KERNEL, 0.0, criterion, None, 2**30)
         found = problem.solve(lambda k: choose(blocks, KERNEL, selector, k, **options), 8)  # noqa: B023
-        results.append((found.support().indices, found.solution))
+        results.append((Support.of(found.basis, found.features).indices, found.solution))
     (support, a), (other, b) = results
     assert_array_equal(support, other)
     assert a.C == b.C

@@ -333,13 +333,13 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
 
 def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> KernelFeatures:
     """Move the points to the rows; decide whether float32 rows may stay in float32."""
-    points = features.points
+    points, foreign = features.points, not elsewhere and foreign_namespace(X) is not None
     if features.kernel.precomputed:
         return replace(features, single=X.dtype == np.float32)
-    if foreign_namespace(points) is not None or foreign_namespace(X) is not None:
+    if foreign or foreign_namespace(points) is not None:
         points = to_host(points) if elsewhere else in_float64(moved(points, X))
         features = replace(features, points=points)
-    if foreign_namespace(X) is not None or X.dtype != np.float32:
+    if foreign or X.dtype != np.float32:
         return features
     # rounding kernel values to float32 costs a decision value about eps * |coef| * max k
     lost = features.rounding_of(coef, 4 * float(np.finfo(np.float32).eps))
