@@ -152,8 +152,8 @@ class Kernel:
             # copies of some megabytes, each still cut into tiles for all threads
             step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
             for start in range(0, len(out), step):
-                rows = slice(start, start + step)
-                self._named_block(clipped(X[rows], self.clip), Z, out[rows])
+                part = slice(start, start + step)
+                self._named_block(clipped(X[part], self.clip), Z, out[part])
         return out
 
     def _named_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
