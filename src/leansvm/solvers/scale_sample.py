@@ -84,19 +84,20 @@ def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
     constant = unit <= _CONSTANT * np.abs(X).max(axis=0)
     unit[constant] = 1.0
     rows = (X - origin) / unit
-    zero = -origin / unit
     lower, upper = np.full((2, X.shape[1]), [[-np.inf], [np.inf]])
     for _ in range(_ROUNDS):
         centre, spread = _moments(np.clip(rows, lower, upper), share)
         lower = np.maximum(lower, centre - _DEVIATIONS * spread)
         upper = np.minimum(upper, centre + _DEVIATIONS * spread)
         if contain_zero:
-            lower, upper = np.minimum(lower, zero), np.maximum(upper, zero)
+            lower, upper = np.minimum(lower, -origin / unit), np.maximum(upper, -origin / unit)
     cut = ((rows < lower) | (rows > upper)).any(axis=0) & ~constant
     lower, upper = np.where(cut, lower, -np.inf), np.where(cut, upper, np.inf)
     centre, spread = _moments(np.clip(rows, lower, upper), share)
     spread[constant] = 0.0
     lower, upper, centre = (origin + unit * place for place in (lower, upper, centre))
+    if contain_zero:
+        lower, upper = np.minimum(lower, 0.0), np.maximum(upper, 0.0)  # rounding
     return ClippedUnits(lower, upper, centre, unit * spread)
 
 

@@ -29,7 +29,8 @@ OnIteration = Callable[[int, float], bool]
 
 _TIE = 2.0  # how far the common scale goes, in log
 _BELOW, _ABOVE = 14.0, 8.0  # how far one scale goes from 1 / (2 d), in log
-_LAM = (-16.0, 10.0)  # bounds of log lam
+# bounds of log lam: below, gamma and lam may go to 0 together, S hardly changes, digits are lost
+_LAM = (-9.2, 10.0)
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
 
 
@@ -111,11 +112,11 @@ class Search:
         return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
 
     def sized(self, stage: Stage) -> Stage:
-        """Return the rows and points of a stage that there are; of a smaller one if memory is."""
-        sizes = [self._there_are(option) for option in (stage, FIRST)]
+        """Return the rows and points of a stage that there are; no more than memory allows."""
+        sizes = self._there_are(stage)
         with serial_blas() as threads:
-            fits = needed_bytes(*sizes[0][:2], self.d, threads) <= self.budget
-        return sizes[0] if fits else sizes[1]
+            fits = needed_bytes(sizes.rows, sizes.points, self.d, threads) <= self.budget
+        return sizes if fits or stage.points <= FIRST.points else self._there_are(FIRST)
 
     def _there_are(self, stage: Stage) -> Stage:
         n = min(stage.rows, len(self.sample))
