@@ -224,17 +224,21 @@ def dot_into(rows: Any, right: Any, out: NDArray[Any]) -> None:
 # ---------------------------------------------------------------------------- Cholesky
 
 
-def right_solve_in_place(B: NDArray[Any], L: NDArray[Any], panel: int = 64) -> None:
+def right_solve_in_place(
+    B: NDArray[Any],
+    L: NDArray[Any],
+    panel: int = 64,
+    corners: list[NDArray[Any]] | None = None,
+) -> None:
     """Replace B by B L^-T, L lower triangular, by panels of columns.
 
     NumPy's products release the interpreter lock, SciPy's triangular solve does not: tiles in
-    threads need this one. Inverses are taken of the small diagonal blocks only.
+    threads need this one. Inverses are taken of the small diagonal blocks only; ``corners`` is
+    what `corner_inverses` gives, for callers that solve often.
     """
-    (trtri,) = get_lapack_funcs(("trtri",), (L,))
     by_column = B.flags.f_contiguous and not B.flags.c_contiguous
-    for start in range(0, len(L), panel):
-        stop = min(start + panel, len(L))
-        corner = trtri(np.asfortranarray(L[start:stop, start:stop]), lower=True)[0]
+    for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):
+        start, stop = k * panel, k * panel + len(corner)
         columns, left = B[:, start:stop], L[start:stop, :start]
         if by_column:  # the same, transposed, so that no product changes the order of memory
             rows = columns.T - left @ B[:, :start].T if start else columns.T
@@ -242,6 +246,25 @@ def right_solve_in_place(B: NDArray[Any], L: NDArray[Any], panel: int = 64) -> N
         else:
             columns = columns - B[:, :start] @ left.T if start else columns
             B[:, start:stop] = columns @ corner.T
+
+
+def right_divide_in_place(
+    B: NDArray[Any], L: NDArray[Any], corners: list[NDArray[Any]], panel: int = 64
+) -> None:
+    """Replace B by B L^-1, L lower triangular, by panels of columns from the last one on."""
+    for k, corner in reversed(list(enumerate(corners))):
+        start, stop = k * panel, k * panel + len(corner)
+        columns = B[:, start:stop]
+        if stop < len(L):
+            columns = columns - B[:, stop:] @ L[stop:, start:stop]
+        B[:, start:stop] = columns @ corner
+
+
+def corner_inverses(L: NDArray[Any], panel: int = 64) -> list[NDArray[Any]]:
+    """Return the inverses of the diagonal blocks of a lower triangular matrix."""
+    (trtri,) = get_lapack_funcs(("trtri",), (L,))
+    places = (slice(start, start + panel) for start in range(0, len(L), panel))
+    return [trtri(np.asfortranarray(L[rows, rows]), lower=True)[0] for rows in places]
 
 
 def cholesky_in_place(

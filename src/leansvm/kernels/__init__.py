@@ -3,8 +3,16 @@
 The only place that knows ``gamma``: a number, or one value for each feature.
 """
 
+from leansvm.kernels._coordinates import absolute_distances, absolute_moments
 from leansvm.kernels._gamma import resolve_gamma
 from leansvm.kernels._kernel import KERNELS, Kernel
 from leansvm.kernels._radial import radial
 
-__all__ = ["KERNELS", "Kernel", "radial", "resolve_gamma"]
+__all__ = [
+    "KERNELS",
+    "Kernel",
+    "absolute_distances",
+    "absolute_moments",
+    "radial",
+    "resolve_gamma",
+]

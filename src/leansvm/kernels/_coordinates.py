@@ -54,6 +54,28 @@ def _dense_laplacian(X: Any, Z: Any, gamma: Gamma, out: NDArray[Any]) -> None:
     for_tiles(out.shape[0], tile_rows(max(out.shape[1], X.shape[1])), fill)
 
 
+def absolute_distances(
+    X: NDArray[np.float64], Zt: NDArray[np.float64], gamma: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return sum_f gamma_f |x_if - z_fj| of contiguous rows and points (one a column)."""
+    from leansvm.kernels._compiled import absolute
+
+    out = np.empty((len(X), Zt.shape[1]))
+    absolute(X, Zt, gamma, out)
+    return np.negative(out, out=out)
+
+
+def absolute_moments(
+    V: NDArray[np.float64], X: NDArray[np.float64], Zt: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return sum_ij V_ij |x_if - z_fj| of every feature: the gradient through the distances."""
+    from leansvm.kernels import _compiled
+
+    out = np.zeros(X.shape[1])
+    _compiled.absolute_moments(V, X, Zt, out)
+    return out
+
+
 def _sparse_laplacian(X: Any, Z: Any, gamma: Gamma, out: NDArray[Any]) -> None:
     scales = gamma if isinstance(gamma, np.ndarray) else None
     points = _canonical64(scaled_rows(Z, scales))

@@ -18,6 +18,7 @@ from scipy import sparse
 from leansvm._array_api import device_of, foreign_namespace, from_host
 from leansvm._parallel import for_tiles
 from leansvm.kernels import _devices
+from leansvm.kernels._clip import check_bounds, clipped
 from leansvm.kernels._coordinates import chi2_block, laplacian_block
 from leansvm.kernels._gamma import ONE_OR_PER_FEATURE, check_length
 from leansvm.kernels._radial import RADIAL, radial_block
@@ -64,6 +65,9 @@ class Kernel:
         gamma |x-z|^2, and "laplacian" takes sum_f gamma_f |x_f - z_f|.
     degree, coef0 : float
         Parameters of "poly" and "sigmoid".
+    clip : tuple of two ndarrays of shape (n_features,), optional
+        Lower and upper bounds (may be infinite) between which every feature of rows and points is
+        moved first; for kernels with a name that is not "precomputed".
 
     Examples
     --------
@@ -81,6 +85,7 @@ class Kernel:
         gamma: Any = 1.0,
         degree: float = 3,
         coef0: float = 0.0,
+        clip: Any = None,
     ) -> None:
         if name == "additive_chi2":
             raise ValueError(_ADDITIVE)
@@ -88,10 +93,13 @@ class Kernel:
             raise ValueError(
                 f"kernel must be one of {', '.join(KERNELS)} or a callable, got {name!r}."
             )
+        if clip is not None and (callable(name) or name == "precomputed"):
+            raise ValueError("clip needs a kernel with a name that is not 'precomputed'.")
         self.name = "poly" if name == "polynomial" else name
         self.gamma: Any = gamma if np.ndim(gamma) == 0 else np.array(gamma, dtype=np.float64)
         self.degree = degree
         self.coef0 = coef0
+        self.clip = None if clip is None else check_bounds(clip)
         # rows are rows of a kernel matrix, points are column numbers
         self.precomputed = name == "precomputed"
         # k(x, x) is exactly 1 for every x
@@ -118,8 +126,10 @@ class Kernel:
         if isinstance(self.gamma, np.ndarray):
             check_length(self.gamma, X.shape[1])
         xp = foreign_namespace(X)
+        if self.clip is not None:
+            Z = clipped(Z, self.clip)
         if xp is not None:
-            return self._generic_block(xp, X, Z)
+            return self._generic_block(xp, X if self.clip is None else clipped(X, self.clip), Z)
         if out is None:
             width = len(Z) if self.precomputed else Z.shape[0]
             if dtype is None:
@@ -136,21 +146,34 @@ class Kernel:
                 with _user_code:
                     values = self.name(X[start : start + tile], Z)
                 rows[...] = _checked(values, rows.shape)
-        elif self.name in RADIAL:
-            radial_block(self.name, X, Z, self.gamma, out)
+        elif self.clip is None:
+            self._named_block(X, Z, out)
+        else:
+            # copies of some megabytes, each still cut into tiles for all threads
+            step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
+            for start in range(0, len(out), step):
+                part = slice(start, start + step)
+                self._named_block(clipped(X[part], self.clip), Z, out[part])
+        return out
+
+    def _named_block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write the block of a kernel that has a name, for rows on the host."""
+        if self.name in RADIAL:
+            radial_block(str(self.name), X, Z, self.gamma, out)
         elif self.name == "laplacian":
             laplacian_block(X, Z, self.gamma, out)
         elif self.name == "chi2":
             chi2_block(X, Z, self.gamma, out)
         else:
             self._dot_block(X, Z, out)
-        return out
 
     def columns(self, X: Any) -> Callable[[int], Any]:
         """Return the function t -> k(X, x_t) for rows of another array library.
 
         What the columns share is computed once: for callers that want one after the other.
         """
+        if self.clip is not None:
+            X = clipped(X, self.clip)
         product = None
         if self.name in RADIAL and foreign_namespace(X) is not None:
             check_length(self.gamma, X.shape[1])
@@ -174,6 +197,8 @@ class Kernel:
             return np.asarray(X.diagonal(start))[:n]
         if callable(self.name):
             return _callable_diag(self.name, X) if xp is None else _foreign_diag(xp, self.name, X)
+        if self.clip is not None:
+            X = clipped(X, self.clip)
         squares = row_norms_squared(X) if xp is None else xp.sum(X * X, axis=1)
         dtype = _float_type(X) if xp is None else X.dtype
         values = squares > 0 if self.name == "cosine" else self._of_dot(xp or np, squares)

@@ -1,0 +1,45 @@
+"""Scales of features are the same wherever the rows are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from leansvm import SparseLSSVR
+from leansvm.estimators.data import read
+from leansvm.solvers import scales
+from leansvm.solvers.scale_search import SECOND
+from leansvm.solvers.scales import learn_scales
+
+
+class Learner(SparseLSSVR):
+    """Reads the rows as an estimator does, and learns the scales only."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        data = read(self, X, y, sample_weight)
+        self.learned_ = learn_scales(
+            data.blocks(), ["matern32"], bias_penalty=0.0, budget=2**30, random_state=0
+        )
+        return self
+
+
+@pytest.fixture(params=["ones", "weights"])
+def data(request):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(260, 4))
+    y = np.sin(2 * X[:, 0]) + X[:, 2] + 0.1 * rng.normal(size=260)
+    weight = rng.integers(0, 3, 260).astype(float) if request.param == "weights" else None
+    return X, y, weight
+
+
+@pytest.mark.parametrize("rows", [4000, 150], ids=["all-rows", "drawn"])
+def test_the_same_scales(source, data, rows, monkeypatch):
+    monkeypatch.setattr(scales, "SECOND", SECOND._replace(rows=rows))
+    X, y, weight = data
+    expected = Learner().fit(X, y, weight).learned_
+    found = source.fit(Learner(), X, y, weight).learned_
+    assert isinstance(found.gamma, np.ndarray)
+    assert_allclose(found.gamma, expected.gamma, rtol=1e-6)
+    assert_allclose(found.C, expected.C, rtol=1e-6)
+    assert found.importance[[0, 2]].min() > 0.02
