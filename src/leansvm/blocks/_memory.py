@@ -123,11 +123,16 @@ class MemoryBlocks(RowBlocks):
 
 
 def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
-    """Rows of a tile on the host: a sum of r x r results wants tiles taller than r."""
+    """Rows of a tile on the host: a sum of r x r results wants tiles taller than r.
+
+    But no taller than leaves one for every thread.
+    """
+    threads = blas_threads()
     share = min(max(_SMALL_TILE, -(-n_rows // 8)), _LARGE_TILE)
+    tall = min(max(share, 2 * columns), max(share, -(-n_rows // threads)))
     budget = get_config()["working_memory"] * 2**20
-    within = budget // max(8 * (columns + n_features) * blas_threads(), 1)
-    return min(max(share, 2 * columns), max(1, int(within)))
+    within = budget // max(8 * (columns + n_features) * threads, 1)
+    return min(tall, max(1, int(within)))
 
 
 def tile_rows_for(row_bytes: int, X: Any = None) -> int:

@@ -238,6 +238,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 class KernelMachine(Machine):
     """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
 
+    clip_: tuple[Array, Array] | None
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Machine._parameter_constraints,
         "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), callable],
@@ -256,7 +258,7 @@ class KernelMachine(Machine):
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
-    def _resolve_kernel(self, rows: Any, context: Any) -> Kernel:
+    def _resolve_kernel(self, rows: Any, context: Any = None) -> Kernel:
         """Find gamma, or learn it; ``rows`` are blocks or training data."""
         for name in ("feature_scales_", "_learning"):
             self.__dict__.pop(name, None)

@@ -155,16 +155,20 @@ class SparseLSSVC(Classifier, SparseMachine):
 
     Parameters
     ----------
-    C : float, array-like, "gcv" or "loo", default="gcv"
+    C : float, array-like, "loo", "kfold", "gcv" or KFoldSums, default="loo"
         Regularisation: weight of the squared errors. Several candidates are scored by one
-        eigen-decomposition: a list and "gcv" by generalised cross-validation, which needs no
-        further look at the rows, "loo" by the exact leave-one-out squared error, in a second
-        pass. The strings try ``numpy.logspace(-6, 7, 50)``.
-    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
-default="rbf"
-        Kernel, or a vectorised function ``f(X, Z)``.
-    gamma : {"scale", "auto"} or float, default="scale"
-        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
+        eigen-decomposition: a list and "loo" by the exact leave-one-out squared error, in a
+        second pass over the rows, "kfold" (or `leansvm.model_selection.KFoldSums`) by exact folds
+        from sums, in the same pass, "gcv" by generalised cross-validation. The strings try
+        ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds of basis points: basis rows
+        fit themselves, their mean leverage flatters a large C, and the model overfits.
+    kernel : str or callable, default="auto"
+        "auto" (the best of "matern32", "laplacian", "rbf" and "matern12" by leave-one-out; needs
+        ``gamma="learn"``), a name of `leansvm.kernels.KERNELS`, or a vectorised function
+        ``f(X, Z)``.
+    gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
+        Kernel coefficient. "learn" finds one per feature by the gradient of leave-one-out, on a
+        sample of the rows: features need no scaling, useless ones are switched off. "scale" is
         1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
     degree : float, default=3
         Degree of the polynomial kernel.
@@ -179,8 +183,8 @@ default="rbf"
         "backfitting", "csi", "sparse-greedy", "entropy", "medoids" or "all", an instance of a
         class in `leansvm.basis`, the numbers of rows, or the points themselves.
     n_basis : int, float in (0, 1) or "auto", default="auto"
-        Number of basis points, or their share of the rows. "auto" doubles it until the estimated
-        error hardly falls.
+        Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
+        falls by more than 2 %, up to 2,000, and takes the smallest size within 1 % of the best.
     select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
@@ -211,8 +215,18 @@ default="rbf"
         Number of basis points (dependent ones are dropped).
     classes_ : ndarray of shape (n_classes,)
         Labels.
-    C_, gamma_ : float
-        Values used.
+    C_ : float
+        Value used.
+    kernel_ : str
+        Kernel used.
+    gamma_ : float or ndarray of shape (n_features,)
+        Value used; with "learn" what multiplies the squared differences of the raw features.
+    feature_scales_ : ndarray of shape (n_features,)
+        How sensitive the model is to every feature, in units of its spread, the largest 1; only
+        with ``gamma="learn"``.
+    clip_ : tuple of two ndarrays of shape (n_features,), or None
+        Bounds that features are moved to before anything is computed, where they have heavy tails
+        and ``gamma="learn"``.
     cv_curve_ : ndarray of shape (n_candidates,)
         Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
@@ -251,10 +265,10 @@ default="rbf"
 
     def __init__(
         self,
-        C: Any = "gcv",
-        kernel: Any = "rbf",
+        C: Any = "loo",
+        kernel: Any = "auto",
         *,
-        gamma: Any = "scale",
+        gamma: Any = "learn",
         degree: float = 3,
         coef0: float = 0.0,
         fit_intercept: bool = True,
@@ -322,11 +336,7 @@ class SparseLSSVR(Regressor, SparseMachine):
 
     Parameters
     ----------
-    C : float, array-like, "gcv" or "loo", default="gcv"
-        Regularisation: weight of the squared errors. Several candidates are scored by one
-        eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
-        leave-one-out squared error. The strings try ``numpy.logspace(-6, 7, 50)``.
-    kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
+    C, kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
 cache_size, random_state, warm_start
         As in `SparseLSSVC`.
 
@@ -342,8 +352,18 @@ cache_size, random_state, warm_start
         Bias b.
     n_support_ : int
         Number of basis points (dependent ones are dropped).
-    C_, gamma_ : float
-        Values used.
+    C_ : float
+        Value used.
+    kernel_ : str
+        Kernel used.
+    gamma_ : float or ndarray of shape (n_features,)
+        Value used; with "learn" what multiplies the squared differences of the raw features.
+    feature_scales_ : ndarray of shape (n_features,)
+        How sensitive the model is to every feature, in units of its spread, the largest 1; only
+        with ``gamma="learn"``.
+    clip_ : tuple of two ndarrays of shape (n_features,), or None
+        Bounds that features are moved to before anything is computed, where they have heavy tails
+        and ``gamma="learn"``.
     cv_curve_ : ndarray of shape (n_candidates,)
         Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
@@ -377,10 +397,10 @@ cache_size, random_state, warm_start
 
     def __init__(
         self,
-        C: Any = "gcv",
-        kernel: Any = "rbf",
+        C: Any = "loo",
+        kernel: Any = "auto",
         *,
-        gamma: Any = "scale",
+        gamma: Any = "learn",
         degree: float = 3,
         coef0: float = 0.0,
         fit_intercept: bool = True,

@@ -27,9 +27,10 @@ from leansvm.solvers.sums import Sums
 
 Array = NDArray[np.float64]
 _SHIFT_ROWS = 256
-_MARGIN = 0.01  # twice the size has to lower the error by this share; sizes this close are alike
+_GAIN = 0.02  # share of the error that twice the size has to save
+_MARGIN = 0.01  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
-_AROUND = np.array([0.2, 1.0, 5.0])  # values of C tried at a larger size, times that of the smaller
+_FIRST_SIZE = 60
 
 
 @dataclass
@@ -301,39 +302,38 @@ def open_ladder(
     return Ladder(blocks, kernel, basis.rows, basis.indices, free, constant, budget, y_shift)
 
 
-def climb(ladder: Ladder, first: int, candidates: Array) -> tuple[int, dict[str, Array]]:
-    """Double the basis while that lowers the error; return the lean size, and what was compared."""
-    largest, size, sizes = ladder.rows.shape[0], first, np.empty(0, np.intp)
-    errors, before, C = np.empty(0), np.inf, float(candidates[0])
+def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any]]]:
+    """Double the basis while that lowers the error; return the lean size, and what was compared.
+
+    Sizes in between are compared at the C of the largest one.
+    """
+    largest = ladder.rows.shape[0]
+    size, best, C = _first_size(largest), np.inf, float(candidates[0])
     while True:
-        size = min(size, largest)
         ladder.extend(size)
-        top = len(ladder.kept)
-        sizes = np.concatenate([sizes, _between(int(sizes[-1]) if len(sizes) else 0, top)])
-        if len(candidates) > 1 and not len(errors):
-            C = float(candidates[np.argmin(ladder.curve(candidates))])
-        tried = [C]
-        if len(candidates) > 1:
-            tried = np.clip(C * _AROUND, candidates.min(), candidates.max()).tolist()
-        found = np.array([ladder.errors(sizes, value) for value in tried])
-        C = tried[int(np.argmin(found[:, -1]))]
-        lowest = found.min(axis=0)
-        lowest[: len(errors)] = np.minimum(lowest[: len(errors)], errors)
-        errors = lowest
-        if size == largest or not errors[-1] < (1.0 - _MARGIN) * before:
+        curve = ladder.curve(candidates)
+        pays = curve.min() < (1.0 - _GAIN) * best
+        if curve.min() < best:
+            best, C = float(curve.min()), float(candidates[np.argmin(curve)])
+        if size == largest or not pays:
             break
-        before, size = float(errors[-1]), 2 * size
-    lean = int(sizes[np.argmax(errors <= (1.0 + _MARGIN) * errors.min())])
+        size = min(2 * size, largest)
+    sizes = _sizes_up_to(len(ladder.kept))
+    errors = ladder.errors(sizes, C)
+    lean = int(sizes[np.argmax(errors <= (1.0 + _MARGIN) * min(best, errors.min()))])
     return lean, {"sizes": sizes, "errors": errors}
 
 
-def _between(low: int, high: int) -> NDArray[np.intp]:
-    """Return sizes above ``low`` up to ``high``, each about sqrt(2) times the one before."""
-    if high <= low:
-        return np.empty(0, np.intp)
-    steps = np.arange(2 if low else 6)  # from an eighth of the first size on
-    found = np.unique(np.maximum(np.rint(high * _STEP ** -steps.astype(float)), 1)).astype(np.intp)
-    return found[found > low]
+def _first_size(largest: int) -> int:
+    """Return a size of about sixty from which doubling leads to the largest one."""
+    doublings = max(0, round(np.log2(max(largest, 1) / _FIRST_SIZE)))
+    return int(np.ceil(largest / 2**doublings))
+
+
+def _sizes_up_to(largest: int) -> NDArray[np.intp]:
+    """Return the sizes to compare, each about sqrt(2) times the one before."""
+    steps = np.arange(2 * np.log2(max(largest, 2)))
+    return np.unique(np.maximum(np.rint(largest * _STEP**-steps), 1)).astype(np.intp)
 
 
 def keep_prefix(ladder: Ladder, size: int) -> None:

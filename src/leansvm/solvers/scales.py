@@ -35,6 +35,7 @@ from leansvm.solvers.scale_search import (
 
 Array = NDArray[np.float64]
 
+LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 _FEWEST_ROWS = 10  # to learn anything from
 _FOLDS = 3
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds

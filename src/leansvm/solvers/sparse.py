@@ -125,7 +125,7 @@ class SparseProblem:
         """
         free = selector.nested and not selector.state_columns(largest)
         if free and self.blocks.place is None and "earlier" not in getattr(choose, "keywords", {}):
-            return self.solve_lean(choose, FIRST_SIZE, largest)
+            return self.solve_lean(choose, largest)
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
         found = grow(partial(by_loo.solve, choose), FIRST_SIZE, largest)
@@ -133,14 +133,14 @@ class SparseProblem:
             return found
         return self.solve(choose, found.features.size)
 
-    def solve_lean(self, choose: Callable[[int], Any], first: int, largest: int) -> SparseFit:
+    def solve_lean(self, choose: Callable[[int], Any], largest: int) -> SparseFit:
         """Find the smallest of nested bases that is nearly as good as any, and solve on it."""
         with self.phases("select"):
             basis = choose(largest)
         ladder = open_ladder(self.blocks, self.kernel, basis, self.bias_penalty, self.budget)
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         with self.phases("sizes"), serial_blas():
-            size, compared = climb(ladder, min(first, largest), candidates)
+            size, compared = climb(ladder, candidates)
             keep_prefix(ladder, size)
         known = ladder.sums(size, self.count) if self.criterion.name != "kfold" else None
         found = self._add_up_and_solve(basis, ladder.features(size), known)
