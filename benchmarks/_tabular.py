@@ -147,7 +147,8 @@ def measure(name: str, number: int, model: str, most_rows: int) -> dict[str, Any
     -------
     dict
         score (accuracy or R², in %), rows, fit and predict seconds, bytes of the pickled model;
-        ours also points, seconds of learning and of a fit without it.
+        ours also points, bytes of the numbers that prediction needs, seconds of learning and of a
+        fit without it.
     """
     part = split(name, number, most_rows)
     few = part._replace(X=part.X[:WARM_ROWS], y=part.y[:WARM_ROWS])
@@ -174,8 +175,10 @@ def _learning(machine: Any, part: Part) -> dict[str, Any]:
     plain = type(machine)(
         C="loo", kernel=machine.kernel_, gamma="scale", n_basis=int(machine.n_support_)
     )
+    numbers = (machine.support_vectors_, machine.dual_coef_, machine.intercept_, machine.gamma_)
     return {
         "points": int(machine.n_support_),
+        "compact bytes": sum(np.asarray(values).nbytes for values in numbers),
         "kernel": machine.kernel_,
         "learn": machine.fit_report_["seconds"]["learn"],
         "plain fit": _seconds(plain.fit, part.X, part.y),

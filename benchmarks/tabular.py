@@ -138,6 +138,7 @@ def summarise(report: Report, cells: Cells) -> Report:
     """Fill the table, the comparisons and the goals."""
     scores, fit, predict = (mean_of(cells, what) for what in ("score", "fit", "predict"))
     points, size = mean_of(cells, "points")[OURS], mean_of(cells, "bytes")[OURS]
+    compact = mean_of(cells, "compact bytes")[OURS]
     for name in dict.fromkeys(key.split("/")[0] for key in cells):
         row: dict[str, Any] = {"set": name}
         row |= {model: round(by[name], 2) for model, by in scores.items() if name in by}
@@ -146,6 +147,7 @@ def summarise(report: Report, cells: Cells) -> Report:
             row["fit [s]"] = round(fit[OURS][name], 2)
             row["predict [ms]"] = round(1000 * predict[OURS][name], 1)
             row["model [kB]"] = round(size[name] / 1000)
+            row["its numbers [kB]"] = round(compact[name] / 1000)
         report.rows.append(row)
     failures = {f"{key}: {cell['status']}" for key, cell in cells.items() if cell["status"] != "ok"}
     report.notes += sorted(failures)

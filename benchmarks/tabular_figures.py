@@ -59,7 +59,7 @@ def _sets(cells: Cells) -> str:
         shown = ["–" if value is None else _score(value, best) for value in found]
         ours = [f"{points[name]:,.0f}", f"{fit[name]:.1f}", f"{1000 * predict[name]:.0f}"]
         rows.append([name, *shown, *ours, f"{size[name] / 1000:,.0f}"])
-    header = ["set", *models, "points", "fit [s]", "predict [ms]", "model [kB]"]
+    header = ["set", *models, "our points", "fit [s]", "predict [ms]", "pickled [kB]"]
     return _table(header, rows)
 
 
