@@ -16,7 +16,7 @@ help: ## show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.ready-plot ## train beside scikit-learn's SVC, print a table, write demo.html
+demo: $(VENV)/.ready-plot ## train beside scikit-learn's models, print a table, write demo.html
 	@$(BIN)/python examples/demo.py --output demo.html
 
 test: $(VENV)/.ready-dev ## run the tests and the examples in the docstrings

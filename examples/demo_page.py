@@ -16,12 +16,14 @@ from contourpy import contour_generator
 from matplotlib.image import imsave
 
 from leansvm import _html
+from leansvm.plotting import FeatureScalesDisplay
 
 if TYPE_CHECKING:
     from demo import Result, Task
 
 SIDE = 400  # units of a panel's coordinate system
 GRID = 180  # pixels of a decision surface, each way
+MOST_FEATURES = 12  # bars of a picture
 NEGATIVE, POSITIVE = (0.85, 0.37, 0.05), (0.15, 0.39, 0.92)  # orange, blue
 
 
@@ -30,7 +32,7 @@ def page(results: list[Result], note: str) -> str:
     planar = [r for r in results if r.task.X_train.shape[1] == 2]
     lines = "".join(f"<li>{line}</li>" for line in summary(results))
     panels = data_panel(planar[0].task) + "".join(surface_panel(r) for r in planar)
-    body = BODY.format(summary=lines, panels=panels, table=table(results), curves=curves(results))
+    body = BODY.format(summary=lines, panels=panels, table=table(results), scales=scales(results))
     return _html.page(TITLE, LEAD, body, [note], style=STYLE)
 
 
@@ -38,17 +40,11 @@ def summary(results: list[Result]) -> list[str]:
     """One sentence per data set, computed from the results."""
     lines = []
     for task, group in by_task(results):
-        reference, best = group[0], max(group, key=lambda r: r.accuracy)
-        others = [r for r in group[1:] if r is not best]
-        text = f"<b>{task.name}</b>: most accurate is {escape(best.model)} ({best.accuracy:.1%})"
-        if best is reference:
-            runner_up = max(others, key=lambda r: r.accuracy)
-            text += f", then {escape(runner_up.model)} ({runner_up.accuracy:.1%})"
-        else:
-            text += f"; {escape(reference.model)} reaches {reference.accuracy:.1%}"
-        fastest = min(group, key=lambda r: r.fit_seconds)
+        first, *others = sorted(group, key=lambda r: -r.score)
+        rest = ", ".join(f"{escape(r.model)} {r.score:.1f}" for r in others)
         lines.append(
-            f"{text}. Fastest to fit: {escape(fastest.model)}, {milliseconds(fastest.fit_seconds)}."
+            f"<b>{task.name}</b>, {escape(task.shows)}: best is {escape(first.model)} with "
+            f"{first.score:.1f} % {task.metric}; {rest}."
         )
     return lines
 
@@ -67,7 +63,7 @@ def data_panel(task: Task) -> str:
     """Training points in the colour of their class."""
     groups = "".join(
         f'<path d="{dots(task.X_train[task.y_train == label])}" class="dots {name}"/>'
-        for label, name in ((0, "neg"), (1, "pos"))
+        for label, name in zip(np.unique(task.y_train), ("neg", "pos"), strict=True)
     )
     return panel(groups, "The training points", f"{len(task.y_train):,} of them, two classes")
 
@@ -86,8 +82,8 @@ def surface_panel(result: Result) -> str:
         f'<path d="{"".join(polyline(line) for line in boundary)}" class="boundary"/>'
         f'<path d="{dots(wrong)}" class="dots wrong"/>'
     )
-    caption = f"{result.accuracy:.1%} correct · {result.n_support:,} support vectors"
-    return panel(body, result.model, caption)
+    kept = "trees" if result.n_points is None else f"{result.n_points:,} points"
+    return panel(body, result.model, f"{result.score:.1f} % correct · {kept}")
 
 
 def panel(body: str, title: str, caption: str) -> str:
@@ -125,44 +121,28 @@ def dots(points: np.ndarray) -> str:
     return "".join(f"M{x:.1f} {y:.1f}h0" for x, y in to_svg(points))
 
 
-def curves(results: list[Result]) -> str:
-    """Leave-one-out error against C, for every model that searched it."""
-    searched = [r for r in results if hasattr(r.estimator, "cv_curve_")]
-    if not searched:
-        return ""
-    figures = "".join(curve_figure(r) for r in searched)
-    return f"""<section><h2>Choosing C without cross-validation</h2>
-<p><code>C="loo"</code> scores {len(searched[0].estimator.cv_curve_)} values of C by their exact
-leave-one-out error, in closed form: no model is refitted. The times above include the search.</p>
+def scales(results: list[Result]) -> str:
+    """Learned scales of the features, for every data set whose features have a meaning."""
+    shown = [r for r in results if hasattr(r.estimator, "feature_scales_")]
+    figures = "".join(scales_figure(r) for r in shown if 2 < r.task.X_train.shape[1] <= 30)
+    return f"""<section><h2>What the models look at</h2>
+<p>One scale for each feature, learned by the gradient of the leave-one-out error. A long bar means
+that the model can change quickly along this feature; a feature without a bar is ignored.</p>
 <div class="grid wide">{figures}</div></section>"""
 
 
-def curve_figure(result: Result) -> str:
-    """Draw one curve on logarithmic C; the chosen C is marked."""
-    error = np.ravel(result.estimator.cv_curve_)
-    C = np.logspace(-6, 7, len(error))
-    top = float(error.max())
-    x = 40 + (np.log10(C) + 6) / 13 * 540
-    y = 200 - error / top * 170
-    chosen = int(np.argmin(np.abs(np.log(C) - np.log(result.estimator.C_))))
-    ticks = "".join(
-        f'<text x="{40 + (k + 6) / 13 * 540:.0f}" y="222" text-anchor="middle">10'
-        f'<tspan dy="-6" font-size="10">{k}</tspan></text>'
-        for k in range(-6, 8, 3)
-    )
-    path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(x, y, strict=True))
-    anchor = "end" if x[chosen] > 400 else "start"
-    offset = -10 if anchor == "end" else 10
-    return (
-        f'<figure><svg viewBox="0 0 600 232" role="img" aria-label="leave-one-out error against C">'
-        f'<path d="M40 200H580" class="axis"/><path d="{path}" class="curve"/>'
-        f'<path d="M{x[chosen]:.1f} {y[chosen]:.1f}V200" class="axis"/>'
-        f'<circle cx="{x[chosen]:.1f}" cy="{y[chosen]:.1f}" r="5" class="mark"/>'
-        f'<text x="{x[chosen] + offset:.1f}" y="{y[chosen] - 10:.1f}" text-anchor="{anchor}">'
-        f"C = {result.estimator.C_:.3g}</text>{ticks}</svg>"
-        f"<figcaption><b>{result.task.name}</b><br>mean squared leave-one-out error against C, "
-        f"summed over the classes; 0 at the bottom, {top:.2g} at the top</figcaption></figure>"
-    )
+def scales_figure(result: Result) -> str:
+    """Draw the bars of one model."""
+    n_bars = min(MOST_FEATURES, result.task.X_train.shape[1])
+    with _html.drawing(figsize=(4.6, 0.8 + 0.2 * n_bars)) as (figure, axis):
+        FeatureScalesDisplay.from_estimator(
+            result.estimator,
+            max_features=MOST_FEATURES,
+            feature_names=result.task.feature_names,
+            ax=axis,
+        )
+        picture = _html.svg(figure, f"feature scales of {result.task.name}")
+    return _html.figure(picture, result.task.name, f"{result.model}, {result.task.shows}")
 
 
 # --- table -----------------------------------------------------------------
@@ -175,24 +155,28 @@ def table(results: list[Result]) -> str:
         m, d = task.X_train.shape
         slowest = max(r.fit_seconds for r in group)
         head = (
-            f'<tr><th colspan="6" scope="rowgroup">{task.name} <small>{m:,} × {d} training, '
-            f"{len(task.y_test):,} test, γ = {task.gamma:g}, C = {task.C:g}</small></th></tr>"
+            f'<tr><th colspan="6" scope="rowgroup">{task.name} <small>{escape(task.shows)} · '
+            f"{m:,} × {d} training, {len(task.y_test):,} test</small></th></tr>"
         )
-        rows = "".join(row(r, slowest, "reference" if r is group[0] else "ours") for r in group)
+        best = max(r.score for r in group)
+        rows = "".join(row(r, slowest, best) for r in group)
         groups.append(f"<tbody>{head}{rows}</tbody>")
-    names = ("model", "accuracy", "fit", "predict", "support vectors", "fit time / SVC")
+    names = ("model", "accuracy or R²", "fit", "predict", "file", "points kept")
     header = "".join(f'<th scope="col">{name}</th>' for name in names)
     return f"<table><thead><tr>{header}</tr></thead>{''.join(groups)}</table>"
 
 
-def row(r: Result, slowest: float, kind: str) -> str:
-    """One model's cells."""
-    share = r.n_support / len(r.task.y_train)
+def row(r: Result, slowest: float, best: float) -> str:
+    """One model's cells; the best score of the data set is bold."""
     bar = f'<i style="width:{100 * r.fit_seconds / slowest:.0f}%"></i>'
+    score = f"<b>{r.score:.1f} %</b>" if r.score == best else f"{r.score:.1f} %"
+    share = 0.0 if r.n_points is None else r.n_points / len(r.task.y_train)
+    points = "trees" if r.n_points is None else f"{r.n_points:,} <small>{share:.0%}</small>"
     return (
-        f'<tr class="{kind}"><th scope="row">{escape(r.model)}</th><td>{r.accuracy:.2%}</td>'
-        f"<td>{milliseconds(r.fit_seconds)}{bar}</td><td>{milliseconds(r.predict_seconds)}</td>"
-        f"<td>{r.n_support:,} <small>{share:.0%}</small></td><td>{r.fit_ratio:.2f}×</td></tr>"
+        f'<tr class="{"ours" if r.ours else "reference"}"><th scope="row">{escape(r.model)}</th>'
+        f"<td>{score}</td><td>{milliseconds(r.fit_seconds)}{bar}</td>"
+        f"<td>{milliseconds(r.predict_seconds)}</td><td>{r.n_bytes / 1000:,.0f} kB</td>"
+        f"<td>{points}</td></tr>"
     )
 
 
@@ -201,8 +185,8 @@ def milliseconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.0f} ms"
 
 
-TITLE = "leansvm beside scikit-learn’s SVC"
-LEAD = "Least-squares kernel machines, trained on this machine in one run."
+TITLE = "leansvm beside scikit-learn, nothing set by hand"
+LEAD = "Default models on six data sets, trained on this machine in one run."
 
 # What the shared style of all pages lacks.
 STYLE = """
@@ -211,8 +195,6 @@ path { fill: none; } .edges { stroke: var(--ink); opacity: .22; stroke-dasharray
 .boundary { stroke: var(--ink); stroke-width: 2; stroke-linejoin: round; }
 .dots { stroke-linecap: round; stroke-width: 4.5; } .neg { stroke: var(--neg); }
 .pos { stroke: var(--pos); } .wrong { stroke: var(--ink); stroke-width: 5; }
-.axis { stroke: var(--line); stroke-width: 1.5; } .mark { fill: var(--pos); }
-.curve { stroke: var(--pos); stroke-width: 2.5; stroke-linejoin: round; }
 table { width: 100%; min-width: 40rem; }
 tbody th[colspan] { padding-top: 1.1rem; font-weight: 650; }
 tbody th small { font-weight: 400; margin-left: .4rem; }
@@ -223,9 +205,9 @@ td i { display: block; height: 4px; margin: 3px 0 0 auto; border-radius: 2px;
 """
 
 BODY = """<ul>{summary}</ul>
+<section><h2>Accuracy, time and size</h2><div class="scroll">{table}</div></section>
+{scales}
 <section><h2>Decision surfaces on the checkerboard</h2>
 <p>Colour is the predicted class, its strength the size of the decision function up to 1. The solid
 line is the decision boundary, dashed lines are the true squares, and dots are the test points
-on the wrong side.</p><div class="grid">{panels}</div></section>
-<section><h2>Accuracy, time and size</h2><div class="scroll">{table}</div></section>
-{curves}"""
+on the wrong side.</p><div class="grid">{panels}</div></section>"""

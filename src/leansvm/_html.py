@@ -10,12 +10,14 @@ import io
 import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Colours of classes and curves that read well on light and on dark paper.
@@ -139,6 +141,17 @@ def style() -> Any:
         "lines.linewidth": 1.8,
         "svg.fonttype": "none",  # text stays text: the page's font, selectable
     }
+
+
+@contextmanager
+def drawing(**options: Any) -> Iterator[tuple[Figure, Axes]]:
+    """Give a figure and its axes in the page's style; `options` are those of the figure."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(style()):
+        fig = Figure(**options)
+        yield fig, fig.subplots()
 
 
 def svg(fig: Figure, label: str) -> str:

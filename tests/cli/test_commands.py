@@ -19,6 +19,7 @@ for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
 
 from typer.testing import CliRunner  # noqa: E402
 
+from leansvm import estimators  # noqa: E402
 from leansvm.cli._app import app  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "leansvm.cli"]
@@ -277,7 +278,7 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
     X = rng.normal(size=(40, 2))
     y = np.digitize(X[:, 0] + 0.5 * X[:, 1], [-0.5, 0.5])
     np.savez(tmp_path / "d.npz", X=X, y=y)
-    done = run("train", "d.npz", "-o", "m", "--cv", "loo", "--json", "--no-scale")
+    done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "loo", "--json", "--no-scale")
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)["evaluation"]
     model = persistence.load(tmp_path / "m")[-1]
@@ -295,7 +296,7 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
         (["-e", "l2", "--task", "regression"], "--estimator l2 is for classification"),
         (["-s", "gama=1"], "LSSVC has no parameter gama; did you mean gamma?"),
         (["-s", "gamma"], "--set gamma: write it as NAME=VALUE"),
-        (["-s", "gamma=-1"], "The 'gamma' parameter of LSSVC must be"),
+        (["-s", "gamma=-1"], "The 'gamma' parameter of SparseLSSVC must be"),
         (["-o", "nowhere/m"], "nowhere/m: there is no folder nowhere"),
         (["-o", "."], ".: this is a folder"),
         (["--drop", "c"], "takes no --target or --drop"),
@@ -336,8 +337,10 @@ def test_default_search_of_every_family(run, tmp_path, estimator):
                *few)  # fmt: skip
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
-    expected = {"lssvm": 7, "sparse": 7, "reduced": 28, "low-rank": 16, "l2": 28}
-    assert len(result["trials"]) == expected[estimator]
+    values = {"lssvm": 7, "sparse": 7, "reduced": 28, "low-rank": 16, "l2": 28}
+    # scales that the estimator learns by default are one more gamma
+    learned = getattr(getattr(estimators, result["estimator"])(), "gamma", None) == "learn"
+    assert len(result["trials"]) == values[estimator] + learned * values[estimator] // 7
 
 
 def test_regression_report(run, tmp_path):

@@ -12,6 +12,7 @@ from sklearn.datasets import load_iris, make_blobs  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
 from leansvm.cli._app import app  # noqa: E402
+from leansvm.cli._run import in_words  # noqa: E402
 
 
 def train(folder, *arguments):
@@ -66,6 +67,53 @@ def test_pictures_do_not_share_their_ids(page):
 
 def test_text_is_escaped(page):
     assert "<virginica>" not in page and "&lt;virginica&gt;" in page
+
+
+@pytest.fixture
+def learned(tmp_path, monkeypatch):
+    """Return the page of a model whose scales are set by hand: two of 25 features in use."""
+    from leansvm import SparseLSSVC
+
+    def fit(self, X, y, **options):
+        plain(self, X, y, **options)
+        self.feature_scales_ = np.r_[0.25, 1.0, np.zeros(X.shape[1] - 2)]
+        self.kernel_ = "rbf"
+        return self
+
+    plain = SparseLSSVC.fit
+    monkeypatch.setattr(SparseLSSVC, "fit", fit)
+    X = np.random.default_rng(0).normal(size=(60, 25))
+    np.savez(tmp_path / "d.npz", X=X, y=(X[:, 1] > 0).astype(int))
+    plain_settings = ("-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20", "--cv", "0")
+    return tmp_path, train(tmp_path, "-e", "sparse", "--no-calibrate", *plain_settings)
+
+
+def test_learned_scales_are_drawn_and_put_in_words(learned):
+    _, page = learned
+    assert "What it looks at" in page and "relative sensitivity along the feature" in page
+    assert ">20 of 25 features<" in page
+    assert "23 of 25 features are not used: x2, x3" in page
+    assert "The fit chose C and gamma by itself" in page
+
+
+def test_learned_scales_are_kept_with_the_model(learned):
+    folder, _ = learned
+    shown = CliRunner().invoke(app, ["info", str(folder / "m.skops")])
+    assert shown.exit_code == 0
+    assert "x1 1.00, x0 0.25, x2 0.00" in shown.stdout and "20 more" in shown.stdout
+
+
+def test_values_in_words():
+    assert in_words(np.float64(0.1234567)) == "0.123457"
+    assert in_words("matern32") == "matern32"
+    assert in_words([0.5, 0.0, 2.0]) == "0 to 2, one for each of 3 features"
+
+
+def test_a_model_without_learned_scales_has_no_section_on_them(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    page = train(tmp_path, "-e", "lssvm", "-s", "gamma=0.1", "--cv", "0")
+    assert "What it looks at" not in page
 
 
 def test_a_phone_shows_the_report(folder, browse):

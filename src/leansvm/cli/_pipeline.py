@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from leansvm.cli._output import CommandError
 from leansvm.cli._read import CATEGORY, NUMBER, FileData
 
-# Classifier and regressor of every family. "auto" decides by the number of rows.
+# Classifier and regressor of every family.
 FAMILIES = {
     "lssvm": ("LSSVC", "LSSVR"),
     "sparse": ("SparseLSSVC", "SparseLSSVR"),
@@ -21,7 +21,7 @@ FAMILIES = {
     "low-rank": ("LowRankLSSVC", "LowRankLSSVR"),
     "l2": ("L2SVC", None),
 }
-DENSE_ROWS = 2_000  # up to here "auto" keeps all rows as support vectors
+AUTO = "sparse"  # the family whose defaults need nothing set by hand
 MOST_CATEGORIES = 50  # of a column; rarer ones are put together
 
 
@@ -45,12 +45,12 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
 
 
 def make_estimator(
-    name: str, task: str, n_rows: int, settings: Sequence[str], *, seed: int, calibrate: bool
+    name: str, task: str, settings: Sequence[str], *, seed: int, calibrate: bool
 ) -> Any:
     """Return the machine that was asked for, not fitted."""
     import leansvm
 
-    family = _family(name, n_rows)
+    family = _family(name)
     class_name = FAMILIES[family][task == "regression"]
     if class_name is None:
         raise CommandError(f"--estimator {name} is for classification; this is a regression")
@@ -67,11 +67,9 @@ def make_estimator(
     return estimator.set_params(**chosen)
 
 
-def _family(name: str, n_rows: int) -> str:
-    if name == "auto":
-        return "lssvm" if n_rows <= DENSE_ROWS else "sparse"
+def _family(name: str) -> str:
     by_class = {cls: family for family, pair in FAMILIES.items() for cls in pair if cls}
-    family = by_class.get(name, name)
+    family = AUTO if name == "auto" else by_class.get(name, name)
     if family not in FAMILIES:
         raise CommandError(
             f"--estimator {name}: unknown; choose auto, {', '.join(FAMILIES)} or a class name "

@@ -14,6 +14,7 @@ import typer
 from leansvm.cli import _options as opt
 from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
 from leansvm.cli._read import FileData, read_like
+from leansvm.cli._run import chosen_rows
 from leansvm.cli._train import check_places
 
 
@@ -77,7 +78,7 @@ def info(model: opt.ModelFile, as_json: Json = False) -> None:
             rows.append([name.replace("n_features", "features"), str(known[name])])
     if known.get("classes"):
         rows.append(["classes", ", ".join(str(value) for value in known["classes"])])
-    rows += [[name, f"{value:.6g}"] for name, value in known.get("chosen", {}).items() if value]
+    rows += chosen_rows(known)
     evaluation = known.get("evaluation")
     if evaluation:
         rows.append([evaluation["metric"], f"{evaluation['score']:.4f} ({evaluation['method']})"])

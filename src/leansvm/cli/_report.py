@@ -1,15 +1,13 @@
 """The report of a training run: one HTML page with everything a reader asks first.
 
-How accurate, on what it errs, whether its probabilities can be believed, how small it could be,
-what was tuned, where the time went, and how to use the model in Python.
+How accurate, on what it errs, whether its probabilities can be believed, where the time went and
+how to use the model in Python are here; what the model looks like is in `_report_model`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -23,13 +21,10 @@ from sklearn.metrics import (
 
 from leansvm import _html as html
 from leansvm.cli._output import CommandError
+from leansvm.cli._report_model import feature_scales, sparsity, tuning
 from leansvm.cli._run import TrainingRun, support_size
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
-PATH_POINTS, PATH_ROWS = 200, 20_000
 
 
 def report_page(run: TrainingRun, model_file: Path) -> str:
@@ -41,24 +36,14 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
     sections = [_facts(run), _notes(run)]
     if run.evaluation is not None:
         sections += [_errors(run), _calibration(run)]
-    sections += [_sparsity(run), _tuning(run), _time(run), _data(run), _use(run, model_file)]
+    sections += [feature_scales(run), sparsity(run), tuning(run)]
+    sections += [_time(run), _data(run), _use(run, model_file)]
     name = run.target or run.data.path.name
     lead = (
         f"{type(run.model).__name__} trained on {run.data.X.shape[0]:,} rows of "
         f"{run.data.path.name}, {run.task}."
     )
     return html.page(f"Training report: {name}", lead, "".join(sections))
-
-
-@contextmanager
-def _drawing(**options: Any) -> Iterator[tuple[Any, Axes]]:
-    """Give a figure and its axes in the page's style."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(html.style()):
-        fig = Figure(**options)
-        yield fig, fig.subplots()
 
 
 def _facts(run: TrainingRun) -> str:
@@ -126,7 +111,7 @@ def _class_errors(run: TrainingRun) -> str:
 def _confusion_picture(classes: np.ndarray, counts: np.ndarray) -> str:
     names = [str(name) if len(str(name)) <= 14 else f"{str(name)[:13]}…" for name in classes]
     k = len(names)
-    with _drawing(figsize=(4.6, min(4.6, 1.7 + 0.55 * k))) as (fig, ax):
+    with html.drawing(figsize=(4.6, min(4.6, 1.7 + 0.55 * k))) as (fig, ax):
         share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         for i in range(k):
             for j in range(k):
@@ -164,13 +149,13 @@ def _regression_errors(run: TrainingRun) -> str:
     assert run.evaluation is not None
     y, predicted = run.y.astype(float), run.evaluation.predicted
     shown = np.random.default_rng(0).permutation(len(y))[:1000]
-    with _drawing() as (fig, ax):
+    with html.drawing() as (fig, ax):
         ends = [float(min(y.min(), predicted.min())), float(max(y.max(), predicted.max()))]
         ax.plot(ends, ends, color="0.5", linewidth=1, linestyle="--")
         ax.plot(y[shown], predicted[shown], ".", markersize=4, alpha=0.6)
         ax.set(xlabel="true", ylabel="predicted")
         scatter = html.svg(fig, "predicted against true values")
-    with _drawing() as (fig, ax):
+    with html.drawing() as (fig, ax):
         ax.hist(predicted - y, bins=30)
         ax.set(xlabel="predicted less true", ylabel="rows")
         residuals = html.svg(fig, "histogram of the errors")
@@ -206,7 +191,7 @@ def _calibration(run: TrainingRun) -> str:
         what = "probability of the predicted class"
     centres, shares, counts = _bins(claimed, true)
     gap = float(np.sum(counts * np.abs(centres - shares)) / counts.sum())
-    with _drawing() as (fig, ax):
+    with html.drawing() as (fig, ax):
         ax.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle="--")
         ax.plot(centres, shares, "o-", markersize=5)
         ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=what, ylabel="share that is right")
@@ -231,138 +216,7 @@ def _bins(claimed: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return centres, shares, np.array([len(group) for group in groups])
 
 
-# ---------------------------------------------------------------------------- size
-
-
-def _sparsity(run: TrainingRun) -> str:
-    """Score of every smaller model, from one fit of a sparse machine with the same kernel."""
-    from sklearn.base import clone
-    from sklearn.model_selection import train_test_split
-
-    from leansvm import SparseLSSVC, SparseLSSVR
-    from leansvm.model_selection import basis_path
-
-    model, y = run.model, run.y
-    if not hasattr(model, "gamma_") or len(y) < 20:
-        return ""
-    rows = np.random.default_rng(0).permutation(len(y))[:PATH_ROWS]
-    counts = np.unique(y[rows], return_counts=True)[1]
-    stratify = y[rows] if run.task == "classification" and counts.min() >= 2 else None
-    try:
-        train, test = train_test_split(rows, test_size=0.25, random_state=0, stratify=stratify)
-    except ValueError:  # more classes than rows to score on
-        train, test = train_test_split(rows, test_size=0.25, random_state=0)
-    preprocessing = clone(run.pipeline[:-1])
-    X_train = preprocessing.fit_transform(_take(run.data.X, train), y[train])
-    X_test = preprocessing.transform(_take(run.data.X, test))
-    machine = (SparseLSSVR if run.task == "regression" else SparseLSSVC)(
-        kernel=model.kernel,
-        gamma=model.gamma_,
-        degree=model.degree,
-        coef0=model.coef0,
-        basis="pivoted-cholesky",
-        n_basis=min(PATH_POINTS, len(train)),
-    )
-    path = basis_path(machine, X_train, y[train], X_score=X_test, y_score=y[test])
-    assert path.score is not None
-    percent = run.task == "classification"
-    best = float(path.score.max())
-    # one standard error of an accuracy; of R² simply a hundredth
-    margin = np.sqrt(max(best * (1 - best), 1 / len(test)) / len(test)) if percent else 0.01
-    enough = int(path.sizes[np.argmax(path.score >= best - margin)])
-    with _drawing() as (fig, ax):
-        ax.plot(path.sizes, (100 if percent else 1) * path.score)
-        ax.axvline(enough, color="0.5", linewidth=1, linestyle="--")
-        label = "accuracy in %" if percent else "R²"
-        low = float(np.quantile(path.score, 0.05))
-        ax.set(xlabel="basis points", ylabel=label)
-        ax.set_ylim(bottom=(100 if percent else 1) * (low - 0.02))
-        picture = html.svg(fig, "score against the number of basis points")
-    text = (
-        f"A sparse least-squares machine with the same kernel, {len(train):,} rows to train and "
-        f"{len(test):,} to score: {enough:,} points are within "
-        f"{'a standard error' if percent else '0.01'} of the best of up to {len(path.sizes):,}. "
-        f"Train one with --estimator sparse --set n_basis={enough}."
-    )
-    figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
-    return html.section("How small could it be?", html.figures([figure]), text, "sparsity")
-
-
-def _take(X: Any, rows: np.ndarray) -> Any:
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-
-
-# ---------------------------------------------------------------------------- tuning, time, data
-
-
-def _tuning(run: TrainingRun) -> str:
-    from leansvm.estimators.machine import C_GRID
-
-    model, figures, tables = run.model, [], ""
-    if len(np.ravel(getattr(model, "cv_curve_", ()))) == len(C_GRID) and model.C in ("loo", "gcv"):
-        name = {"loo": "leave-one-out squared error", "gcv": "generalised cross-validation"}
-        with _drawing() as (fig, ax):
-            ax.semilogx(C_GRID, np.ravel(model.cv_curve_))
-            ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
-            ax.set(xlabel="C", ylabel=name[model.C])
-            picture = html.svg(fig, "criterion against C")
-        caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {model.C_:.4g}."
-        figures.append(html.figure(picture, "Choice of C", caption))
-    if run.trials:
-        names = [name for name in run.trials[0] if name not in ("score", "spread")]
-        if len(names) == 1 and all(
-            isinstance(trial[names[0]], (int, float)) for trial in run.trials
-        ):
-            figures.append(_trial_picture(run, names[0]))
-        tables = _trial_table(run, names)
-    fixed = {
-        name: value
-        for name, value in model.get_params(deep=False).items()
-        if value != type(model)().get_params(deep=False)[name]
-    }
-    chosen = [
-        [name.rstrip("_"), f"{getattr(model, name):.6g}"]
-        for name in ("C_", "gamma_")
-        if hasattr(model, name)
-    ]
-    chosen += [[name, repr(value)] for name, value in fixed.items() if name not in ("C", "gamma")]
-    tables += html.table(["parameter", "value"], chosen, "Values used; all others are defaults")
-    tried = f"{len(run.trials)} combinations were compared. " if run.trials else ""
-    own = "C was chosen within the fit. " if figures and not run.trials else ""
-    text = f"{tried}{own}" or "Nothing was tuned; leansvm tune tries values of the parameters."
-    return html.section("What was tuned", html.figures(figures) + tables, text.strip(), "tuning")
-
-
-def _trial_picture(run: TrainingRun, name: str) -> str:
-    trials = sorted(run.trials, key=lambda trial: trial[name])
-    values = [trial[name] for trial in trials]
-    with _drawing() as (fig, ax):
-        spread = [trial["spread"] or 0.0 for trial in trials]
-        ax.errorbar(values, [trial["score"] for trial in trials], spread, marker="o", capsize=3)
-        if min(values) > 0:
-            ax.set_xscale("log")
-        ax.set(xlabel=name, ylabel="score")
-        picture = html.svg(fig, f"score against {name}")
-    return html.figure(picture, f"Search over {name}", "Bars: standard deviation of the folds.")
-
-
-def _trial_table(run: TrainingRun, names: list[str]) -> str:
-    used = run.model.get_params(deep=True)
-
-    def chosen(trial: dict[str, Any]) -> bool:
-        return all(trial[name] == used[name] for name in names)
-
-    trials = sorted(run.trials, key=lambda trial: (-trial["score"], not chosen(trial)))[:20]
-    rows = [
-        [
-            *(f"{v:.4g}" if isinstance(v := trial[name], float) else str(v) for name in names),
-            html.Cell(f"{trial['score']:.4f}", "good" if chosen(trial) else "plain"),
-            f"{trial['spread']:.4f}",
-        ]
-        for trial in trials
-    ]
-    caption = "Best first" + (f"; 20 of {len(run.trials)}" if len(run.trials) > 20 else "")
-    return html.table([*names, "score", "± over folds"], rows, caption)
+# ---------------------------------------------------------------------------- time, data, use
 
 
 def _time(run: TrainingRun) -> str:

@@ -60,12 +60,23 @@ class TrainingRun:
             if text not in self.notes:
                 self.notes.append(text)
 
+    def feature_scales(self) -> dict[str, float] | None:
+        """Return the learned scale of every column that the machine sees, largest first."""
+        scales = getattr(self.model, "feature_scales_", None)
+        if scales is None:
+            return None
+        names = self.pipeline[:-1].get_feature_names_out()
+        if names is None:  # nothing was done to an array, whose columns have no names
+            names = [f"x{i}" for i in range(len(scales))]
+        order = np.argsort(-np.asarray(scales), kind="stable")
+        return {str(names[i]): float(scales[i]) for i in order}
+
     def metadata(self) -> dict[str, Any]:
         """Return what is kept with the model, in JSON's types."""
         model = self.model
         chosen = {
             name.rstrip("_"): _json(getattr(model, name))
-            for name in ("C_", "gamma_")
+            for name in ("kernel_", "C_", "gamma_")
             if hasattr(model, name)
         }
         evaluation = self.evaluation
@@ -80,6 +91,7 @@ class TrainingRun:
             "estimator": type(model).__name__,
             "parameters": {k: _json(v) for k, v in model.get_params(deep=False).items()},
             "chosen": chosen,
+            "feature_scales": self.feature_scales(),
             "support": support_size(model),
             "evaluation": None
             if evaluation is None
@@ -101,6 +113,25 @@ def support_size(model: Any) -> int:
     if hasattr(model, "support_"):
         return len(model.support_)
     return len(model.centers_) if hasattr(model, "centers_") else int(np.max(model.n_support_))
+
+
+def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:
+    """Return what the fit chose by itself, a name and a text for each: C, gamma, scales."""
+    chosen = metadata.get("chosen", {}).items()
+    rows = [[name, in_words(value)] for name, value in chosen if value]
+    scales = metadata.get("feature_scales")
+    if scales:
+        first = [f"{name} {scale:.2f}" for name, scale in list(scales.items())[:5]]
+        more = f", {len(scales) - 5} more" if len(scales) > 5 else ""
+        rows.append(["feature scales", ", ".join(first) + more])
+    return rows
+
+
+def in_words(value: Any) -> str:
+    """Return a parameter as a short text: a number, a name, or the range of a list."""
+    if isinstance(value, (list, np.ndarray)):
+        return f"{np.min(value):.4g} to {np.max(value):.4g}, one for each of {len(value)} features"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _json(value: Any) -> Any:

@@ -14,7 +14,7 @@ import typer
 from leansvm.cli import _options as opt
 from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
 from leansvm.cli._read import read
-from leansvm.cli._run import TrainingRun, support_size
+from leansvm.cli._run import TrainingRun, chosen_rows, in_words, support_size
 
 Cv = Annotated[
     str,
@@ -149,8 +149,7 @@ def _make_pipeline(
 ) -> None:
     from leansvm.cli._pipeline import make_estimator, make_pipeline
 
-    n_rows = run.data.X.shape[0]
-    model = make_estimator(estimator, run.task, n_rows, settings, seed=seed, calibrate=calibrate)
+    model = make_estimator(estimator, run.task, settings, seed=seed, calibrate=calibrate)
     run.pipeline = make_pipeline(run.data, model, scale)
 
 
@@ -175,7 +174,7 @@ def _search(
     ranked = [(trial["score"], -abs(i - middle)) for i, trial in enumerate(run.trials)]
     best = run.trials[ranked.index(max(ranked))]
     run.pipeline = clone_with(run.pipeline, **{name: best[name] for name in space})
-    chosen = ", ".join(f"{name} = {_short(best[name])}" for name in space)
+    chosen = ", ".join(f"{name} = {in_words(best[name])}" for name in space)
     output.say(f"{len(tried)} candidates tried; best: {chosen}")
     run.notes += _at_the_edge(space, best)
 
@@ -205,6 +204,8 @@ def _grid(run: TrainingRun, grid: Sequence[str]) -> dict[str, list[Any]]:
         variance = float(X.multiply(X).mean() - X.mean() ** 2 if hasattr(X, "nnz") else X.var())
         scale = 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
         space["gamma"] = [float(f"{scale * 4.0**k:.3g}") for k in range(-3, 4)]
+        if known["gamma"] == "learn":  # one for each feature, beside one for all
+            space["gamma"].append("learn")
     else:
         space["n_basis"] = [3, 5, 10, 20]
     if not isinstance(run.model.C, str):
@@ -213,18 +214,16 @@ def _grid(run: TrainingRun, grid: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _at_the_edge(space: dict[str, list[Any]], best: dict[str, Any]) -> list[str]:
-    return [
-        f"the best {name}, {_short(best[name])}, is the {'smallest' if at == 0 else 'largest'} "
-        f"that was tried: a wider --grid may do better"
-        for name, values in space.items()
-        if len(values) > 2 and all(isinstance(value, (int, float)) for value in values)
-        for at in [sorted(values).index(best[name])]
-        if at in (0, len(values) - 1)
-    ]
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    notes = []
+    for name, values in space.items():
+        numbers = sorted(value for value in values if isinstance(value, (int, float)))
+        if len(numbers) > 2 and best[name] in (numbers[0], numbers[-1]):
+            end = "smallest" if best[name] == numbers[0] else "largest"
+            notes.append(
+                f"the best {name}, {in_words(best[name])}, is the {end} that was tried: "
+                f"a wider --grid may do better"
+            )
+    return notes
 
 
 def _fit_and_finish(
@@ -278,7 +277,7 @@ def _summarise(
     for note in run.notes:
         output.say(f"note: {note}")
     rows = [["model", metadata["estimator"]]]
-    rows += [[name, _short(value)] for name, value in metadata["chosen"].items() if value]
+    rows += chosen_rows(metadata)
     rows.append(["support vectors", f"{metadata['support']:,}"])
     if run.evaluation is not None:
         rows.append([run.evaluation.metric, f"{run.evaluation.words()} ({run.evaluation.method})"])

@@ -1,0 +1,183 @@
+"""The model in the report: its feature scales, how small it could be, and what was tuned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from leansvm import _html as html
+from leansvm.cli._run import TrainingRun, in_words
+
+PATH_POINTS, PATH_ROWS = 200, 20_000
+MOST_FEATURES = 20  # of the picture
+
+
+def feature_scales(run: TrainingRun) -> str:
+    """Learned scales of the features as bars; nothing where gamma was not learned."""
+    scales = run.feature_scales()
+    if scales is None:
+        return ""
+    from leansvm.plotting import FeatureScalesDisplay
+
+    names = [name if len(name) <= 24 else f"{name[:23]}…" for name in scales]
+    height = 0.8 + 0.22 * min(len(names), MOST_FEATURES)
+    with html.drawing(figsize=(4.6, height)) as (fig, ax):
+        bars = FeatureScalesDisplay(np.array(list(scales.values())), names)
+        bars.plot(ax=ax, max_features=MOST_FEATURES)
+        picture = html.svg(fig, "learned scales of the features")
+    unused = [name for name, scale in scales.items() if scale == 0]
+    text = (
+        "One gamma for each feature was learned by leave-one-out error. A long bar: the model can "
+        "change quickly along this feature. It does not say in which direction, nor that the "
+        "feature is the cause."
+    )
+    if unused:
+        shown = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
+        text += f" {len(unused)} of {len(scales)} features are not used: {shown}."
+    figure = html.figure(picture, "Feature scales")
+    return html.section("What it looks at", html.figures([figure]), text, "scales")
+
+
+def sparsity(run: TrainingRun) -> str:
+    """Score of every smaller model, from one fit of a sparse machine with the same kernel."""
+    from sklearn.base import clone
+    from sklearn.model_selection import train_test_split
+
+    from leansvm import SparseLSSVC, SparseLSSVR
+    from leansvm.model_selection import basis_path
+
+    model, y = run.model, run.y
+    if not hasattr(model, "gamma_") or len(y) < 20:
+        return ""
+    rows = np.random.default_rng(0).permutation(len(y))[:PATH_ROWS]
+    counts = np.unique(y[rows], return_counts=True)[1]
+    stratify = y[rows] if run.task == "classification" and counts.min() >= 2 else None
+    try:
+        train, test = train_test_split(rows, test_size=0.25, random_state=0, stratify=stratify)
+    except ValueError:  # more classes than rows to score on
+        train, test = train_test_split(rows, test_size=0.25, random_state=0)
+    preprocessing = clone(run.pipeline[:-1])
+    X_train = preprocessing.fit_transform(_take(run.data.X, train), y[train])
+    X_test = preprocessing.transform(_take(run.data.X, test))
+    machine = (SparseLSSVR if run.task == "regression" else SparseLSSVC)(
+        kernel=getattr(model, "kernel_", model.kernel),
+        gamma=model.gamma_,
+        degree=model.degree,
+        coef0=model.coef0,
+        basis="pivoted-cholesky",
+        n_basis=min(PATH_POINTS, len(train)),
+    )
+    path = basis_path(machine, X_train, y[train], X_score=X_test, y_score=y[test])
+    assert path.score is not None
+    percent = run.task == "classification"
+    best = float(path.score.max())
+    # one standard error of an accuracy; of R² simply a hundredth
+    margin = np.sqrt(max(best * (1 - best), 1 / len(test)) / len(test)) if percent else 0.01
+    enough = int(path.sizes[np.argmax(path.score >= best - margin)])
+    with html.drawing() as (fig, ax):
+        ax.plot(path.sizes, (100 if percent else 1) * path.score)
+        ax.axvline(enough, color="0.5", linewidth=1, linestyle="--")
+        label = "accuracy in %" if percent else "R²"
+        low = float(np.quantile(path.score, 0.05))
+        ax.set(xlabel="basis points", ylabel=label)
+        ax.set_ylim(bottom=(100 if percent else 1) * (low - 0.02))
+        picture = html.svg(fig, "score against the number of basis points")
+    text = (
+        f"A sparse least-squares machine with the same kernel, {len(train):,} rows to train and "
+        f"{len(test):,} to score: {enough:,} points are within "
+        f"{'a standard error' if percent else '0.01'} of the best of up to {len(path.sizes):,}. "
+        f"Train one with --estimator sparse --set n_basis={enough}."
+    )
+    figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
+    return html.section("How small could it be?", html.figures([figure]), text, "sparsity")
+
+
+def _take(X: Any, rows: np.ndarray) -> Any:
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+def tuning(run: TrainingRun) -> str:
+    """What the fit chose by itself, what a search compared, and the values used."""
+    model, tables = run.model, ""
+    figures = _criterion_picture(model)
+    found = [name for name in ("kernel_", "C_", "gamma_") if hasattr(model, name)]
+    if run.trials:
+        names = [name for name in run.trials[0] if name not in ("score", "spread")]
+        if len(names) == 1:
+            figures += _trial_picture(run, names[0])
+        tables = _trial_table(run, names)
+    defaults = type(model)().get_params(deep=False)
+    changed = [
+        [name, repr(value)]
+        for name, value in model.get_params(deep=False).items()
+        if value != defaults[name] and f"{name}_" not in found
+    ]
+    used = [[name.rstrip("_"), in_words(getattr(model, name))] for name in found] + changed
+    tables += html.table(["parameter", "value"], used, "Values used; all others are defaults")
+    text = f"{len(run.trials)} combinations were compared." if run.trials else ""
+    if not run.trials:
+        own = {"C": isinstance(model.C, str), "gamma": hasattr(model, "feature_scales_")}
+        chosen = " and ".join(name for name, by_itself in own.items() if by_itself)
+        text = f"The fit chose {chosen} by itself." if chosen else ""
+    text = text or "Nothing was tuned; leansvm tune tries values of the parameters."
+    return html.section("What was tuned", html.figures(figures) + tables, text, "tuning")
+
+
+def _criterion_picture(model: Any) -> list[str]:
+    """Draw the criterion by which the fit chose C; nothing where C was given."""
+    from leansvm.estimators.machine import C_GRID
+
+    curve = np.ravel(getattr(model, "cv_curve_", ()))
+    if len(curve) != len(C_GRID):
+        return []
+    label = {"loo": "leave-one-out squared error", "gcv": "generalised cross-validation"}
+    with html.drawing() as (fig, ax):
+        ax.semilogx(C_GRID, curve)
+        ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
+        ax.set(xlabel="C", ylabel=label.get(str(model.C), "cross-validation error"))
+        picture = html.svg(fig, "criterion against C")
+    caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {model.C_:.4g}."
+    return [html.figure(picture, "Choice of C", caption)]
+
+
+def _trial_picture(run: TrainingRun, name: str) -> list[str]:
+    """Draw scores against a number; values that are none, such as "learn", are lines across."""
+    numbers = [trial for trial in run.trials if isinstance(trial[name], (int, float))]
+    others = [trial for trial in run.trials if trial not in numbers]
+    if len(numbers) < 2:
+        return []
+    trials = sorted(numbers, key=lambda trial: trial[name])
+    values = [trial[name] for trial in trials]
+    with html.drawing() as (fig, ax):
+        spread = [trial["spread"] or 0.0 for trial in trials]
+        ax.errorbar(values, [trial["score"] for trial in trials], spread, marker="o", capsize=3)
+        for i, trial in enumerate(others, 1):
+            ax.axhline(trial["score"], color=f"C{i}", linestyle="--", label=str(trial[name]))
+        if others:
+            ax.legend()
+        if min(values) > 0:
+            ax.set_xscale("log")
+        ax.set(xlabel=name, ylabel="score")
+        picture = html.svg(fig, f"score against {name}")
+    caption = "Bars: standard deviation of the folds."
+    return [html.figure(picture, f"Search over {name}", caption)]
+
+
+def _trial_table(run: TrainingRun, names: list[str]) -> str:
+    used = run.model.get_params(deep=True)
+
+    def chosen(trial: dict[str, Any]) -> bool:
+        return all(trial[name] == used[name] for name in names)
+
+    trials = sorted(run.trials, key=lambda trial: (-trial["score"], not chosen(trial)))[:20]
+    rows = [
+        [
+            *(f"{v:.4g}" if isinstance(v := trial[name], float) else str(v) for name in names),
+            html.Cell(f"{trial['score']:.4f}", "good" if chosen(trial) else "plain"),
+            f"{trial['spread']:.4f}",
+        ]
+        for trial in trials
+    ]
+    caption = "Best first" + (f"; 20 of {len(run.trials)}" if len(run.trials) > 20 else "")
+    return html.table([*names, "score", "± over folds"], rows, caption)

@@ -1,0 +1,10 @@
+"""Pictures of fitted models and paths, after scikit-learn's Display convention.
+
+Matplotlib is loaded when something is drawn (``pip install leansvm[plot]``).
+"""
+
+from leansvm.plotting.low_rank import LowRankDisplay
+from leansvm.plotting.scales import FeatureScalesDisplay
+from leansvm.plotting.sparsity import SparsityPathDisplay
+
+__all__ = ["FeatureScalesDisplay", "LowRankDisplay", "SparsityPathDisplay"]

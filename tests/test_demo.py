@@ -1,0 +1,65 @@
+"""The demo on a few rows: every model runs, and the page shows them all."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(scope="module")
+def demo():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        yield importlib.import_module("demo")
+
+
+@pytest.fixture(scope="module")
+def results(demo):
+    return demo.run([demo.irrelevant(150), demo.checkerboard(14), demo.steps(120)])
+
+
+@pytest.fixture(scope="module")
+def page(demo, results):
+    return demo.page(results, "a note")
+
+
+def test_every_task_has_scikit_learns_models_and_ours(results):
+    ours = [result.model for result in results if result.ours]
+    assert ours == ["SparseLSSVR()", "SparseLSSVC()", "ReducedSVC, same kernel", "SparseLSSVR()"]
+    assert [r.task.name for r in results].count("checkerboard") == 4
+    for result in results:
+        assert -100 < result.score <= 100 and result.n_bytes > 0
+        assert (result.n_points is None) == (result.model == "HistGradientBoosting")
+
+
+def test_the_table_names_every_model_and_score(demo, results):
+    text = demo.text_table(results)
+    for result in results:
+        line = rf"^{result.task.name} .*{re.escape(result.model)} +{result.score:.1f} "
+        assert re.search(line, text, re.MULTILINE)
+
+
+def test_the_page_shows_scales_surfaces_and_scores(page, results):
+    assert page.count("<figure>") == 2 + 1 + 4  # scales, training points, decision surfaces
+    assert page.count("<image ") == 4
+    assert "relative sensitivity along the feature" in page
+    for result in results:
+        assert f"{result.score:.1f} %" in page
+
+
+def test_the_page_needs_nothing_else(page):
+    assert not re.search(r'(src|href)="(?!#|data:)', page)
+    assert "@import" not in page and "url(http" not in page and "<script" not in page
+
+
+def test_a_phone_shows_the_page(page, tmp_path, browse):
+    (tmp_path / "demo.html").write_text(page, encoding="utf-8")
+    seen = browse(tmp_path / "demo.html", 400)
+    assert seen["overflow"] == 0 and seen["wide"] == []
+    assert seen["tables"] == 1 and seen["drawings"] == 7
+    assert seen["console"] == [] and seen["loaded"] == []
