@@ -79,7 +79,7 @@ def _fit_on(client: Any, basis: str, rows: int, size: int) -> Callable[[], Any]:
 def _model(basis: str, size: int) -> Any:
     from leansvm import SparseLSSVC
 
-    return SparseLSSVC(basis=basis, n_basis=size, random_state=0)
+    return SparseLSSVC("gcv", gamma="scale", basis=basis, n_basis=size, random_state=0)
 
 
 def _collections(client: Any, rows: int) -> tuple[Any, Any]:

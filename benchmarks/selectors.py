@@ -53,7 +53,7 @@ def _row(
     accuracy, seconds, size = [], [], []
     seeds = 1 if selector == "pivoted-cholesky" or n_basis == "auto" else 2
     for seed in range(options.pick(seeds, 1)):
-        model = SparseLSSVC(gamma=gamma, basis=selector, n_basis=n_basis, random_state=seed)
+        model = SparseLSSVC("gcv", gamma=gamma, basis=selector, n_basis=n_basis, random_state=seed)
         start = time.perf_counter()
         model.fit(X, y)
         seconds.append(time.perf_counter() - start)

@@ -6,8 +6,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.metrics.pairwise import rbf_kernel
 
-from leansvm import SparseLSSVC, SparseLSSVR
 from leansvm.model_selection import basis_path, gamma_path
+from leansvm.solvers.primal import decompose
+from leansvm.solvers.sums import normal_equations
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(6)
 M = 60
@@ -46,13 +48,19 @@ def check_path(estimator, y, y_Z, weight, sizes=(1, 4, 9), **parameters):
     assert_array_equal(np.sort(path.support), np.sort(fitted.support_))
     others = {k: v for k, v in parameters.items() if k not in ("C", "basis")}
     for k in sizes:
-        # "loo" with one candidate would be a list, which is scored by GCV
-        prefix = estimator([path.C], gamma=0.5, basis=path.support[:k], **others)
+        prefix = estimator(path.C, gamma=0.5, basis=path.support[:k], **others)
         prefix.fit(X, y, sample_weight=weight)
         assert_allclose(path.objective[k - 1], prefix.objective_, rtol=1e-8)
-        assert_allclose(path.gcv[k - 1], prefix.cv_curve_[0], rtol=1e-7)
+        assert_allclose(path.gcv[k - 1], gcv_of(prefix), rtol=1e-7)
         assert_allclose(path.score[k - 1], prefix.score(Z, y_Z), rtol=1e-8)
         assert_allclose(path.loo[k - 1], leave_one_out(prefix, path, k, y, weight), rtol=1e-6)
+
+
+def gcv_of(model):
+    """Generalised cross-validation of a fitted model, from its sums."""
+    free = model._bias_penalty() == 0
+    equations = normal_equations(model._sums, model._features, free)
+    return decompose(equations).gcv(np.array([model.C_]))[0]
 
 
 def leave_one_out(model, path, k, y, weight):
@@ -202,8 +210,8 @@ def test_gamma_path_of_other_kernels_duplicates_and_a_single_C():
         model = SparseLSSVR(3.0, kernel=kernel, basis=np.arange(0, 2 * M, 4))
         path = gamma_path(model, twice, np.tile(TARGET, 2), gammas=[0.2, 2.0])
         for k, gamma in enumerate(path.gammas):
-            single = model.set_params(C=[3.0], gamma=gamma).fit(twice, np.tile(TARGET, 2))
-            assert_allclose(path.gcv[k], single.cv_curve_[0], rtol=1e-6)
+            single = model.set_params(C=3.0, gamma=gamma).fit(twice, np.tile(TARGET, 2))
+            assert_allclose(path.gcv[k], gcv_of(single), rtol=1e-6)
         assert_allclose(path.C, 3.0)
     duplicated = SparseLSSVR(basis=[3, 3 + M, 5, 7])
     path = gamma_path(duplicated, twice, np.tile(TARGET, 2), gammas=[0.2, 1e12])

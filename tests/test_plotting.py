@@ -8,10 +8,10 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import make_moons
 
-from leansvm import SparseLSSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.model_selection import basis_path
 from leansvm.plotting import SparsityPathDisplay
+from tests.plain import SparseLSSVC
 
 X, y = make_moons(200, noise=0.2, random_state=0)
 MODEL = SparseLSSVC(10.0, gamma=1.0, n_basis=12, basis="pivoted-cholesky")

@@ -18,7 +18,7 @@ X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
 for basis in ("random", "pivoted-cholesky", "backfitting"):
-    model = SparseLSSVC(C=10.0, n_basis=300, basis=basis, random_state=0)
+    model = SparseLSSVC(C=10.0, gamma="scale", n_basis=300, basis=basis, random_state=0)
     path = basis_path(model, X_train, y_train, X_score=X_test, y_score=y_test)
     level = 100 * path.sizes / path.n_rows
     left.semilogy(level, path.loo, label=basis)

@@ -99,7 +99,7 @@ def basis_path(
     >>> from leansvm import SparseLSSVC
     >>> from leansvm.model_selection import basis_path
     >>> X, y = load_digits(return_X_y=True)
-    >>> path = basis_path(SparseLSSVC(n_basis=50, basis="pivoted-cholesky"), X, y)
+    >>> path = basis_path(SparseLSSVC(gamma="scale", n_basis=50, basis="pivoted-cholesky"), X, y)
     >>> len(path.sizes), bool(path.loo[-1] < path.loo[0])
     (50, True)
     """
@@ -287,7 +287,7 @@ def gamma_path(
     >>> from leansvm import SparseLSSVC
     >>> from leansvm.model_selection import gamma_path
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = SparseLSSVC(n_basis=100, random_state=0)
+    >>> model = SparseLSSVC("gcv", gamma="scale", n_basis=100, random_state=0)
     >>> found = gamma_path(model, X, y)
     >>> model = model.set_params(gamma=found.best_gamma).fit(X, y)
     >>> len(found.gammas)
@@ -295,6 +295,8 @@ def gamma_path(
     """
     if callable(estimator.kernel) or estimator.kernel in ("linear", "precomputed"):
         raise ValueError(f"kernel={estimator.kernel!r} has no gamma to search.")
+    if np.ndim(estimator.gamma) or estimator.gamma == "learn":
+        raise ValueError("gamma_path compares numbers: set gamma='scale' or a number first.")
     model, data = _fitted(estimator, X, y, sample_weight)
     if gammas is None:
         gammas = model.gamma_ * 4.0 ** np.arange(-4, 5)

@@ -7,10 +7,11 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 import leansvm
-from leansvm import LSSVC, ReducedSVC, SparseLSSVC, SparseLSSVR
+from leansvm import LSSVC, ReducedSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.blocks import MemoryBlocks, Targets
 from leansvm.kernels import Kernel
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 

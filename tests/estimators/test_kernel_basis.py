@@ -13,8 +13,9 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from leansvm import KernelBasis, SparseLSSVR
+from leansvm import KernelBasis
 from leansvm.basis import Backfitting, PivotedCholesky, RandomBasis
+from tests.plain import SparseLSSVR
 
 rng = np.random.default_rng(4)
 M = 120

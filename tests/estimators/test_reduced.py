@@ -13,11 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 
-from leansvm import ReducedSVC, ReducedSVR, SparseLSSVC, SparseLSSVR
+from leansvm import ReducedSVC, ReducedSVR
 from leansvm.datasets import make_checkerboard
 from leansvm.kernels import Kernel
 from leansvm.losses import SquaredHinge, SymmetricHuber
 from leansvm.model_selection import c_path
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 SELECTORS = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitting", "forward"]
 SELECTORS += ["csi", "sparse-greedy", "entropy"]

@@ -16,7 +16,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from leansvm import SparseLSSVC, SparseLSSVR
 from leansvm.basis import (
     CSI,
     Backfitting,
@@ -27,6 +26,7 @@ from leansvm.basis import (
     RenyiEntropy,
     SparseGreedy,
 )
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(3)
 M = 150

@@ -7,7 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.datasets import make_moons
 
-from leansvm import LSSVC, KernelBasis, SparseLSSVC, SparseLSSVR
+from leansvm import LSSVC, KernelBasis
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)

@@ -12,8 +12,10 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
-from leansvm import LSSVC, LSSVR, SparseLSSVC, SparseLSSVR
+from leansvm import LSSVC, LSSVR
 from leansvm.basis import PivotedCholesky
+from leansvm.estimators import machine
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(5)
 M = 30
@@ -221,9 +223,10 @@ def smoother(s, C, gamma, bias):
 
 @every_bias
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
-def test_gcv_is_that_of_the_hat_matrix(weight, bias):
+def test_gcv_is_that_of_the_hat_matrix(weight, bias, monkeypatch):
     s = np.ones(N) if weight is None else weight
-    model = SparseLSSVR(CANDIDATES, gamma=0.4, basis=POINTS, **bias)
+    monkeypatch.setattr(machine, "C_GRID", np.array(CANDIDATES))
+    model = SparseLSSVR("gcv", gamma=0.4, basis=POINTS, **bias)
     model.fit(X, TARGETS, sample_weight=weight)
     for C, value in zip(CANDIDATES, model.cv_curve_, strict=True):
         H = smoother(s, C, 0.4, bias)
@@ -232,8 +235,9 @@ def test_gcv_is_that_of_the_hat_matrix(weight, bias):
     assert_allclose(model.C_, CANDIDATES[np.argmin(model.cv_curve_)])
 
 
-def test_gcv_of_a_classifier_counts_without_class_weights():
-    model = SparseLSSVC(CANDIDATES, gamma=0.4, basis=POINTS, class_weight={0: 4.0, 2: 0.5})
+def test_gcv_of_a_classifier_counts_without_class_weights(monkeypatch):
+    monkeypatch.setattr(machine, "C_GRID", np.array(CANDIDATES))
+    model = SparseLSSVC("gcv", gamma=0.4, basis=POINTS, class_weight={0: 4.0, 2: 0.5})
     model.fit(X, THREE, sample_weight=WEIGHT)
     s = WEIGHT * np.array([4.0, 1.0, 0.5])[THREE]
     for C, value in zip(CANDIDATES, model.cv_curve_, strict=True):

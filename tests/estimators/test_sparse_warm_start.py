@@ -5,7 +5,7 @@ from scipy import sparse
 from sklearn.datasets import make_moons
 from sklearn.metrics.pairwise import rbf_kernel
 
-from leansvm import SparseLSSVC, SparseLSSVR
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 X, y = make_moons(200, noise=0.2, random_state=0)
 

@@ -8,9 +8,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
-from leansvm import LSSVC, ReducedSVC, SparseLSSVC, SparseLSSVR
+from leansvm import LSSVC, ReducedSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.kernels import Kernel
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 da = pytest.importorskip("dask.array", reason="dask is not installed")
 pytest.importorskip("distributed", reason="distributed is not installed")

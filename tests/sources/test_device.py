@@ -9,10 +9,11 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 import leansvm
-from leansvm import LSSVC, KernelBasis, ReducedSVC, SparseLSSVC, SparseLSSVR
+from leansvm import LSSVC, KernelBasis, ReducedSVC
 from leansvm import _accelerated as fast
 from leansvm.blocks import MemoryBlocks
 from leansvm.blocks._memory import tile_rows_for
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 MODELS = [

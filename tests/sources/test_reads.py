@@ -9,10 +9,11 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 import leansvm
-from leansvm import ReducedSVC, ReducedSVR, SparseLSSVC, SparseLSSVR
+from leansvm import ReducedSVC, ReducedSVR
 from leansvm.basis import CSI, SparseGreedy
 from leansvm.basis.choose import SELECTORS
 from leansvm.blocks import MemoryBlocks, Targets, declare
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
-from leansvm import SparseLSSVC, SparseLSSVR
 from leansvm.cholesky import greedy
+from tests.plain import SparseLSSVC, SparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)

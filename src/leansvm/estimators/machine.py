@@ -262,16 +262,12 @@ class KernelMachine(Machine):
         """Find gamma, or learn it; ``rows`` are blocks or training data."""
         for name in ("feature_scales_", "_learning"):
             self.__dict__.pop(name, None)
-        self.kernel_, self.clip_ = self.kernel, None
+        # with a gamma that is given there is nothing to compare kernels by: the Gaussian one
+        self.kernel_, self.clip_ = "rbf" if self.kernel == "auto" else self.kernel, None
         if isinstance(self.gamma, str) and self.gamma == "learn":
             self._learn_scales(rows, context)
-        elif self.kernel == "auto":
-            raise ValueError(
-                "kernel='auto' compares kernels whose scales are learned: set gamma='learn', or "
-                "name a kernel."
-            )
         else:
-            self.gamma_ = resolve_gamma(self.gamma, self.kernel, rows.n_features, rows.variance)
+            self.gamma_ = resolve_gamma(self.gamma, self.kernel_, rows.n_features, rows.variance)
         return Kernel(
             self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=self.clip_
         )
@@ -281,8 +277,8 @@ class KernelMachine(Machine):
         names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
         if callable(self.kernel) or names[0] not in LEARNABLE:
             raise ValueError(
-                f"gamma='learn' needs one of the kernels {', '.join(LEARNABLE)} or 'auto', got "
-                f"kernel={self.kernel!r}."
+                f"kernel={self.kernel!r} has no scales to learn: set gamma='scale' or a number, or "
+                f"use one of the kernels {', '.join(LEARNABLE)}."
             )
         learned = learn_scales(
             rows.blocks() if isinstance(rows, TrainingData) else rows,

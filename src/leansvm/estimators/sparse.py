@@ -78,10 +78,15 @@ class SparseMachine(KernelMachine):
         }
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._fit_for_selector(problem, options, data.n_positive)
+        there = 0
         if self.warm_start and hasattr(self, "_features"):
             options["earlier"] = self._earlier_basis(blocks)
+            there = options["earlier"].rows.shape[0]
         chooser = partial(choose, blocks, kernel, selector, **options)
-        found = problem.find_size(chooser, selector, size) if auto else problem.solve(chooser, size)
+        if auto:
+            found = problem.find_size(chooser, selector, size, there)
+        else:
+            found = problem.solve(chooser, size)
         self._features, self._sums = found.features, found.sums
         self._selected, self.n_rows_seen_ = found.basis.indices, data.X.shape[0]
         return data, Support.of(found.basis, found.features), found.solution
@@ -163,8 +168,8 @@ class SparseLSSVC(Classifier, SparseMachine):
         ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds of basis points: basis rows
         fit themselves, their mean leverage flatters a large C, and the model overfits.
     kernel : str or callable, default="auto"
-        "auto" (the best of "matern32", "laplacian", "rbf" and "matern12" by leave-one-out; needs
-        ``gamma="learn"``), a name of `leansvm.kernels.KERNELS`, or a vectorised function
+        "auto" (the best of "matern32", "laplacian", "rbf" and "matern12" by leave-one-out; "rbf"
+        where ``gamma`` is given), a name of `leansvm.kernels.KERNELS`, or a vectorised function
         ``f(X, Z)``.
     gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
         Kernel coefficient. "learn" finds one per feature by the gradient of leave-one-out, on a

@@ -40,7 +40,7 @@ class SparsityPathDisplay:
     >>> from leansvm import SparseLSSVC
     >>> from leansvm.plotting import SparsityPathDisplay
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = SparseLSSVC(n_basis=60, basis="pivoted-cholesky")
+    >>> model = SparseLSSVC(gamma="scale", n_basis=60, basis="pivoted-cholesky")
     >>> display = SparsityPathDisplay.from_estimator(model, X, y, metric="loo")
     >>> display.ax_.get_ylabel()
     'leave-one-out squared error'

@@ -18,11 +18,21 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, eigh, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._array_api import rows_at
+from leansvm._array_api import (
+    as_float64,
+    empty,
+    foreign_namespace,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+    zeros,
+)
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
-from leansvm.solvers.features import KernelFeatures
+from leansvm.solvers.features import KernelFeatures, inverse_transpose_like
 from leansvm.solvers.sums import Sums
 
 Array = NDArray[np.float64]
@@ -71,13 +81,11 @@ class Ladder:
     def _factor(self, size: int) -> None:
         """Extend L by the Schur complement of the new points, pivoted within them."""
         new = np.arange(self.taken, size)
-        here, old = self._points(new), self._points(self.kept)
-        K = np.asarray(self.kernel.block(rows_at(self.rows, new), here, dtype=np.float64))
+        K = self._block(new, new)
         floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
         below = np.empty((len(new), 0))
         if len(self.kept):
-            below = self.kernel.block(rows_at(self.rows, new), old, dtype=np.float64)
-            below = solve_triangular(self.L, below.T, lower=True).T
+            below = solve_triangular(self.L, self._block(new, self.kept).T, lower=True).T
         rest = np.asfortranarray(K - below @ below.T)
         factor, pivots, rank, _ = dpstrf(rest, tol=floor, lower=1, overwrite_a=True)
         chosen, k = np.asarray(pivots[:rank], dtype=np.intp) - 1, len(self.kept)
@@ -85,6 +93,11 @@ class Ladder:
         L[:k, :k], L[k:, :k] = self.L, below[chosen]
         L[k:, k:] = np.tril(factor[:rank, :rank])
         self.L, self.kept, self.taken = L, np.concatenate([self.kept, new[chosen]]), size
+
+    def _block(self, a: NDArray[np.intp], b: NDArray[np.intp]) -> Array:
+        """Return the kernel between points, on the host."""
+        rows, points = in_float64(rows_at(self.rows, a)), in_float64(self._points(b))
+        return np.asarray(to_host(self.kernel.block(rows, points, dtype=np.float64)))
 
     def _points(self, positions: NDArray[np.intp]) -> Any:
         if self.kernel.precomputed:
@@ -100,7 +113,7 @@ class Ladder:
             self.shift = np.zeros(width)
             return
         X, _, weight = self.blocks.head(_SHIFT_ROWS)
-        Phi = self.features(len(self.kept)).phi(X)[:, first:]
+        Phi = to_host(self.features(len(self.kept)).phi(X))[:, first:]
         if weight is not None and weight.any():
             Phi = Phi[weight > 0]
         self.shift = np.concatenate([self.shift, Phi.mean(axis=0)])
@@ -175,22 +188,30 @@ class NestedColumns:
     shift: Array
     y_shift: Array
 
-    def rows(self, block: Block, keep: bool = False) -> tuple[Array, Array]:
+    def rows(self, block: Block, keep: bool = False) -> tuple[Any, Any]:
         """Return Zp = S^1/2 [constant, Phi - shift] and S^1/2 of a block, kept or computed."""
-        root = np.ones(block.stop - block.start)
+        xp = namespace(block.X)
+        root = zeros((block.stop - block.start,), block.X) + 1.0
         if block.weight is not None:
-            root = np.sqrt(np.asarray(block.weight, dtype=np.float64))
+            root = xp.sqrt(as_float64(block.weight))
         known = block.state.get("Zp")
         there = 0 if known is None else known.shape[1]
-        if there < len(self.shift):
-            Z = np.empty((len(root), len(self.shift)))
-            Z[:, :there] = 0.0 if known is None else known
+        if known is not None and there >= len(self.shift):
+            return known[:, : len(self.shift)], root
+        Z = empty((root.shape[0], len(self.shift)), block.X)
+        if foreign_namespace(Z) is not None:
+            offset = int(self.features.constant is not None)
+            Z[:, :offset] = 0.0 if self.features.constant is None else self.features.constant
+            self.features.phi(block.X, Z[:, offset:])
+            Z -= like_rows(self.shift, Z)
+            Z *= root[:, None]
+        else:
+            if known is not None:
+                Z[:, :there] = known
             self._fill(block, Z, there, root)
-            if keep:
-                block.state["Zp"] = Z
-            return Z, root
-        assert known is not None
-        return known[:, : len(self.shift)], root
+        if keep:
+            block.state["Zp"] = Z
+        return Z, root
 
     def _fill(self, block: Block, Z: Array, there: int, root: Array) -> None:
         features, offset = self.features, int(self.features.constant is not None)
@@ -209,23 +230,34 @@ class NestedColumns:
         Z[:, done + offset :] = new
         Z[:, done + offset :] -= np.outer(root, self.shift[done + offset :])
 
-    def targets(self, block: Block, root: Array) -> Array:
+    def targets(self, block: Block, root: Any) -> Any:
         """Return Zt = S^1/2 [Y - shift, 1]."""
-        Y = np.asarray(block.y, dtype=np.float64) - self.y_shift
-        return np.column_stack([Y * root[:, None], root])
+        Y = as_float64(block.y) - like_rows(self.y_shift, root)
+        return namespace(root).concat([Y * root[:, None], root[:, None]], axis=1)
 
 
 @declare("X", "y", "weight", sets=("Zp",))
 def _new_moments(
     block: Block, columns: NestedColumns, first: int, keep: bool
-) -> tuple[Array, Array, Array]:
+) -> tuple[Any, Any, Any]:
     """Return Zn'Zp, Zn'Zt of the columns from ``first`` on, and Zt'Zt."""
     Z, root = columns.rows(block, keep)
     T, new = columns.targets(block, root), Z[:, first:]
     return new.T @ Z, new.T @ T, T.T @ T
 
 
-@declare("X", "y", "weight", sets=())
+def _centred_rows(
+    block: Block, columns: NestedColumns, means: tuple[Array, Array, float]
+) -> tuple[Any, Any, Any]:
+    """Return the centred columns and targets, and 1 less what a free bias adds to leverages."""
+    Z, root = columns.rows(block)
+    mean_phi, mean_y, per_row = like_rows(means[0], Z), like_rows(means[1], Z), means[2]
+    Z = Z - root[:, None] * mean_phi
+    Y = columns.targets(block, root)[:, :-1] - root[:, None] * mean_y
+    return Z, Y, 1.0 - root * root * per_row
+
+
+@declare("X", "y", "weight")
 def _errors_by_prefix(
     block: Block,
     columns: NestedColumns,
@@ -235,23 +267,23 @@ def _errors_by_prefix(
     edges: NDArray[np.intp],
 ) -> Array:
     """Sum of s (left-out residual)^2 for every prefix of the columns."""
-    Z, root = columns.rows(block)
-    mean_phi, mean_y, per_row = means
-    W = Z - np.outer(root, mean_phi)
-    right_solve_in_place(W, R)
-    Y = columns.targets(block, root)[:, :-1] - np.outer(root, mean_y)
-    room, total, start = 1.0 - root**2 * per_row, np.zeros(len(edges)), 0
-    for j, stop in enumerate(edges):
+    W, Y, room = _centred_rows(block, columns, means)
+    xp, total, start = namespace(W), np.zeros(len(edges)), 0
+    if xp is np:
+        right_solve_in_place(W, R)
+    else:
+        W = W @ inverse_transpose_like(R, W)
+    for j, stop in enumerate(edges.tolist()):
         part = W[:, start:stop]
-        Y -= part @ tau[start:stop]
-        room -= np.einsum("ij,ij->i", part, part)
-        left_out = Y / np.maximum(room, 1e-12)[:, None]
-        total[j] = np.sum(left_out * left_out)
+        Y = Y - part @ like_rows(tau[start:stop], W)
+        room = room - xp.sum(part * part, axis=1)
+        left_out = Y / xp.clip(room, 1e-12, None)[:, None]
+        total[j] = float(xp.sum(left_out * left_out))
         start = stop
     return total
 
 
-@declare("X", "y", "weight", sets=())
+@declare("X", "y", "weight")
 def _errors_by_spectrum(
     block: Block,
     columns: NestedColumns,
@@ -259,17 +291,16 @@ def _errors_by_spectrum(
     vectors: Array,
     z: Array,
     inverse: Array,
-) -> Array:
+) -> Any:
     """Sum of s (left-out residual)^2 for every C."""
-    Z, root = columns.rows(block)
-    mean_phi, mean_y, per_row = means
-    E = (Z - np.outer(root, mean_phi)) @ vectors
-    Y = columns.targets(block, root)[:, :-1] - np.outer(root, mean_y)
-    room = np.maximum(1.0 - (root**2 * per_row)[:, None] - (E * E) @ inverse, 1e-12)
-    total = np.zeros(inverse.shape[1])
+    Z, Y, room = _centred_rows(block, columns, means)
+    E, xp = Z @ like_rows(vectors, Z), namespace(Z)
+    leverage = (E * E) @ like_rows(inverse, Z)
+    room = xp.clip(room[:, None] - leverage, 1e-12, None)
+    total = zeros((inverse.shape[1],), Z)
     for o in range(Y.shape[1]):
-        left_out = (Y[:, o, None] - E @ (z[:, o, None] * inverse)) / room
-        total += np.sum(left_out * left_out, axis=0)
+        left_out = (Y[:, o : o + 1] - E @ like_rows(z[:, o, None] * inverse, Z)) / room
+        total += xp.sum(left_out * left_out, axis=0)
     return total
 
 
@@ -279,10 +310,12 @@ def _keep_prefix(block: Block, columns: NestedColumns, size: int) -> None:
     Zp = block.state.pop("Zp", None)
     if Zp is None:
         return
-    root = np.ones(len(Zp)) if block.weight is None else np.sqrt(np.asarray(block.weight))
-    offset = int(columns.features.constant is not None)
-    parts = [Zp[:, offset : size + offset], Zp[:, :offset]]
-    block.state["Z"] = np.hstack([*parts, columns.targets(block, root)])
+    xp, offset = namespace(Zp), int(columns.features.constant is not None)
+    root = zeros((Zp.shape[0],), Zp) + 1.0
+    if block.weight is not None:
+        root = xp.sqrt(as_float64(block.weight))
+    parts = [Zp[:, offset : size + offset], Zp[:, :offset], columns.targets(block, root)]
+    block.state["Z"] = xp.concat(parts, axis=1)
 
 
 # ---------------------------------------------------------------------------- the search
@@ -294,7 +327,7 @@ def open_ladder(
     """Begin with no point of a chosen basis."""
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     _, Y, weight = blocks.head(_SHIFT_ROWS)
-    Y = np.asarray(Y, dtype=np.float64)
+    Y = np.asarray(to_host(Y), dtype=np.float64)
     if weight is not None and weight.any():
         Y = Y[weight > 0]
     y_shift = Y.mean(axis=0) if bias_penalty == 0 else np.zeros(Y.shape[1])

@@ -118,17 +118,19 @@ class SparseProblem:
         solution.details |= {"dropped": int(dropped), "selection": basis.report}
         return SparseFit(basis, replace(features, in_state=False, single=False), sums, solution)
 
-    def find_size(self, choose: Callable[[int], Any], selector: Any, largest: int) -> SparseFit:
+    def find_size(
+        self, choose: Callable[[int], Any], selector: Any, largest: int, there: int
+    ) -> SparseFit:
         """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
 
-        Sizes of a nested basis that costs nothing to choose are compared at once.
+        Sizes of a nested basis that costs nothing to choose are compared at once; others double
+        from the points that are ``there`` already.
         """
-        free = selector.nested and not selector.state_columns(largest)
-        if free and self.blocks.place is None and "earlier" not in getattr(choose, "keywords", {}):
+        if selector.nested and not there and not selector.state_columns(largest):
             return self.solve_lean(choose, largest)
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
-        found = grow(partial(by_loo.solve, choose), FIRST_SIZE, largest)
+        found = grow(partial(by_loo.solve, choose), max(FIRST_SIZE, there), largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
         return self.solve(choose, found.features.size)

@@ -1,0 +1,121 @@
+"""gamma="learn" and kernel="auto" as users meet them: attributes, prediction, bad input."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from leansvm import (
+    L2SVC,
+    LSSVC,
+    LSSVR,
+    KernelBasis,
+    ReducedSVC,
+    ReducedSVR,
+    SparseLSSVC,
+    SparseLSSVR,
+)
+
+rng = np.random.default_rng(5)
+M = 300
+X = rng.normal(size=(M, 6)) * [1.0, 100.0, 1.0, 1e-3, 1.0, 1.0] + [0, 5, 0, 0, 3, 0]
+X[:, 4] = 7.0
+TARGET = np.sin(2 * X[:, 0]) + (X[:, 1] / 100) ** 2 + 0.05 * rng.normal(size=M)
+LABELS = np.where(np.median(TARGET) < TARGET, "up", "down")
+LEARNERS = {
+    "SparseLSSVC": (SparseLSSVC(kernel="matern32", n_basis=60, random_state=0), LABELS),
+    "SparseLSSVR": (SparseLSSVR(kernel="matern32", n_basis=60, random_state=0), TARGET),
+    "LSSVC": (LSSVC(kernel="matern32", gamma="learn"), LABELS),
+    "LSSVR": (LSSVR(kernel="rbf", gamma="learn", C=10.0), TARGET),
+    "L2SVC": (L2SVC(kernel="matern32", gamma="learn"), LABELS),
+    "ReducedSVC": (
+        ReducedSVC(kernel="laplacian", gamma="learn", n_basis=40, random_state=0),
+        LABELS,
+    ),
+    "ReducedSVR": (ReducedSVR(gamma="learn", n_basis=40, random_state=0), TARGET),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_machine_learns_scales(name):
+    model, y = LEARNERS[name]
+    model = clone(model).fit(X, y)
+    assert model.gamma_.shape == model.feature_scales_.shape == (6,)
+    assert model.feature_scales_.max() == 1.0 and model.gamma_[4] == 0.0
+    # two features matter, of very different size
+    assert set(np.argsort(-model.feature_scales_)[:2]) == {0, 1}
+    assert_array_equal(model.support_vectors_, X[model.support_])  # raw rows
+    assert model.score(X, y) > 0.85
+    assert model.fit_report_["seconds"]["learn"] > 0 and "learning" in model.fit_report_
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_a_model_with_the_gamma_that_was_learned_is_the_same_model():
+    model = SparseLSSVR(kernel="matern32", n_basis=50, random_state=0).fit(X, TARGET)
+    assert model.clip_ is None
+    given = clone(model).set_params(gamma=model.gamma_).fit(X, TARGET)
+    assert_allclose(given.predict(X), model.predict(X), rtol=1e-9)
+    assert not hasattr(given, "feature_scales_")
+
+
+def test_clipping_is_part_of_the_model():
+    far = X.copy()
+    far[0, 0] = 1e6
+    model = SparseLSSVR(kernel="matern32", n_basis=50, random_state=0).fit(far, TARGET)
+    _, high = model.clip_
+    assert high[0] < 1e3
+    edge = X[:1].copy()
+    edge[0, 0] = high[0]
+    beyond = edge.copy()
+    beyond[0, 0] = 10 * high[0]
+    assert_allclose(model.predict(beyond), model.predict(edge), rtol=1e-12)
+    assert model.score(X, TARGET) > 0.8
+
+
+def test_auto_compares_kernels():
+    model = SparseLSSVC(random_state=0).fit(X, LABELS)
+    assert model.kernel_ in ("rbf", "matern32", "matern12", "laplacian")
+    assert model.kernel_ in model.fit_report_["learning"]["log_loo"]
+    assert model.get_params()["kernel"] == "auto"
+    given = SparseLSSVC(gamma=0.5, n_basis=10, random_state=0).fit(X, LABELS)
+    assert given.kernel_ == "rbf" and given.gamma_ == 0.5
+
+
+def test_kernel_basis_learns_with_targets_only():
+    features = KernelBasis(30, "matern32", gamma="learn", random_state=0).fit_transform(X, LABELS)
+    assert features.shape[0] == M
+    with pytest.raises(ValueError, match="looks at the targets; pass y"):
+        KernelBasis(30, gamma="learn").fit(X)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "linear"}, "kernel='linear' has no scales to learn: set gamma='scale'"),
+        ({"kernel": "poly"}, "kernel='poly' has no scales to learn"),
+        ({"kernel": lambda a, b: a @ b.T}, "has no scales to learn"),
+        ({"kernel": "rbf", "gamma": [1.0, 2.0]}, "gamma has 2 values, X has 6 features"),
+        ({"kernel": "rbf", "gamma": [1.0, 2.0, -1.0, 1.0, 1.0, 1.0]}, ">= 0, got -1.0 for feature"),
+        ({"kernel": "rbf", "gamma": [np.nan] * 6}, "finite"),
+        ({"kernel": "poly", "gamma": np.ones(6)}, "takes one number as gamma"),
+        ({"kernel": "additive_chi2", "gamma": "scale"}, "conditionally positive definite"),
+    ],
+)
+def test_what_cannot_be_learned_is_said(options, message):
+    with pytest.raises(ValueError, match=message):
+        SparseLSSVC(n_basis=10, **options).fit(X, LABELS)
+
+
+def test_precomputed_kernels_have_nothing_to_learn():
+    with pytest.raises(ValueError, match="kernel='precomputed' has no scales to learn"):
+        SparseLSSVC(kernel="precomputed", n_basis=10).fit(np.eye(M), LABELS)
+
+
+def test_one_row_per_class_and_constant_features():
+    model = SparseLSSVC(C=1.0).fit(np.array([[0.0, 1.0], [1.0, 0.0]]), ["a", "b"])
+    assert np.isfinite(model.decision_function([[0.5, 0.5]])).all()
+    constant = SparseLSSVR().fit(np.full((40, 3), 2.0), np.arange(40.0))
+    assert_allclose(constant.predict([[2.0, 2.0, 2.0], [9.0, 9.0, 9.0]]), 19.5, rtol=1e-8)
