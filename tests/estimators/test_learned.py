@@ -34,7 +34,7 @@ LEARNERS = {
         ReducedSVC(kernel="laplacian", gamma="learn", n_basis=40, random_state=0),
         LABELS,
     ),
-    "ReducedSVR": (ReducedSVR(gamma="learn", n_basis=40, random_state=0), TARGET),
+    "ReducedSVR": (ReducedSVR(100.0, gamma="learn", n_basis=60, random_state=0), TARGET),
 }
 
 

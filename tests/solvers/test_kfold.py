@@ -105,8 +105,10 @@ def test_what_cannot_be_split_is_said():
         SparseLSSVR(C=KFoldSums(3, groups=[1, 2]), **OPTIONS).fit(X, TARGETS)
     with pytest.raises(ValueError, match="needs at least as many groups"):
         SparseLSSVR(C=KFoldSums(30, groups=GROUPS), **OPTIONS).fit(X, TARGETS)
+    fold = folds_of(TARGETS, 2)
+    same = np.flatnonzero(fold == 0)[:3]
     with pytest.raises(ValueError, match="one fold"):
-        SparseLSSVR(C="kfold", kernel="rbf", gamma=1.0, n_basis=1).fit(X[:1], TARGETS[:1])
+        SparseLSSVR(C=KFoldSums(2), kernel="rbf", gamma=1.0, n_basis=1).fit(X[same], TARGETS[same])
 
 
 def test_folds_where_the_rows_are_do_not_depend_on_the_blocks():

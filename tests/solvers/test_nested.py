@@ -87,9 +87,8 @@ def test_growing_in_steps_changes_nothing():
         at_once = ladder_of(penalty, WEIGHT, sizes=(18,))
         in_steps = ladder_of(penalty, WEIGHT, sizes=(2, 5, 9, 18))
         # pivoting within a step changes the order, not the span
-        assert_allclose(
-            in_steps.errors(sizes[-1:], 2.0), at_once.errors(sizes[-1:], 2.0), rtol=1e-8
-        )
+        expected = at_once.errors(everything, 2.0)
+        assert_allclose(in_steps.errors(everything, 2.0), expected, rtol=1e-8)
 
 
 @every_bias
@@ -119,4 +118,4 @@ def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is
     options = {"kernel": "rbf", "gamma": 1.0, "random_state": 0}
     small = leansvm.SparseLSSVR(**options).fit(rows, easy + 0.5 * rng.normal(size=1500))
     large = leansvm.SparseLSSVR(**{**options, "gamma": 10.0}).fit(rows, hard)
-    assert small.n_support_ < 60 < 200 < large.n_support_
+    assert small.n_support_ < 150 < 400 < large.n_support_

@@ -19,7 +19,7 @@ from leansvm.linalg import dense_rows64
 
 Array = NDArray[np.float64]
 
-_DEVIATIONS, _ROUNDS = 5.0, 3
+_DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
 _CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
@@ -85,8 +85,12 @@ def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
     unit[constant] = 1.0
     rows = (X - origin) / unit
     lower, upper = np.full((2, X.shape[1]), [[-np.inf], [np.inf]])
-    for _ in range(_ROUNDS):
+    before = np.full(X.shape[1], np.inf)
+    for number in range(_MOST_ROUNDS):
         centre, spread = _moments(np.clip(rows, lower, upper), share)
+        if number >= _ROUNDS and np.all(2 * spread > before):
+            break  # far outliers shrink the spread by more, natural tails by less
+        before = spread
         lower = np.maximum(lower, centre - _DEVIATIONS * spread)
         upper = np.minimum(upper, centre + _DEVIATIONS * spread)
         if contain_zero:
