@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from leansvm._parallel import serial_blas
-from leansvm.solvers.scale_gradient import (
-    ScaleProblem,
-    loo_objective,
-    needed_bytes,
-    predict_with,
-)
+from leansvm.solvers.scale_gradient import LooObjective, ScaleProblem, needed_bytes
 from leansvm.solvers.scale_sample import ScaleSample
 
 Array = NDArray[np.float64]
@@ -122,11 +117,12 @@ class Search:
         n = min(stage.rows, len(self.sample))
         return Stage(n, min(stage.points, max(n // 3, 20), n), stage.iterations)
 
-    def problem(self, kernel: str, stage: Stage) -> ScaleProblem:
-        """Return the leave-one-out problem of a stage that `sized` gave."""
+    def objective(self, kernel: str, stage: Stage) -> LooObjective:
+        """Return the leave-one-out error of a stage that `sized` gave."""
         sample, rows = self.sample, slice(stage.rows)
-        X, Z = sample.X[rows], sample.X[: stage.points]
-        return ScaleProblem(kernel, X, Z, sample.Y[rows], sample.weight[rows], self.bias_penalty)
+        X, Z, Y = sample.X[rows], sample.X[: stage.points], sample.Y[rows]
+        problem = ScaleProblem(kernel, X, Z, Y, sample.weight[rows], self.bias_penalty)
+        return LooObjective(problem, self.budget)
 
     def start(self, kernel: str) -> Scales:
         """Return one scale for all features: 1 / (2 d), or 1 / d for laplacian."""
@@ -145,22 +141,22 @@ class Search:
 
     def log_loo(self, scales: Scales, stage: Stage) -> float:
         """Return log S."""
-        problem = self.problem(scales.kernel, self.sized(stage))
-        descent = _Descent(problem, scales.log_gamma, 0.0, True, self.budget, self.progress)
+        objective = self.objective(scales.kernel, self.sized(stage))
+        descent = _Descent(objective, scales.log_gamma, 0.0, True, self.progress)
         return descent(np.array([0.0, scales.log_lam]))[0]
 
     def error(self, scales: Scales, stage: Stage, other: ScaleSample) -> float:
         """Return the weighted sum of squared errors on rows that have not been seen."""
-        problem = self.problem(scales.kernel, self.sized(stage))
+        objective = self.objective(scales.kernel, self.sized(stage))
         lam = float(np.exp(scales.log_lam))
-        residuals = other.Y - predict_with(problem, scales.gamma, lam, other.X, self.budget)
+        residuals = other.Y - objective.predictions(scales.gamma, lam, other.X)
         return float(other.weight @ np.square(residuals).sum(axis=1))
 
     def _minimise(self, start: Scales, stage: Stage, *, prior: float, tied: bool) -> Scales:
-        problem = self.problem(start.kernel, stage)
-        descent = _Descent(problem, start.log_gamma, prior, tied, self.budget, self.progress)
         if self.progress.stopped:
             return start
+        objective = self.objective(start.kernel, stage)
+        descent = _Descent(objective, start.log_gamma, prior, tied, self.progress)
         centre = np.log(0.5 / self.d)
         each = [(-_TIE, _TIE)] if tied else [(centre - _BELOW, centre + _ABOVE)] * self.d
         result = minimize(
@@ -189,11 +185,10 @@ class _Descent:
     That is log gamma, or a number added to all of it (``tied``), and log lam.
     """
 
-    problem: ScaleProblem
+    objective: LooObjective
     start: Array
     prior: float
     tied: bool
-    budget: int
     progress: Progress
 
     def log_gamma(self, variables: Array) -> Array:
@@ -212,7 +207,7 @@ class _Descent:
         log_gamma, lam = self.log_gamma(variables), float(np.exp(variables[-1]))
         self.progress.evaluations += 1
         try:
-            found = loo_objective(self.problem, np.exp(log_gamma), lam, self.budget)
+            found = self.objective(np.exp(log_gamma), lam)
         except np.linalg.LinAlgError:
             return _FAILED, np.zeros(len(variables))
         S = max(found.value, np.finfo(np.float64).tiny)
