@@ -157,13 +157,20 @@ def test_kernels_are_compared_by_leave_one_out():
 # ------------------------------------------------------------------ few rows
 
 
-def test_guard_prefers_one_scale_where_all_features_matter_alike():
+def test_guard_prefers_closer_scales_where_all_features_matter_alike():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 30))
     found = learn(X, X.sum(axis=1) + 2.0 * rng.normal(size=60))
     guard = found.report["guard"]
-    assert guard["chosen"] == min(("one", "learned", "shrunk"), key=guard.get)
+    assert set(guard) == {"one", "shrunk", "learned", "chosen"}
     assert guard["chosen"] != "learned"
+    assert found.importance.min() > 0.2
+
+
+def test_guard_keeps_scales_that_are_clearly_better():
+    guard = learn(*friedman(n=200, d=20)).report["guard"]
+    assert guard["chosen"] == "learned"
+    assert guard["learned"] < 0.5 * guard["one"]
 
 
 def test_guard_chooses_what_the_folds_say(monkeypatch):

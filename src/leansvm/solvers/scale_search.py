@@ -38,10 +38,11 @@ class Stage(NamedTuple):
 
 
 TIED = Stage(1000, 150, 15)  # one scale for all features, where every search starts
-SCREEN = Stage(1500, 200, 10)  # every kernel, where there are several; the best two go on
+SCREEN = Stage(1500, 200, 10)  # every kernel, where there are several
 FIRST = Stage(1500, 200, 25)
 SECOND = Stage(4000, 400, 25)
 FOLD = Stage(1500, 150, 25)
+HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
 
 
 class Scales(NamedTuple):
@@ -69,7 +70,7 @@ class Scales(NamedTuple):
 
 
 @dataclass
-class Progress:
+class ScaleProgress:
     """Counts evaluations and iterations, and hears from the callback when to stop."""
 
     on_iteration: OnIteration | None
@@ -88,20 +89,20 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Search:
+class ScaleSearch:
     """Searches on the first rows of a sample, with its first rows as basis points."""
 
     sample: ScaleSample
     bias_penalty: float
     budget: int
-    progress: Progress
+    progress: ScaleProgress
 
     @property
     def d(self) -> int:
         """Features that vary."""
         return self.sample.X.shape[1]
 
-    def on(self, rows: NDArray[np.intp]) -> Search:
+    def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Return the same search on some rows of the sample."""
         X, Y, weight = (a[rows] for a in (self.sample.X, self.sample.Y, self.sample.weight))
         return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
@@ -115,7 +116,8 @@ class Search:
 
     def _there_are(self, stage: Stage) -> Stage:
         n = min(stage.rows, len(self.sample))
-        return Stage(n, min(stage.points, max(n // 3, 20), n), stage.iterations)
+        most = n if stage is HELD_OUT else max(n // 3, 20)
+        return Stage(n, min(stage.points, most, n), stage.iterations)
 
     def objective(self, kernel: str, stage: Stage) -> LooObjective:
         """Return the leave-one-out error of a stage that `sized` gave."""
@@ -145,12 +147,12 @@ class Search:
         descent = _Descent(objective, scales.log_gamma, 0.0, True, self.progress)
         return descent(np.array([0.0, scales.log_lam]))[0]
 
-    def error(self, scales: Scales, stage: Stage, other: ScaleSample) -> float:
-        """Return the weighted sum of squared errors on rows that have not been seen."""
-        objective = self.objective(scales.kernel, self.sized(stage))
+    def errors(self, scales: Scales, other: ScaleSample) -> Array:
+        """Return the weighted squared error of each row of another sample."""
+        objective = self.objective(scales.kernel, self.sized(HELD_OUT))
         lam = float(np.exp(scales.log_lam))
         residuals = other.Y - objective.predictions(scales.gamma, lam, other.X)
-        return float(other.weight @ np.square(residuals).sum(axis=1))
+        return other.weight * np.square(residuals).mean(axis=1)
 
     def _minimise(self, start: Scales, stage: Stage, *, prior: float, tied: bool) -> Scales:
         if self.progress.stopped:
@@ -189,7 +191,7 @@ class _Descent:
     start: Array
     prior: float
     tied: bool
-    progress: Progress
+    progress: ScaleProgress
 
     def log_gamma(self, variables: Array) -> Array:
         """Return the scales that the variables stand for."""
