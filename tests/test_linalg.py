@@ -15,7 +15,10 @@ from leansvm.linalg import (
     LAPACK_SAFE_ROWS,
     cholesky_in_place,
     cholesky_solve,
+    corner_inverses,
     inverse_diagonal,
+    right_divide_in_place,
+    right_solve_in_place,
     symmetric_matmul,
 )
 
@@ -274,3 +277,19 @@ def test_twenty_thousand_rows():
         assert_array_equal(A[row, row + 1 :], values[row + 1 :])
     product = symmetric_matmul(A, D + np.einsum("ij,ij->i", U, U), X)
     assert_allclose(product, B, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("r", [1, 64, 65, 200])
+def test_triangular_solves_from_the_right(r, order):
+    rng = np.random.default_rng(0)
+    L = np.tril(rng.normal(size=(r, r))) / r**0.5 + 2 * np.eye(r)
+    B = np.array(rng.normal(size=(30, r)), order=order)
+    corners = corner_inverses(L)
+    for known in (None, corners):
+        solved = B.copy(order="K")
+        right_solve_in_place(solved, L, corners=known)
+        assert_allclose(solved @ L.T, B, atol=1e-12)
+    divided = B.copy(order="K")
+    right_divide_in_place(divided, L, corners)
+    assert_allclose(divided @ L, B, atol=1e-12)

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
 from leansvm.kernels import Kernel
 from leansvm.solvers import scale_gradient
-from leansvm.solvers.scale_gradient import (
-    ScaleProblem,
-    loo_objective,
-    needed_bytes,
-    predict_with,
-)
+from leansvm.solvers.scale_gradient import LooObjective, ScaleProblem, needed_bytes
 
 KERNELS = ["rbf", "matern12", "matern32", "matern52", "laplacian"]
 ENOUGH = 2**30
@@ -75,7 +70,7 @@ def left_out_error(problem, gamma, lam):
 def test_value_is_that_of_refits_without_each_row(kernel, bias_penalty, n_outputs, weighted):
     problem, gamma, lam = make(kernel, bias_penalty, n_outputs, weighted)
     expected = left_out_error(problem, gamma, lam)
-    assert loo_objective(problem, gamma, lam, ENOUGH).value == pytest.approx(expected, rel=1e-8)
+    assert LooObjective(problem, ENOUGH)(gamma, lam).value == pytest.approx(expected, rel=1e-8)
 
 
 @every_kernel
@@ -87,11 +82,11 @@ def test_gradient_is_that_of_finite_differences(kernel, bias_penalty, n_outputs,
     start, step = np.append(np.log(gamma), np.log(lam)), 1e-5
 
     def value(place):
-        return loo_objective(problem, np.exp(place[:-1]), np.exp(place[-1]), ENOUGH).value
+        return LooObjective(problem, ENOUGH)(np.exp(place[:-1]), np.exp(place[-1])).value
 
     moves = step * np.eye(len(start))
     expected = [(value(start + move) - value(start - move)) / (2 * step) for move in moves]
-    found = loo_objective(problem, gamma, lam, ENOUGH)
+    found = LooObjective(problem, ENOUGH)(gamma, lam)
     tol = (1e-4 if kernel in ("matern12", "laplacian") else 1e-5) * np.abs(expected).max()
     assert_allclose([*found.log_gamma, found.log_lam], expected, rtol=0, atol=tol)
 
@@ -103,7 +98,8 @@ def test_predictions_are_those_of_a_refit(bias_penalty, n_outputs):
     X = np.random.default_rng(1).normal(size=(37, 4))
     model = refit(problem, gamma, lam, np.arange(len(problem.X)))
     expected = predicted(problem, gamma, model, X)
-    assert_allclose(predict_with(problem, gamma, lam, X, ENOUGH), expected, rtol=1e-8, atol=1e-8)
+    found = LooObjective(problem, ENOUGH).predictions(gamma, lam, X)
+    assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
 @every_kernel
@@ -114,7 +110,7 @@ def test_tiles_and_threads_change_nothing(kernel, monkeypatch):
         monkeypatch.setattr(scale_gradient, "_TILE_VALUES", values)
         for threads in (1, 2):
             with threadpool_limits(threads, user_api="blas"):
-                found[values, threads] = loo_objective(problem, gamma, lam, ENOUGH)
+                found[values, threads] = LooObjective(problem, ENOUGH)(gamma, lam)
     assert_allclose(found[100, 1].log_gamma, found[100, 2].log_gamma, rtol=0, atol=0)
     for other in found.values():
         assert_allclose(other.log_gamma, found[100, 1].log_gamma, rtol=1e-9, atol=1e-12)
@@ -130,8 +126,8 @@ def test_a_feature_of_scale_0_is_no_feature(kernel):
         kernel, problem.X[:, kept].copy(), problem.Z[:, kept].copy(), problem.Y, problem.weight
     )
     found, expected = (
-        loo_objective(problem, gamma, lam, ENOUGH),
-        loo_objective(fewer, gamma[kept], lam, ENOUGH),
+        LooObjective(problem, ENOUGH)(gamma, lam),
+        LooObjective(fewer, ENOUGH)(gamma[kept], lam),
     )
     assert found.value == pytest.approx(expected.value, rel=1e-7)
     assert found.log_gamma[1] == 0
@@ -144,7 +140,7 @@ def test_equal_points_and_far_rows(kernel):
     X = problem.X.copy()
     X[1], X[20] = X[0], 1e6
     problem = ScaleProblem(kernel, X, X[:15], problem.Y, problem.weight)
-    found = loo_objective(problem, gamma, lam, ENOUGH)
+    found = LooObjective(problem, ENOUGH)(gamma, lam)
     assert found.value == pytest.approx(left_out_error(problem, gamma, lam), rel=1e-4)
     assert np.isfinite(found.log_gamma).all()
 
@@ -152,22 +148,30 @@ def test_equal_points_and_far_rows(kernel):
 def test_what_is_not_finite_is_an_error():
     problem, gamma, lam = make("rbf")
     with pytest.raises(np.linalg.LinAlgError):
-        loo_objective(problem, gamma, -1e9, ENOUGH)
+        LooObjective(problem, ENOUGH)(gamma, -1e9)
     with pytest.raises(np.linalg.LinAlgError):
-        loo_objective(problem, gamma * np.nan, lam, ENOUGH)
+        LooObjective(problem, ENOUGH)(gamma * np.nan, lam)
 
 
 def test_budget():
     problem, gamma, lam = make("rbf")
     needed = needed_bytes(60, 15, 4, 1)
     with threadpool_limits(1, user_api="blas"):
-        loo_objective(problem, gamma, lam, needed)
-        for function in (
-            lambda: loo_objective(problem, gamma, lam, needed - 1),
-            lambda: predict_with(problem, gamma, lam, problem.X, needed - 1),
-        ):
-            with pytest.raises(MemoryError, match="feature scales on 60 rows and 15 points"):
-                function()
+        LooObjective(problem, needed)(gamma, lam)
+        with pytest.raises(MemoryError, match="feature scales on 60 rows and 15 points"):
+            LooObjective(problem, needed - 1)
+
+
+def test_an_objective_can_be_used_again():
+    problem, gamma, lam = make("matern32", 0.7)
+    objective = LooObjective(problem, ENOUGH)
+    first = objective(gamma, lam)
+    predicted = objective.predictions(gamma, lam, problem.X[:5])
+    objective(2 * gamma, 5 * lam)
+    again = objective(gamma, lam)
+    assert again.value == first.value
+    assert_array_equal(again.log_gamma, first.log_gamma)
+    assert_array_equal(objective.predictions(gamma, lam, problem.X[:5]), predicted)
 
 
 @pytest.mark.parametrize("kernel", ["matern32", "laplacian"])
@@ -177,10 +181,10 @@ def test_memory_stays_within_what_was_announced(kernel, monkeypatch):
     monkeypatch.undo()
     problem, gamma, lam = make(kernel, m=3000, r=150, d=10)
     with threadpool_limits(1, user_api="blas"):
-        loo_objective(problem, gamma, lam, ENOUGH)  # compiled code is loaded
+        LooObjective(problem, ENOUGH)(gamma, lam)  # compiled code is loaded
         tracemalloc.start()
         try:
-            loo_objective(problem, gamma, lam, ENOUGH)
+            LooObjective(problem, ENOUGH)(gamma, lam)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

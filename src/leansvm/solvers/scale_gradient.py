@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,49 +89,6 @@ def needed_bytes(m: int, r: int, d: int, threads: int = 1) -> int:
     return 8 * (2 * m * (r + 1) + _SQUARES * (r + 1) ** 2 + _TILE_ARRAYS * threads * tile)
 
 
-def loo_objective(problem: ScaleProblem, gamma: Array, lam: float, budget: int) -> Gradient:
-    """Return the leave-one-out error and its gradient.
-
-    Parameters
-    ----------
-    problem : ScaleProblem
-        Rows, points, targets, weights, kernel and bias.
-    gamma : ndarray of shape (d,)
-        Scale of each feature, not negative.
-    lam : float
-        The ridge, 1 / C.
-    budget : int
-        Bytes that may be allocated.
-
-    Raises
-    ------
-    MemoryError
-        When the budget is too small; nothing has been allocated then.
-    numpy.linalg.LinAlgError
-        When a matrix is not positive definite to rounding, or a result is not finite.
-    """
-    with serial_blas() as threads:
-        _check_budget(problem, budget, threads)
-        return _Evaluation(problem, gamma, lam).gradient()
-
-
-def predict_with(problem: ScaleProblem, gamma: Array, lam: float, X: Array, budget: int) -> Array:
-    """Return predictions at other rows X of the model whose errors `loo_objective` estimates."""
-    with serial_blas() as threads:
-        _check_budget(problem, budget, threads)
-        return _Evaluation(problem, gamma, lam).predictions(X)
-
-
-def _check_budget(problem: ScaleProblem, budget: int, threads: int) -> None:
-    (m, d), r = problem.X.shape, len(problem.Z)
-    check_budget(
-        needed_bytes(m, r, d, threads),
-        budget,
-        f"Learning feature scales on {m:,} rows and {r:,} points",
-        "Give gamma a number or an array, or raise cache_size.",
-    )
-
-
 class _Triangle:
     """A lower triangular matrix with the inverses of its diagonal blocks."""
 
@@ -147,156 +104,6 @@ class _Triangle:
         """Replace B by B L^-1."""
         right_divide_in_place(B, self.L, self.corners)
         return B
-
-
-class _Evaluation:
-    """One evaluation: value and gradient in four loops over tiles of rows.
-
-    ``P`` starts as K and ends as K N^-T; ``slope`` is the derivative of K by D.
-    """
-
-    def __init__(self, problem: ScaleProblem, gamma: Array, lam: float) -> None:
-        self.problem, self.gamma, self.lam = problem, gamma, lam
-        (m, o), self.r = problem.Y.shape, len(problem.Z)
-        self.root, self.total = np.sqrt(problem.weight), float(problem.weight.sum())
-        self.P, self.slope = np.empty((m, problem.width)), np.empty((m, self.r))
-        # residuals, derivatives of S by them, and (the last) by the leverages
-        self.E, self.a, self.c = np.empty((m, o)), np.empty((m, o)), np.empty((m, 1))
-        Y = problem.Y - problem.weight @ problem.Y / self.total if problem.free else problem.Y
-        self.Y = self.root[:, None] * Y
-
-    def gradient(self) -> Gradient:
-        """Return value and gradient."""
-        W, slope = self._kernel(self.problem.Z)
-        np.fill_diagonal(W, 1.0 + _JITTER)
-        np.fill_diagonal(slope, 0.0)  # the distance of a point to itself stays 0
-        N, PY, _ = self._factor(W)
-        squares, Pa, PcP, weighted = self._sum(self._left_out, PY)
-        # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
-        A, U, PcP = N.divide(PY.T.copy()), N.divide(Pa.T.copy()), N.divide(PcP)
-        # dS / dk(Z, Z) = lam (U A' - T)
-        V = U.T @ A
-        V -= N.divide(PcP.T.copy())
-        V *= self.lam
-        r = self.r
-        by_lam = float(np.vdot(V[:r, :r], W) + np.trace(V[r:, r:]))
-        by_gamma = self.distances.gradient(V[:r, :r] * slope, self.problem.Z)
-        # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
-        right = [-A, -U]
-        if self.problem.free:
-            mean = self.root @ self.a @ A - 2.0 * N.divide(weighted[None, :])
-            right.append(mean / self.total)
-        PcP *= 2.0
-        PcP -= Pa @ A
-        by_gamma += self._sum(self._through_rows, N, PcP, np.concatenate(right))
-        value = squares / (self.total * self.Y.shape[1])
-        if not (np.isfinite(value) and np.isfinite(by_gamma).all() and np.isfinite(by_lam)):
-            raise np.linalg.LinAlgError("the gradient of leave-one-out is not finite")
-        return Gradient(value, by_gamma * self.gamma, by_lam)
-
-    def predictions(self, X: Array) -> Array:
-        """Return the model's values at other rows."""
-        W, _ = self._kernel(self.problem.Z)
-        np.fill_diagonal(W, 1.0 + _JITTER)
-        N, PY, means = self._factor(W)
-        coef = N.divide(PY.T.copy()).T
-        problem, r = self.problem, self.r
-        if problem.free:
-            bias = problem.weight @ problem.Y / self.total - means @ coef
-        else:
-            bias = problem.bias_penalty**-0.5 * coef[r:].sum(axis=0)  # no row where there is none
-        step = max(1, _TILE_VALUES // r)
-        tiles = (X[start : start + step] for start in range(0, len(X), step))
-        return np.concatenate([self._kernel(rows)[0] @ coef[:r] + bias for rows in tiles])
-
-    def _factor(self, W: Array) -> tuple[_Triangle, Array, Array]:
-        """Turn K into P = K N^-T, given k(Z, Z); return N, P'Y and the means of K's columns."""
-        means = self._sum(self._fill) / self.total
-        L = np.eye(self.problem.width)
-        L[: self.r, : self.r] = np.linalg.cholesky(W)
-        H = self._sum(self._whiten, _Triangle(L), means)
-        np.fill_diagonal(H, H.diagonal() + self.lam)
-        R = np.linalg.cholesky(H)
-        PY = self._sum(self._rotate, _Triangle(R))
-        return _Triangle(L @ R), PY, means
-
-    @cached_property
-    def distances(self) -> _SquaredDistances | _AbsoluteDistances:
-        """What gives D of rows and the points, and the gradient through it."""
-        name, Z = self.problem.kernel, self.problem.Z
-        if name == "laplacian":
-            return _AbsoluteDistances(Z, self.gamma)
-        return _SquaredDistances(Z, self.gamma, exact_zeros=name == "matern12")
-
-    def _kernel(self, X: Array) -> tuple[Array, Array]:
-        """Return k(X, Z) and its derivative by D."""
-        name = self.problem.kernel
-        D = self.distances.of(X)
-        np.clip(D, 0.0, _FURTHEST[name], out=D)
-        return radial("rbf" if name == "laplacian" else name, D)
-
-    def _sum(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Add up ``function(rows, *args)`` over tiles of rows, tuples item by item."""
-        m = len(self.Y)
-        tiles = max(1, -(-m * self.r // _TILE_VALUES))
-        step = -(-m // (tiles + tiles % 2))  # an even number of tiles, all of one size
-        slices = [slice(start, start + step) for start in range(0, m, step)]
-        return reduce(_add, in_order(function, slices, *args))
-
-    def _fill(self, rows: slice) -> Array:
-        """Write K and its slope; return the weighted sums of the columns of K."""
-        problem, P = self.problem, self.P[rows]
-        P[:, : self.r], self.slope[rows] = self._kernel(problem.X[rows])
-        P[:, self.r :] = problem.bias_penalty**-0.5 if problem.width > self.r else 0.0
-        return problem.weight[rows] @ P
-
-    def _whiten(self, rows: slice, L: _Triangle, means: Array) -> Array:
-        """Turn K into Phi, weighted and centred; return Phi'Phi."""
-        P = self.P[rows]
-        if self.problem.free:
-            P -= means
-        P *= self.root[rows, None]
-        L.solve(P)
-        return P.T @ P
-
-    def _rotate(self, rows: slice, R: _Triangle) -> Array:
-        """Turn Phi into P; return P'Y."""
-        return R.solve(self.P[rows]).T @ self.Y[rows]
-
-    def _left_out(self, rows: slice, PY: Array) -> tuple[float, Array, Array, Array]:
-        """Return the sum of squared left-out residuals, P'a, P'diag(c)P and P'(c root(s))."""
-        P, E, a, c = self.P[rows], self.E[rows], self.a[rows], self.c[rows]
-        np.subtract(self.Y[rows], P @ PY, out=E)
-        rest = 1.0 - np.einsum("ij,ij->i", P, P)
-        if self.problem.free:
-            rest -= self.problem.weight[rows] / self.total
-        rest = np.maximum(rest, _LEAST_REST)[:, None]
-        left_out = E / rest
-        np.divide(left_out * (2.0 / (self.total * E.shape[1])), rest, out=a)
-        np.sum(a * left_out, axis=1, keepdims=True, out=c)
-        scaled = P * np.sqrt(c)
-        squares = float(np.vdot(left_out, left_out))
-        return squares, P.T @ a, scaled.T @ scaled, (self.root[rows] * c[:, 0]) @ P
-
-    def _through_rows(self, rows: slice, N: _Triangle, inner: Array, right: Array) -> Array:
-        """Return the gradient through k(X, Z) of some rows."""
-        P, root = self.P[rows], self.root[rows, None]
-        V = N.divide(P * (2.0 * self.c[rows]))
-        V -= P @ inner
-        columns = (self.a[rows], self.E[rows], root)[: 3 if self.problem.free else 2]
-        V += np.concatenate(columns, axis=1) @ right
-        V *= root
-        V = np.ascontiguousarray(V[:, : self.r])
-        V *= self.slope[rows]
-        return self.distances.gradient(V, self.problem.X[rows])
-
-
-def _add(total: Any, part: Any) -> Any:
-    """Add the part, in the memory of the total where that is an array."""
-    if isinstance(total, tuple):
-        return tuple(map(_add, total, part))
-    total += part
-    return total
 
 
 class _SquaredDistances:
@@ -340,3 +147,202 @@ class _AbsoluteDistances:
     def gradient(self, V: Array, X: Array) -> Array:
         """Return sum_ij V_ij |x_if - z_jf| of every feature f."""
         return absolute_moments(V, X, self.Zt)
+
+
+_Distances = _SquaredDistances | _AbsoluteDistances
+
+
+class LooObjective:
+    """The leave-one-out error of a problem as a function of scales and ridge, with its gradient.
+
+    Memory is allocated once, for all evaluations: ``P`` starts as K and ends as K N^-T, ``slope``
+    is the derivative of K by D.
+
+    Parameters
+    ----------
+    problem : ScaleProblem
+        Rows, points, targets, weights, kernel and bias.
+    budget : int
+        Bytes that may be allocated; a MemoryError says when they do not suffice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.solvers.scale_gradient import LooObjective, ScaleProblem
+    >>> X = np.linspace(-1, 1, 20)[:, None]
+    >>> problem = ScaleProblem("rbf", X, X[::4], X**2, np.ones(20))
+    >>> objective = LooObjective(problem, budget=2**24)
+    >>> objective(np.array([1.0]), 0.1).value < objective(np.array([100.0]), 0.1).value
+    True
+    """
+
+    def __init__(self, problem: ScaleProblem, budget: int) -> None:
+        (m, d), o, self.r = problem.X.shape, problem.Y.shape[1], len(problem.Z)
+        with serial_blas() as threads:
+            check_budget(
+                needed_bytes(m, self.r, d, threads),
+                budget,
+                f"Learning feature scales on {m:,} rows and {self.r:,} points",
+                "Give gamma a number or an array, or raise cache_size.",
+            )
+        self.problem = problem
+        self.root, self.total = np.sqrt(problem.weight), float(problem.weight.sum())
+        self.P, self.slope = np.empty((m, problem.width)), np.empty((m, self.r))
+        # residuals, derivatives of S by them, and (the last) by the leverages
+        self.E, self.a, self.c = np.empty((m, o)), np.empty((m, o)), np.empty((m, 1))
+        Y = problem.Y - problem.weight @ problem.Y / self.total if problem.free else problem.Y
+        self.Y = self.root[:, None] * Y
+
+    def __call__(self, gamma: Array, lam: float) -> Gradient:
+        """Return value and gradient.
+
+        Parameters
+        ----------
+        gamma : ndarray of shape (d,)
+            Scale of each feature, not negative.
+        lam : float
+            The ridge, 1 / C.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            When a matrix is not positive definite to rounding, or a result is not finite.
+        """
+        with serial_blas():
+            value, by_gamma, by_lam = self._differentiate(self._distances(gamma), lam)
+        if not (np.isfinite(value) and np.isfinite(by_gamma).all() and np.isfinite(by_lam)):
+            raise np.linalg.LinAlgError("the gradient of leave-one-out is not finite")
+        return Gradient(value, by_gamma * gamma, by_lam)
+
+    def predictions(self, gamma: Array, lam: float, X: Array) -> Array:
+        """Return the values of the model whose errors these are at other rows."""
+        problem, r, distances = self.problem, self.r, self._distances(gamma)
+        with serial_blas():
+            N, PY, means = self._factor(distances, lam, self._kernel(distances, problem.Z)[0])
+            coef = N.divide(PY.T.copy()).T
+            if problem.free:
+                bias = problem.weight @ problem.Y / self.total - means @ coef
+            else:
+                bias = problem.bias_penalty**-0.5 * coef[r:].sum(axis=0)  # 0 where there is none
+            step = max(1, _TILE_VALUES // r)
+            tiles = (X[start : start + step] for start in range(0, len(X), step))
+            values = [self._kernel(distances, rows)[0] @ coef[:r] + bias for rows in tiles]
+        return np.concatenate(values)
+
+    def _differentiate(self, distances: _Distances, lam: float) -> tuple[float, Array, float]:
+        """Return S, its derivatives by gamma and that by log lam."""
+        W, slope = self._kernel(distances, self.problem.Z)
+        np.fill_diagonal(slope, 0.0)  # the distance of a point to itself stays 0
+        N, PY, _ = self._factor(distances, lam, W)
+        squares, Pa, PcP, weighted = self._sum(self._left_out, PY)
+        # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
+        A, U, PcP = N.divide(PY.T.copy()), N.divide(Pa.T.copy()), N.divide(PcP)
+        # dS / dk(Z, Z) = lam (U A' - T)
+        V = U.T @ A
+        V -= N.divide(PcP.T.copy())
+        V *= lam
+        r = self.r
+        by_lam = float(np.vdot(V[:r, :r], W) + np.trace(V[r:, r:]))
+        by_gamma = distances.gradient(V[:r, :r] * slope, self.problem.Z)
+        # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
+        right = [-A, -U]
+        if self.problem.free:
+            mean = self.root @ self.a @ A - 2.0 * N.divide(weighted[None, :])
+            right.append(mean / self.total)
+        PcP *= 2.0
+        PcP -= Pa @ A
+        by_gamma += self._sum(self._through_rows, distances, N, PcP, np.concatenate(right))
+        return squares / (self.total * self.Y.shape[1]), by_gamma, by_lam
+
+    def _factor(
+        self, distances: _Distances, lam: float, W: Array
+    ) -> tuple[_Triangle, Array, Array]:
+        """Turn K into P = K N^-T, given k(Z, Z); return N, P'Y and the means of K's columns."""
+        np.fill_diagonal(W, 1.0 + _JITTER)
+        means = self._sum(self._fill, distances) / self.total
+        L = np.eye(self.problem.width)
+        L[: self.r, : self.r] = np.linalg.cholesky(W)
+        H = self._sum(self._whiten, _Triangle(L), means)
+        np.fill_diagonal(H, H.diagonal() + lam)
+        R = np.linalg.cholesky(H)
+        PY = self._sum(self._rotate, _Triangle(R))
+        return _Triangle(L @ R), PY, means
+
+    def _distances(self, gamma: Array) -> _Distances:
+        """Return what gives D of rows and the points, and the gradient through it."""
+        name, Z = self.problem.kernel, self.problem.Z
+        if name == "laplacian":
+            return _AbsoluteDistances(Z, gamma)
+        return _SquaredDistances(Z, gamma, exact_zeros=name == "matern12")
+
+    def _kernel(self, distances: _Distances, X: Array) -> tuple[Array, Array]:
+        """Return k(X, Z) and its derivative by D."""
+        name = self.problem.kernel
+        D = distances.of(X)
+        np.clip(D, 0.0, _FURTHEST[name], out=D)
+        return radial("rbf" if name == "laplacian" else name, D)
+
+    def _sum(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Add up ``function(rows, *args)`` over tiles of rows, tuples item by item."""
+        m = len(self.Y)
+        tiles = max(1, -(-m * self.r // _TILE_VALUES))
+        step = -(-m // (tiles + tiles % 2))  # an even number of tiles, all of one size
+        slices = [slice(start, start + step) for start in range(0, m, step)]
+        return reduce(_add, in_order(function, slices, *args))
+
+    def _fill(self, rows: slice, distances: _Distances) -> Array:
+        """Write K and its slope; return the weighted sums of the columns of K."""
+        problem, P = self.problem, self.P[rows]
+        P[:, : self.r], self.slope[rows] = self._kernel(distances, problem.X[rows])
+        P[:, self.r :] = problem.bias_penalty**-0.5 if problem.width > self.r else 0.0
+        return problem.weight[rows] @ P
+
+    def _whiten(self, rows: slice, L: _Triangle, means: Array) -> Array:
+        """Turn K into Phi, weighted and centred; return Phi'Phi."""
+        P = self.P[rows]
+        if self.problem.free:
+            P -= means
+        P *= self.root[rows, None]
+        L.solve(P)
+        return P.T @ P
+
+    def _rotate(self, rows: slice, R: _Triangle) -> Array:
+        """Turn Phi into P; return P'Y."""
+        return R.solve(self.P[rows]).T @ self.Y[rows]
+
+    def _left_out(self, rows: slice, PY: Array) -> tuple[float, Array, Array, Array]:
+        """Return the sum of squared left-out residuals, P'a, P'diag(c)P and P'(c root(s))."""
+        P, E, a, c = self.P[rows], self.E[rows], self.a[rows], self.c[rows]
+        np.subtract(self.Y[rows], P @ PY, out=E)
+        rest = 1.0 - np.einsum("ij,ij->i", P, P)
+        if self.problem.free:
+            rest -= self.problem.weight[rows] / self.total
+        rest = np.maximum(rest, _LEAST_REST)[:, None]
+        left_out = E / rest
+        np.divide(left_out * (2.0 / (self.total * E.shape[1])), rest, out=a)
+        np.sum(a * left_out, axis=1, keepdims=True, out=c)
+        scaled = P * np.sqrt(c)
+        squares = float(np.vdot(left_out, left_out))
+        return squares, P.T @ a, scaled.T @ scaled, (self.root[rows] * c[:, 0]) @ P
+
+    def _through_rows(
+        self, rows: slice, distances: _Distances, N: _Triangle, inner: Array, right: Array
+    ) -> Array:
+        """Return the gradient through k(X, Z) of some rows."""
+        P, root = self.P[rows], self.root[rows, None]
+        V = N.divide(P * (2.0 * self.c[rows]))
+        V -= P @ inner
+        columns = (self.a[rows], self.E[rows], root)[: 3 if self.problem.free else 2]
+        V += np.concatenate(columns, axis=1) @ right
+        V *= root
+        V = np.ascontiguousarray(V[:, : self.r])
+        V *= self.slope[rows]
+        return distances.gradient(V, self.problem.X[rows])
+
+
+def _add(total: Any, part: Any) -> Any:
+    """Add the part, in the memory of the total where that is an array."""
+    if isinstance(total, tuple):
+        return tuple(map(_add, total, part))
+    total += part
+    return total

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from leansvm._parallel import serial_blas
-from leansvm.solvers.scale_gradient import (
-    ScaleProblem,
-    loo_objective,
-    needed_bytes,
-    predict_with,
-)
+from leansvm.solvers.scale_gradient import LooObjective, ScaleProblem, needed_bytes
 from leansvm.solvers.scale_sample import ScaleSample
 
 Array = NDArray[np.float64]
@@ -43,10 +38,11 @@ class Stage(NamedTuple):
 
 
 TIED = Stage(1000, 150, 15)  # one scale for all features, where every search starts
-SCREEN = Stage(1500, 200, 10)  # every kernel, where there are several; the best two go on
+SCREEN = Stage(1500, 200, 10)  # every kernel, where there are several
 FIRST = Stage(1500, 200, 25)
 SECOND = Stage(4000, 400, 25)
 FOLD = Stage(1500, 150, 25)
+HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
 
 
 class Scales(NamedTuple):
@@ -74,7 +70,7 @@ class Scales(NamedTuple):
 
 
 @dataclass
-class Progress:
+class ScaleProgress:
     """Counts evaluations and iterations, and hears from the callback when to stop."""
 
     on_iteration: OnIteration | None
@@ -93,20 +89,20 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Search:
+class ScaleSearch:
     """Searches on the first rows of a sample, with its first rows as basis points."""
 
     sample: ScaleSample
     bias_penalty: float
     budget: int
-    progress: Progress
+    progress: ScaleProgress
 
     @property
     def d(self) -> int:
         """Features that vary."""
         return self.sample.X.shape[1]
 
-    def on(self, rows: NDArray[np.intp]) -> Search:
+    def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Return the same search on some rows of the sample."""
         X, Y, weight = (a[rows] for a in (self.sample.X, self.sample.Y, self.sample.weight))
         return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
@@ -120,13 +116,15 @@ class Search:
 
     def _there_are(self, stage: Stage) -> Stage:
         n = min(stage.rows, len(self.sample))
-        return Stage(n, min(stage.points, max(n // 3, 20), n), stage.iterations)
+        most = n if stage is HELD_OUT else max(n // 3, 20)
+        return Stage(n, min(stage.points, most, n), stage.iterations)
 
-    def problem(self, kernel: str, stage: Stage) -> ScaleProblem:
-        """Return the leave-one-out problem of a stage that `sized` gave."""
+    def objective(self, kernel: str, stage: Stage) -> LooObjective:
+        """Return the leave-one-out error of a stage that `sized` gave."""
         sample, rows = self.sample, slice(stage.rows)
-        X, Z = sample.X[rows], sample.X[: stage.points]
-        return ScaleProblem(kernel, X, Z, sample.Y[rows], sample.weight[rows], self.bias_penalty)
+        X, Z, Y = sample.X[rows], sample.X[: stage.points], sample.Y[rows]
+        problem = ScaleProblem(kernel, X, Z, Y, sample.weight[rows], self.bias_penalty)
+        return LooObjective(problem, self.budget)
 
     def start(self, kernel: str) -> Scales:
         """Return one scale for all features: 1 / (2 d), or 1 / d for laplacian."""
@@ -145,22 +143,22 @@ class Search:
 
     def log_loo(self, scales: Scales, stage: Stage) -> float:
         """Return log S."""
-        problem = self.problem(scales.kernel, self.sized(stage))
-        descent = _Descent(problem, scales.log_gamma, 0.0, True, self.budget, self.progress)
+        objective = self.objective(scales.kernel, self.sized(stage))
+        descent = _Descent(objective, scales.log_gamma, 0.0, True, self.progress)
         return descent(np.array([0.0, scales.log_lam]))[0]
 
-    def error(self, scales: Scales, stage: Stage, other: ScaleSample) -> float:
-        """Return the weighted sum of squared errors on rows that have not been seen."""
-        problem = self.problem(scales.kernel, self.sized(stage))
+    def errors(self, scales: Scales, other: ScaleSample) -> Array:
+        """Return the weighted squared error of each row of another sample."""
+        objective = self.objective(scales.kernel, self.sized(HELD_OUT))
         lam = float(np.exp(scales.log_lam))
-        residuals = other.Y - predict_with(problem, scales.gamma, lam, other.X, self.budget)
-        return float(other.weight @ np.square(residuals).sum(axis=1))
+        residuals = other.Y - objective.predictions(scales.gamma, lam, other.X)
+        return other.weight * np.square(residuals).mean(axis=1)
 
     def _minimise(self, start: Scales, stage: Stage, *, prior: float, tied: bool) -> Scales:
-        problem = self.problem(start.kernel, stage)
-        descent = _Descent(problem, start.log_gamma, prior, tied, self.budget, self.progress)
         if self.progress.stopped:
             return start
+        objective = self.objective(start.kernel, stage)
+        descent = _Descent(objective, start.log_gamma, prior, tied, self.progress)
         centre = np.log(0.5 / self.d)
         each = [(-_TIE, _TIE)] if tied else [(centre - _BELOW, centre + _ABOVE)] * self.d
         result = minimize(
@@ -189,12 +187,11 @@ class _Descent:
     That is log gamma, or a number added to all of it (``tied``), and log lam.
     """
 
-    problem: ScaleProblem
+    objective: LooObjective
     start: Array
     prior: float
     tied: bool
-    budget: int
-    progress: Progress
+    progress: ScaleProgress
 
     def log_gamma(self, variables: Array) -> Array:
         """Return the scales that the variables stand for."""
@@ -212,7 +209,7 @@ class _Descent:
         log_gamma, lam = self.log_gamma(variables), float(np.exp(variables[-1]))
         self.progress.evaluations += 1
         try:
-            found = loo_objective(self.problem, np.exp(log_gamma), lam, self.budget)
+            found = self.objective(np.exp(log_gamma), lam)
         except np.linalg.LinAlgError:
             return _FAILED, np.zeros(len(variables))
         S = max(found.value, np.finfo(np.float64).tiny)

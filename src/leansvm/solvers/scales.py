@@ -28,15 +28,16 @@ from leansvm.solvers.scale_search import (
     SECOND,
     TIED,
     OnIteration,
-    Progress,
+    ScaleProgress,
     Scales,
-    Search,
+    ScaleSearch,
 )
 
 Array = NDArray[np.float64]
 
 LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 _FEWEST_ROWS = 10  # to learn anything from
+_CLEARLY = 0.1  # worse in log S: such a kernel is not looked at further
 _FOLDS = 3
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
@@ -105,12 +106,12 @@ def learn_scales(
     MemoryError
         When the budget is too small for the sample or for the first search.
     """
-    phases, rng, progress = Phases(), check_random_state(random_state), Progress(on_iteration)
+    phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     with phases("sample"):
         sample = draw_sample(
             blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2
         )
-    search = Search(sample, bias_penalty, budget // 2, progress)
+    search = ScaleSearch(sample, bias_penalty, budget // 2, progress)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _why_not(sample)}
     if report["fallback"] is not None:
         scales = Scales(kernels[0], np.full(search.d, -np.log(max(search.d, 1))), 0.0)
@@ -141,7 +142,7 @@ def _why_not(sample: ScaleSample) -> str | None:
     return None
 
 
-def _in_raw_units(scales: Scales, search: Search, report: dict[str, Any]) -> LearnedScales:
+def _in_raw_units(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedScales:
     sample, units = search.sample, search.sample.units
     gamma = units.gamma(scales.kernel, scales.gamma)
     importance = np.zeros(len(gamma))
@@ -161,45 +162,51 @@ def _in_raw_units(scales: Scales, search: Search, report: dict[str, Any]) -> Lea
     return LearnedScales(scales.kernel, gamma, clip, importance, C, report)
 
 
-def _best_kernel(search: Search, kernels: Sequence[str]) -> tuple[Scales, dict[str, float]]:
-    """Learn scales for every kernel; return those of the best one and all leave-one-out errors."""
-    stage = SCREEN if len(kernels) > 2 else FIRST
-    found = [search.learn(search.tied(search.start(kernel), TIED), stage) for kernel in kernels]
-    found.sort(key=_log_loo)
-    if len(kernels) > 2:
-        found[:2] = [search.learn(scales, FIRST) for scales in found[:2]]
+def _best_kernel(search: ScaleSearch, kernels: Sequence[str]) -> tuple[Scales, dict[str, float]]:
+    """Learn scales for every kernel; return those of the best one and all leave-one-out errors.
+
+    Kernels that are clearly worse after a few iterations do not go on.
+    """
+    found = [search.tied(search.start(kernel), TIED) for kernel in kernels]
+    if len(kernels) > 1:
+        found = [search.learn(scales, SCREEN) for scales in found]
+    limit = min(map(_log_loo, found)) + _CLEARLY
+    found = [search.learn(s, FIRST) if s.log_loo <= limit else s for s in found]
     errors = {scales.kernel: scales.log_loo for scales in found}
-    return min(found[:2], key=_log_loo), errors
+    return min(found, key=_log_loo), errors
 
 
 def _log_loo(scales: Scales) -> float:
     return scales.log_loo
 
 
-def _guard(search: Search, kernel: str) -> dict[str, Any] | None:
-    """Compare one scale, learned scales and shrunk ones on folds that they were not learned on.
+def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
+    """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
-    None where there are rows enough to trust the learned ones.
+    The first of these that is within a standard error of the best is chosen. None where there are
+    rows enough to trust the learned ones.
     """
     n, d = search.sample.X.shape
     if n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) or d == 1 or search.progress.stopped:
         return None
-    errors = {"one": 0.0, "learned": 0.0, "shrunk": 0.0}
     fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
+    errors = np.empty((3, len(fold)))  # of every row, for each candidate
     for k in range(_FOLDS):
-        inner = search.on(np.flatnonzero(fold != k))
+        inner, held_out = search.on(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
         one = inner.tied(inner.start(kernel), FOLD)
         learned = inner.learn(one, FOLD)
         shrunk = inner.tied(learned.shrunk(), FOLD)
-        held_out = search.on(np.flatnonzero(fold == k)).sample
-        for name, scales in (("one", one), ("learned", learned), ("shrunk", shrunk)):
-            errors[name] += inner.error(scales, FOLD, held_out)
-    total = float(search.sample.weight[: len(fold)].sum()) * search.sample.Y.shape[1]
-    chosen = min(errors, key=errors.__getitem__)
-    return {name: error / total for name, error in errors.items()} | {"chosen": chosen}
+        others = search.on(held_out).sample
+        for row, scales in zip(errors, (one, shrunk, learned), strict=True):
+            row[held_out] = inner.errors(scales, others)
+    excess = errors - errors[errors.sum(axis=1).argmin()]
+    close = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(len(fold))
+    names = ("one", "shrunk", "learned")
+    means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
+    return means | {"chosen": names[int(close.argmax())]}
 
 
-def _refined(search: Search, scales: Scales, choice: str) -> Scales:
+def _refined(search: ScaleSearch, scales: Scales, choice: str) -> Scales:
     """Go on with more rows and points; then do what the folds say."""
     if choice == "one":
         return search.tied(search.start(scales.kernel), SECOND)
@@ -207,7 +214,7 @@ def _refined(search: Search, scales: Scales, choice: str) -> Scales:
     return search.tied(scales.shrunk(), SECOND) if choice == "shrunk" else scales
 
 
-def _without_idle_features(search: Search, scales: Scales) -> Scales:
+def _without_idle_features(search: ScaleSearch, scales: Scales) -> Scales:
     """Drop features of small scale, where leave-one-out hardly changes without them."""
     for share in _SHARES:
         low = scales.relative < share
