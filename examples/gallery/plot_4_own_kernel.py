@@ -30,7 +30,8 @@ circle = np.radians(np.linspace(0, 360, 361))[:, None]
 figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
 axis.plot(np.degrees(angles[:, 0]), values, ".", color="gray", label="data")
 for name, kernel in (("rbf", "rbf"), ("periodic", periodic)):
-    model = SparseLSSVR(kernel=kernel, gamma="scale", n_basis=25, random_state=0).fit(angles, values)
+    model = SparseLSSVR(kernel=kernel, gamma="scale", n_basis=25, random_state=0)
+    model.fit(angles, values)
     prediction = model.predict(circle)
     jump = abs(prediction[-1] - prediction[0])
     axis.plot(np.degrees(circle[:, 0]), prediction, label=f"{name}: jump at 0° {jump:.2f}")

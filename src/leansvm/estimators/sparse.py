@@ -357,18 +357,8 @@ cache_size, random_state, warm_start
         Bias b.
     n_support_ : int
         Number of basis points (dependent ones are dropped).
-    C_ : float
-        Value used.
-    kernel_ : str
-        Kernel used.
-    gamma_ : float or ndarray of shape (n_features,)
-        Value used; with "learn" what multiplies the squared differences of the raw features.
-    feature_scales_ : ndarray of shape (n_features,)
-        How sensitive the model is to every feature, in units of its spread, the largest 1; only
-        with ``gamma="learn"``.
-    clip_ : tuple of two ndarrays of shape (n_features,), or None
-        Bounds that features are moved to before anything is computed, where they have heavy tails
-        and ``gamma="learn"``.
+    C_, kernel_, gamma_, feature_scales_, clip_
+        As in `SparseLSSVC`.
     cv_curve_ : ndarray of shape (n_candidates,)
         Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)

@@ -32,12 +32,7 @@ def describe(
     names : sequence of str, optional
         Names of the features; x0, x1, ... without any.
     """
-    n_features = centers.shape[1]
-    names = [f"x{i}" for i in range(n_features)] if names is None else [str(n) for n in names]
-    if len(names) != n_features:
-        raise ValueError(
-            f"feature_names has {len(names)} names, the model has {n_features} features."
-        )
+    names = names_of_features(names, centers.shape[1])
     widths = function.widths(shapes)
     kind = type(function).__name__
     lines = [f"f(x) = {_numbers(intercept)} + sum of {len(centers)} {kind} functions"]
@@ -50,6 +45,17 @@ def describe(
             for i in shown
         ]
     return "\n".join(lines)
+
+
+def names_of_features(names: Sequence[Any] | None, n_features: int) -> list[str]:
+    """Return names as text, one per feature; x0, x1, ... without any."""
+    if names is None:
+        return [f"x{i}" for i in range(n_features)]
+    if len(names) != n_features:
+        raise ValueError(
+            f"feature_names has {len(names)} names, the model has {n_features} features."
+        )
+    return [str(name) for name in names]
 
 
 def _numbers(values: Array, *, sign: bool = False) -> str:

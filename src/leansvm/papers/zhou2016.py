@@ -278,9 +278,7 @@ def figure_2(run: RunOptions) -> Drawing:
 def _toy_model(method: str) -> Any:
     match method:
         case "P-LSSVM":
-            return SparseLSSVC(
-                1.0, "linear", gamma="scale", basis="pivoted-cholesky", n_basis=2
-            )
+            return SparseLSSVC(1.0, "linear", gamma="scale", basis="pivoted-cholesky", n_basis=2)
         case "D-LSSVM":
             return LSSVC(1.0, "linear")
         case "pruning LS-SVM [22]":

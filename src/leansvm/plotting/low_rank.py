@@ -10,6 +10,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm.functions import names_of_features
 from leansvm.plotting._axes import new_axes
 
 
@@ -137,7 +138,8 @@ class LowRankDisplay:
         phi = estimator.function_.values(plane, estimator.centers_, estimator.shapes_)
         phi = phi / np.maximum(phi.max(axis=0), np.finfo(np.float64).tiny)
         coef = estimator.coef_
-        names = estimator._names(None)
+        seen = getattr(estimator, "feature_names_in_", None)
+        names = names_of_features(seen, estimator.n_features_in_)
         points = None
         if y is not None:
             colours = np.asarray(y)
