@@ -2,7 +2,7 @@
 
 PYTHON      ?= python3
 VENV        ?= .venv
-PYTEST_ARGS ?= -n 2 --dist loadfile
+PYTEST_ARGS ?= -n 2 --dist loadfile -m "not slow"
 BENCH_ARGS  ?=
 REPRODUCE_ARGS ?= all --quick
 

@@ -7,7 +7,17 @@ from sklearn.base import BaseEstimator, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import leansvm
-from leansvm import L2SVC, LSSVC, LSSVR, LowRankLSSVC, LowRankLSSVR, ReducedSVC, ReducedSVR
+from leansvm import (
+    L2SVC,
+    LSSVC,
+    LSSVR,
+    LowRankLSSVC,
+    LowRankLSSVR,
+    ReducedSVC,
+    ReducedSVR,
+    SparseLSSVC,
+    SparseLSSVR,
+)
 
 PUBLIC = [
     thing
@@ -53,6 +63,8 @@ CONFIGURED = [
     LowRankLSSVC("loo", objective="squared", update="sequential", backtracking=True, max_iter=20),
     LowRankLSSVC(function="rbf", calibrate=True, iterate="last", n_init=2),
     LowRankLSSVR("gcv", bias_penalty=1.0),
+    SparseLSSVC("kfold", "rbf", gamma="scale", bias_penalty=1.0),
+    SparseLSSVR(1.0, "rbf", gamma="scale", basis="pivoted-cholesky", n_basis="auto"),
 ]
 
 

@@ -173,6 +173,7 @@ def trusted_types() -> frozenset[str]:
     from leansvm import basis, functions, kernels, losses
     from leansvm.papers import baselines
     from leansvm.solvers.features import KernelFeatures
+    from leansvm.solvers.kfold import FoldSums, KFoldSums
     from leansvm.solvers.sums import Sums
 
     public = [
@@ -180,7 +181,7 @@ def trusted_types() -> frozenset[str]:
         for module in (leansvm, baselines, basis, functions)
         for name in module.__all__
     ]
-    parts = [kernels.Kernel, Sums, KernelFeatures]
+    parts = [kernels.Kernel, Sums, FoldSums, KFoldSums, KernelFeatures]
     parts += [value for value in vars(losses).values() if inspect.isclass(value)]
     classes = [value for value in (*public, *parts) if inspect.isclass(value)]
     return frozenset({"numpy.dtype"}) | frozenset(

@@ -128,7 +128,18 @@ def test_a_phone_shows_the_report(folder, browse):
 def test_many_classes_and_no_probabilities(tmp_path):
     X, y = make_blobs(200, centers=15, cluster_std=2.0, random_state=0)
     np.savez(tmp_path / "d.npz", X=X, y=y)
-    page = train(tmp_path, "--no-calibrate", "-e", "sparse", "-s", "n_basis=30", "-s", "C=1")
+    page = train(
+        tmp_path,
+        "--no-calibrate",
+        "-e",
+        "sparse",
+        "-s",
+        "n_basis=30",
+        "-s",
+        "C=1",
+        "-s",
+        "gamma=scale",
+    )
     assert "The most frequent confusions" in page
     assert "this model gives no probabilities" in page
     assert "Nothing was tuned" in page

@@ -225,8 +225,8 @@ def test_automatic_number_of_points(C):
         (SparseLSSVR, TARGET, "sparse-greedy"),
     ):
         model = estimator(C, basis=basis, random_state=0).fit(X, y)
-        assert model.n_support_ in (50, 100, 150)
-        given = estimator(C, basis=basis, n_basis=model.n_support_, random_state=0).fit(X, y)
+        assert 50 <= model.n_support_ <= 150
+        given = estimator(C, basis=model.support_).fit(X, y)
         assert_same_model(model, given)
         assert hasattr(model, "cv_curve_") == (C != 1.0)
 
@@ -297,7 +297,7 @@ def batches(order, sizes=(1, 40, 7)):
 
 @every_case
 def test_partial_fit_is_fit_on_all_rows(estimator, y):
-    for C in ("gcv", 3.0, [0.1, 1.0, 100.0]):
+    for C in ("gcv", 3.0, "kfold"):
         check_partial_fit(estimator, y, C)
 
 
@@ -355,8 +355,6 @@ def test_partial_fit_forgets_what_is_no_longer_true():
 
 
 def test_partial_fit_refuses_what_it_cannot_do():
-    with pytest.raises(ValueError, match="loo"):
-        SparseLSSVC("loo", n_basis=5).partial_fit(X, TWO)
     for parameters in ({"calibrate": True}, {"class_weight": "balanced"}):
         with pytest.raises(ValueError, match="partial_fit"):
             SparseLSSVC(1.0, n_basis=5, **parameters).partial_fit(X, TWO)

@@ -51,12 +51,13 @@ class L2SVC(Classifier, DualMachine):
         Regularisation: weight of the squared errors. Among several candidates the one with the
         least leave-one-out loss (at fixed support sets) is taken, each solved from the last one's
         solution.
-    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
-default="rbf"
-        Kernel, or a vectorised function ``f(X, Z)``.
-    gamma : {"scale", "auto"} or float, default="scale"
-        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
-        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+    kernel : str or callable, default="rbf"
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
+        of four by leave-one-out; with ``gamma="learn"``).
+    gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
+        Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
+        1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets
+        ``feature_scales_``, ``kernel_`` and ``clip_`` too.
     degree : float, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
@@ -107,7 +108,7 @@ default="rbf"
     classes_ : ndarray of shape (n_classes,)
         Labels.
     C_, gamma_ : float
-        Values used.
+        Values used; ``gamma_`` may be an array with one value per feature.
     cv_curve_ : ndarray of shape (n_candidates,)
         Leave-one-out loss at every candidate of ``C``; only when there are several.
     objective_ : float

@@ -95,12 +95,13 @@ class LSSVC(Classifier, DualMachine):
         Regularisation: weight of the squared errors. Several candidates are scored by one
         eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
         leave-one-out squared error; the strings try ``numpy.logspace(-6, 7, 50)``.
-    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
-default="rbf"
-        Kernel, or a vectorised function ``f(X, Z)``.
-    gamma : {"scale", "auto"} or float, default="scale"
-        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
-        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+    kernel : str or callable, default="rbf"
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
+        of four by leave-one-out; with ``gamma="learn"``).
+    gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
+        Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
+        1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets
+        ``feature_scales_``, ``kernel_`` and ``clip_`` too.
     degree : float, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
@@ -147,7 +148,7 @@ default="auto"
     classes_ : ndarray of shape (n_classes,)
         Labels.
     C_, gamma_ : float
-        Values used.
+        Values used; ``gamma_`` may be an array with one value per feature.
     cv_curve_ : ndarray of shape (n_candidates,)
         Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
@@ -245,7 +246,7 @@ class LSSVR(Regressor, DualMachine):
     n_support_ : int
         Number of support vectors.
     C_, gamma_ : float
-        Values used.
+        Values used; ``gamma_`` may be an array with one value per feature.
     cv_curve_ : ndarray of shape (n_candidates,)
         Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)

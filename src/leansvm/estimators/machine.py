@@ -260,16 +260,26 @@ class KernelMachine(Machine):
 
     def _resolve_kernel(self, rows: Any, context: Any = None) -> Kernel:
         """Find gamma, or learn it; ``rows`` are blocks or training data."""
-        for name in ("feature_scales_", "_learning"):
+        for name in ("kernel_", "clip_", "feature_scales_", "_learning"):
             self.__dict__.pop(name, None)
-        # with a gamma that is given there is nothing to compare kernels by: the Gaussian one
-        self.kernel_, self.clip_ = "rbf" if self.kernel == "auto" else self.kernel, None
         if isinstance(self.gamma, str) and self.gamma == "learn":
             self._learn_scales(rows, context)
-        else:
-            self.gamma_ = resolve_gamma(self.gamma, self.kernel_, rows.n_features, rows.variance)
+            return self._fitted_kernel()
+        if self.kernel == "auto":  # nothing to compare kernels by: the Gaussian one
+            self.kernel_ = "rbf"
+        kernel: Any = getattr(self, "kernel_", self.kernel)
+        self.gamma_ = resolve_gamma(self.gamma, kernel, rows.n_features, rows.variance)
+        return Kernel(kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+
+    def _fitted_kernel(self) -> Kernel:
+        """Return the kernel of the fit."""
+        kernel: Any = getattr(self, "kernel_", self.kernel)
         return Kernel(
-            self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=self.clip_
+            kernel,
+            gamma=self.gamma_,
+            degree=self.degree,
+            coef0=self.coef0,
+            clip=getattr(self, "clip_", None),
         )
 
     def _learn_scales(self, rows: Any, context: Any) -> None:
@@ -307,9 +317,7 @@ class KernelMachine(Machine):
             solution.seconds = {"learn": seconds, **solution.seconds}
 
     def _model(self) -> tuple[FeatureMap, Array]:
-        kernel = Kernel(
-            self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=self.clip_
-        )
+        kernel = self._fitted_kernel()
         points = self.support_ if kernel.precomputed else self.support_vectors_
         return KernelFeatures(kernel, points), self.dual_coef_.T
 

@@ -157,17 +157,18 @@ class ReducedSVC(Classifier, ReducedMachine):
     ----------
     C : float, default=1.0
         Regularisation: weight of the losses.
-    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
-default="rbf"
-        Kernel, or a vectorised function ``f(X, Z)``.
+    kernel : str or callable, default="rbf"
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
+        of four by leave-one-out; with ``gamma="learn"``).
     loss : {"squared_hinge", "squared", "huber", "logistic"} or Loss, default="squared_hinge"
         Loss of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or one of two smooth forms of
         the hinge loss max(0, u); or an object with the methods of `leansvm.losses.Loss`.
     regularizer : {"rkhs", "coef"}, default="rkhs"
         Norm of the decision function in the kernel's space, or of its coefficients.
-    gamma : {"scale", "auto"} or float, default="scale"
-        Kernel coefficient of "rbf", "poly", "sigmoid" and "laplacian". "scale" is
-        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+    gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
+        Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
+        1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets
+        ``feature_scales_``, ``kernel_`` and ``clip_`` too.
     degree : float, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
@@ -223,7 +224,7 @@ default="rbf"
     classes_ : ndarray of shape (n_classes,)
         Labels.
     C_, gamma_ : float
-        Values used.
+        Values used; ``gamma_`` may be an array with one value per feature.
     objective_ : float
         Value of the objective, summed over the classes.
     n_iter_ : int
@@ -319,9 +320,9 @@ class ReducedSVR(Regressor, ReducedMachine):
     ----------
     C : float, default=1.0
         Regularisation: weight of the losses.
-    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "precomputed"} or callable, \
-default="rbf"
-        Kernel, or a vectorised function ``f(X, Z)``.
+    kernel : str or callable, default="rbf"
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
+        of four by leave-one-out; with ``gamma="learn"``).
     loss : {"huber", "squared"} or Loss, default="huber"
         Loss of the residual u = y - f(x): u^2 / 2, for "huber" only up to |u| = ``delta`` and
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.
@@ -344,7 +345,7 @@ tol, max_iter, cache_size, random_state
     n_support_ : int
         Number of basis points ("rkhs" drops dependent ones).
     C_, gamma_ : float
-        Values used.
+        Values used; ``gamma_`` may be an array with one value per feature.
     objective_ : float
         Value of the objective, summed over the outputs.
     n_iter_ : int

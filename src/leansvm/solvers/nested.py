@@ -22,7 +22,6 @@ from leansvm._array_api import (
     as_float64,
     empty,
     foreign_namespace,
-    in_float64,
     like_rows,
     namespace,
     rows_at,
@@ -96,8 +95,8 @@ class Ladder:
 
     def _block(self, a: NDArray[np.intp], b: NDArray[np.intp]) -> Array:
         """Return the kernel between points, on the host."""
-        rows, points = in_float64(rows_at(self.rows, a)), in_float64(self._points(b))
-        return np.asarray(to_host(self.kernel.block(rows, points, dtype=np.float64)))
+        rows, points = to_host(rows_at(self.rows, a)), to_host(self._points(b))
+        return np.asarray(self.kernel.block(rows, points, dtype=np.float64))
 
     def _points(self, positions: NDArray[np.intp]) -> Any:
         if self.kernel.precomputed:
@@ -351,6 +350,8 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any
         if size == largest or not pays:
             break
         size = min(2 * size, largest)
+    if len(ladder.kept) <= _FIRST_SIZE:
+        return len(ladder.kept), {"sizes": np.array([len(ladder.kept)]), "errors": np.array([best])}
     sizes = _sizes_up_to(len(ladder.kept))
     errors = ladder.errors(sizes, C)
     lean = int(sizes[np.argmax(errors <= (1.0 + _MARGIN) * min(best, errors.min()))])
@@ -365,8 +366,8 @@ def _first_size(largest: int) -> int:
 
 def _sizes_up_to(largest: int) -> NDArray[np.intp]:
     """Return the sizes to compare, each about sqrt(2) times the one before."""
-    steps = np.arange(2 * np.log2(max(largest, 2)))
-    return np.unique(np.maximum(np.rint(largest * _STEP**-steps), 1)).astype(np.intp)
+    steps = np.arange(1 + 2 * np.log2(largest / _FIRST_SIZE))
+    return np.unique(np.rint(largest * _STEP**-steps)).astype(np.intp)
 
 
 def keep_prefix(ladder: Ladder, size: int) -> None:

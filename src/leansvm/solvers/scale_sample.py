@@ -14,12 +14,19 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import to_host
-from leansvm.blocks import RowBlocks, WeightedSample, check_budget, merge_equal_rows
+from leansvm.blocks import (
+    RowBlocks,
+    WeightedSample,
+    canonical_order,
+    check_budget,
+    merge_equal_rows,
+)
 from leansvm.linalg import dense_rows64
 
 Array = NDArray[np.float64]
 
 _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
+_FEW_DISTINCT = 100  # rows among which a single one still moves the scales
 _CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
@@ -162,6 +169,8 @@ def draw_sample(
         unit, weight = len(weight) / float(np.sum(1.0 / weight)), np.ones(len(weight))
     merged = merge_equal_rows(X, Y, weight)
     order = rng.permutation(len(merged.first))
+    if len(order) <= _FEW_DISTINCT:  # weights are repetitions, in whatever order rows come
+        order = canonical_order(X[merged.first], Y[merged.first])[order]
     first, weight = merged.first[order], merged.weight[order]
     X, Y = X[first], Y[first]
     unit *= float(weight.mean())

@@ -88,7 +88,11 @@ class SparseProblem:
         return replace(features, single=bool(pivots.min() > 0.01 * pivots.max()))
 
     def _add_up_and_solve(
-        self, basis: Any, features: KernelFeatures, sums: Sums | FoldSums | None = None
+        self,
+        basis: Any,
+        features: KernelFeatures,
+        sums: Sums | FoldSums | None = None,
+        dropped: int | None = None,
     ) -> SparseFit:
         """Add up the rows, unless their sums are known, and solve the small system."""
         blocks, free_bias, by = self.blocks, self.bias_penalty == 0, self.criterion
@@ -114,8 +118,8 @@ class SparseProblem:
         state = blocks.n_rows * features.width * features.in_state
         solution.bytes = 8 * (state + 4 * (features.width + 2) ** 2)
         solution.seconds = self.phases.seconds
-        dropped = (features.kept.max() + 1 if features.kept is not None else 0) - features.size
-        solution.details |= {"dropped": int(dropped), "selection": basis.report}
+        lost = basis.rows.shape[0] - features.size if dropped is None else dropped
+        solution.details |= {"dropped": lost, "selection": basis.report}
         return SparseFit(basis, replace(features, in_state=False, single=False), sums, solution)
 
     def find_size(
@@ -145,7 +149,8 @@ class SparseProblem:
             size, compared = climb(ladder, candidates)
             keep_prefix(ladder, size)
         known = ladder.sums(size, self.count) if self.criterion.name != "kfold" else None
-        found = self._add_up_and_solve(basis, ladder.features(size), known)
+        lost = ladder.taken - len(ladder.kept)
+        found = self._add_up_and_solve(basis, ladder.features(size), known, lost)
         self.blocks.map(drop_rows_of_Z)
         found.solution.details["sizes"] = compared
         return found
@@ -178,6 +183,13 @@ def solve_folds(
     if criterion.name != "kfold":
         return primal.solve(blocks, features, sums.total(), free_bias, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    if np.count_nonzero(sums.grams[:, -1, -1]) + bool(sums.base[-1, -1]) < 2:
+        # a batch of a row or two: nothing to leave out yet
+        solution = primal.solve(
+            blocks, features, sums.total(), free_bias, Criterion(candidates, "gcv")
+        )
+        solution.details["criterion"] = "gcv"
+        return solution
     curve = fold_errors(sums, features, free_bias, candidates)
     best = int(np.argmin(curve))
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
