@@ -139,7 +139,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         Y = any_targets(X, y) if looks or learns else None
         fit = Fit(float(self.C), refit=refit) if looks else None
         blocks = MemoryBlocks(X, Y, columns=3 * size)
-        kernel = self._resolve_kernel(blocks, None)
+        kernel = self._resolve_kernel(blocks, None, size)
         basis = choose(
             blocks,
             kernel,

@@ -258,12 +258,14 @@ class KernelMachine(Machine):
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
-    def _resolve_kernel(self, rows: Any, context: Any = None) -> Kernel:
+    def _resolve_kernel(
+        self, rows: Any, context: Any = None, most_points: int | None = None
+    ) -> Kernel:
         """Find gamma, or learn it; ``rows`` are blocks or training data."""
         for name in ("kernel_", "clip_", "feature_scales_", "_learning"):
             self.__dict__.pop(name, None)
         if isinstance(self.gamma, str) and self.gamma == "learn":
-            self._learn_scales(rows, context)
+            self._learn_scales(rows, context, most_points)
             return self._fitted_kernel()
         if self.kernel == "auto":  # nothing to compare kernels by: the Gaussian one
             self.kernel_ = "rbf"
@@ -282,7 +284,7 @@ class KernelMachine(Machine):
             clip=getattr(self, "clip_", None),
         )
 
-    def _learn_scales(self, rows: Any, context: Any) -> None:
+    def _learn_scales(self, rows: Any, context: Any, most_points: int | None) -> None:
         """Set what `learn_scales` finds on a sample of the rows."""
         names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
         if callable(self.kernel) or names[0] not in LEARNABLE:
@@ -297,6 +299,7 @@ class KernelMachine(Machine):
             budget=resolve_cache_size(self.cache_size),
             random_state=getattr(self, "random_state", 0),
             on_iteration=iteration_hook(self, context, "learning-step"),
+            most_points=most_points,
         )
         self.kernel_, self.gamma_, self.clip_ = learned.kernel, learned.gamma, learned.clip
         self.feature_scales_ = learned.importance

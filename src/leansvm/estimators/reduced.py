@@ -69,7 +69,7 @@ class ReducedMachine(KernelMachine):
             data = data.leave_out(budget)
         size, _ = basis_size(selector, self.n_basis, data.n_positive)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
-        kernel = self._resolve_kernel(blocks, context)
+        kernel = self._resolve_kernel(blocks, context, None if auto else size)
         problem = ReducedProblem(
             blocks,
             kernel,

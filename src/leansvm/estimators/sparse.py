@@ -67,7 +67,7 @@ class SparseMachine(KernelMachine):
         if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
-        kernel = self._resolve_kernel(blocks, context)
+        kernel = self._resolve_kernel(blocks, context, None if auto else size)
         budget = blocks.state_budget(self.cache_size)
         problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget)
         options: dict[str, Any] = {

@@ -40,6 +40,7 @@ _GAIN = 0.02  # share of the error that twice the size has to save
 _MARGIN = 0.01  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_SIZE = 60
+_SMALL_PIVOT = 1e5  # times what counts as dependent: below it the order of choice is given up
 
 
 @dataclass
@@ -78,19 +79,17 @@ class Ladder:
         self.targets = targets
 
     def _factor(self, size: int) -> None:
-        """Extend L by the Schur complement of the new points, pivoted within them."""
+        """Extend L by the factor of the new points' Schur complement."""
         new = np.arange(self.taken, size)
         K = self._block(new, new)
         floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
         below = np.empty((len(new), 0))
         if len(self.kept):
             below = solve_triangular(self.L, self._block(new, self.kept).T, lower=True).T
-        rest = np.asfortranarray(K - below @ below.T)
-        factor, pivots, rank, _ = dpstrf(rest, tol=floor, lower=1, overwrite_a=True)
-        chosen, k = np.asarray(pivots[:rank], dtype=np.intp) - 1, len(self.kept)
+        corner, chosen = _factored(K - below @ below.T, floor)
+        k, rank = len(self.kept), len(chosen)
         L = np.zeros((k + rank, k + rank), order="F")
-        L[:k, :k], L[k:, :k] = self.L, below[chosen]
-        L[k:, k:] = np.tril(factor[:rank, :rank])
+        L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
         self.L, self.kept, self.taken = L, np.concatenate([self.kept, new[chosen]]), size
 
     def _block(self, a: NDArray[np.intp], b: NDArray[np.intp]) -> Array:
@@ -177,6 +176,18 @@ class Ladder:
         if not self.free_bias:
             return np.zeros(len(self.shift)), np.zeros(len(self.targets) - 1), 0.0
         return self.cross[:, -1] / n, self.targets[:-1, -1] / n, 1.0 / n
+
+
+def _factored(rest: Array, floor: float) -> tuple[Array, NDArray[np.intp]]:
+    """Factor a Schur complement in its order; pivoted, without dependent rows, where it must be."""
+    try:
+        corner = cholesky(rest, lower=True, check_finite=False)
+        if float(corner.diagonal().min(initial=np.inf)) ** 2 > _SMALL_PIVOT * floor:
+            return corner, np.arange(len(rest))
+    except np.linalg.LinAlgError:
+        pass
+    factor, pivots, rank, _ = dpstrf(np.asfortranarray(rest), tol=floor, lower=1)
+    return np.tril(factor[:rank, :rank]), np.asarray(pivots[:rank], dtype=np.intp) - 1
 
 
 @dataclass(frozen=True)

@@ -96,6 +96,7 @@ class ScaleSearch:
     bias_penalty: float
     budget: int
     progress: ScaleProgress
+    most_points: int | None = None  # that the model will have, where it is known
 
     @property
     def d(self) -> int:
@@ -117,6 +118,8 @@ class ScaleSearch:
     def _there_are(self, stage: Stage) -> Stage:
         n = min(stage.rows, len(self.sample))
         most = n if stage is HELD_OUT else max(n // 3, 20)
+        if self.most_points is not None:  # scales suit a number of points
+            most = min(most, self.most_points)
         return Stage(n, min(stage.points, most, n), stage.iterations)
 
     def objective(self, kernel: str, stage: Stage) -> LooObjective:

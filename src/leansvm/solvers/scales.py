@@ -82,6 +82,7 @@ def learn_scales(
     budget: int,
     random_state: Any,
     on_iteration: OnIteration | None = None,
+    most_points: int | None = None,
 ) -> LearnedScales:
     """Learn the scales of the features, and choose among kernels.
 
@@ -101,6 +102,9 @@ def learn_scales(
         Called as ``on_iteration(k, error)`` after every iteration with the leave-one-out error, in
         units of the targets' variance; the search ends when it returns True.
 
+    most_points : int, optional
+        Basis points that the model will have: narrow kernels need many.
+
     Raises
     ------
     MemoryError
@@ -111,7 +115,7 @@ def learn_scales(
         sample = draw_sample(
             blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2
         )
-    search = ScaleSearch(sample, bias_penalty, budget // 2, progress)
+    search = ScaleSearch(sample, bias_penalty, budget // 2, progress, most_points)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _why_not(sample)}
     if report["fallback"] is not None:
         scales = Scales(kernels[0], np.full(search.d, -np.log(max(search.d, 1))), 0.0)
