@@ -236,9 +236,14 @@ def right_solve_in_place(
     threads need this one. Inverses are taken of the small diagonal blocks only; ``corners`` is
     what `corner_inverses` gives, for callers that solve often.
     """
+    (trtri,) = get_lapack_funcs(("trtri",), (L,))
     by_column = B.flags.f_contiguous and not B.flags.c_contiguous
-    for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):
-        start, stop = k * panel, k * panel + len(corner)
+    for start in range(0, len(L), panel):
+        stop = min(start + panel, len(L))
+        if corners is None:
+            corner = trtri(np.asfortranarray(L[start:stop, start:stop]), lower=True)[0]
+        else:
+            corner = corners[start // panel]
         columns, left = B[:, start:stop], L[start:stop, :start]
         if by_column:  # the same, transposed, so that no product changes the order of memory
             rows = columns.T - left @ B[:, :start].T if start else columns.T

@@ -238,6 +238,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 class KernelMachine(Machine):
     """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
 
+    kernel_: str
+    gamma_: Any
     clip_: tuple[Array, Array] | None
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -266,23 +268,12 @@ class KernelMachine(Machine):
             self.__dict__.pop(name, None)
         if isinstance(self.gamma, str) and self.gamma == "learn":
             self._learn_scales(rows, context, most_points)
-            return self._fitted_kernel()
+            return Kernel(self.kernel_, gamma=self.gamma_, clip=self.clip_)
         if self.kernel == "auto":  # nothing to compare kernels by: the Gaussian one
             self.kernel_ = "rbf"
         kernel: Any = getattr(self, "kernel_", self.kernel)
         self.gamma_ = resolve_gamma(self.gamma, kernel, rows.n_features, rows.variance)
         return Kernel(kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
-
-    def _fitted_kernel(self) -> Kernel:
-        """Return the kernel of the fit."""
-        kernel: Any = getattr(self, "kernel_", self.kernel)
-        return Kernel(
-            kernel,
-            gamma=self.gamma_,
-            degree=self.degree,
-            coef0=self.coef0,
-            clip=getattr(self, "clip_", None),
-        )
 
     def _learn_scales(self, rows: Any, context: Any, most_points: int | None) -> None:
         """Set what `learn_scales` finds on a sample of the rows."""
@@ -320,7 +311,9 @@ class KernelMachine(Machine):
             solution.seconds = {"learn": seconds, **solution.seconds}
 
     def _model(self) -> tuple[FeatureMap, Array]:
-        kernel = self._fitted_kernel()
+        name: Any = getattr(self, "kernel_", self.kernel)
+        clip = getattr(self, "clip_", None)
+        kernel = Kernel(name, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=clip)
         points = self.support_ if kernel.precomputed else self.support_vectors_
         return KernelFeatures(kernel, points), self.dual_coef_.T
 

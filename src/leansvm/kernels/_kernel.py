@@ -146,6 +146,8 @@ class Kernel:
                 with _user_code:
                     values = self.name(X[start : start + tile], Z)
                 rows[...] = _checked(values, rows.shape)
+        elif self.clip is None and self.name in RADIAL:
+            radial_block(self.name, X, Z, self.gamma, out)
         elif self.clip is None:
             self._named_block(X, Z, out)
         else:
