@@ -52,8 +52,8 @@ class L2SVC(Classifier, DualMachine):
         least leave-one-out loss (at fixed support sets) is taken, each solved from the last one's
         solution.
     kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
-        of four by leave-one-out; with ``gamma="learn"``).
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
+        better of "matern32" and "laplacian", with ``gamma="learn"``).
     gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
         Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
         1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets

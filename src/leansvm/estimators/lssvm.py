@@ -96,8 +96,8 @@ class LSSVC(Classifier, DualMachine):
         eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
         leave-one-out squared error; the strings try ``numpy.logspace(-6, 7, 50)``.
     kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
-        of four by leave-one-out; with ``gamma="learn"``).
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
+        better of "matern32" and "laplacian", with ``gamma="learn"``).
     gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
         Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
         1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets

@@ -158,8 +158,8 @@ class ReducedSVC(Classifier, ReducedMachine):
     C : float, default=1.0
         Regularisation: weight of the losses.
     kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
-        of four by leave-one-out; with ``gamma="learn"``).
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
+        better of "matern32" and "laplacian", with ``gamma="learn"``).
     loss : {"squared_hinge", "squared", "huber", "logistic"} or Loss, default="squared_hinge"
         Loss of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or one of two smooth forms of
         the hinge loss max(0, u); or an object with the methods of `leansvm.losses.Loss`.
@@ -321,8 +321,8 @@ class ReducedSVR(Regressor, ReducedMachine):
     C : float, default=1.0
         Regularisation: weight of the losses.
     kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the best
-        of four by leave-one-out; with ``gamma="learn"``).
+        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
+        better of "matern32" and "laplacian", with ``gamma="learn"``).
     loss : {"huber", "squared"} or Loss, default="huber"
         Loss of the residual u = y - f(x): u^2 / 2, for "huber" only up to |u| = ``delta`` and
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.

@@ -168,7 +168,7 @@ class SparseLSSVC(Classifier, SparseMachine):
         ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds of basis points: basis rows
         fit themselves, their mean leverage flatters a large C, and the model overfits.
     kernel : str or callable, default="auto"
-        "auto" (the best of "matern32", "laplacian", "rbf" and "matern12" by leave-one-out; "rbf"
+        "auto" (the better of "matern32" and "laplacian" by leave-one-out on the sample; "rbf"
         where ``gamma`` is given), a name of `leansvm.kernels.KERNELS`, or a vectorised function
         ``f(X, Z)``.
     gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, eigh, solve_triangular
-from scipy.linalg.lapack import dpstrf
 
 from leansvm._array_api import (
     as_float64,
@@ -28,7 +27,8 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
+from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.solvers.features import KernelFeatures, inverse_transpose_like
@@ -82,7 +82,8 @@ class Ladder:
         """Extend L by the factor of the new points' Schur complement."""
         new = np.arange(self.taken, size)
         K = self._block(new, new)
-        floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+        # well above rounding, which must not decide how many points there are
+        floor = 1e3 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
         below = np.empty((len(new), 0))
         if len(self.kept):
             below = solve_triangular(self.L, self._block(new, self.kept).T, lower=True).T
@@ -186,8 +187,11 @@ def _factored(rest: Array, floor: float) -> tuple[Array, NDArray[np.intp]]:
             return corner, np.arange(len(rest))
     except np.linalg.LinAlgError:
         pass
-    factor, pivots, rank, _ = dpstrf(np.asfortranarray(rest), tol=floor, lower=1)
-    return np.tril(factor[:rank, :rank]), np.asarray(pivots[:rank], dtype=np.intp) - 1
+    # compares residuals after rounding, so that noise decides no pivot
+    blocks = MemoryBlocks(np.ascontiguousarray(rest))
+    found = pivoted_cholesky(blocks, Kernel("precomputed"), len(rest))
+    rank = int(np.count_nonzero(found.L.diagonal() ** 2 > floor))
+    return found.L[:rank, :rank], found.indices[:rank]
 
 
 @dataclass(frozen=True)
