@@ -19,6 +19,9 @@ help: ## show this list
 demo: $(VENV)/.ready-plot ## train beside scikit-learn's models, print a table, write demo.html
 	@$(BIN)/python examples/demo.py --output demo.html
 
+# two processes, each with one thread: tests of threads ask for theirs
+test: export OMP_NUM_THREADS = 1
+test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.ready-dev ## run the tests and the examples in the docstrings
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
