@@ -36,10 +36,11 @@ from leansvm.solvers.sums import Sums
 
 Array = NDArray[np.float64]
 _SHIFT_ROWS = 256
-_GAIN = 0.02  # share of the error that twice the size has to save
-_MARGIN = 0.01  # sizes whose errors are this close are alike
+_GAIN = 0.01  # share of the error that twice the size has to save
+_MARGIN = 0.005  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_SIZE = 60
+_EVERY_C = 1000  # points; larger bases are judged at one C
 _SMALL_PIVOT = 1e5  # times what counts as dependent: below it the order of choice is given up
 
 
@@ -336,9 +337,14 @@ def _keep_prefix(block: Block, columns: NestedColumns, size: int) -> None:
 
 
 def open_ladder(
-    blocks: RowBlocks, kernel: Kernel, basis: Any, bias_penalty: float, budget: int
+    blocks: RowBlocks,
+    kernel: Kernel,
+    rows: Any,
+    bias_penalty: float,
+    budget: int,
+    indices: NDArray[np.intp] | None = None,
 ) -> Ladder:
-    """Begin with no point of a chosen basis."""
+    """Begin with no point of a basis; its row numbers are needed for a precomputed kernel."""
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     _, Y, weight = blocks.head(_SHIFT_ROWS)
     Y = np.asarray(to_host(Y), dtype=np.float64)
@@ -346,29 +352,35 @@ def open_ladder(
         Y = Y[weight > 0]
     y_shift = Y.mean(axis=0) if bias_penalty == 0 else np.zeros(Y.shape[1])
     free = bias_penalty == 0
-    return Ladder(blocks, kernel, basis.rows, basis.indices, free, constant, budget, y_shift)
+    return Ladder(blocks, kernel, rows, indices, free, constant, budget, y_shift)
 
 
 def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any]]]:
     """Double the basis while that lowers the error; return the lean size, and what was compared.
 
-    Sizes in between are compared at the C of the largest one.
+    Sizes in between are compared at the C of the largest one. A basis too large for an
+    eigen-decomposition that may not be its last one is judged at the C of half of it.
     """
     largest = ladder.rows.shape[0]
     size, best, C = _first_size(largest), np.inf, float(candidates[0])
+    errors = None
     while True:
         ladder.extend(size)
-        curve = ladder.curve(candidates)
-        pays = curve.min() < (1.0 - _GAIN) * best
-        if curve.min() < best:
-            best, C = float(curve.min()), float(candidates[np.argmin(curve)])
+        if len(candidates) > 1 and size <= _EVERY_C:
+            curve = ladder.curve(candidates)
+            error, at = float(curve.min()), float(candidates[np.argmin(curve)])
+        else:
+            errors = ladder.errors(_sizes_up_to(len(ladder.kept)), C)
+            error, at = float(errors[-1]), C
+        pays = error < (1.0 - _GAIN) * best
+        if error < best:
+            best, C = error, at
         if size == largest or not pays:
             break
         size = min(2 * size, largest)
-    if len(ladder.kept) <= _FIRST_SIZE:
-        return len(ladder.kept), {"sizes": np.array([len(ladder.kept)]), "errors": np.array([best])}
     sizes = _sizes_up_to(len(ladder.kept))
-    errors = ladder.errors(sizes, C)
+    if errors is None:
+        errors = ladder.errors(sizes, C)
     lean = int(sizes[np.argmax(errors <= (1.0 + _MARGIN) * min(best, errors.min()))])
     return lean, {"sizes": sizes, "errors": errors}
 
@@ -381,7 +393,7 @@ def _first_size(largest: int) -> int:
 
 def _sizes_up_to(largest: int) -> NDArray[np.intp]:
     """Return the sizes to compare, each about sqrt(2) times the one before."""
-    steps = np.arange(1 + 2 * np.log2(largest / _FIRST_SIZE))
+    steps = np.arange(1 + 2 * np.log2(max(largest / _FIRST_SIZE, 1.0)))
     return np.unique(np.rint(largest * _STEP**-steps)).astype(np.intp)
 
 

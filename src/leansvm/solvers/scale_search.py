@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
 from leansvm._parallel import serial_blas
+from leansvm.blocks import MemoryBlocks
+from leansvm.kernels import Kernel
+from leansvm.solvers.nested import open_ladder
 from leansvm.solvers.scale_gradient import LooObjective, ScaleProblem, needed_bytes
 from leansvm.solvers.scale_sample import ScaleSample
 
@@ -38,8 +41,8 @@ class Stage(NamedTuple):
 
 
 TIED = Stage(1000, 150, 15)  # one scale for all features, where every search starts
-SCREEN = Stage(1500, 200, 10)  # every kernel, where there are several
 FIRST = Stage(1500, 200, 25)
+JUDGE = Stage(4000, 1000, 0)  # every kernel, where there are several: few points flatter smooth ones
 SECOND = Stage(4000, 400, 25)
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
@@ -117,7 +120,7 @@ class ScaleSearch:
 
     def _there_are(self, stage: Stage) -> Stage:
         n = min(stage.rows, len(self.sample))
-        most = n if stage is HELD_OUT else max(n // 3, 20)
+        most = max(n // 3, 20) if stage.iterations else n
         if self.most_points is not None:  # scales suit a number of points
             most = min(most, self.most_points)
         return Stage(n, min(stage.points, most, n), stage.iterations)
@@ -149,6 +152,21 @@ class ScaleSearch:
         objective = self.objective(scales.kernel, self.sized(stage))
         descent = _Descent(objective, scales.log_gamma, 0.0, True, self.progress)
         return descent(np.array([0.0, scales.log_lam]))[0]
+
+    def judged(self, scales: Scales) -> Scales:
+        """Return the scales with log S of many points, at the best lam."""
+        stage, sample = self.sized(JUDGE), self.sample
+        X, Y, weight = (a[: stage.rows] for a in (sample.X, sample.Y, sample.weight))
+        ladder = open_ladder(
+            MemoryBlocks(X, Y, weight),
+            Kernel(scales.kernel, gamma=scales.gamma),
+            X[: stage.points],
+            self.bias_penalty,
+            self.budget,
+        )
+        ladder.extend(stage.points)
+        error = float(ladder.curve(np.exp(-np.linspace(*_LAM, 40))).min()) / Y.shape[1]
+        return scales._replace(log_loo=float(np.log(max(error, np.finfo(np.float64).tiny))))
 
     def errors(self, scales: Scales, other: ScaleSample) -> Array:
         """Return the weighted squared error of each row of another sample."""

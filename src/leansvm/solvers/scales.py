@@ -2,7 +2,8 @@
 
 Minimises log S + (1/n) sum_f (log gamma_f - mean)^2 over log gamma and log lam by L-BFGS, where S
 is the leave-one-out error of a random basis on a sample of n rows (`scale_gradient`). The second
-term keeps scales together that the rows say little about. Kernels are compared by S. Features of
+term keeps scales together that the rows say little about. Kernels are compared by S with more
+points. Features of
 small scale are dropped where S allows it. With few rows the learned scales must beat one common
 scale on folds that they were not learned on.
 """
@@ -24,7 +25,6 @@ from leansvm.solvers.scale_sample import ScaleSample, draw_sample
 from leansvm.solvers.scale_search import (
     FIRST,
     FOLD,
-    SCREEN,
     SECOND,
     TIED,
     OnIteration,
@@ -37,7 +37,6 @@ Array = NDArray[np.float64]
 
 LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 _FEWEST_ROWS = 10  # to learn anything from
-_CLEARLY = 0.1  # worse in log S: such a kernel is not looked at further
 _FOLDS = 3
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
@@ -61,7 +60,7 @@ class LearnedScales:
         The regularisation that goes with the scales on the sample.
     report : dict
         ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
-        ``iterations``, ``log_loo`` of every kernel in the first search, ``dropped`` features,
+        ``iterations``, ``log_loo`` of every kernel (with many points where several are compared), ``dropped`` features,
         ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
         ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
     """
@@ -167,15 +166,10 @@ def _in_raw_units(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -
 
 
 def _best_kernel(search: ScaleSearch, kernels: Sequence[str]) -> tuple[Scales, dict[str, float]]:
-    """Learn scales for every kernel; return those of the best one and all leave-one-out errors.
-
-    Kernels that are clearly worse after a few iterations do not go on.
-    """
-    found = [search.tied(search.start(kernel), TIED) for kernel in kernels]
+    """Learn scales for every kernel; return those of the best one and all leave-one-out errors."""
+    found = [search.learn(search.tied(search.start(name), TIED), FIRST) for name in kernels]
     if len(kernels) > 1:
-        found = [search.learn(scales, SCREEN) for scales in found]
-    limit = min(map(_log_loo, found)) + _CLEARLY
-    found = [search.learn(s, FIRST) if s.log_loo <= limit else s for s in found]
+        found = [search.judged(scales) for scales in found]
     errors = {scales.kernel: scales.log_loo for scales in found}
     return min(found, key=_log_loo), errors
 

@@ -143,7 +143,9 @@ class SparseProblem:
         """Find the smallest of nested bases that is nearly as good as any, and solve on it."""
         with self.phases("select"):
             basis = choose(largest)
-        ladder = open_ladder(self.blocks, self.kernel, basis, self.bias_penalty, self.budget)
+        ladder = open_ladder(
+            self.blocks, self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices
+        )
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         with self.phases("sizes"), serial_blas():
             size, compared = climb(ladder, candidates)
