@@ -42,7 +42,7 @@ class Stage(NamedTuple):
 
 TIED = Stage(1000, 150, 15)  # one scale for all features, where every search starts
 FIRST = Stage(1500, 200, 25)
-JUDGE = Stage(4000, 1000, 0)  # every kernel, where there are several: few points flatter smooth ones
+JUDGE = Stage(4000, 1000, 0)  # compares kernels: few points flatter smooth ones
 SECOND = Stage(4000, 400, 25)
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have

@@ -60,8 +60,9 @@ class LearnedScales:
         The regularisation that goes with the scales on the sample.
     report : dict
         ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
-        ``iterations``, ``log_loo`` of every kernel (with many points where several are compared), ``dropped`` features,
-        ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
+        ``iterations``, ``log_loo`` of every kernel (with many points where several are compared),
+        ``dropped`` features, ``guard`` (None, or the error of each candidate on held-out folds and
+        which was chosen),
         ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
     """
 
