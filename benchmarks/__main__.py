@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ._harness import Options, Report, SkipBenchmark
 
-# In running order; the last two take long: "large" minutes and several gigabytes, "tabular" hours.
+# In running order; the last three take long: "large" and "criterion" minutes, "tabular" hours.
 NAMES = (
     "import_time",
     "gaussian_block",
@@ -29,6 +29,7 @@ NAMES = (
     "dask_scaling",
     "peers",
     "large",
+    "criterion",
     "tabular",
 )
 

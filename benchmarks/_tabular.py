@@ -161,7 +161,7 @@ def measure(name: str, number: int, model: str, most_rows: int) -> dict[str, Any
     fitted = time.perf_counter()
     predicted = np.ravel(machine.predict(part.X_test))
     cell = {
-        "score": _score(part, predicted),
+        "score": score_of(part, predicted),
         "rows": len(part.y),
         "fit": fitted - start,
         "predict": min(_seconds(machine.predict, part.X_test) for _ in range(3)),
@@ -191,7 +191,7 @@ def _seconds(function: Callable[..., Any], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
-def _score(part: Part, predicted: np.ndarray) -> float:
+def score_of(part: Part, predicted: np.ndarray) -> float:
     from sklearn.metrics import accuracy_score, r2_score
 
     score = accuracy_score if part.is_classification else r2_score
