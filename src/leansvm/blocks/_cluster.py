@@ -30,7 +30,7 @@ from leansvm.blocks._budget import resolve_cache_size
 from leansvm.blocks._cluster_watch import gather
 from leansvm.blocks._dask import Partitions, to_batch
 from leansvm.blocks._memory import host_tile_rows
-from leansvm.blocks._stream import Batch, RowSource, joined
+from leansvm.blocks._stream import Batch, RowSource, joined, with_place
 from leansvm.blocks._targets import Survey, Targets, survey
 
 _STATE_SHARE = 0.6  # of the workers' memory that state may take
@@ -255,8 +255,11 @@ def _assemble(
     for batch, start in zip(batches, starts.tolist(), strict=True):
         if not batch.n_rows:
             continue
-        assert_all_finite(batch.X, input_name="X")
-        y, own = targets(batch.y, batch.sample_weight)
+        try:
+            assert_all_finite(batch.X, input_name="X")
+            y, own = targets(batch.y, batch.sample_weight)
+        except ValueError as error:
+            raise with_place(error, batch, range(start, start + batch.n_rows)) from error
         if weight is not None:
             own = weight[start - int(starts[0]) :][: batch.n_rows]
         for first in range(0, batch.n_rows, tile):
