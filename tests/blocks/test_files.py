@@ -11,6 +11,7 @@ from leansvm import LSSVC, ReducedSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.blocks import MemoryBlocks, Targets
 from leansvm.kernels import Kernel
+from leansvm.model_selection import basis_path
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -297,3 +298,24 @@ def test_rows_that_disappear_are_noticed(tmp_path):
         model(C=1.0).fit(data)
     with pytest.raises(OSError, match="400 rows now, 500 when opened"):
         model(C=1.0, basis=np.arange(10)).fit(data)
+
+
+def test_a_basis_path_over_files_is_that_of_the_rows_in_memory(tmp_path):
+    data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
+    machine = model(basis="pivoted-cholesky", n_basis=12)
+    expected, found = basis_path(machine, X, y), basis_path(machine, data)
+    assert_allclose(found.loo, expected.loo, rtol=1e-9)
+    assert_array_equal(found.support, expected.support)
+    with pytest.raises(TypeError, match="X_score must be an array in memory"):
+        basis_path(machine, X, y, X_score=data)
+    with pytest.raises(MemoryError, match="leave-one-out residuals of 500 rows"):
+        basis_path(machine.set_params(C=1.0, cache_size=0.01), data)
+
+
+@pytest.mark.filterwarnings("error")
+def test_many_classes_are_no_regression(tmp_path):
+    labels = np.arange(500) % 25
+    data = leansvm.open_dataset(write(table(y=labels), tmp_path / "x.parquet"), target="y")
+    fitted = model(C=1.0).fit(data)
+    assert_array_equal(fitted.classes_, np.arange(25))
+    assert_allclose(fitted.dual_coef_, model(C=1.0).fit(X, labels).dual_coef_, rtol=1e-9)
