@@ -21,6 +21,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from leansvm import estimators  # noqa: E402
 from leansvm.cli._app import app  # noqa: E402
+from leansvm.cli._output import Printer  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "leansvm.cli"]
 ENVIRONMENT = {
@@ -414,6 +415,17 @@ def test_model_is_saved_though_the_report_fails(run, tmp_path, monkeypatch):
     assert facts["metadata"]["evaluation"]["score"] > 0.5  # that was not lost either
 
 
+def test_predictions_are_written_though_they_cannot_be_scored(run, tmp_path):
+    rows = [[str(i), str(0.5 * i)] for i in range(10)]
+    write_csv(tmp_path / "d.csv", rows, ("x", "y"))
+    made = run("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "0", "--no-scale")
+    assert made.exit_code == 0, made.stderr
+    write_csv(tmp_path / "new.csv", [["1", "one"], ["2", "two"]], ("x", "y"))
+    done = run("predict", "m", "new.csv", "-o", "p.csv")
+    assert done.exit_code == 1 and "the target column is text" in done.stderr
+    assert len((tmp_path / "p.csv").read_text().split()) == 3
+
+
 def test_terminal_escapes_are_written_out(run, tmp_path):
     labels = np.where(np.arange(20) % 2, "\x1b[2J", "b\x9b\u202e")
     np.savez(tmp_path / "d.npz", X=np.arange(40.0).reshape(20, 2), y=labels)
@@ -424,6 +436,14 @@ def test_terminal_escapes_are_written_out(run, tmp_path):
     assert r"\x1b[2J, b\x9b\u202e" in shown
     wrong = run("info", "no\x1b[31m").stderr
     assert "\x1b" not in wrong and r"no\x1b[31m" in wrong
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_data_on_a_terminal_has_no_controls(monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    Printer().data("prediction\n\x1b[2J\n")
+    shown = capsys.readouterr().out
+    assert shown == ("prediction\n\\x1b[2J\n" if terminal else "prediction\n\x1b[2J\n")
 
 
 def test_formulas_are_guarded_on_request(run, tmp_path):

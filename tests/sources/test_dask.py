@@ -90,8 +90,14 @@ def test_clear_errors(scheduler):
         SparseLSSVC().fit(rows)
     with pytest.raises(ValueError, match="400 rows, y has 399"):
         SparseLSSVC().fit(rows, y[:399])
-    with pytest.raises(ValueError, match="NaN"):
-        SparseLSSVR(n_basis=5).fit(da.where(rows > 1, np.nan, rows), y.astype(float))
+    first = int(np.flatnonzero((X > 1).any(axis=1))[0])
+    partition = f"partition {first // 100}, row {first % 100} "
+    place = partition if scheduler == "threads" else f"row {first} "
+    column = int(np.argmax(X[first] > 1))
+    with pytest.raises(ValueError, match=rf"NaN. The first is in {place}.*, column {column}"):
+        SparseLSSVR(n_basis=5, basis=np.arange(5)).fit(
+            da.where(rows > 1, np.nan, rows), y.astype(float)
+        )
     with pytest.raises(ValueError, match="greater than one"):
         SparseLSSVC().fit(rows, np.zeros(400))
     model = SparseLSSVC(n_basis=5).fit(rows, y)

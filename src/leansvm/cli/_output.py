@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -96,6 +97,12 @@ class Printer:
             for item in text:
                 shown = printable(item) if isinstance(item, str) else item
                 self.result.print(shown, markup=False)
+
+    def data(self, text: str) -> None:
+        """Print data on stdout: as it is into a file or a pipe, on a terminal without controls."""
+        # not typer.echo, which takes escapes out of what is not for a terminal
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:

@@ -60,18 +60,19 @@ def predict(
     _check_categories(pipeline, rows, strict, output)
     result = _predictions(pipeline, rows)
     summary: dict[str, Any] = {"rows": len(result["prediction"])}
+    if output_file is not None:  # before the score, which may fail
+        _write(result, output_file, guard)
+    elif not as_json:
+        output.data(_csv(result, guard).decode())
     if rows.y is not None:
         summary.update(_score(pipeline, rows.y, result["prediction"], data))
         for name in ("accuracy", "R²"):
             if name in summary:
                 output.say(f"{name} {summary[name]:.4f} on {summary['rows']:,} rows")
     if output_file is not None:
-        _write(result, output_file, guard)
         output.finish({**summary, "output_file": output_file}, f"wrote {output_file}")
     elif as_json:
         output.finish({**summary, **result})
-    else:
-        typer.echo(_csv(result, guard).decode(), nl=False)
 
 
 @guarded

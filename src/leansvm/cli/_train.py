@@ -246,12 +246,10 @@ def _fit_and_finish(
 
     What fails after the fit is told at the end: the model is saved whatever happens.
     """
-    from leansvm import persistence
-
     with run.phase("fit"), output.progress() as bars:
         bars.add_task("fit", total=None)
         run.pipeline.fit(run.data.X, run.y)
-    persistence.save(run.pipeline, output_file, metadata=run.metadata())
+    _save(run, run.metadata(), output_file)
     output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
     failed: list[str] = []
     try:
@@ -269,10 +267,19 @@ def _fit_and_finish(
             failed.append(f"there is no report: {file_problem(error)}")
     metadata = run.metadata()
     if folds or report is not None:  # which the facts that are saved do not have yet
-        persistence.save(run.pipeline, output_file, metadata=metadata)
+        _save(run, metadata, output_file)
     _summarise(metadata, run, output_file, written, failed, output)
     if failed:
         raise CommandError("\n".join([*failed, f"the model itself is saved as {output_file}"]))
+
+
+def _save(run: TrainingRun, metadata: dict[str, Any], output_file: Path) -> None:
+    from leansvm import persistence
+
+    try:
+        persistence.save(run.pipeline, output_file, metadata=metadata)
+    except persistence.ModelFileError as error:
+        raise CommandError(str(error)) from error
 
 
 def _evaluate(run: TrainingRun, folds: int | str, seed: int, output: Printer) -> None:
