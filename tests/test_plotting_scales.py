@@ -85,3 +85,12 @@ def test_says_what_is_wrong():
         FeatureScalesDisplay.from_estimator(fitted(X), feature_names=["a", "b"])
     with pytest.raises(ValueError, match="max_features must be at least 1"):
         FeatureScalesDisplay.from_estimator(fitted(X), max_features=0)
+
+
+@pytest.mark.parametrize("name", ["$x^{$", "$a$ and $b$", r"\$c$", "5 $"])
+def test_names_are_drawn_as_they_are(name):
+    display = FeatureScalesDisplay(np.array([1.0]), [name]).plot()
+    label = display.ax_.get_yticklabels()[0]
+    assert label._preprocess_math(label.get_text()) == (name, False)
+    display.figure_.canvas.draw()
+    plt.close(display.figure_)

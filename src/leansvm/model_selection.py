@@ -12,6 +12,7 @@ from sklearn.metrics import accuracy_score, r2_score
 
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import resolve_basis
+from leansvm.blocks import RowSource, resolve_cache_size
 from leansvm.estimators.data import TrainingData, read, validate
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.kernels import Kernel
@@ -71,7 +72,7 @@ class BasisPath:
 def basis_path(
     estimator: SparseMachine,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     sample_weight: Any = None,
     X_score: Any = None,
@@ -84,9 +85,9 @@ def basis_path(
     estimator : SparseLSSVC or SparseLSSVR
         With a nested selector and a number as ``n_basis``. It is cloned, not fitted.
     X, y, sample_weight
-        Training data.
+        Training data, as ``fit`` takes it; a data set in files brings its targets and weights.
     X_score, y_score : array-like, optional
-        Rows on which every size is scored.
+        Rows on which every size is scored, in memory.
 
     Returns
     -------
@@ -103,9 +104,12 @@ def basis_path(
     >>> len(path.sizes), bool(path.loo[-1] < path.loo[0])
     (50, True)
     """
+    if isinstance(X_score, RowSource):
+        raise TypeError("X_score must be an array in memory, and y_score its targets.")
     model, data = _fitted(estimator, X, y, sample_weight)
     _check_nested(model)
-    data = data.leave_out(0)  # copies of a row are left out together
+    # copies of a row are left out together
+    data = data.leave_out(resolve_cache_size(model.cache_size))
     penalty, order, kernel = model._bias_penalty(), model._selected, model._features.kernel
     blocks = data.blocks(3 * (len(order) + data.n_outputs + 1))
     rows = blocks.take(order)

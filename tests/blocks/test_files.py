@@ -11,6 +11,7 @@ from leansvm import LSSVC, ReducedSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.blocks import MemoryBlocks, Targets
 from leansvm.kernels import Kernel
+from leansvm.model_selection import basis_path
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -187,11 +188,106 @@ def test_clear_errors(tmp_path):
         model().fit(X, y).predict(leansvm.open_dataset(path, features=["b"]))
     with pytest.raises(ValueError, match="score needs the targets"):
         model().fit(data).score(leansvm.open_dataset(path, features=["a", "b"]))
-    broken = X.copy()
-    broken[300, 1] = np.nan
-    path = write(pa.table({"a": broken[:, 0], "b": broken[:, 1], "y": y}), tmp_path / "n.parquet")
-    with pytest.raises(ValueError, match="NaN"):
-        model().fit(leansvm.open_dataset(path, target="y"))
+
+
+def changed(name, row, value, **columns):
+    """The rows with one value replaced."""
+    data = table(**columns)
+    values = data[name].to_pylist()
+    values[row] = value
+    return data.set_column(data.column_names.index(name), name, pa.array(values))
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("name", "value", "parameters", "message"),
+    [
+        ("b", np.nan, {}, "Input X contains NaN."),
+        ("b", np.inf, {"basis": np.arange(9), "C": 1.0}, "Input X contains infinity"),
+        ("y", None, {}, "Input y contains NaN."),
+        ("w", -1.0, {}, "Negative values in data passed to `sample_weight`."),
+    ],
+    ids=["NaN", "infinity", "missing label", "negative weight"],
+)
+def test_errors_name_file_row_group_row_and_column(
+    tmp_path, format, name, value, parameters, message
+):
+    for i in range(4):
+        write(table(y=y, w=WEIGHT), tmp_path / f"{i}.{format}", format)
+    write(changed(name, 212, value, y=y, w=WEIGHT), tmp_path / f"4.{format}", format)
+    with pytest.raises(ValueError) as caught:
+        model(**parameters).fit(leansvm.open_dataset(tmp_path, target="y", sample_weight="w"))
+    group = ", row group 2" if format == "parquet" else ""
+    place = f"4.{format}{group}, row 212 (the first is 0), column '{name}'."
+    assert str(caught.value).startswith(message) and str(caught.value).endswith(place)
+
+
+def test_targets_and_points_that_are_no_numbers_are_named(tmp_path):
+    path = write(changed("t", 100, np.nan, t=X[:, 0]), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match=r"t.parquet, row group 1, row 100 .*, column 't'"):
+        SparseLSSVR(n_basis=9, random_state=0).fit(leansvm.open_dataset(path, target="t"))
+    path = write(changed("a", 7, np.nan, t=X[:, 0]), tmp_path / "a.parquet")
+    data = leansvm.open_dataset(path, target="t")
+    with pytest.raises(ValueError, match=r"a.parquet, row group 0, row 7 .*, column 'a'"):
+        data.blocks(Targets(None)).take(np.array([9, 7, 7]))
+
+
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        ({"y": y}, r"2.parquet has no column 'a'"),
+        ({"a": NAMES, "y": y}, r"2.parquet: column 'a' holds text, but numbers in the first file"),
+        ({"a": y, "y": NAMES}, r"2.parquet: column 'y' holds text, but numbers in the first file"),
+        ({"a": y, "y": y > 0}, r"2.parquet: column 'y' holds booleans, but numbers in the first"),
+    ],
+    ids=["missing", "text", "other labels", "truth values"],
+)
+def test_a_later_file_that_is_different_is_named(tmp_path, later, message):
+    write(pa.table({"a": X[:, 0], "y": y}), tmp_path / "1.parquet")
+    write(pa.table(later), tmp_path / "2.parquet")
+    with pytest.raises(ValueError, match=message):
+        leansvm.open_dataset(tmp_path, target="y")
+
+
+def test_numbers_of_other_types_in_later_files(tmp_path):
+    write(pa.table({"a": X[:, 0], "y": y}), tmp_path / "1.parquet")
+    write(pa.table({"a": y > 0, "y": y.astype(np.int8)}), tmp_path / "2.parquet")
+    both = leansvm.open_dataset(tmp_path, target="y")
+    assert_array_equal(np.vstack([batch.X for batch in both.batches()])[:, 0], np.r_[X[:, 0], y])
+
+
+def test_a_csv_value_that_is_no_number_is_named(tmp_path):
+    (tmp_path / "1.csv").write_text("a,y\n1,0\n2,1\n")
+    (tmp_path / "2.csv").write_text("a,y\n1,0\n" + "2,1\n" * 400_000 + "x,1\n")
+    with pytest.raises(ValueError, match=r"2\.csv: .*invalid value 'x'"):
+        model(basis=np.arange(2)).fit(leansvm.open_dataset(tmp_path, target="y"))
+
+
+def test_columns_in_names_of_folders_are_refused(tmp_path):
+    from pyarrow import dataset
+
+    (tmp_path / "year=2024").mkdir()
+    write(table(y=y), tmp_path / "year=2024" / "x.parquet")
+    found = dataset.dataset(tmp_path, partitioning="hive")
+    with pytest.raises(ValueError, match=r"x.parquet: column 'year' is in the name of a folder"):
+        leansvm.open_dataset(found, target="y")
+    assert leansvm.open_dataset(found, target="y", features=["a", "b"]).shape == (500, 2)
+    assert leansvm.open_dataset(tmp_path, target="y").shape == (500, 2)
+
+
+def test_mixed_labels_of_a_dask_frame_are_named():
+    dd = pytest.importorskip("dask.dataframe", reason="dask is not installed")
+    import dask
+    import pandas as pd
+
+    labels = pd.Series(["moon", "sun"] * 150 + ["moon", 1] * 100, dtype=object)
+    with dask.config.set({"dataframe.convert-string": False, "scheduler": "threads"}):
+        parts = [
+            dd.from_pandas(part, npartitions=5)
+            for part in (pd.DataFrame(X, columns=["a", "b"]), labels)
+        ]
+        with pytest.raises(ValueError, match=r"Some labels in y are text .* partition 3, row 0"):
+            model().fit(*parts)
 
 
 def test_rows_that_disappear_are_noticed(tmp_path):
@@ -202,3 +298,24 @@ def test_rows_that_disappear_are_noticed(tmp_path):
         model(C=1.0).fit(data)
     with pytest.raises(OSError, match="400 rows now, 500 when opened"):
         model(C=1.0, basis=np.arange(10)).fit(data)
+
+
+def test_a_basis_path_over_files_is_that_of_the_rows_in_memory(tmp_path):
+    data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
+    machine = model(basis="pivoted-cholesky", n_basis=12)
+    expected, found = basis_path(machine, X, y), basis_path(machine, data)
+    assert_allclose(found.loo, expected.loo, rtol=1e-9)
+    assert_array_equal(found.support, expected.support)
+    with pytest.raises(TypeError, match="X_score must be an array in memory"):
+        basis_path(machine, X, y, X_score=data)
+    with pytest.raises(MemoryError, match="leave-one-out residuals of 500 rows"):
+        basis_path(machine.set_params(C=1.0, cache_size=0.01), data)
+
+
+@pytest.mark.filterwarnings("error")
+def test_many_classes_are_no_regression(tmp_path):
+    labels = np.arange(500) % 25
+    data = leansvm.open_dataset(write(table(y=labels), tmp_path / "x.parquet"), target="y")
+    fitted = model(C=1.0).fit(data)
+    assert_array_equal(fitted.classes_, np.arange(25))
+    assert_allclose(fitted.dual_coef_, model(C=1.0).fit(X, labels).dual_coef_, rtol=1e-9)

@@ -1,6 +1,9 @@
 """State on disk is the state in memory."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -60,3 +63,11 @@ def test_bytes_set_aside_are_not_for_states():
     store.store(1, {"a": np.zeros(1_000)})
     assert store.in_memory == 40_000 and store.on_disk == 8_000
     assert_array_equal(store.load(1)["a"], np.zeros(1_000))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
+def test_a_full_folder_is_named(monkeypatch):
+    store = StateStore(0)
+    monkeypatch.setattr(store, "_path", lambda key, name: Path("/dev/full"))
+    with pytest.raises(OSError, match=r"/dev/full: 80,000 bytes of the fit's state.*TMPDIR"):
+        store.store(0, {"a": np.zeros(10_000)})

@@ -17,10 +17,7 @@ import pytest
 for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
     pytest.importorskip(module)
 
-from typer.testing import CliRunner  # noqa: E402
-
 from leansvm import estimators  # noqa: E402
-from leansvm.cli._app import app  # noqa: E402
 
 COMMAND = [sys.executable, "-m", "leansvm.cli"]
 ENVIRONMENT = {
@@ -38,13 +35,6 @@ def leansvm(*arguments, folder, **options):
     return subprocess.run(
         command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120, **options
     )
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Run a command in this process, which spares the start of an interpreter."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, [str(value) for value in arguments])
 
 
 def people(n=120, seed=0):

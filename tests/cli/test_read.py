@@ -157,3 +157,27 @@ def test_file_and_model_must_be_of_one_kind(file):
         read_like(file("d.csv", "a\n1\n"), None, 1, target=None)
     with pytest.raises(CommandError, match=r"none\.csv: there is no such file"):
         read_like(file("x", "").with_name("none.csv"), None, 1, target=None)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [np.array([2**63, 2**64 - 1], np.uint64), np.array([1e19, -1e300]), np.array([2**53 + 1, 0])],
+    ids=["uint64", "float64", "int64"],
+)
+def test_large_whole_targets_stay_what_they_are(tmp_path, y):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    np.savez(tmp_path / "d.npz", X=np.eye(2), y=y)
+    parquet.write_table(pa.table({"a": [2**60, 2], "y": y}), tmp_path / "d.parquet")
+    for data in (read(tmp_path / "d.npz"), read(tmp_path / "d.parquet", target="y")):
+        assert data.y.dtype == y.dtype
+        assert_array_equal(data.y, y)
+    assert data.X["a"][0] == 2.0**60
+
+
+@pytest.mark.parametrize("index", [2_000_000_000, 5_000_000_000])
+def test_an_index_that_would_fill_the_memory_is_refused(file, monkeypatch, index):
+    monkeypatch.setattr("leansvm.blocks.available_memory", lambda: 10**10)
+    with pytest.raises(CommandError, match=r"d.svm.*index.*2,000,000,000|5000000000:1' is too"):
+        read(file("d.svm", f"1 1:1\n0 {index}:1\n"))

@@ -163,3 +163,11 @@ def test_leave_one_out_without_a_calibration_curve(tmp_path):
     np.savez(tmp_path / "d.npz", X=X, y=y)
     page = train(tmp_path, "--cv", "loo")
     assert "exact leave-one-out" in page and "leave-one-out gives no probabilities" in page
+
+
+def test_names_are_no_formulas(tmp_path):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    np.savez(tmp_path / "d.npz", X=X, y=np.where(X[:, 0] > 0, "$x^{$", r"a$\frac$"))
+    page = train(tmp_path, "-e", "lssvm", "--cv", "2")
+    assert ">$x^{$</text>" in page and r">a$\frac$</text>" in page
+    assert r">share of a$\frac$</text>" in page

@@ -421,6 +421,17 @@ def test_several_classes_in_batches_and_a_class_that_comes_late():
     assert_allclose(model.decision_function(X), whole.decision_function(X), atol=1e-7)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("forms", [(np.asarray, sparse.csr_array), (sparse.csr_array, np.asarray)])
+def test_batches_may_be_dense_or_sparse(kernel, forms):
+    X, y = make_classification(80, 5, random_state=0)
+    model, expected = (L2SVC(kernel=kernel, gamma=0.1) for _ in range(2))
+    for rows, form in ((slice(0, 50), forms[0]), (slice(50, 80), forms[1])):
+        model.partial_fit(form(X[rows]), y[rows], classes=[0, 1])
+        expected.partial_fit(X[rows], y[rows], classes=[0, 1])
+    assert_allclose(model.decision_function(X), expected.decision_function(X), atol=1e-9)
+
+
 def test_partial_fit_says_what_it_cannot_do():
     X, y, _ = noisy()
     with pytest.warns(UserWarning, match="partial_fit starts anew"):

@@ -1,7 +1,10 @@
 """Dask collections: lazy results, frames, unknown chunks, a lost worker, bytes that travel."""
 
 import os
+import re
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -87,8 +90,14 @@ def test_clear_errors(scheduler):
         SparseLSSVC().fit(rows)
     with pytest.raises(ValueError, match="400 rows, y has 399"):
         SparseLSSVC().fit(rows, y[:399])
-    with pytest.raises(ValueError, match="NaN"):
-        SparseLSSVR(n_basis=5).fit(da.where(rows > 1, np.nan, rows), y.astype(float))
+    first = int(np.flatnonzero((X > 1).any(axis=1))[0])
+    partition = f"partition {first // 100}, row {first % 100} "
+    place = partition if scheduler == "threads" else f"row {first} "
+    column = int(np.argmax(X[first] > 1))
+    with pytest.raises(ValueError, match=rf"NaN. The first is in {place}.*, column {column}"):
+        SparseLSSVR(n_basis=5, basis=np.arange(5)).fit(
+            da.where(rows > 1, np.nan, rows), y.astype(float)
+        )
     with pytest.raises(ValueError, match="greater than one"):
         SparseLSSVC().fit(rows, np.zeros(400))
     model = SparseLSSVC(n_basis=5).fit(rows, y)
@@ -106,31 +115,67 @@ def test_results_are_lazy_and_tasks_have_names(client):
     assert LSSVC().fit(rows, y).predict(X).shape == (400,)  # the exact machine takes arrays
 
 
-def test_a_lost_worker_changes_nothing(client, monkeypatch):
+def test_lost_workers_change_nothing(client, monkeypatch):
     from leansvm.blocks._cluster import ClusterBlocks
 
     rng = np.random.default_rng(0)
-    source = rng.normal(size=(4000, 5))
+    source = rng.normal(size=(2000, 5))
     labels = (np.sin(2 * source[:, 0]) + source[:, 1] > 0).astype(int)
-    rows = da.from_array(source, chunks=(500, 5))
-    model = SparseLSSVC(basis=PivotedCholesky(batch=8), n_basis=60, random_state=0)
+    rows = da.from_array(source, chunks=(250, 5))
+    model = SparseLSSVC(basis=PivotedCholesky(batch=8), n_basis=40, random_state=0)
     expected = model.fit(rows, labels)
     coef, support = expected.dual_coef_, expected.support_
     run, passes = ClusterBlocks._run, []
 
     def interrupted(self, *args):
         passes.append(args[1].__name__)
-        if len(passes) == 12:
-            lost = next(iter(client.run(os.getpid).values()))
-            os.kill(lost, signal.SIGKILL)
+        if len(passes) in (12, 20):  # one of them first, then all
+            workers = list(client.run(os.getpid).values())
+            for lost in workers[:1] if len(passes) == 12 else workers:
+                os.kill(lost, signal.SIGKILL)
         return run(self, *args)
 
     monkeypatch.setattr(ClusterBlocks, "_run", interrupted)
     model.fit(rows, labels)
-    assert len(passes) > 20
+    assert len(passes) > 30
     assert_array_equal(model.support_, support)
     assert_array_equal(model.dual_coef_, coef)  # to the last bit
     client.wait_for_workers(2, timeout=30)
+
+
+def test_a_standstill_is_an_error(client):
+    import dask
+
+    from leansvm.blocks._cluster_watch import gather
+
+    nobody = client.submit(abs, -1, workers=["tcp://127.0.0.1:1"], pure=False)
+    with (
+        dask.config.set({"leansvm.cluster-timeout": 0.1}),
+        pytest.raises(TimeoutError, match=r"no progress for 0.1 seconds: none of its 2 workers"),
+    ):
+        gather(client, [nobody])
+
+
+def test_a_lost_scheduler_is_named():
+    from distributed import Client
+
+    from leansvm.blocks._cluster_watch import gather
+
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
+    scheduler = subprocess.Popen(
+        [*command, "--no-dashboard"], stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        lines = iter(scheduler.stderr.readline, "")
+        address = next(found[0] for line in lines if (found := re.findall(r"tcp://\S+", line)))
+        with Client(address, timeout=1, set_as_default=False) as client:
+            task = client.submit(abs, -1)  # there is no worker
+            scheduler.kill()
+            with pytest.raises(ConnectionError, match=r"the Dask scheduler tcp.* was lost"):
+                gather(client, [task])
+    finally:
+        scheduler.kill()
+        scheduler.communicate()
 
 
 def received(dask_worker):

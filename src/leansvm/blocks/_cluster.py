@@ -27,9 +27,10 @@ from sklearn.utils import assert_all_finite
 from leansvm._parallel import serial_blas
 from leansvm.blocks._base import Block, RowBlocks, declare, declared, join
 from leansvm.blocks._budget import resolve_cache_size
+from leansvm.blocks._cluster_watch import gather
 from leansvm.blocks._dask import Partitions, to_batch
 from leansvm.blocks._memory import host_tile_rows
-from leansvm.blocks._stream import Batch, RowSource, joined
+from leansvm.blocks._stream import Batch, RowSource, joined, with_place
 from leansvm.blocks._targets import Survey, Targets, survey
 
 _STATE_SHARE = 0.6  # of the workers' memory that state may take
@@ -64,7 +65,7 @@ class ClusterRows(RowSource):
         self._loaded = self._load(partitions)
         sizes = partitions.sizes
         if sizes is None:
-            sizes = client.gather(_submit_each(client, "leansvm-length", _length, self._loaded))
+            sizes = gather(client, _submit_each(client, "leansvm-length", _length, self._loaded))
         self._starts = np.cumsum([0, *sizes])
         self.n_rows = int(self._starts[-1])
         if self.n_rows == 0:
@@ -93,12 +94,12 @@ class ClusterRows(RowSource):
             n = self.n_rows
             return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
         parts = _submit_each(self._client, "leansvm-survey", _survey, self._loaded, numeric)
-        return reduce(add, (part for part in self._client.gather(parts) if part is not None))
+        return reduce(add, (part for part in gather(self._client, parts) if part is not None))
 
     def targets(self) -> tuple[Any, Any]:
         """Return targets and weights (None for ones) of all rows."""
         parts = _submit_each(self._client, "leansvm-targets", _targets_of, self._loaded)
-        return joined(self._client.gather(parts))[1:]
+        return joined(gather(self._client, parts))[1:]
 
     def blocks(
         self,
@@ -172,7 +173,7 @@ class ClusterBlocks(RowBlocks):
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""
-        for results in self._client.gather(self._run(_as_list, function, args)):
+        for results in gather(self._client, self._run(_as_list, function, args)):
             yield from results
 
     def fold(
@@ -184,11 +185,11 @@ class ClusterBlocks(RowBlocks):
         while len(parts) > _FAN_IN:
             some = [parts[i : i + _FAN_IN] for i in range(0, len(parts), _FAN_IN)]
             parts = _submit_each(self._client, "leansvm-combine", folded, some)
-        return reduce(combine, self._client.gather(parts))
+        return reduce(combine, gather(self._client, parts))
 
     def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
         """Join the tuples of arrays in every group, then those of the groups."""
-        return join(self._client.gather(self._run(join, function, args)))
+        return join(gather(self._client, self._run(join, function, args)))
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """Return the rows with these numbers, in this order."""
@@ -254,8 +255,11 @@ def _assemble(
     for batch, start in zip(batches, starts.tolist(), strict=True):
         if not batch.n_rows:
             continue
-        assert_all_finite(batch.X, input_name="X")
-        y, own = targets(batch.y, batch.sample_weight)
+        try:
+            assert_all_finite(batch.X, input_name="X")
+            y, own = targets(batch.y, batch.sample_weight)
+        except ValueError as error:
+            raise with_place(error, batch, range(start, start + batch.n_rows)) from error
         if weight is not None:
             own = weight[start - int(starts[0]) :][: batch.n_rows]
         for first in range(0, batch.n_rows, tile):

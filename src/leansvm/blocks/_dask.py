@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.blocks._stream import Batch, RowSource, StreamSource
+from leansvm.blocks._stream import Batch, RowSource, StreamSource, place_of_row
 
 
 def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
@@ -143,6 +143,15 @@ class LocalPartitions(StreamSource):
         self.n_rows = int(self._starts[-1])
         if self.n_rows == 0:
             raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+
+    def place(self, row: int, part: str, column: int) -> str:
+        """Return partition, row and column of a value."""
+        i = int(np.searchsorted(self._starts, row, side="right")) - 1
+        inside = place_of_row(row - int(self._starts[i]), "", 0)
+        if part != "X":
+            return f"partition {i}, {inside}"
+        name = column if self.feature_names is None else repr(self.feature_names[column])
+        return f"partition {i}, {inside}, column {name}"
 
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
         """Yield all rows in order, one partition at once."""

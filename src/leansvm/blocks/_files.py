@@ -93,9 +93,29 @@ class _Piece:
     fragment: Any
     start: int
     n_rows: int
+    file_start: int  # number of the first row of the file
+
+    @property
+    def path(self) -> str:
+        """Where the rows are."""
+        return str(getattr(self.fragment, "path", "memory"))
+
+    def place(self, row: int) -> str:
+        """Return file, row group and row of a row of the data set, in words."""
+        groups = getattr(self.fragment, "row_groups", None)
+        group = f", row group {groups[0].id}" if groups else ""
+        return f"{self.path}{group}, row {row - self.file_start:,} (the first is 0)"
 
     def batches(self, columns: list[str], n_rows: int) -> Iterator[Any]:
         """Yield record batches of up to ``n_rows`` rows."""
+        from pyarrow import ArrowInvalid
+
+        try:
+            yield from self._read(columns, n_rows)
+        except ArrowInvalid as error:
+            raise ValueError(f"{self.path}: {error}") from error
+
+    def _read(self, columns: list[str], n_rows: int) -> Iterator[Any]:
         groups = getattr(self.fragment, "row_groups", None)
         if groups is None:
             yield from self.fragment.to_batches(
@@ -144,12 +164,13 @@ class Dataset(StreamSource):
         self._check_columns(special)
         self.dtype = self._dtype()
         self._pieces = _pieces(dataset)
+        self._check_files()
         self.n_rows = sum(piece.n_rows for piece in self._pieces)
         if self.n_rows == 0:
             raise ValueError("The data set has no rows: a minimum of 1 is required.")
 
     def __repr__(self) -> str:
-        files = len({piece.fragment.path for piece in self._pieces})
+        files = len({piece.path for piece in self._pieces})
         target = self.target[0] if self.single_target and self.target else self.target
         about = f", target={target!r}" if self.target else ""
         rows = f"{self.n_rows:,} rows, {self.n_features} features"
@@ -165,6 +186,17 @@ class Dataset(StreamSource):
         """
         parts = ["X"] + ["y"] * bool(self.target) + ["weight"] * self.has_weight
         return self.read(frozenset(parts), n_rows)
+
+    def place(self, row: int, part: str, column: int) -> str:
+        """Return file, row group, row and column of a value, in words."""
+        names: Any = {
+            "X": self.feature_names,
+            "y": self.target,
+            "sample_weight": [self.sample_weight],
+        }
+        after = [piece.start for piece in self._pieces]
+        piece = self._pieces[int(np.searchsorted(after, row, side="right")) - 1]
+        return f"{piece.place(row)}, column {names[part][column]!r}"
 
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
         """Yield all rows in order, up to ``n_rows`` at once; see `StreamSource.read`."""
@@ -194,8 +226,6 @@ class Dataset(StreamSource):
     # ------------------------------------------------------------------ columns
 
     def _check_columns(self, special: set[str]) -> None:
-        import pyarrow.types as kind
-
         schema = self._dataset.schema
         for name in [*special, *self.feature_names]:
             if name not in schema.names:
@@ -206,11 +236,38 @@ class Dataset(StreamSource):
             if name in special:
                 raise ValueError(f"features: {name!r} is the target or the weight.")
             typ = schema.field(name).type
-            if not (kind.is_integer(typ) or kind.is_floating(typ) or kind.is_boolean(typ)):
+            if _kind_of(typ) not in ("numbers", "booleans"):
                 raise ValueError(
                     f"Column {name!r} is of type {typ}: features must be numbers. Name those to "
                     f"use with features=[...], or encode it."
                 )
+
+    def _check_files(self) -> None:
+        """Refuse a file that lacks a column, or has one of another kind than the data set."""
+        from pyarrow.dataset import get_partition_keys
+
+        needed = self._columns(frozenset(["X", "y", "weight"]))
+        whole = {name: self._dataset.schema.field(name).type for name in needed}
+        for path, fragment in {
+            piece.fragment.path: piece.fragment for piece in self._pieces
+        }.items():
+            schema = fragment.physical_schema
+            for name in needed:
+                if name in get_partition_keys(fragment.partition_expression):
+                    raise ValueError(
+                        f"{path}: column {name!r} is in the name of a folder, which is not read: "
+                        f"write it into the files, or name other columns with features=[...]."
+                    )
+                if name not in schema.names:
+                    raise ValueError(f"{path} has no column {name!r}, but {schema.names}.")
+                kinds = [_kind_of(whole[name]), _kind_of(schema.field(name).type)]
+                if name in self.feature_names:
+                    kinds = ["numbers" if kind == "booleans" else kind for kind in kinds]
+                if kinds[0] != kinds[1]:
+                    raise ValueError(
+                        f"{path}: column {name!r} holds {kinds[1]}, but {kinds[0]} in the first "
+                        f"file."
+                    )
 
     def _dtype(self) -> np.dtype[Any]:
         types = {str(self._dataset.schema.field(name).type) for name in self.feature_names}
@@ -249,16 +306,29 @@ def _to_numpy(column: Any) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
+def _kind_of(typ: Any) -> str:
+    """Return in a word what a column of an Arrow type holds."""
+    import pyarrow.types as kind
+
+    if kind.is_dictionary(typ):
+        typ = typ.value_type
+    if kind.is_integer(typ) or kind.is_floating(typ):
+        return "numbers"
+    if kind.is_boolean(typ) or kind.is_null(typ):
+        return "booleans" if kind.is_boolean(typ) else "nothing"
+    return "text" if kind.is_string(typ) or kind.is_large_string(typ) else f"values of type {typ}"
+
+
 def _pieces(dataset: Any) -> list[_Piece]:
     """Return row groups (Parquet) or files, in order, with their numbers of rows."""
     pieces, start = [], 0
     for fragment in dataset.get_fragments():
-        parts = [fragment]
+        parts, file_start = [fragment], start
         if hasattr(fragment, "split_by_row_group"):
             parts = fragment.split_by_row_group()
         for part in parts:
             groups = getattr(part, "row_groups", None)
             n_rows = part.count_rows() if groups is None else sum(g.num_rows for g in groups)
-            pieces.append(_Piece(part, start, n_rows))
+            pieces.append(_Piece(part, start, n_rows, file_start))
             start += n_rows
     return pieces

@@ -84,8 +84,15 @@ class StateStore:
             return value
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         new = _OnDisk(self._path(key, name), value.dtype, value.shape, order)
-        with new.path.open("wb") as file:
-            (value.T if order == "F" else np.ascontiguousarray(value)).tofile(file)
+        try:
+            with new.path.open("wb") as file:
+                (value.T if order == "F" else np.ascontiguousarray(value)).tofile(file)
+        except OSError as error:
+            raise OSError(
+                f"{new.path}: {value.nbytes:,} bytes of the fit's state could not be written "
+                f"({error.strerror or error}), {self.on_disk:,} are there already: raise "
+                f"cache_size, or set TMPDIR to a folder with more room."
+            ) from error
         with self._lock:
             self.on_disk += value.nbytes
         return new

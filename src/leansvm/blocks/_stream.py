@@ -9,10 +9,8 @@ memory to the last bit. State stays in memory up to the budget and lies in files
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from functools import reduce
-from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -114,14 +112,27 @@ class StreamSource(RowSource):
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """Return the rows with these numbers, which increase."""
 
+    def place(self, row: int, part: str, column: int) -> str:
+        """Return in words where a value is: ``part`` is a field of `Batch`."""
+        return place_of_row(row, part, column)
+
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
         if numeric and not self.has_weight:
             n = self.n_rows
             return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
         parts = frozenset(["weight"] * self.has_weight + ["y"] * (not numeric))
-        batches = self.read(parts, 1 << 18)
-        return reduce(add, (survey(batch.y, batch.sample_weight, numeric) for batch in batches))
+        seen, start = None, 0
+        for batch in self.read(parts, 1 << 18):
+            try:
+                found = survey(batch.y, batch.sample_weight, numeric)
+                seen = found if seen is None else seen + found
+            except ValueError as error:
+                numbers = range(start, start + batch.n_rows)
+                raise with_place(error, batch, numbers, self.place) from error
+            start += batch.n_rows
+        assert seen is not None  # a source has rows
+        return seen
 
     def targets(self) -> tuple[Any, Any]:
         """Return targets and weights (None for ones) of all rows."""
@@ -192,7 +203,7 @@ class StreamBlocks(RowBlocks):
         rows = self._source.take(wanted)
         if len(rows) < len(wanted):
             raise OSError(f"The data set has fewer rows now than {self.n_rows:,}, when opened.")
-        assert_all_finite(rows, input_name="X")
+        self._check(rows, wanted)
         return rows[place]
 
     def _call(self, block: Block, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -228,10 +239,14 @@ class StreamBlocks(RowBlocks):
             if kept is not None:
                 X = kept[start:stop]
             elif X is not None:
-                assert_all_finite(X, input_name="X")
+                self._check(X, range(start, stop))
             if copy is not None:
                 copy[start:stop] = X
-            y, weight = self._targets(y, weight)
+            try:
+                y, weight = self._targets(y, weight)
+            except ValueError as error:
+                numbers = range(start, stop)
+                raise with_place(error, batch, numbers, self._source.place) from error
             if self._weight is not None:
                 weight = self._weight[start:stop]
             yield start, Batch(X, y, weight)
@@ -240,6 +255,13 @@ class StreamBlocks(RowBlocks):
             raise OSError(f"The data set has {start:,} rows now, {self.n_rows:,} when opened.")
         if copy is not None:
             self._kept = copy
+
+    def _check(self, X: NDArray[Any], numbers: Sequence[int] | NDArray[np.intp]) -> None:
+        try:
+            assert_all_finite(X, input_name="X")
+        except ValueError as error:
+            place = self._source.place
+            raise with_place(error, Batch(X, None, None), numbers, place) from error
 
     def _room_for_rows(self) -> NDArray[Any] | None:
         """Return an array for all of X, None where the budget has no room beside the state."""
@@ -280,6 +302,49 @@ def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
     if nothing:  # nothing to read
         for _ in range(0, n_rows, size):
             yield Batch(None, None, None)
+
+
+def place_of_row(row: int, part: str, column: int) -> str:
+    """Return in words where a value is in rows without names."""
+    return f"row {row:,} (the first is 0)" + (f", column {column}" if part == "X" else "")
+
+
+def with_place(
+    error: ValueError,
+    batch: Batch,
+    numbers: Sequence[int] | NDArray[np.intp],
+    place: Callable[[int, str, int], str] = place_of_row,
+) -> ValueError:
+    """Return an error about some rows that says where the first wrong value is.
+
+    Parameters
+    ----------
+    error : ValueError
+        What is wrong.
+    batch : Batch
+        The rows.
+    numbers : sequence of int
+        Their numbers in the source.
+    place : function
+        See `StreamSource.place`.
+    """
+    for part, values in zip(Batch._fields, batch, strict=True):
+        wrong = np.empty((0, 0), bool) if values is None else _wrong(values, part)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0].tolist()
+            return ValueError(f"{error} The first is in {place(int(numbers[row]), part, column)}.")
+    return ValueError(f"{error} See the rows from {place(int(numbers[0]), 'y', 0)} on.")
+
+
+def _wrong(values: Any, part: str) -> NDArray[np.bool_]:
+    """Return which values are missing, infinite or negative weights; rows x columns."""
+    columns = np.asarray(values).reshape(len(values), -1)
+    wrong = np.zeros(columns.shape, bool)
+    if columns.dtype.kind == "f":
+        wrong = ~np.isfinite(columns)
+    elif columns.dtype.kind == "O":
+        wrong = np.array([[v is None or v != v for v in row] for row in columns])
+    return wrong | (columns < 0) if part == "sample_weight" else wrong
 
 
 def joined(batches: list[Batch]) -> Batch:

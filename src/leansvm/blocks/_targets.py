@@ -34,6 +34,11 @@ class Survey:
         if self.classes is None or other.classes is None:
             rows, weights = self.rows + other.rows, self.weights + other.weights
             return Survey(None, rows, weights, largest, all_ones)
+        if (self.classes.dtype.kind in "US") != (other.classes.dtype.kind in "US"):
+            raise ValueError(
+                f"Some labels in y are text and some are not, such as {self.classes[0]!r} and "
+                f"{other.classes[0]!r}."
+            )
         classes = np.union1d(self.classes, other.classes)
         if len(classes) > _MOST_LABELS:
             raise ValueError(
@@ -86,10 +91,12 @@ def checked_labels(y: Any) -> NDArray[Any]:
     if y.dtype.kind == "f":
         assert_all_finite(y, input_name="y")
     elif y.dtype.kind == "O":
-        if any(label is None for label in y):
+        if any(label is None or label != label for label in y):
             raise ValueError("Input y contains missing labels.")
         if all(isinstance(label, str) for label in y):
             y = y.astype(str)
+        elif any(isinstance(label, str) for label in y):
+            raise ValueError("Some labels in y are text and some are not.")
     return y
 
 

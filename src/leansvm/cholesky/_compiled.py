@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-_compiled: Any = njit(cache=True, nogil=True, fastmath={"contract", "nsz"})
+from leansvm._compile import compiled
+
+_compiled: Any = compiled(fastmath={"contract", "nsz"})
 
 
 @_compiled

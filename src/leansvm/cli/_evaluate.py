@@ -130,6 +130,11 @@ def _splits(
     if classes is None:
         return list(KFold(n, shuffle=True, random_state=seed).split(rows)), notes
     fewest = min(int(np.sum(y == value)) for value in classes)
+    if fewest < 2 and len(classes) == 2:
+        raise CommandError(
+            f"--cv {n_folds}: a class has one row only, and a fold without it has one class; "
+            f"use --cv 0"
+        )
     if 2 <= fewest < n:
         n = fewest
         notes.append(f"{n} folds, since the smallest class has {fewest} rows")

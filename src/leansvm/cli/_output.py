@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -47,19 +48,19 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
         except OSError as error:
             if error.errno == errno.EPIPE:  # nobody reads stdout any more, as with `| head`
                 raise
-            _fail(_operating_system(error), FAILED)
+            _fail(file_problem(error), FAILED)
 
     return run
 
 
 def _fail(message: str, code: int) -> None:
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-    stderr.print(f"[bold red]error:[/] {escape(message)}")
+    stderr.print(f"[bold red]error:[/] {escape(printable(message))}")
     raise typer.Exit(code)
 
 
-def _operating_system(error: OSError) -> str:
-    """Name the file and what happened to it."""
+def file_problem(error: OSError) -> str:
+    """Return the name of the file and what happened to it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error.filename or 'writing'}: no space left on the device"
     if error.filename is None or error.strerror is None:
@@ -86,7 +87,7 @@ class Printer:
 
     def say(self, text: str) -> None:
         """Print a line of progress on stderr."""
-        self.progress_console.print(text, markup=False, soft_wrap=True)
+        self.progress_console.print(printable(text), markup=False, soft_wrap=True)
 
     def finish(self, result: dict[str, Any], *text: str | Table) -> None:
         """Print the result: as JSON, or the text and tables given for people."""
@@ -94,7 +95,14 @@ class Printer:
             typer.echo(json.dumps(result, indent=1, default=_plain, allow_nan=False))
         elif not self.quiet:
             for item in text:
-                self.result.print(item, markup=False)
+                shown = printable(item) if isinstance(item, str) else item
+                self.result.print(shown, markup=False)
+
+    def data(self, text: str) -> None:
+        """Print data on stdout: as it is into a file or a pipe, on a terminal without controls."""
+        # not typer.echo, which takes escapes out of what is not for a terminal
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+        sys.stdout.flush()
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
@@ -131,7 +139,18 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], title: str = 
 
 
 def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else printable(str(value), keep="")
+
+
+def printable(text: str, keep: str = "\n\t") -> str:
+    r"""Return text whose control characters are written out: a file cannot steer the terminal.
+
+    >>> printable("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def _plain(value: Any) -> Any:

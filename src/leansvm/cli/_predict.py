@@ -14,7 +14,7 @@ import typer
 from leansvm.cli import _options as opt
 from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
 from leansvm.cli._read import FileData, read_like
-from leansvm.cli._run import chosen_rows
+from leansvm.cli._run import chosen_rows, in_words
 from leansvm.cli._train import check_places
 
 
@@ -33,6 +33,13 @@ def predict(
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse categories that training did not see.")
+    ] = False,
+    guard: Annotated[
+        bool,
+        typer.Option(
+            "--guard-formulas",
+            help="Put ' before text in CSV that a spreadsheet would take for a formula.",
+        ),
     ] = False,
     file_format: opt.FileFormat = None,
     quiet: Quiet = False,
@@ -53,24 +60,34 @@ def predict(
     _check_categories(pipeline, rows, strict, output)
     result = _predictions(pipeline, rows)
     summary: dict[str, Any] = {"rows": len(result["prediction"])}
+    if output_file is not None:  # before the score, which may fail
+        _write(result, output_file, guard)
+    elif not as_json:
+        output.data(_csv(result, guard).decode())
     if rows.y is not None:
         summary.update(_score(pipeline, rows.y, result["prediction"], data))
         for name in ("accuracy", "R²"):
             if name in summary:
                 output.say(f"{name} {summary[name]:.4f} on {summary['rows']:,} rows")
     if output_file is not None:
-        _write(result, output_file)
         output.finish({**summary, "output_file": output_file}, f"wrote {output_file}")
     elif as_json:
         output.finish({**summary, **result})
-    else:
-        typer.echo(_csv(result).decode(), nl=False)
 
 
 @guarded
 def info(model: opt.ModelFile, as_json: Json = False) -> None:
     """Show what a model file holds, without loading the model."""
     facts = _facts(model)
+    try:
+        rows = _info_rows(facts, model)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise CommandError(f"{model}: its facts are not those that leansvm writes") from error
+    Printer(as_json=as_json).finish(facts, table(["", ""], rows))
+
+
+def _info_rows(facts: dict[str, Any], model: Path) -> list[list[str]]:
+    """Return a name and a text for everything worth knowing about a model file."""
     known = facts["metadata"]
     rows = [["model", known.get("estimator", facts["model"])]]
     for name in ("task", "target", "data", "rows", "n_features", "support", "created"):
@@ -81,7 +98,9 @@ def info(model: opt.ModelFile, as_json: Json = False) -> None:
     rows += chosen_rows(known)
     evaluation = known.get("evaluation")
     if evaluation:
-        rows.append([evaluation["metric"], f"{evaluation['score']:.4f} ({evaluation['method']})"])
+        rows.append(
+            [evaluation["metric"], f"{in_words(evaluation['score'])} ({evaluation['method']})"]
+        )
     changed = {k: v for k, v in known.get("parameters", {}).items() if v is not None}
     rows.append(["parameters", ", ".join(f"{k}={v}" for k, v in changed.items())])
     if known.get("columns"):
@@ -89,7 +108,7 @@ def info(model: opt.ModelFile, as_json: Json = False) -> None:
     rows.append(["written by", f"leansvm {facts['leansvm']}, scikit-learn {facts['scikit-learn']}"])
     load = f'leansvm.persistence.load("{model}")'
     rows.append(["load it with", load])
-    Printer(as_json=as_json).finish(facts, table(["", ""], rows))
+    return rows
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -150,7 +169,7 @@ def _arrow(result: dict[str, np.ndarray]) -> Any:
     return pa.table({name: pa.array(values) for name, values in result.items()})
 
 
-def _csv(result: dict[str, np.ndarray]) -> bytes:
+def _csv(result: dict[str, np.ndarray], guard: bool) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(result)
@@ -158,11 +177,19 @@ def _csv(result: dict[str, np.ndarray]) -> bytes:
         [f"{value:.6g}" for value in values] if name != "prediction" else values.tolist()
         for name, values in result.items()
     ]
+    if guard:
+        columns[0] = [_guarded(value) for value in columns[0]]
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
 
 
-def _write(result: dict[str, np.ndarray], path: Path) -> None:
+def _guarded(value: Any) -> Any:
+    """Return text that a spreadsheet shows and does not compute; numbers stay as they are."""
+    formula = isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r"))
+    return f"'{value}" if formula else value
+
+
+def _write(result: dict[str, np.ndarray], path: Path, guard: bool) -> None:
     from leansvm.persistence import write_atomically
 
     if path.suffix in (".parquet", ".pq"):
@@ -172,4 +199,4 @@ def _write(result: dict[str, np.ndarray], path: Path) -> None:
         parquet.write_table(_arrow(result), buffer)
         write_atomically(path, buffer.getvalue())
     else:
-        write_atomically(path, _csv(result))
+        write_atomically(path, _csv(result, guard))

@@ -255,7 +255,7 @@ def _column(path: Path, name: str, column: pa.ChunkedArray) -> tuple[np.ndarray,
     elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         raise CommandError(f"{path}, column '{name}': the text is not UTF-8")
     try:
-        numbers = column.cast(pa.float64())
+        numbers = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CommandError(f"{path}, column '{name}': values of type {kind} are no use") from error
     return np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64), NUMBER
@@ -314,6 +314,8 @@ def _target(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray:
         )
     if pa.types.is_boolean(column.type):
         return np.array(["true" if value else "false" for value in column.to_pylist()])
+    if pa.types.is_integer(column.type):  # float64 would round those beyond 2^53
+        return _whole(column.to_numpy())
     values, kind = _column(path, name, column)
     if kind == CATEGORY:
         return values.astype(str)
@@ -321,9 +323,11 @@ def _target(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _whole(y: np.ndarray) -> np.ndarray:
-    """Return integers where all values are whole."""
-    finite = np.isfinite(y).all()
-    return y.astype(np.int64) if finite and np.all(y == np.round(y)) else y
+    """Return int64 where all values are whole and fit; what does not stays as it is."""
+    if len(y) == 0 or not np.isfinite(y).all() or np.any(y != np.round(y)):
+        return y
+    fits = int(y.min()) >= -(2**63) and int(y.max()) < 2**63
+    return y.astype(np.int64) if fits else y
 
 
 # ---------------------------------------------------------------------------- plain arrays
@@ -334,13 +338,29 @@ def _read_svmlight(path: Path, n_features: int | None = None) -> tuple[Any, np.n
 
     try:
         X, y = load_svmlight_file(str(path))
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OverflowError) as error:
         raise CommandError(f"{path}{_svmlight_problem(path)}") from error
+    if n_features is None:
+        _check_width(path, X.shape[1])
     if n_features is not None and X.shape[1] < n_features:  # the last ones are zero in all rows
         X.resize((X.shape[0], n_features))
     return X, _whole(y)
 
 
+def _check_width(path: Path, n_features: int) -> None:
+    """Refuse an index so large that a few numbers for each feature would fill the memory."""
+    from leansvm.blocks import available_memory, format_bytes
+
+    needed, free = _VECTORS * 8 * n_features, available_memory()
+    if needed > free:
+        raise CommandError(
+            f"{path}: the largest index is {n_features:,}: a model of so many features needs "
+            f"{format_bytes(needed)}, and {format_bytes(free)} are free; number the features "
+            f"without gaps"
+        )
+
+
+_VECTORS = 16  # of one number per feature that preprocessing, fit and model hold at once
 _PAIR = re.compile(rb"(qid|\d+):[-+]?(\d+\.?\d*|\.\d+|nan|inf)([eE][-+]?\d+)?$", re.I)
 
 
@@ -361,6 +381,8 @@ def _svmlight_problem(path: Path) -> str:
             if pair.startswith(b"qid"):
                 continue
             index = int(pair.partition(b":")[0])
+            if index >= 2**31:
+                return f", line {number}: the index of {text!r} is too large"
             if index <= last:
                 return f", line {number}: the index of {text!r} is not larger than the one before"
             last = index

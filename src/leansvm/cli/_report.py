@@ -23,6 +23,7 @@ from leansvm import _html as html
 from leansvm.cli._output import CommandError
 from leansvm.cli._report_model import feature_scales, sparsity, tuning
 from leansvm.cli._run import TrainingRun, support_size
+from leansvm.plotting._axes import plain_text
 
 MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
 
@@ -109,7 +110,8 @@ def _class_errors(run: TrainingRun) -> str:
 
 
 def _confusion_picture(classes: np.ndarray, counts: np.ndarray) -> str:
-    names = [str(name) if len(str(name)) <= 14 else f"{str(name)[:13]}…" for name in classes]
+    short = [str(name) if len(str(name)) <= 14 else f"{str(name)[:13]}…" for name in classes]
+    names = [plain_text(name) for name in short]
     k = len(names)
     with html.drawing(figsize=(4.6, min(4.6, 1.7 + 0.55 * k))) as (fig, ax):
         share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -194,9 +196,9 @@ def _calibration(run: TrainingRun) -> str:
     with html.drawing() as (fig, ax):
         ax.plot([0, 1], [0, 1], color="0.5", linewidth=1, linestyle="--")
         ax.plot(centres, shares, "o-", markersize=5)
-        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=what, ylabel="share that is right")
+        ax.set(xlim=(0, 1), ylim=(0, 1), xlabel=plain_text(what), ylabel="share that is right")
         if len(classes) == 2:
-            ax.set_ylabel(f"share of {classes[1]}")
+            ax.set_ylabel(plain_text(f"share of {classes[1]}"))
         picture = html.svg(fig, "calibration curve")
     text = (
         f"Mean distance from the diagonal {100 * gap:.1f} percentage points; Brier score "

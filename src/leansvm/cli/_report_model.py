@@ -8,6 +8,7 @@ import numpy as np
 
 from leansvm import _html as html
 from leansvm.cli._run import TrainingRun, in_words
+from leansvm.plotting._axes import plain_text
 
 PATH_POINTS, PATH_ROWS = 200, 20_000
 MOST_FEATURES = 20  # of the picture
@@ -153,7 +154,7 @@ def _trial_picture(run: TrainingRun, name: str) -> list[str]:
         spread = [trial["spread"] or 0.0 for trial in trials]
         ax.errorbar(values, [trial["score"] for trial in trials], spread, marker="o", capsize=3)
         for i, trial in enumerate(others, 1):
-            ax.axhline(trial["score"], color=f"C{i}", linestyle="--", label=str(trial[name]))
+            ax.axhline(trial["score"], color=f"C{i}", linestyle="--", label=plain_text(trial[name]))
         if others:
             ax.legend()
         if min(values) > 0:

@@ -12,7 +12,15 @@ import numpy as np
 import typer
 
 from leansvm.cli import _options as opt
-from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
+from leansvm.cli._output import (
+    CommandError,
+    Json,
+    Printer,
+    Quiet,
+    file_problem,
+    guarded,
+    table,
+)
 from leansvm.cli._read import read
 from leansvm.cli._run import TrainingRun, chosen_rows, in_words, support_size
 
@@ -234,37 +242,71 @@ def _fit_and_finish(
     report: Path | None,
     output: Printer,
 ) -> None:
-    """Fit on all rows, estimate accuracy, write model and report, print the summary."""
-    from leansvm import persistence
-    from leansvm.cli._evaluate import cross_validate, leave_one_out
+    """Fit on all rows and save; then estimate accuracy, write the report, print the summary.
 
-    X, y = run.data.X, run.y
+    What fails after the fit is told at the end: the model is saved whatever happens.
+    """
     with run.phase("fit"), output.progress() as bars:
         bars.add_task("fit", total=None)
-        run.pipeline.fit(X, y)
+        run.pipeline.fit(run.data.X, run.y)
+    _save(run, run.metadata(), output_file)
     output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
+    failed: list[str] = []
+    try:
+        _evaluate(run, folds, seed, output)
+    except CommandError as error:
+        failed.append(f"the accuracy is not known: {error}")
+    written = None
+    if report is not None:
+        try:
+            _write_report(run, output_file, report)
+            written = report
+        except CommandError as error:
+            failed.append(f"there is no report: {error}")
+        except OSError as error:
+            failed.append(f"there is no report: {file_problem(error)}")
+    metadata = run.metadata()
+    if folds or report is not None:  # which the facts that are saved do not have yet
+        _save(run, metadata, output_file)
+    _summarise(metadata, run, output_file, written, failed, output)
+    if failed:
+        raise CommandError("\n".join([*failed, f"the model itself is saved as {output_file}"]))
+
+
+def _save(run: TrainingRun, metadata: dict[str, Any], output_file: Path) -> None:
+    from leansvm import persistence
+
+    try:
+        persistence.save(run.pipeline, output_file, metadata=metadata)
+    except persistence.ModelFileError as error:
+        raise CommandError(str(error)) from error
+
+
+def _evaluate(run: TrainingRun, folds: int | str, seed: int, output: Printer) -> None:
+    """Predict every row by a model that did not see it."""
+    from leansvm.cli._evaluate import cross_validate, leave_one_out
+
+    if not folds:
+        return
     with run.phase("evaluate"):
         if folds == "loo":
-            run.evaluation = leave_one_out(run.pipeline, y)
-        elif folds:
-            model = run.pipeline
+            run.evaluation = leave_one_out(run.pipeline, run.y)
+        else:
+            model, n = run.pipeline, len(run.y)
             if run.model.get_params().get("n_basis") == "auto":  # the folds need no search for it
-                fewest = len(y) - math.ceil(len(y) / int(folds))  # rows of a fold
+                fewest = n - math.ceil(n / int(folds))  # rows of a fold
                 model = clone_with(model, n_basis=min(len(run.model.support_), fewest))
-            run.evaluation = cross_validate(model, X, y, int(folds), seed, output)
-    if run.evaluation is not None:
-        run.notes += run.evaluation.notes
-    page = ""
-    if report is not None:
-        from leansvm.cli._report import report_page
+            run.evaluation = cross_validate(model, run.data.X, run.y, int(folds), seed, output)
+    run.notes += run.evaluation.notes
 
-        with run.phase("report"):
-            page = report_page(run, output_file)
-    metadata = run.metadata()
-    persistence.save(run.pipeline, output_file, metadata=metadata)
-    if report is not None:
-        persistence.write_atomically(report, page.encode())
-    _summarise(metadata, run, output_file, report, output)
+
+def _write_report(run: TrainingRun, output_file: Path, report: Path) -> None:
+    from leansvm.cli._report import report_page
+    from leansvm.persistence import write_atomically
+
+    with run.phase("report"):
+        page = report_page(run, output_file)
+    write_atomically(report, page.encode())
 
 
 def _summarise(
@@ -272,6 +314,7 @@ def _summarise(
     run: TrainingRun,
     output_file: Path,
     report: Path | None,
+    failed: list[str],
     output: Printer,
 ) -> None:
     for note in run.notes:
@@ -285,5 +328,5 @@ def _summarise(
     rows.append(["saved as", str(output_file)])
     if report is not None:
         rows.append(["report", str(report)])
-    result = {**metadata, "model_file": output_file, "report_file": report}
+    result = {**metadata, "model_file": output_file, "report_file": report, "failed": failed}
     output.finish(result, table(["", ""], rows))

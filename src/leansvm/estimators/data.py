@@ -337,8 +337,10 @@ def _classes_of_source(
 ) -> TrainingData:
     """Find classes and weights in a pass over the targets, without a look at X."""
     seen = source.survey(numeric=False)
-    # the checks of arrays, on one row per class
-    _, present = encode_labels(estimator, seen.classes, classes)
+    # the checks of arrays, on two rows per class: of labels that are all different scikit-learn
+    # says that they could be numbers
+    _, present = encode_labels(estimator, np.repeat(np.asarray(seen.classes), 2), classes)
+    present = present[::2]
     n_classes = len(estimator.classes_)
     by_class = np.zeros(n_classes)
     by_class[present] = seen.weights

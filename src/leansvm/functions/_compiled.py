@@ -7,14 +7,15 @@ Imported at the first use: numba takes a while to load. Each row of ``Xt`` is a 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from leansvm._compile import compiled
+
 Array = NDArray[np.float64]
-_OPTIONS = {"cache": True, "nogil": True, "fastmath": {"reassoc", "contract", "nsz"}}
+_OPTIONS = {"fastmath": {"reassoc", "contract", "nsz"}}
 
 
-@njit(**_OPTIONS)
+@compiled(**_OPTIONS)
 def absolute(Xt: Array, centers: Array, shapes: Array, z: Array) -> None:
     """Set z_jn = sum_i mu_ji |x_in - c_ji|."""
     for j in range(centers.shape[0]):
@@ -27,7 +28,7 @@ def absolute(Xt: Array, centers: Array, shapes: Array, z: Array) -> None:
                     row[n] += mu * abs(x[n] - c)
 
 
-@njit(**_OPTIONS)
+@compiled(**_OPTIONS)
 def absolute_sums(
     Xt: Array, centers: Array, slopes: Array, by_center: Array, by_shape: Array
 ) -> None:
@@ -44,7 +45,7 @@ def absolute_sums(
             by_center[j, i], by_shape[j, i] = signed, total
 
 
-@njit(**_OPTIONS)
+@compiled(**_OPTIONS)
 def squared(Xt: Array, centers: Array, shapes: Array, z: Array) -> None:
     """Set z_jn = sum_i mu_ji (x_in - c_ji)^2."""
     for j in range(centers.shape[0]):
@@ -58,7 +59,7 @@ def squared(Xt: Array, centers: Array, shapes: Array, z: Array) -> None:
                     row[n] += mu * d * d
 
 
-@njit(**_OPTIONS)
+@compiled(**_OPTIONS)
 def squared_sums(
     Xt: Array, centers: Array, slopes: Array, by_center: Array, by_shape: Array
 ) -> None:

@@ -11,11 +11,10 @@ from math import sqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from leansvm._compile import compiled
 
 _OPTIONS = {
-    "cache": True,
-    "nogil": True,
     "error_model": "numpy",  # a division that may raise does not run in vectors
     "fastmath": {"reassoc", "contract", "nsz"},
 }
@@ -26,7 +25,7 @@ _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: a sum with it is a whole number, in its lowest bits
 
 
-@njit(**_OPTIONS)
+@compiled(**_OPTIONS)
 def absolute(rows: Any, Zt: Any, weights: Any, out: Any) -> None:
     """Set out_ij = -sum_f weights_f |x_if - z_fj|, four features at a time."""
     n_features, fours = rows.shape[1], rows.shape[1] - rows.shape[1] % 4
@@ -53,7 +52,7 @@ def absolute(rows: Any, Zt: Any, weights: Any, out: Any) -> None:
                     sums[j] -= w0 * abs(x0 - z0[j])
 
 
-@njit(**_OPTIONS)
+@compiled(**_OPTIONS)
 def absolute_moments(V: Any, rows: Any, Zt: Any, out: Any) -> None:
     """Add sum_ij V_ij |x_if - z_fj| to out_f, two features at a time."""
     n_features, twos = rows.shape[1], rows.shape[1] - rows.shape[1] % 2
@@ -74,7 +73,7 @@ def absolute_moments(V: Any, rows: Any, Zt: Any, out: Any) -> None:
             out[f] += sum0
 
 
-@njit(**_OPTIONS)
+@compiled(**_OPTIONS)
 def chi2(rows: Any, Zt: Any, tiny: Any, out: Any) -> None:
     """Set out_ij = -sum_f (x_if - z_fj)^2 / (x_if + z_fj); no sum is taken as less than tiny."""
     for a in range(0, Zt.shape[1], _POINTS):
@@ -89,7 +88,7 @@ def chi2(rows: Any, Zt: Any, tiny: Any, out: Any) -> None:
                     sums[j] -= difference * difference / (total if total > tiny else tiny)
 
 
-@njit(**_OPTIONS | {"fastmath": {"contract", "nsz"}})
+@compiled(**_OPTIONS | {"fastmath": {"contract", "nsz"}})
 def matern(values: Any, linear: float, quadratic: float, furthest: float) -> None:
     """Replace r^2 by (1 + linear r + quadratic r^2) e^-r, with r between 0 and ``furthest``.
 

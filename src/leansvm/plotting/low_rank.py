@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm.functions import names_of_features
-from leansvm.plotting._axes import new_axes
+from leansvm.plotting._axes import new_axes, plain_text
 
 
 class LowRankDisplay:
@@ -205,8 +205,8 @@ class LowRankDisplay:
                 )
             ax.plot(*center, marker="+" if weight > 0 else "_", color="black", markersize=12)
         ax.set(
-            xlabel=self.feature_names[0],
-            ylabel=self.feature_names[1],
+            xlabel=plain_text(self.feature_names[0]),
+            ylabel=plain_text(self.feature_names[1]),
             xlim=(self.x0[0], self.x0[-1]),
             ylim=(self.x1[0], self.x1[-1]),
         )

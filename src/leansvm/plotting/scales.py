@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.plotting._axes import new_axes
+from leansvm.plotting._axes import new_axes, plain_text
 
 
 class FeatureScalesDisplay:
@@ -125,7 +125,7 @@ class FeatureScalesDisplay:
         shown = np.argsort(-self.scales, kind="stable")[:max_features]
         places = np.arange(len(shown))
         self.bars_ = ax.barh(places, self.scales[shown], **kwargs)
-        ax.set_yticks(places, [str(self.feature_names[i]) for i in shown])
+        ax.set_yticks(places, [plain_text(self.feature_names[i]) for i in shown])
         ax.set(
             xlabel="relative sensitivity along the feature (largest = 1)",
             xlim=(0, 1),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from leansvm._compile import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def drop_by_swaps(L: np.ndarray, D: np.ndarray, k: int, p: int) -> None:
     """Take row and column ``p`` out of the leading k x k factor, in place.
 

@@ -9,7 +9,8 @@ memory.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from leansvm._compile import compiled
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _CHUNK = 1024  # entries of r that stay in the first-level cache while rows come by
@@ -67,7 +68,7 @@ class SweepWork(NamedTuple):
 # overlap, and does not vectorise.
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def _violations(terms: SweepTerms, point: SweepPoint, v: np.ndarray) -> None:
     """Write v = y - Q beta, zero where a bound forbids the step that v asks for."""
     r, total = point.r, point.sums[0]
@@ -85,7 +86,7 @@ def _violations(terms: SweepTerms, point: SweepPoint, v: np.ndarray) -> None:
             v[j] = 0.0 if (beta[j] == 0.0) & (v[j] * sign[j] < 0.0) else v[j]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def _scores(terms: SweepTerms, v: np.ndarray, score: np.ndarray) -> float:
     """Write the score v^2 * priority of every row; return sum(s v^2)."""
     norm = 0.0
@@ -104,7 +105,7 @@ def _scores(terms: SweepTerms, v: np.ndarray, score: np.ndarray) -> float:
     return norm
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sift(heap: np.ndarray, keys: np.ndarray, root: int, n: int) -> None:
     """Restore the min-heap of `keys` below `root`."""
     while True:
@@ -120,7 +121,7 @@ def _sift(heap: np.ndarray, keys: np.ndarray, root: int, n: int) -> None:
         root = child
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _largest(score: np.ndarray, n: int, heap: np.ndarray, keys: np.ndarray) -> int:
     """Put the rows of the n largest positive scores into `heap`; return how many there are."""
     filled = 0
@@ -139,7 +140,7 @@ def _largest(score: np.ndarray, n: int, heap: np.ndarray, keys: np.ndarray) -> i
     return filled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def choose(
     terms: SweepTerms, point: SweepPoint, plan: SweepPlan, work: SweepWork
 ) -> tuple[int, float]:
@@ -171,7 +172,7 @@ def choose(
     return n, norm
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def _schur_row(
     row: np.ndarray,
     columns: np.ndarray,
@@ -194,7 +195,7 @@ def _schur_row(
 
 
 # a row that the picks determine may have a Schur complement of zero; it is never picked
-@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
+@compiled(fastmath=_FAST, error_model="numpy")
 def _eliminate(
     row: np.ndarray, nu: float, z: float, g: np.ndarray, schur: np.ndarray, gain: np.ndarray, n: int
 ) -> float:
@@ -212,7 +213,7 @@ def _eliminate(
     return least
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _best(
     score: np.ndarray, g: np.ndarray, state: np.ndarray, at: np.ndarray, side: np.ndarray, n: int
 ) -> int:
@@ -224,7 +225,7 @@ def _best(
     return winner
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def solve_block(
     M: np.ndarray,
     columns: np.ndarray,
@@ -286,7 +287,7 @@ def solve_block(
     return count
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _solve_bounded(
     L: np.ndarray,
     picks: np.ndarray,
@@ -327,7 +328,7 @@ def _solve_bounded(
             break
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def take_step(count: int, terms: SweepTerms, point: SweepPoint, work: SweepWork) -> None:
     """Add delta to the multipliers of the picked rows; leaves out what K adds to r."""
     beta, sums, delta = point.beta, point.sums, work.delta
@@ -342,7 +343,7 @@ def take_step(count: int, terms: SweepTerms, point: SweepPoint, work: SweepWork)
         sums[1] += terms.offset[i] * delta[a]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def subtract_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, r: np.ndarray) -> None:
     """r -= sum_a delta[a] rows[slots[a]], four rows at a time."""
     m, count = len(r), len(slots)
@@ -364,7 +365,7 @@ def subtract_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, r: np.
             a += 1
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def run_on_matrix(
     K: np.ndarray,
     terms: SweepTerms,

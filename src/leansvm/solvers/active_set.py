@@ -115,6 +115,8 @@ class ActiveSet:
         if isinstance(self.matrix, StoredMatrix):
             raise ValueError("kernel='precomputed': rows cannot be added to a kernel matrix.")
         old = len(problem.weight)
+        if sparse.issparse(X) != sparse.issparse(problem.X):  # kept as the first rows are
+            X = type(problem.X)(X) if sparse.issparse(problem.X) else X.toarray()
         stack = sparse.vstack if sparse.issparse(problem.X) else np.vstack
         problem.X = stack([problem.X, X])
         if sparse.issparse(problem.X):

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from leansvm._compile import compiled
 
 _TILE = 512  # rows: so many of P stay in the second-level cache between p and u
 # sums may be reordered, so that they use vector instructions; NaN and infinity stay what they are
-_compiled: Any = njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+_compiled: Any = compiled(fastmath={"reassoc", "contract", "nsz"})
 
 
 @_compiled

@@ -1,0 +1,14 @@
+"""Commands in this process, which spares the start of an interpreter."""
+
+import pytest
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return what runs a command in an empty folder."""
+    from typer.testing import CliRunner
+
+    from leansvm.cli._app import app
+
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, [str(value) for value in arguments])

@@ -1,0 +1,102 @@
+"""Nothing is lost when a later step fails, and no name in a file steers terminal or spreadsheet."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
+    pytest.importorskip(module)
+
+from leansvm.cli._output import Printer  # noqa: E402
+from tests.cli.test_commands import people, write_csv  # noqa: E402
+
+
+@pytest.mark.parametrize("n_rows", [2, 12], ids=["two rows", "a class of one row"])
+def test_model_is_saved_though_its_accuracy_cannot_be_estimated(run, tmp_path, n_rows):
+    X = np.random.default_rng(0).normal(size=(n_rows, 2))
+    np.savez(tmp_path / "d.npz", X=X, y=np.arange(n_rows) == 0)
+    done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "-s", "C=1", "--no-calibrate", "--json",
+               "--report", "r.html")  # fmt: skip
+    assert done.exit_code == 1
+    assert "the accuracy is not known" in done.stderr and "one row only" in done.stderr
+    assert "the model itself is saved as m" in done.stderr
+    result = json.loads(done.stdout)
+    assert result["evaluation"] is None and len(result["failed"]) == 1
+    assert (tmp_path / "r.html").is_file()  # without the part that failed
+    assert run("predict", "m", "d.npz", "-q").exit_code == 0
+
+
+def test_model_is_saved_though_the_report_fails(run, tmp_path, monkeypatch):
+    import leansvm.cli._report
+
+    def broken(*_):
+        raise ValueError("no picture today")
+
+    monkeypatch.setattr(leansvm.cli._report, "report_page", broken)
+    write_csv(tmp_path / "d.csv", people(40))
+    done = run("train", "d.csv", "-t", "answer", "-o", "m", "-e", "lssvm", "--report", "r.html",
+               "--cv", "2")  # fmt: skip
+    assert done.exit_code == 1 and not (tmp_path / "r.html").exists()
+    assert "there is no report: d.csv: no picture today" in done.stderr
+    facts = json.loads(run("info", "m", "--json").stdout)
+    assert facts["metadata"]["evaluation"]["score"] > 0.5  # that was not lost either
+
+
+def test_predictions_are_written_though_they_cannot_be_scored(run, tmp_path):
+    rows = [[str(i), str(0.5 * i)] for i in range(10)]
+    write_csv(tmp_path / "d.csv", rows, ("x", "y"))
+    made = run("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "0", "--no-scale")
+    assert made.exit_code == 0, made.stderr
+    write_csv(tmp_path / "new.csv", [["1", "one"], ["2", "two"]], ("x", "y"))
+    done = run("predict", "m", "new.csv", "-o", "p.csv")
+    assert done.exit_code == 1 and "the target column is text" in done.stderr
+    assert len((tmp_path / "p.csv").read_text().split()) == 3
+
+
+def test_terminal_escapes_are_written_out(run, tmp_path):
+    labels = np.where(np.arange(20) % 2, "\x1b[2J", "b\x9b\u202e")
+    np.savez(tmp_path / "d.npz", X=np.arange(40.0).reshape(20, 2), y=labels)
+    done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "0")
+    assert done.exit_code == 0, done.stderr
+    shown = run("info", "m").stdout
+    assert "\x1b" not in shown and "\x9b" not in shown and "\u202e" not in shown
+    assert r"\x1b[2J, b\x9b\u202e" in shown
+    wrong = run("info", "no\x1b[31m").stderr
+    assert "\x1b" not in wrong and r"no\x1b[31m" in wrong
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_data_on_a_terminal_has_no_controls(monkeypatch, capsys, terminal):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    Printer().data("prediction\n\x1b[2J\n")
+    shown = capsys.readouterr().out
+    assert shown == ("prediction\n\\x1b[2J\n" if terminal else "prediction\n\x1b[2J\n")
+
+
+def test_formulas_are_guarded_on_request(run, tmp_path):
+    labels = np.resize(["=1+1", "+a", "-b", "@c", "plain"], 20)
+    np.savez(tmp_path / "d.npz", X=np.eye(5)[np.arange(20) % 5], y=labels)
+    made = run("train", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "0", "--no-calibrate")
+    assert made.exit_code == 0, made.stderr
+    plain = run("predict", "m", "d.npz").stdout.split()
+    assert plain[1:] == labels.tolist()
+    guarded = run("predict", "m", "d.npz", "--guard-formulas").stdout.split()
+    assert guarded[1:6] == ["'=1+1", "'+a", "'-b", "'@c", "plain"]
+
+
+def test_negative_numbers_are_no_formulas(run, tmp_path):
+    np.savez(tmp_path / "d.npz", X=np.eye(2)[np.arange(8) % 2], y=np.resize([-1, 1], 8))
+    assert run("train", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "0").exit_code == 0
+    run("predict", "m", "d.npz", "-o", "p.csv", "--guard-formulas")
+    assert (tmp_path / "p.csv").read_text().splitlines()[1].startswith("-1,")
+
+
+@pytest.mark.parametrize("metadata", [{"classes": 3}, {"evaluation": {"score": 1}}])
+def test_odd_facts_are_refused(run, tmp_path, metadata):
+    from leansvm import LSSVC, persistence
+
+    persistence.save(LSSVC().fit(np.eye(2), [0, 1]), tmp_path / "m", metadata=metadata)
+    done = run("info", "m")
+    assert done.exit_code == 1 and "m: its facts are not those that leansvm writes" in done.stderr

@@ -1,0 +1,86 @@
+"""Compiled loops where nothing can be written: neither the package's folder nor the user's."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import leansvm
+
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
+READ_ONLY = "import os; assert not os.access(os.path.dirname(leansvm.__file__), os.W_OK); "
+ONE_LOOP = (
+    "import leansvm; "
+    + READ_ONLY
+    + "import numpy as np; from leansvm.solvers._ldl_swap import drop_by_swaps; "
+    "D = np.ones(3); drop_by_swaps(np.eye(3), D, 3, 0); print(drop_by_swaps.stats.cache_path)"
+)
+ALL_LOOPS = (
+    "import leansvm as l; import numpy as np; r = np.random.default_rng(0); "
+    "X = r.normal(size=(60, 3)); y = X[:, 0] > 0; l.L2SVC().fit(X, y); "
+    "l.LSSVC(solver='smo').fit(X, y); l.LowRankLSSVC(n_basis=2).fit(X, y); "
+    "[l.SparseLSSVC(n_basis=9, basis=b, gamma=1.0, kernel=k).fit(X, y)"
+    " for k in ('rbf', 'laplacian')"
+    " for b in ('medoids', 'entropy', 'backfitting', 'pivoted-cholesky')]; print('fitted')"
+)
+
+
+def _obey_modes():
+    """Let root find a folder read-only that is: take away the right to ignore modes."""
+    if os.geteuid() == 0 and ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0):
+        os._exit(77)
+
+
+@pytest.fixture
+def locked(tmp_path):
+    """A copy of the package and a home that cannot be written; returns what runs Python there."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux to give up root's rights")
+    package = tmp_path / "site" / "leansvm"
+    shutil.copytree(Path(leansvm.__file__).parent, package, ignore=shutil.ignore_patterns("*.nb?"))
+    home = tmp_path / "home"
+    home.mkdir()
+    folders = [home, package, *(path for path in package.rglob("*") if path.is_dir())]
+    for folder in folders:
+        folder.chmod(0o555)
+    home_variables = {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    variables = {**os.environ, **home_variables, "PYTHONPATH": str(package.parent)}
+    variables.pop("NUMBA_CACHE_DIR", None)
+
+    def run(code):
+        return subprocess.run(
+            [sys.executable, "-W", "error::RuntimeWarning", "-c", code],
+            env=variables, cwd=tmp_path, preexec_fn=_obey_modes, capture_output=True, text=True,
+        )  # fmt: skip
+
+    yield run
+    for folder in folders:
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [(ONE_LOOP, "None\n"), pytest.param(ALL_LOOPS, "fitted\n", marks=pytest.mark.slow)],
+    ids=["one loop", "all loops"],
+)
+def test_loops_compile_where_nothing_can_be_written(locked, code, printed):
+    done = locked(code)
+    if done.returncode == 77:
+        pytest.skip("root cannot give up its rights here")
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed, "")
+
+
+def test_loops_are_kept_where_a_folder_can_be_written():
+    from leansvm.solvers._ldl_swap import drop_by_swaps
+
+    assert drop_by_swaps.stats.cache_path is not None
+
+
+def test_numba_is_used_through_one_module():
+    package = Path(leansvm.__file__).parent
+    users = [path for path in package.rglob("*.py") if "numba import" in path.read_text("utf-8")]
+    assert [path.name for path in users] == ["_compile.py"]
