@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
+from leansvm._atomic import replacing
 from leansvm.datasets._catalogue import CATALOGUE, check_name
 from leansvm.datasets._set import LabelledData
 
@@ -201,13 +202,8 @@ def save(data: LabelledData, path: Path) -> None:
         if (value := getattr(data, key)) is not None:
             arrays[key] = np.array(value, dtype=str)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez_compressed(file, **arrays)
 
 
 def _stored(key: str, X: Any) -> Iterator[tuple[str, np.ndarray]]:
