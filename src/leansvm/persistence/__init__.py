@@ -60,7 +60,8 @@ def save(
     path : path-like
         File to write; an existing one is replaced.
     metadata : dict, default=None
-        Facts to keep with the model, of types that JSON has; at most 4 MiB as text.
+        Facts to keep with the model, of types that JSON has; at most 4 MiB and 100,000
+        entries.
     trusted : iterable of str, default=()
         Full names of types beyond scikit-learn's and leansvm's, such as those of a selector of
         your own; :func:`load` needs them, too.
@@ -100,6 +101,8 @@ def save(
     content = _archive.complete(dumped, facts)
     del dumped
     with zipfile.ZipFile(file := io.BytesIO(content)) as archive:
+        with _damage_of(path, saving=True):
+            _archive.read_facts(archive)
         _build(archive, file, len(content), path, frozenset(trusted), saving=True)
     write_atomically(path, content)
 
@@ -213,7 +216,8 @@ def _build(
     with _damage_of(path, saving):
         _archive.check_arrays(archive, size)
         schema = _archive.read_schema(archive)
-        _schema.check_schema(schema, archive.namelist(), trusted_types(), trusted)
+        parts = {*archive.namelist()} - {_archive.FACTS, _archive.SCHEMA}
+        _schema.check_schema(schema, parts, trusted_types(), trusted)
         found = set(skops.get_untrusted_types(file=file))
     unknown = sorted(found - trusted_types() - trusted)
     if unknown:

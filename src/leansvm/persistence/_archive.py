@@ -21,7 +21,7 @@ FACTS, SCHEMA = "leansvm.json", "schema.json"
 MAX_FACTS = 4 * 2**20  # bytes
 _MAX_PARTS = 100_000
 _MORE_THAN_FILE = 32 * 2**20  # bytes that compressed arrays may have beyond the size of the file
-_MORE_PIECES = 100_000  # of the schema
+_MORE_PIECES = 100_000  # of facts, and of a schema beyond those of its nodes
 _SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format", "_is_array"}
 
 
@@ -46,8 +46,10 @@ def read_facts(archive: zipfile.ZipFile) -> dict[str, Any]:
         text = part.read(MAX_FACTS + 1)
     if len(text) > MAX_FACTS:
         raise ValueError(f"its facts are larger than {MAX_FACTS:,} bytes")
+    if _pieces(text) > _MORE_PIECES:
+        raise ValueError(f"its facts have more than {_MORE_PIECES:,} entries")
     facts = json.loads(text)
-    if not isinstance(facts, dict) or type(facts.get("format")) is not int:
+    if not isinstance(facts, dict) or type(facts.get("format")) is not int or facts["format"] < 1:
         raise ValueError("its facts have no format number")
     for name, kind in (("model", str), ("metadata", dict)):
         if not isinstance(facts.get(name), kind):
@@ -58,10 +60,14 @@ def read_facts(archive: zipfile.ZipFile) -> dict[str, Any]:
 def read_schema(archive: zipfile.ZipFile) -> Any:
     """Return the schema, if its text has not many more lists and entries than nodes."""
     text = archive.read(SCHEMA)
-    pieces = sum(text.count(sign) for sign in (b"[", b"{", b","))
-    if pieces > _MORE_PIECES + 20 * text.count(b"__loader__"):
+    if _pieces(text) > _MORE_PIECES + 20 * text.count(b"__loader__"):
         raise ValueError("its schema is no tree of nodes")
     return json.loads(text)
+
+
+def _pieces(text: bytes) -> int:
+    """Return about how many lists, dictionaries and entries JSON has: each takes memory."""
+    return sum(text.count(sign) for sign in (b"[", b"{", b","))
 
 
 def check_arrays(archive: zipfile.ZipFile, size: int) -> None:
@@ -99,8 +105,6 @@ def _bytes_of_array(file: Any, part: zipfile.ZipInfo) -> int:
 def complete(content: bytes, facts: dict[str, Any]) -> bytes:
     """Return an archive of skops with facts, with nothing else compressed."""
     text = json.dumps(facts, indent=1, allow_nan=False).encode()
-    if len(text) > MAX_FACTS:
-        raise ValueError(f"metadata has {len(text):,} bytes, more than {MAX_FACTS:,}")
     buffer = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(content)) as old,

@@ -59,13 +59,16 @@ def check_schema(schema: Any, parts: Iterable[str], known: Set[str], trusted: Se
     schema : dict
         What the archive has for a schema.
     parts : iterable of str
-        Names of the parts of the archive.
+        Names of the parts of the archive but schema and facts.
     known, trusted : set of str
         Types that this package trusts, and those that the user does.
     """
     if not isinstance(schema, dict) or schema.get("protocol") != _PROTOCOL:
         raise ValueError("its schema has another protocol")
-    _Nodes(frozenset(parts), known, trusted).count(schema)
+    nodes = _Nodes(frozenset(parts), known, trusted)
+    nodes.count(schema)
+    if unused := nodes.parts - nodes.owner_of.keys():
+        raise ValueError(f"its part {min(unused)} belongs to nothing")
 
 
 def with_keys(schema: Any) -> Any:
