@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,16 @@ from leansvm.datasets._catalogue import CATALOGUE, check_name
 from leansvm.datasets._set import LabelledData
 
 VARIABLE = "LEANSVM_DATA"
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    OSError,
+    RuntimeError,
+)  # what reading a damaged archive or array may raise
 
 
 class DatasetNotFoundError(FileNotFoundError):
@@ -144,7 +155,7 @@ def load(
     try:
         with np.load(path, allow_pickle=False) as file:
             return _dataset(name, file, dtype)
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+    except _DAMAGE as error:
         raise ValueError(f"{path} is not a readable data set: {error}") from error
 
 
@@ -164,6 +175,7 @@ def _dataset(name: str, file: Mapping[str, np.ndarray], dtype: DTypeLike | None)
         if f"{part}_data" in file:
             pieces = (file[f"{part}_{key}"] for key in ("data", "indices", "indptr"))
             X = csr_array(tuple(pieces), shape=tuple(file[f"{part}_shape"]))
+            X.check_format(full_check=True)  # compiled code trusts the indices
         else:
             X = file[part]
         return X if dtype is None else X.astype(dtype)
