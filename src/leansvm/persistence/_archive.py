@@ -123,5 +123,5 @@ def _unpacked(content: bytes) -> bytes:
     """Return the archive of a sparse matrix with its arrays as they are."""
     buffer = io.BytesIO()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        np.savez(buffer, allow_pickle=False, **arrays)
+        np.savez(buffer, **arrays)
     return buffer.getvalue()

@@ -144,12 +144,12 @@ def _check_machine(model: Machine) -> None:
 
 
 def _n_features(model: Any) -> int:
-    n_features = getattr(model, "n_features_in_", None)
-    if type(n_features) is not int or n_features < 1:
+    n_features: Any = getattr(model, "n_features_in_", None)
+    if not isinstance(n_features, int | np.integer) or n_features < 1:
         raise ValueError(f"n_features_in_ is {n_features!r}"[:200])
     if hasattr(model, "feature_names_in_"):
         _array(model, "feature_names_in_", (n_features,), "OU")
-    return n_features
+    return int(n_features)
 
 
 def _check_functions(model: LowRankMachine, n_outputs: int, n_features: int) -> None:
@@ -241,7 +241,7 @@ def _check_sums(model: Any, n_outputs: int, n_features: int) -> None:
         _array(sums, "base", square)
         _array(sums, "grams", (None, *square))
     if getattr(model, "_selected", None) is not None:
-        selected = _indices(model, "_selected", None, 0, np.iinfo(np.int64).max)
+        selected = _indices(model, "_selected", None, -1, np.iinfo(np.int64).max)
         if model._features.kept is not None and model._features.kept.max(initial=-1) >= len(
             selected
         ):
