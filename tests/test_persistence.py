@@ -247,6 +247,18 @@ def test_missing_file_is_an_ordinary_error(tmp_path):
         persistence.load(tmp_path / "none")
 
 
+def test_large_metadata_can_be_read_again(tmp_path):
+    scales = {f"x{i}": value for i, value in enumerate(np.random.default_rng(0).random(60_000))}
+    persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata=scales)
+    assert persistence.read_metadata(tmp_path / "m")["metadata"] == scales
+
+
+def test_metadata_that_could_not_be_read_again_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="could not be read back: its facts have more"):
+        persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata={"a": "a" * 2**25})
+    assert not list(tmp_path.iterdir())
+
+
 def test_metadata_must_be_json(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata={"a": float("nan")})

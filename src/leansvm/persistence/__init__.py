@@ -60,8 +60,7 @@ def save(
     path : path-like
         File to write; an existing one is replaced.
     metadata : dict, default=None
-        Facts to keep with the model, of types that JSON has; at most 4 MiB and 100,000
-        entries.
+        Facts to keep with the model, of types that JSON has.
     trusted : iterable of str, default=()
         Full names of types beyond scikit-learn's and leansvm's, such as those of a selector of
         your own; :func:`load` needs them, too.

@@ -18,10 +18,10 @@ from numpy.lib import format as npy
 from leansvm.persistence._schema import with_keys
 
 FACTS, SCHEMA = "leansvm.json", "schema.json"
-MAX_FACTS = 4 * 2**20  # bytes
+_MAX_FACTS = 2**24  # bytes, more only where they hardly pack
 _MAX_PARTS = 100_000
 _MORE_THAN_FILE = 32 * 2**20  # bytes that compressed arrays may have beyond the size of the file
-_MORE_PIECES = 100_000  # of facts, and of a schema beyond those of its nodes
+_MORE_PIECES = 100_000  # of a schema beyond those of its nodes
 _SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format", "_is_array"}
 
 
@@ -42,12 +42,12 @@ def check_parts(archive: zipfile.ZipFile, size: int) -> None:
 
 def read_facts(archive: zipfile.ZipFile) -> dict[str, Any]:
     """Return the facts about the model; only so much of them is unpacked as there may be."""
+    packed = archive.getinfo(FACTS).compress_size
+    most_bytes, most_pieces = max(_MAX_FACTS, 20 * packed), 5 * _MORE_PIECES + packed // 2
     with archive.open(FACTS) as part:
-        text = part.read(MAX_FACTS + 1)
-    if len(text) > MAX_FACTS:
-        raise ValueError(f"its facts are larger than {MAX_FACTS:,} bytes")
-    if _pieces(text) > _MORE_PIECES:
-        raise ValueError(f"its facts have more than {_MORE_PIECES:,} entries")
+        text = part.read(most_bytes + 1)
+    if len(text) > most_bytes or _pieces(text) > most_pieces:
+        raise ValueError(f"its facts have more than {most_bytes:,} bytes or too many entries")
     facts = json.loads(text)
     if not isinstance(facts, dict) or type(facts.get("format")) is not int or facts["format"] < 1:
         raise ValueError("its facts have no format number")

@@ -148,7 +148,7 @@ def _n_features(model: Any) -> int:
     if not isinstance(n_features, int | np.integer) or n_features < 1:
         raise ValueError(f"n_features_in_ is {n_features!r}"[:200])
     if hasattr(model, "feature_names_in_"):
-        _array(model, "feature_names_in_", (n_features,), "OU")
+        _array(model, "feature_names_in_", (int(n_features),), "OU")
     return int(n_features)
 
 
