@@ -181,7 +181,7 @@ def test_private_parts(statement, private):
 # ---------------------------------------------------------------------------- documentation
 
 
-@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md", "SECURITY.md"])
 def test_files_that_a_page_names_exist(page):
     text = (ROOT / page).read_text("utf-8")
     named = re.findall(r"`([\w/]+(?:\.py|\.md|/))`", text)

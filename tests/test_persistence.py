@@ -6,10 +6,17 @@ import zipfile
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array, csr_matrix
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_iris
+from sklearn.ensemble import StackingClassifier
+from sklearn.metrics import f1_score, make_scorer
+from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
 
 import leansvm
 from leansvm import basis, functions, persistence
@@ -31,6 +38,20 @@ MODELS = [
     leansvm.LowRankLSSVR(function=functions.Simplex(), random_state=0),
     make_pipeline(StandardScaler(), leansvm.KernelBasis(20, random_state=0), leansvm.LSSVC()),
     *(getattr(baselines, name)() for name in baselines.__all__),
+    GridSearchCV(leansvm.LSSVC(), {"C": [1.0, 10.0]}, cv=2),
+    RandomizedSearchCV(
+        leansvm.LSSVC(),
+        {"C": [1.0, 10.0]},
+        n_iter=2,
+        cv=KFold(2, shuffle=True, random_state=np.random.RandomState(0)),
+        scoring={"a": "accuracy", "b": make_scorer(f1_score, average="macro")},
+        refit="a",
+    ),
+    CalibratedClassifierCV(leansvm.LSSVC(), cv=2),
+    CalibratedClassifierCV(leansvm.LSSVC(), cv=2, method="isotonic"),
+    StackingClassifier([("svc", SVC()), ("l2", leansvm.L2SVC())], leansvm.LSSVC(), cv=2),
+    leansvm.LSSVC(class_weight={np.int64(0): 1, 1: 2.5, 2: 3}),
+    leansvm.SparseLSSVC(C="kfold", gamma=0.5, n_basis=20),
 ]
 
 
@@ -62,14 +83,66 @@ def test_loaded_model_predicts_the_same(tmp_path, model):
     assert [file.name for file in tmp_path.iterdir()] == ["model.skops"]
 
 
-def test_partial_fit_continues_after_loading(tmp_path):
-    model = leansvm.SparseLSSVC(n_basis=20, random_state=0)
+@pytest.mark.parametrize("form", [csr_matrix, csr_array])
+@pytest.mark.parametrize(
+    "model",
+    [
+        leansvm.LSSVC(),
+        leansvm.L2SVC(kernel="linear"),
+        leansvm.ReducedSVC(n_basis=20, random_state=0),
+        leansvm.SparseLSSVC(n_basis=20, C=1.0, gamma=0.5, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_models_of_sparse_rows(tmp_path, model, form):
+    rows = form(np.where(X > 2, X, 0))
+    persistence.save(model.fit(rows, y), tmp_path / "m")
+    loaded = persistence.load(tmp_path / "m")
+    assert_array_equal(loaded.decision_function(rows), model.decision_function(rows))
+
+
+def test_selected_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(e=np.where(y > 0, "u", "v"))
+    columns = make_column_transformer(
+        (StandardScaler(), make_column_selector(dtype_include=np.number)),
+        (OneHotEncoder(), make_column_selector(dtype_exclude=np.number)),
+    )
+    model = make_pipeline(columns, leansvm.LSSVC()).fit(frame, y)
+    persistence.save(model, tmp_path / "m")
+    assert_array_equal(persistence.load(tmp_path / "m").predict(frame), model.predict(frame))
+
+
+@pytest.mark.parametrize("kind", [bool, np.bool])
+def test_weights_of_boolean_classes(tmp_path, kind):
+    weights = {kind(False): 1.0, kind(True): 2.0}
+    persistence.save(leansvm.LSSVC(class_weight=weights).fit(X, y > 0), tmp_path / "m")
+    assert persistence.load(tmp_path / "m").class_weight == weights
+
+
+def test_keys_that_are_the_same_as_text_are_refused(tmp_path):
+    model = leansvm.LSSVC().set_params(class_weight={1: 1.0, "1": 2.0})
+    with pytest.raises(ValueError, match="same as text"):
+        persistence.save(model, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        leansvm.SparseLSSVC(n_basis=20, random_state=0),
+        leansvm.L2SVC(gamma=0.5),
+        leansvm.L2SVC(kernel="linear"),
+    ],
+)
+def test_partial_fit_continues_after_loading(tmp_path, model):
     model.partial_fit(X[::2], y[::2], classes=[0, 1, 2])
     persistence.save(model, tmp_path / "m")
     loaded = persistence.load(tmp_path / "m")
-    assert_array_equal(
-        loaded.partial_fit(X[1::2], y[1::2]).dual_coef_,
-        model.partial_fit(X[1::2], y[1::2]).dual_coef_,
+    assert_allclose(
+        loaded.partial_fit(X[1::2], y[1::2]).decision_function(X),
+        model.partial_fit(X[1::2], y[1::2]).decision_function(X),
+        atol=1e-9,
     )
 
 
@@ -86,8 +159,11 @@ def test_foreign_types_are_refused_by_name(tmp_path):
     path = tmp_path / "model.skops"
     foreign = make_pipeline(FunctionTransformer(np.linalg.cond), leansvm.LSSVC())
     foreign.steps[0][1].func = json.dumps
-    persistence.save(foreign, path)
-    with pytest.raises(UntrustedTypesError, match=r"json\.dumps") as caught:
+    with pytest.raises(UntrustedTypesError, match=r"json\.dumps.*Nothing was written") as caught:
+        persistence.save(foreign, path)
+    assert caught.value.types == ["json.dumps"] and not path.exists()
+    persistence.save(foreign, path, trusted=["json.dumps"])
+    with pytest.raises(UntrustedTypesError, match=r"json\.dumps.*Nothing was loaded") as caught:
         persistence.load(path)
     assert caught.value.types == ["json.dumps"]
     assert persistence.load(path, trusted=["json.dumps"]).steps[0][1].func is json.dumps
@@ -95,9 +171,16 @@ def test_foreign_types_are_refused_by_name(tmp_path):
 
 def test_functions_of_this_package_are_not_trusted(tmp_path):
     path = tmp_path / "model.skops"
-    persistence.save(FunctionTransformer(persistence.load), path)
     with pytest.raises(UntrustedTypesError, match=r"leansvm\.persistence\.load"):
-        persistence.load(path)
+        persistence.save(FunctionTransformer(persistence.load), path)
+
+
+def test_models_that_refer_to_themselves_are_refused(tmp_path):
+    model = leansvm.LSSVC().fit(X, y)
+    model.fit_report_["model"] = model
+    with pytest.raises(ModelFileError, match="refers to itself"):
+        persistence.save(model, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("keep", [0, 10, 2000, -30])
@@ -149,10 +232,10 @@ def test_other_scikit_learn_is_mentioned(saved):
 def test_full_disk_keeps_the_old_file(saved, monkeypatch):
     before = saved.read_bytes()
 
-    def full(self, content):
-        raise OSError(28, "No space left on device", str(self))
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(type(saved), "write_bytes", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space left") as caught:
         persistence.save(leansvm.LSSVC().fit(X, y), saved)
     assert caught.value.filename == str(saved)
@@ -162,6 +245,18 @@ def test_full_disk_keeps_the_old_file(saved, monkeypatch):
 def test_missing_file_is_an_ordinary_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         persistence.load(tmp_path / "none")
+
+
+def test_large_metadata_can_be_read_again(tmp_path):
+    scales = {f"x{i}": value for i, value in enumerate(np.random.default_rng(0).random(60_000))}
+    persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata=scales)
+    assert persistence.read_metadata(tmp_path / "m")["metadata"] == scales
+
+
+def test_metadata_that_could_not_be_read_again_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="could not be read back: its facts have more"):
+        persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata={"a": "a" * 2**25})
+    assert not list(tmp_path.iterdir())
 
 
 def test_metadata_must_be_json(tmp_path):

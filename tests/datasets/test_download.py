@@ -7,6 +7,7 @@ import http.server
 import shutil
 import subprocess
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files, self.faults, self.requests, self.ranges = {}, [], [], True
+        self.says_how_much = True
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -55,7 +57,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             content = content[:100] + bytes([content[100] ^ 1]) + content[101:]
         part = content[start:]
         self.send_response(206 if start else 200)
-        self.send_header("Content-Length", str(len(part)))
+        if server.says_how_much:
+            self.send_header("Content-Length", str(len(part)))
         self.end_headers()
         self.wfile.write(part[: len(part) // 3] if fault == "truncate" else part)
 
@@ -173,6 +176,61 @@ def test_silent_server_is_given_up(tmp_path):
             fetch(url, tmp_path / "x", attempts=2, timeout=0.05, delay=0.0)
 
 
+# ---------------------------------------------------------------------------- too much
+
+
+def peak_of(function):
+    """Most bytes that Python held during a call."""
+    tracemalloc.start()
+    function()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def compress_bomb(n_codes):
+    """Unix compress: every code is the word before and one more letter."""
+    codes = [97, *range(257, 257 + n_codes)]
+    out, width, group = bytearray(b"\x1f\x9d\x90"), 9, []
+    for free, code in enumerate(codes, 257):
+        group.append(code)
+        if len(group) == 8 or free == 1 << width:
+            bits = sum(c << (width * i) for i, c in enumerate(group))
+            out += bits.to_bytes(width, "little")
+            group.clear()
+        width += free == 1 << width
+    return bytes(out)
+
+
+BOMBS = {
+    "data.bz2": bz2.compress(bytes(2**26)),
+    "data.gz": gzip.compress(bytes(2**26), 1),
+    "data.Z": compress_bomb(12_000),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_neither_unpacked_nor_kept(server, tmp_path, name):
+    server.files[name] = BOMBS[name]
+
+    def refused():
+        with pytest.raises(DownloadError, match=r"unpacks to more than .* nothing of it was kept"):
+            get(server, tmp_path, name)
+
+    assert peak_of(refused) < 4 * (100 * len(BOMBS[name]) + 2**21)
+    assert len(server.requests) == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("says_how_much", [True, False])
+def test_a_file_that_is_too_large_is_neither_fetched_nor_kept(server, tmp_path, says_how_much):
+    server.says_how_much = says_how_much
+    seen = []
+    with pytest.raises(DownloadError, match=r"has more than 150,000 bytes; nothing"):
+        get(server, tmp_path, max_bytes=150_000, progress=lambda have, total: seen.append(have))
+    assert not list(tmp_path.iterdir())
+    assert max(seen, default=0) <= 150_000 * (not says_how_much)
+
+
 # ---------------------------------------------------------------------------- whole sets
 
 
@@ -220,6 +278,7 @@ def test_complete_files_survive_a_failure(tiny, server, tmp_path):
         (b"+1 1:0.25 3:2\n-1 2:1\n", "another checksum"),
         (b"+1 1:0.5 3:2\n", "not (2, 1, 3)"),
         (b"+1 nonsense\n", "could not be read"),
+        (b"+1\n" * 500_000, "unpacks to more than"),
     ],
 )
 def test_other_rows_are_refused(tiny, server, tmp_path, text, problem):
@@ -318,6 +377,11 @@ def test_svmlight_parts_and_labels():
     assert_array_equal(data.y_train, [0, -2, -2])
     sparse = svmlight(3, sparse=True)("d", TEXT)
     assert_array_equal(sparse.X_train.toarray(), [[0.5, 0, 2], [0, 1, 0]])
+
+
+def test_rows_of_a_label_alone_are_not_made_dense():
+    with pytest.raises(ValueError, match=r"2,000 rows of 7,129 features in 4,000 bytes"):
+        svmlight(7129)("d", [b"1\n" * 2000])
 
 
 def test_idx():

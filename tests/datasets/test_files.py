@@ -102,6 +102,16 @@ def test_damaged_file_is_named(folder, damage):
         load("whole")
 
 
+@pytest.mark.parametrize("place", ["indices", "indptr"])
+def test_sparse_rows_that_point_outside_are_refused(folder, place):
+    pieces = {"data": np.ones(2), "indices": np.array([0, 1]), "indptr": np.array([0, 1, 2])}
+    pieces[place][1] = 10**6
+    arrays = {f"X_{name}": values for name, values in pieces.items()}
+    np.savez(folder / "whole" / "whole.npz", **arrays, X_shape=np.array([2, 2]), y=np.zeros(2))
+    with pytest.raises(ValueError, match=r"whole\.npz is not a readable data set"):
+        load("whole")
+
+
 def test_a_failed_write_leaves_nothing(folder, monkeypatch):
     def fail(file, **arrays):
         file.write(b"half")

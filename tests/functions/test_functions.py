@@ -87,3 +87,16 @@ def test_lookup():
     instance = Simplex()
     assert get_function(instance) is instance
     assert isinstance(get_function("rbf"), RBF)
+
+
+def test_compiled_loops_see_no_arrays_that_do_not_fit():
+    X, centers = np.zeros((5, 3)), np.zeros((2, 3))
+    for function in (RBF(), RobustRBF(), Simplex()):
+        values = function.values(X, centers, centers + 1.0)
+        for other in (np.zeros((2, 4)), np.zeros((2, 2)), np.zeros((3, 3))):
+            with pytest.raises(ValueError, match="shape"):
+                function.values(X, centers, other)
+            with pytest.raises(ValueError, match="shape"):
+                function.gradients(X, other, other, values, values)
+        with pytest.raises(ValueError, match="shape"):
+            function.values(X, np.zeros((2, 4)), np.zeros((2, 4)))

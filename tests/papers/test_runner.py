@@ -11,7 +11,6 @@ import pytest
 
 from leansvm.datasets import DatasetNotFoundError
 from leansvm.papers import Observer, reproduce
-from leansvm.papers import _store as store_module
 from leansvm.papers import fang2019 as paper_module
 from leansvm.papers._experiment import Experiment, Skipped
 from leansvm.papers._published import paper
@@ -106,7 +105,7 @@ def test_a_full_disk_leaves_the_old_file(measured, tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store_module.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
         reproduce(["fang2019"], tables=["table-1"], out=tmp_path, fresh=True)
     assert (tmp_path / "results.json").read_bytes() == before

@@ -37,6 +37,9 @@ def _svmlight_part(
 
     parts = [load_svmlight_file(io.BytesIO(text), n_features=n_features) for text in contents]
     X = csr_array(vstack([X for X, _ in parts]))
+    dense, text = X.shape[0] * n_features, sum(map(len, contents))
+    if not sparse and dense > 2**20 + 8 * text:  # lines of a label alone, with thousands of zeros
+        raise ValueError(f"{X.shape[0]:,} rows of {n_features:,} features in {text:,} bytes")
     y = np.concatenate([y for _, y in parts]) + label_shift
     return X if sparse else compact(X.toarray()), y.astype(np.int8)
 

@@ -1,4 +1,8 @@
-"""Fetch a file over HTTP: retries, resumes where it stopped, and checks what it got."""
+"""Fetch a file over HTTP: retries, resumes where it stopped, and checks what it got.
+
+A file that is larger than it may be, as sent or unpacked, is not kept; nothing is unpacked beyond
+that size.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from leansvm._version import __version__
 from leansvm.datasets._lzw import unpack_lzw
@@ -19,11 +24,9 @@ from leansvm.datasets._lzw import unpack_lzw
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
 CHUNK = 2**16
-_UNPACK: dict[str, Callable[[bytes], bytes]] = {
-    ".bz2": bz2.decompress,
-    ".gz": gzip.decompress,
-    ".Z": unpack_lzw,
-}
+MOST_BYTES = 2**29
+_MOST_RATIO, _SMALL = 100, 2**20  # text packs to a tenth; small files may be much of the same
+_OPEN: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open}
 
 
 class DownloadError(OSError):
@@ -34,6 +37,10 @@ class _Transient(Exception):
     """A failure that another attempt may not have."""
 
 
+class _TooLarge(Exception):
+    """A file is larger than it may be."""
+
+
 def fetch(
     url: str,
     path: Path,
@@ -42,6 +49,7 @@ def fetch(
     attempts: int = 4,
     timeout: float = 30.0,
     delay: float = 1.0,
+    max_bytes: int = MOST_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
     """Return the unpacked content of a file, which is fetched unless it is at `path` already.
@@ -60,6 +68,8 @@ def fetch(
         Seconds without an answer after which an attempt has failed.
     delay : float
         Seconds before the second attempt; doubled before each further one.
+    max_bytes : int
+        Size that the file may have at most, as it is sent and unpacked.
     progress : callable or None
         Called with the bytes so far and in all.
     """
@@ -69,14 +79,18 @@ def fetch(
             time.sleep(delay * 2 ** (attempt - 1))
         try:
             if not path.is_file():
-                _fetch_once(url, path, timeout, progress)
-            return _checked(path, url, sha256)
+                _fetch_once(url, path, timeout, max_bytes, progress)
+            return _checked(path, url, sha256, max_bytes)
         except _Transient as error:
             problem = str(error)
+        except _TooLarge as error:
+            raise DownloadError(f"{url} {error}; nothing of it was kept") from None
     raise DownloadError(f"{url} could not be fetched in {attempts} attempts: {problem}")
 
 
-def _fetch_once(url: str, path: Path, timeout: float, progress: Progress | None) -> None:
+def _fetch_once(
+    url: str, path: Path, timeout: float, max_bytes: int, progress: Progress | None
+) -> None:
     """Add to the partial file; rename it when it is complete."""
     partial = path.with_name(path.name + ".partial")
     have = partial.stat().st_size if partial.is_file() else 0
@@ -91,10 +105,15 @@ def _fetch_once(url: str, path: Path, timeout: float, progress: Progress | None)
             total = have + int(length) if length else None
             with partial.open("ab" if have else "wb") as file:
                 while chunk := response.read(CHUNK):
-                    file.write(chunk)
                     have += len(chunk)
+                    if max(have, total or 0) > max_bytes:
+                        raise _TooLarge(f"has more than {max_bytes:,} bytes")
+                    file.write(chunk)
                     if progress is not None:
                         progress(have, total)
+    except _TooLarge:
+        partial.unlink()
+        raise
     except urllib.error.HTTPError as error:
         if error.code == 416:  # there is nothing after what we have, or it is another file
             partial.unlink(missing_ok=True)
@@ -113,12 +132,13 @@ def _fetch_once(url: str, path: Path, timeout: float, progress: Progress | None)
     partial.replace(path)
 
 
-def _checked(path: Path, url: str, sha256: str | None) -> bytes:
+def _checked(path: Path, url: str, sha256: str | None, max_bytes: int) -> bytes:
     """Unpack a file and compare its checksum; a wrong one is removed, to be fetched again."""
-    content = path.read_bytes()
-    unpack = _UNPACK.get(Path(url).suffix)
     try:
-        unpacked = content if unpack is None else unpack(content)
+        unpacked = _unpack(path, Path(url).suffix, max_bytes)
+    except _TooLarge:
+        path.unlink()
+        raise
     except (OSError, EOFError, ValueError, zlib.error) as error:
         path.unlink()
         raise _Transient(f"the file is damaged ({error})") from error
@@ -127,3 +147,17 @@ def _checked(path: Path, url: str, sha256: str | None) -> bytes:
         path.unlink()
         raise _Transient(f"its checksum is {found}, not {sha256}")
     return unpacked
+
+
+def _unpack(path: Path, suffix: str, most: int) -> bytes:
+    """Return the unpacked content of a file, unless that is too large."""
+    if suffix in _OPEN or suffix == ".Z":
+        most = min(most, _MOST_RATIO * path.stat().st_size + _SMALL)
+    if suffix == ".Z":
+        content = unpack_lzw(path.read_bytes(), most + 1)
+    else:
+        with _OPEN.get(suffix, open)(path, "rb") as file:
+            content = file.read(most + 1)
+    if len(content) > most:
+        raise _TooLarge(f"unpacks to more than {most:,} bytes")
+    return bytes(content)

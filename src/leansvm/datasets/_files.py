@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,21 @@ import numpy as np
 from numpy.typing import DTypeLike
 from scipy.sparse import csr_array
 
+from leansvm._atomic import replacing
 from leansvm.datasets._catalogue import CATALOGUE, check_name
 from leansvm.datasets._set import LabelledData
 
 VARIABLE = "LEANSVM_DATA"
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    EOFError,
+    OSError,
+    RuntimeError,
+)  # what reading a damaged archive or array may raise
 
 
 class DatasetNotFoundError(FileNotFoundError):
@@ -143,7 +155,7 @@ def load(
     try:
         with np.load(path, allow_pickle=False) as file:
             return _dataset(name, file, dtype)
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+    except _DAMAGE as error:
         raise ValueError(f"{path} is not a readable data set: {error}") from error
 
 
@@ -163,6 +175,7 @@ def _dataset(name: str, file: Mapping[str, np.ndarray], dtype: DTypeLike | None)
         if f"{part}_data" in file:
             pieces = (file[f"{part}_{key}"] for key in ("data", "indices", "indptr"))
             X = csr_array(tuple(pieces), shape=tuple(file[f"{part}_shape"]))
+            X.check_format(full_check=True)  # compiled code trusts the indices
         else:
             X = file[part]
         return X if dtype is None else X.astype(dtype)
@@ -201,13 +214,8 @@ def save(data: LabelledData, path: Path) -> None:
         if (value := getattr(data, key)) is not None:
             arrays[key] = np.array(value, dtype=str)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez_compressed(file, **arrays)
 
 
 def _stored(key: str, X: Any) -> Iterator[tuple[str, np.ndarray]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from leansvm.datasets import _convert
 from leansvm.datasets._catalogue import CATALOGUE, check_name
-from leansvm.datasets._download import DownloadError, Progress, fetch
+from leansvm.datasets._download import MOST_BYTES, DownloadError, Progress, fetch
 from leansvm.datasets._files import VARIABLE, cache_folder, save
 from leansvm.datasets._set import LabelledData
 
@@ -46,12 +46,21 @@ class Files:
         for url, sha256 in zip(self.urls, hashes, strict=True):
             file_name = url.rsplit("/", 1)[1]
             place = f"{mirror.rstrip('/')}/{file_name}" if mirror else url
-            contents.append(fetch(place, folder / file_name, sha256=sha256, progress=progress))
+            most = MOST_BYTES if sha256 else _most_bytes(name)
+            contents.append(
+                fetch(place, folder / file_name, sha256=sha256, max_bytes=most, progress=progress)
+            )
         try:
             return self.convert(name, contents)
         except (ValueError, KeyError, IndexError, EOFError) as error:
             shutil.rmtree(folder)  # or the same files would be read the next time
             raise DownloadError(f"the files of {name} could not be read: {error}") from error
+
+
+def _most_bytes(name: str) -> int:
+    """Return the size that a file of a set has at most: as text, with every value written out."""
+    entry = CATALOGUE[name]
+    return 2**20 + 2 * (entry.n_rows + entry.n_test) * (24 * entry.n_features + 16)
 
 
 @dataclass(frozen=True)

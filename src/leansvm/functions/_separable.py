@@ -30,6 +30,11 @@ class SeparableFunction(BasisFunction):
             return self._profile(self._distances(X, centers, shapes)).T
         from leansvm.functions import _compiled
 
+        if not centers.shape == shapes.shape == (len(centers), X.shape[1]):  # loops trust them
+            raise ValueError(
+                f"X has {X.shape[1]} features, the functions have centers of shape "
+                f"{centers.shape} and shapes of shape {shapes.shape}."
+            )
         z = np.empty((len(centers), len(X)))
         distances = (_compiled.absolute, _compiled.squared)[self.power - 1]
         distances(np.ascontiguousarray(X.T), centers, shapes, z)
@@ -65,6 +70,11 @@ class SeparableFunction(BasisFunction):
         from leansvm.functions import _compiled
 
         slopes = np.ascontiguousarray((self._slope(values) * weights).T)
+        if slopes.shape != (len(centers), len(X)) or centers.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"X of shape {X.shape}, values of shape {values.shape} and centers of shape "
+                f"{centers.shape} do not fit."
+            )
         by_center, by_shape = np.empty(centers.shape), np.empty(centers.shape)
         sums = (_compiled.absolute_sums, _compiled.squared_sums)[self.power - 1]
         sums(np.ascontiguousarray(X.T), centers, slopes, by_center, by_shape)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from leansvm import _html
+from leansvm._atomic import write_atomically
 from leansvm.papers import _charts
 from leansvm.papers._experiment import Chart, experiments_of
 from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
-from leansvm.papers._store import Store, write_atomically
+from leansvm.papers._store import Store
 from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
 
 _CLASS = {
@@ -57,7 +58,7 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     """Write ``report.html`` beside ``results.json`` and return its path."""
     store = Store(Path(folder))
     path = Path(folder) / "report.html"
-    write_atomically(path, report(store.content))
+    write_atomically(path, report(store.content).encode())
     return path
 
 

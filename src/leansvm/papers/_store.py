@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from leansvm._atomic import write_atomically
 
 FORMAT = 1
 
@@ -53,7 +53,7 @@ class Store:
         if self.path.exists():
             self.content = self._read() | {"machine": self.content["machine"]}
         self.content[section][name] = dict(entry)
-        write_atomically(self.path, _text(self.content))
+        write_atomically(self.path, _text(self.content).encode())
 
 
 def _text(content: Mapping[str, Any]) -> str:
@@ -67,18 +67,3 @@ def _text(content: Mapping[str, Any]) -> str:
         lines = ",\n".join(f"  {dump(k)}: {dump(v)}" for k, v in content[section].items())
         parts.append(f' "{section}": {{\n{lines}\n }}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a crash leaves either the old or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

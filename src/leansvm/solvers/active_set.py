@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._phases import Phases
 from leansvm.blocks import check_budget
 from leansvm.solvers._hinge import (
     Hinge,
@@ -81,6 +82,18 @@ class ActiveSet:
         self._outputs: list[_OneOutput] = []
         for j in range(problem.Y.shape[1]):
             self._outputs.append(_OneOutput(self, j))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the rows; factors and support sets are found again by the next solve."""
+        problem = self.problem
+        kept = ("X", "kernel", "Y", "weight", "bias_penalty", "budget")
+        state = {name: getattr(problem, name) for name in kept}
+        return state | {"max_support": self.max_support, "keep": self._keep}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rows = {name: state[name] for name in state if name not in ("max_support", "keep")}
+        problem = DualProblem(**rows, phases=Phases())
+        ActiveSet.__init__(self, problem, max_support=state["max_support"], keep=state["keep"])
 
     def solve(self, C: float, *, tol: float, max_iter: int, left_out: bool = False) -> Solution:
         """Solve for all outputs, from the last solution if there is one.
