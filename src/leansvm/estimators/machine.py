@@ -72,7 +72,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         "bias_penalty": [Interval(Real, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
     }
     fit_report_: dict[str, Any]
 
@@ -103,7 +103,13 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
         context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        used, basis, solution = self._solve(data, context, *more)
+        try:
+            used, basis, solution = self._solve(data, context, *more)
+        except (np.linalg.LinAlgError, OverflowError) as error:
+            raise ValueError(
+                f"{type(self).__name__} cannot be solved with 16 digits ({error}): lower C, or "
+                f"scale X, y or sample_weight."
+            ) from error
         self._publish(used, basis, solution)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
@@ -127,9 +133,9 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         if isinstance(self.C, KFoldSums):
             return Criterion(C_GRID, "kfold", calibrate, self.C)
         if isinstance(self.C, Real):
-            if self.C < 1e-300:
+            if not 1e-300 <= float(self.C) <= 1e300:
                 raise ValueError(
-                    f"C={self.C!r} is too small: it must be finite, and so must 1 / C."
+                    f"C={self.C!r}: it must be finite and at most 1e300, and so must 1 / C."
                 )
             return Criterion(float(self.C), left_out=calibrate)
         try:
@@ -140,8 +146,10 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             raise ValueError(
                 f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got {self.C!r}."
             )
-        if not np.isfinite(candidates).all():
-            raise ValueError(f"C: every candidate must be finite, got {self.C!r}.")
+        if candidates.min() < 1e-300 or candidates.max() > 1e300:
+            raise ValueError(
+                f"C: every candidate must be finite and from 1e-300 to 1e300, got {self.C!r}."
+            )
         by_loo = self._scores_lists_by == "loo"
         return Criterion(candidates, self._scores_lists_by, calibrate or by_loo)
 
@@ -160,6 +168,12 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 
     def _publish(self, data: TrainingData, basis: Any, solution: Solution) -> None:
         """Set the fitted attributes and the report; calibrate; warn."""
+        numbers = (solution.coef, solution.b, solution.objective)
+        if not all(np.isfinite(number).all() for number in numbers):
+            raise ValueError(
+                f"The solution at C={solution.C:.3g} has numbers that are not finite: lower C, or "
+                f"scale X, y or sample_weight."
+            )
         for name in ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence"):
             self.__dict__.pop(name, None)
         self._set_basis(data, basis, solution)

@@ -326,9 +326,15 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
     ):
         features = _at_rows(features, coef, X, elsewhere)
     values = blocks.stack(_decision, features, coef)
-    if isinstance(values, np.ndarray):
-        return np.asarray(values + b, dtype=X.dtype)
-    return namespace(values).asarray(values + moved(b, values), dtype=X.dtype)
+    xp = namespace(values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = xp.asarray(values + moved(b, values), dtype=X.dtype)
+    if not bool(xp.all(xp.isfinite(values))):
+        raise ValueError(
+            f"The model's values at some rows of X are not finite, or too large for {X.dtype}: "
+            f"scale X and y, or pass X as float64."
+        )
+    return values
 
 
 def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> KernelFeatures:

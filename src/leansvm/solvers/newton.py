@@ -26,6 +26,7 @@ from leansvm.solvers._newton_blocks import Slopes
 from leansvm.solvers._newton_matrix import NewtonMatrices, Output
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.sums import NOT_FINITE
 
 Array = NDArray[np.float64]
 
@@ -149,6 +150,8 @@ class NewtonSolver:
             self.blocks.map(rows_of.begin, self.features, start)
             self._begun = True
         at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
+        if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
+            raise ValueError(NOT_FINITE)
         first, *later = self._stages(loss) if cold else (loss,)
         for c, o in enumerate(self.outputs):
             o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)

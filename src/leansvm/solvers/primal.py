@@ -51,7 +51,11 @@ def solve(
     equations, several = normal_equations(sums, features, free_bias), np.ndim(criterion.C) == 1
     if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
-        return _described(features, equations, equations.solve(C), C)
+        try:
+            theta = equations.solve(C)
+        except np.linalg.LinAlgError:  # 1/C is lost in the rounding of M
+            theta = decompose(equations).theta(C)
+        return _described(features, equations, theta, C)
     by_loo = several and criterion.name == "loo"
     if (criterion.left_out or by_loo) and _nearly_all(features.width, blocks.n_rows):
         return _solve_in_dual(blocks, features, equations, criterion)

@@ -194,5 +194,6 @@ def explained(kernel: Kernel) -> Iterator[None]:
     except np.linalg.LinAlgError as error:
         raise ValueError(
             f"kernel={kernel.name!r}: the kernel matrix plus 1/C on its diagonal is not positive "
-            f"definite ({error}). Use a positive semidefinite kernel or a smaller C."
+            f"definite ({error}). Use a positive semidefinite kernel or a smaller C, or scale "
+            f"X."
         ) from None
