@@ -55,7 +55,7 @@ def test_a_power_that_does_not_exist_gives_no_label(model):
         model.fit(X, Y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the root is no kernel
-        model.fit(np.abs(X), Y)
+        model.fit(np.abs(X[:60]), Y[:60])
     with pytest.raises(ValueError, match="kernel='poly' gives values that are not finite"):
         model.predict(X)
 
@@ -108,16 +108,15 @@ def test_a_variance_too_small_to_divide_by_is_named():
 
 @pytest.mark.parametrize("C", [1e30, 1e100])
 @pytest.mark.parametrize(
-    "model",
+    ("model", "m"),
     [
-        SparseLSSVC(basis="all"),
-        ReducedSVC(regularizer="coef", n_basis=20, random_state=0),
+        (SparseLSSVC(basis="all"), 120),
+        (ReducedSVC(regularizer="coef", n_basis=20, random_state=0), 60),
     ],
-    ids=str,
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_C_beyond_rounding_still_has_a_model(model, C):
-    values = clone(model).set_params(C=C).fit(X, Y).decision_function(X)
+def test_a_C_beyond_rounding_still_has_a_model(model, m, C):
+    values = clone(model).set_params(C=C).fit(X[:m], Y[:m]).decision_function(X)
     assert np.isfinite(values).all()
 
 
