@@ -168,8 +168,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 
     def _publish(self, data: TrainingData, basis: Any, solution: Solution) -> None:
         """Set the fitted attributes and the report; calibrate; warn."""
-        numbers = (solution.coef, solution.b, solution.objective)
-        if not all(np.isfinite(number).all() for number in numbers):
+        finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
+        if not (finite and np.isfinite(solution.objective)):
             raise ValueError(
                 f"The solution at C={solution.C:.3g} has numbers that are not finite: lower C, or "
                 f"scale X, y or sample_weight."

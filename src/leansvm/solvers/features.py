@@ -326,9 +326,11 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
     ):
         features = _at_rows(features, coef, X, elsewhere)
     values = blocks.stack(_decision, features, coef)
-    xp = namespace(values)
+    xp: Any = np
+    if not isinstance(values, np.ndarray):
+        xp, b = namespace(values), moved(b, values)
     with np.errstate(over="ignore", invalid="ignore"):
-        values = xp.asarray(values + moved(b, values), dtype=X.dtype)
+        values = xp.asarray(values + b, dtype=X.dtype)
     if not bool(xp.all(xp.isfinite(values))):
         raise ValueError(
             f"The model's values at some rows of X are not finite, or too large for {X.dtype}: "
