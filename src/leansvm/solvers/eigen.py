@@ -110,7 +110,7 @@ def solve_for_every_C(
             f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
             f"the sample_weight sum to {weight.sum():.3g}. Scale them up, or give C as a number."
         )
-    best = int(np.argmin(curve))
+    best = int(np.nanargmin(curve))
     coordinates = spectrum.coordinates(best, b[best])
     return Solution(
         "eigen",

@@ -35,7 +35,7 @@ from leansvm.kernels import Kernel
 from leansvm.linalg import dense64, right_solve_in_place
 
 Array = NDArray[np.float64]
-_FLOAT32_LOSS = 1e-4  # decision values may lose this much before float32 rows use float64 tiles
+_FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
 
 
 class FeatureMap(ABC):
@@ -309,10 +309,11 @@ class StateFeatures(FeatureMap):
 # ---------------------------------------------------------------------------- decision values
 
 
-def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
+def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any, spread: Any = 1.0) -> Any:
     """Return f(x) = phi(x)'coef + b of all rows and outputs, by tiles; an array of X's kind.
 
-    A model of any library is moved to where the rows are.
+    A model of any library is moved to where the rows are. Rounding of float32 rows is compared
+    with the ``spread`` of the targets, one number or one per output.
     """
     columns, elsewhere = features.size, isinstance(X, RowSource)
     if elsewhere:
@@ -324,7 +325,7 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
     if isinstance(features, KernelFeatures) and not (
         at_home and isinstance(features.points, np.ndarray)
     ):
-        features = _at_rows(features, coef, X, elsewhere)
+        features = _at_rows(features, coef / spread, X, elsewhere)
     values = blocks.stack(_decision, features, coef)
     xp: Any = np
     if not isinstance(values, np.ndarray):
@@ -349,7 +350,7 @@ def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> 
         features = replace(features, points=points)
     if foreign or X.dtype != np.float32:
         return features
-    # rounding kernel values to float32 costs a decision value about eps * |coef| * max k
+    # rounding kernel values to float32 costs a value about eps * |coef| * max k
     lost = features.rounding_of(coef, 4 * float(np.finfo(np.float32).eps))
     return replace(features, single=lost <= _FLOAT32_LOSS)
 

@@ -300,6 +300,12 @@ class NewtonSolver:
         return self.blocks.concatenate(rows_of.left_out, self.matrices.task(self.outputs), inverses)
 
     def _certified(self, C: float) -> Solution:
+        early = []
+        for o in self.outputs:
+            if o.stages:  # stopped on the way: the loss that was asked for is certified
+                o.loss, o.stages = o.stages[-1], []
+                early.append(o)
+        self._evaluate(early)
         thetas, histories, objectives, residuals, counts, states = zip(
             *map(_AT_THE_END, self.outputs), strict=True
         )

@@ -70,7 +70,7 @@ def solve(
         curve = spectrum.gcv(candidates)
         if len(curve) > 1 and not np.isfinite(curve).any():
             raise ValueError(_NO_ROOM.format(equations.count))
-    best = 0 if curve is None else int(np.argmin(curve))
+    best = 0 if curve is None else int(np.nanargmin(curve))
     C = float(candidates[best])
     solution = _described(features, equations, spectrum.theta(C), C)
     if curve is not None:
@@ -115,7 +115,7 @@ def _solve_in_dual(
         weight[used],
         candidates,
         0.0 if equations.free_bias else np.inf,  # a penalised bias is a column of Phi
-        criterion.name,
+        criterion.name if np.ndim(criterion.C) == 1 else "loo",  # one C: nothing to score
         count=equations.count,
     )
     theta = Phi[used].T @ every.coef

@@ -85,7 +85,8 @@ class SparseProblem:
             return features
         assert features.L is not None
         pivots = features.L.diagonal()
-        return replace(features, single=bool(pivots.min() > 0.01 * pivots.max()))
+        clear = pivots.min(initial=np.inf) > 0.01 * pivots.max(initial=0.0)  # or none at all
+        return replace(features, single=bool(clear))
 
     def _add_up_and_solve(
         self,
@@ -191,7 +192,7 @@ def solve_folds(
         solution.details["criterion"] = "gcv"
         return solution
     curve = fold_errors(sums, features, free_bias, candidates)
-    best = int(np.argmin(curve))
+    best = int(np.nanargmin(curve))
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
     solution = primal.solve(blocks, features, sums.total(), free_bias, chosen)
     solution.curve, solution.error = curve, float(curve[best])
