@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from leansvm import L2SVC, ReducedSVC
+from leansvm import L2SVC, LSSVR, ReducedSVC
 from leansvm.losses import Huber
 from leansvm.solvers.active_set import ActiveSet
 from tests.plain import SparseLSSVC, SparseLSSVR
@@ -100,3 +100,21 @@ def test_a_left_out_loss_that_is_not_a_number_is_never_the_best(monkeypatch):
 
     monkeypatch.setattr(ActiveSet, "solve", spoiled)
     assert L2SVC([0.1, 10.0, 0.01]).fit(X, Y).C_ == 10.0
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-8), (np.float32, 1e-5)])
+def test_gcv_with_all_rows_as_basis_is_that_of_the_exact_machine(dtype, rtol):
+    rows = RNG.normal(size=(60, 5)).astype(dtype)
+    target = np.sin(2 * rows[:, 0]) + 0.5 * RNG.normal(size=60)
+    expected = LSSVR(C="gcv", gamma=5.0).fit(rows, target)
+    found = SparseLSSVR(C="gcv", gamma=5.0, basis="all").fit(rows, target)
+    np.testing.assert_allclose(found.cv_curve_, expected.cv_curve_, rtol=rtol)
+    assert found.C_ == expected.C_
+
+
+def test_gcv_of_batches_as_small_as_the_basis_counts_earlier_rows():
+    options = {"C": "gcv", "gamma": 0.3}
+    batches = SparseLSSVC(n_basis=50, random_state=0, **options)
+    batches.partial_fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:])
+    whole = SparseLSSVC(basis=batches.support_vectors_, **options).fit(X, Y)
+    np.testing.assert_allclose(batches.cv_curve_, whole.cv_curve_, rtol=1e-6)
