@@ -325,7 +325,7 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any, spread: Any = 
     if isinstance(features, KernelFeatures) and not (
         at_home and isinstance(features.points, np.ndarray)
     ):
-        features = _at_rows(features, coef / spread, X, elsewhere)
+        features = _at_rows(features, coef, spread, X, elsewhere)
     values = blocks.stack(_decision, features, coef)
     xp: Any = np
     if not isinstance(values, np.ndarray):
@@ -340,7 +340,9 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any, spread: Any = 
     return values
 
 
-def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> KernelFeatures:
+def _at_rows(
+    features: KernelFeatures, coef: Array, spread: Any, X: Any, elsewhere: bool
+) -> KernelFeatures:
     """Move the points to the rows; decide whether float32 rows may stay in float32."""
     points, foreign = features.points, not elsewhere and foreign_namespace(X) is not None
     if features.kernel.precomputed:
@@ -351,8 +353,9 @@ def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> 
     if foreign or X.dtype != np.float32:
         return features
     # rounding kernel values to float32 costs a value about eps * |coef| * max k
-    lost = features.rounding_of(coef, 4 * float(np.finfo(np.float32).eps))
-    return replace(features, single=lost <= _FLOAT32_LOSS)
+    lost = features.rounding_of(coef / spread, 4 * float(np.finfo(np.float32).eps))
+    fits = float(np.abs(coef).max(initial=0.0)) < 1e30  # and so do sums of products
+    return replace(features, single=fits and lost <= _FLOAT32_LOSS)
 
 
 @declare("X")
