@@ -132,3 +132,11 @@ def test_what_no_solver_foresaw_is_explained():
 def test_a_cache_size_beyond_all_numbers_is_named():
     with pytest.raises(ValueError, match="'cache_size' parameter"):
         LSSVC(cache_size=1e308).fit(X, Y)
+
+
+@pytest.mark.parametrize("model", [LSSVC(solver="cg"), LSSVC(), L2SVC()], ids=str)
+@pytest.mark.parametrize(("C", "weight"), [(1e-250, 1e-80), (1e250, 1e80)])
+def test_products_of_C_and_weights_that_are_no_numbers_are_named(model, C, weight):
+    model = clone(model).set_params(C=C)
+    with pytest.raises(ValueError, match="C times sample_weight"):
+        model.fit(X, Y, sample_weight=np.full(len(X), weight))

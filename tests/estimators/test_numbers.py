@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from leansvm import L2SVC, LSSVR, ReducedSVC
+from leansvm import L2SVC, LSSVR, LowRankLSSVC, ReducedSVC
 from leansvm.losses import Huber
 from leansvm.solvers.active_set import ActiveSet
 from tests.plain import SparseLSSVC, SparseLSSVR
@@ -38,8 +38,9 @@ def test_calibration_at_one_C_asks_for_no_degrees_of_freedom():
 @pytest.mark.parametrize("kind", [SparseLSSVC, ReducedSVC])
 def test_rows_of_zeros_give_a_constant_model(kind, fit_intercept, basis, dtype):
     options = {"kernel": "linear", "basis": basis, "fit_intercept": fit_intercept, "C": 1.0}
+    options["calibrate"] = True
     y = (np.arange(40) % 4 == 0).astype(int)
-    values = kind(n_basis=5, **options).fit(ZERO.astype(dtype), y).decision_function(ZERO)
+    values = kind(n_basis=2, **options).fit(ZERO.astype(dtype), y).decision_function(ZERO)
     # three quarters of the rows are -1
     np.testing.assert_allclose(values, -0.5 * fit_intercept, rtol=0, atol=1e-6)
 
@@ -118,3 +119,9 @@ def test_gcv_of_batches_as_small_as_the_basis_counts_earlier_rows():
     batches.partial_fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:])
     whole = SparseLSSVC(basis=batches.support_vectors_, **options).fit(X, Y)
     np.testing.assert_allclose(batches.cv_curve_, whole.cv_curve_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [LowRankLSSVC, SparseLSSVC])
+def test_the_smallest_C_there_is_gives_a_constant_model(kind):
+    model = kind(1e-300, n_basis=3, bias_penalty=1.0, random_state=0).fit(X, Y)
+    np.testing.assert_allclose(model.decision_function(X), 0.0, rtol=0, atol=1e-200)

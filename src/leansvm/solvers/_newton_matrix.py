@@ -151,7 +151,7 @@ class NewtonMatrices:
 
 def _factored(gram: Array, ridge: Array) -> Array:
     """Factor a Gram matrix plus a ridge; what that lacks to be definite is rounding."""
-    noise = _EPS * max(float(gram.diagonal().max()), float(ridge.max()))
+    noise = _EPS * float(np.maximum(gram.diagonal(), ridge).max(initial=0.0))
     if not np.isfinite(gram).all():
         raise np.linalg.LinAlgError("Newton's matrix is not finite")
     while True:

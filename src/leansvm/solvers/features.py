@@ -162,7 +162,10 @@ class KernelFeatures(FeatureMap):
         theta = theta[: self.size]
         if self.L is None:
             return theta
-        return np.asarray(solve_triangular(self.L, theta, lower=True, trans="T"))
+        # numbers that are not finite stay so, and are reported with the solution
+        return np.asarray(
+            solve_triangular(self.L, theta, lower=True, trans="T", check_finite=False)
+        )
 
     def rounding_of(self, coef: Array, eps: float) -> float:
         """Return about how much f loses where kernel values are rounded to ``eps``."""

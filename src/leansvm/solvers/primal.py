@@ -73,7 +73,7 @@ def solve(
         curve = spectrum.gcv(candidates)
         if len(curve) > 1 and not np.isfinite(curve).any():
             raise ValueError(_NO_ROOM.format(equations.count))
-    best = 0 if curve is None else int(np.nanargmin(curve))
+    best = 0 if curve is None or not np.isfinite(curve).any() else int(np.nanargmin(curve))
     C = float(candidates[best])
     solution = _described(features, equations, spectrum.theta(C), C)
     if curve is not None:
@@ -165,7 +165,7 @@ class Spectrum:
         lam = 1.0 / candidates
         shrunk = self.values[:, None] + lam
         z2 = np.sum(self.z**2, axis=1)
-        rss = self.equations.yy.sum() - z2 @ ((self.values[:, None] + 2 * lam) / shrunk**2)
+        rss = self.equations.yy.sum() - z2 @ ((self.values[:, None] + 2 * lam) / shrunk / shrunk)
         trace = float(self.equations.free_bias) + np.sum(self.values[:, None] / shrunk, axis=0)
         n = self.equations.count
         room = n - trace
