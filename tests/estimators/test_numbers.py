@@ -45,6 +45,12 @@ def test_rows_of_zeros_give_a_constant_model(kind, fit_intercept, basis, dtype):
     np.testing.assert_allclose(values, -0.5 * fit_intercept, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("basis", ["entropy", "medoids"])
+def test_rows_of_zeros_leave_no_basis_to_grow(basis):
+    values = SparseLSSVC(kernel="linear", basis=basis).fit(ZERO, HALVES).decision_function(ZERO)
+    np.testing.assert_allclose(values, 0.0, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("max_iter", [1, 3, 6])
 def test_newton_stopped_early_certifies_the_loss_that_was_asked_for(max_iter):
     y = np.where(X[:, 0] * X[:, 1] + 0.5 * RNG.normal(size=len(X)) > 0, 1, -1)

@@ -138,7 +138,7 @@ class SparseProblem:
         found = grow(partial(by_loo.solve, choose), max(FIRST_SIZE, there), largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
-        return self.solve(choose, found.features.size)
+        return self.solve(choose, max(found.features.size, 1))  # all may have been dropped
 
     def solve_lean(self, choose: Callable[[int], Any], largest: int) -> SparseFit:
         """Find the smallest of nested bases that is nearly as good as any, and solve on it."""
