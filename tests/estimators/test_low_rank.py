@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.callback import ScoringMonitor
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -404,3 +405,15 @@ def test_pickle_and_class_weight():
     assert np.mean(model.predict(X) == "up") > np.mean(LABELS == "up")
     again = pickle.loads(pickle.dumps(model))
     assert_array_equal(again.decision_function(X), model.decision_function(X))
+
+
+@pytest.mark.parametrize("function", ["robust-rbf", "simplex"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_decisions_do_not_depend_on_the_working_memory(function):
+    rows, labels = make_moons(400, noise=0.25, random_state=0)
+    models = []
+    for megabytes in (1024, 0.02):
+        with config_context(working_memory=megabytes):
+            model = LowRankLSSVC(function=function, max_iter=30, random_state=0)
+            models.append(model.fit(rows, labels).decision_function(rows))
+    assert_allclose(*models, rtol=0, atol=1e-12)

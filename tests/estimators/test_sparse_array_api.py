@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.datasets import make_moons
 
-from leansvm import LSSVC, KernelBasis
+from leansvm import L2SVC, LSSVC, KernelBasis
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
@@ -88,3 +88,13 @@ def test_without_dispatch_arrays_become_numpy():
     with config_context(array_api_dispatch=False):
         model = SparseLSSVC(10.0, random_state=0).fit(xp.asarray(X), y)
         assert isinstance(model.decision_function(xp.asarray(X)), np.ndarray)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("labels", [y, Y3], ids=["two", "three"])
+def test_weights_of_a_linear_kernel_predict_where_the_rows_are(labels, dtype):
+    rows, model = X.astype(dtype), L2SVC(kernel="linear").fit(X, labels)
+    values = host(model.decision_function(xp.asarray(rows)))
+    assert values.dtype == dtype
+    assert_allclose(values, model.decision_function(rows), rtol=0, atol=1e-5)
+    assert_array_equal(host(model.predict(xp.asarray(rows))), model.predict(rows))

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from leansvm.solvers import eigen
 from leansvm.solvers.cholesky import closed_form
 from leansvm.solvers.eigen import solve_for_every_C
 
@@ -134,3 +135,12 @@ def test_gcv_does_not_distinguish_weights_from_copies(copies, A):
         K[np.ix_(again, again)].copy(), Y[again], np.ones(len(again)), CANDIDATES, A, "gcv"
     )
     assert_allclose(weighted.curve, repeated.curve, rtol=1e-6)
+
+
+def test_a_criterion_that_is_not_a_number_is_never_the_best(monkeypatch):
+    curve = np.full(len(CANDIDATES), 2.0)
+    curve[0], curve[3] = np.nan, 1.0
+    monkeypatch.setattr(eigen, "_press", lambda spectrum, b: curve)
+    found = solve_for_every_C(K.copy(), Y, WEIGHT, CANDIDATES, 0.0, "loo")
+    assert CANDIDATES[3] == found.C
+    assert found.error == 1.0

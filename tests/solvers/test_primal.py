@@ -229,3 +229,13 @@ def check_other_arrays(selector, weight, kind):
     assert_allclose(b.left_out, a.left_out, atol=tolerance)
     assert_allclose(b.curve, a.curve, rtol=tolerance)
     assert_allclose(b.objective, a.objective, rtol=tolerance)
+
+
+@every_bias
+def test_prefixes_without_degrees_of_freedom_have_no_gcv(penalty):
+    weight = np.full(N, 5.0 / N)  # five samples
+    _, equations = equations_of(whitened(penalty=penalty), penalty, weight)
+    scores = path.factor_prefixes(equations, 1e12).gcv()
+    assert np.isinf(scores[-1]) and np.isfinite(scores[0])
+    whole = primal.decompose(equations).gcv(np.array([1e12]))
+    assert np.isinf(whole[0])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import (
+    assert_all_finite,
     check_array,
     check_consistent_length,
     column_or_1d,
@@ -53,6 +54,7 @@ from leansvm.solvers.kernel_matrix import check_kernel_matrix
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
+_LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 _FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
@@ -205,6 +207,10 @@ def read(
             raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
         X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
         Y, count = as_float64(y), None
+        if foreign_namespace(Y) is None:  # objects such as None have become NaN
+            assert_all_finite(Y, input_name="y")
+            if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
+                raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
         _check_single_output(estimator, Y.ndim == 1, reset)
         Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
         weight = _sample_weights(sample_weight, X)
@@ -329,7 +335,9 @@ def any_targets(X: Any, y: Any) -> Array:
     if type_of_target(y) in ("binary", "multiclass"):
         classes, labels = np.unique(y, return_inverse=True)
         return one_vs_rest(labels, len(classes))
-    return np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+    Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+    assert_all_finite(Y, input_name="y")
+    return Y
 
 
 def _classes_of_source(

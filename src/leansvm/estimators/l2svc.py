@@ -256,6 +256,7 @@ class L2SVC(Classifier, DualMachine):
             problem = self._problem(batch, context)
             active_set, data = ActiveSet(problem, max_support=self._limit(), keep=True), batch
         else:
+            self._refuse_changed()
             active_set, weight = self._sequence
             used, problem = batch.taken, active_set.problem
             active_set.extend(batch.X[used], batch.Y[used], batch.weight[used])

@@ -34,6 +34,17 @@ from leansvm.solvers.scales import LEARNABLE, learn_scales
 from leansvm.solvers.solution import Solution, Support
 
 Array = NDArray[np.float64]
+_SPREAD_ROWS = 256
+# What `partial_fit` must find as it was in the first batch: sums and factors depend on it.
+_BATCH_PARAMETERS = (
+    "kernel",
+    "gamma",
+    "degree",
+    "coef0",
+    "fit_intercept",
+    "bias_penalty",
+    "class_weight",
+)
 
 C_GRID = np.logspace(-6, 7, 50)
 # That kernel="auto" compares; each one more costs as much as a plain fit.
@@ -62,6 +73,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
     _fits_sources = False  # data sets in files, Dask collections
     _classifies: ClassVar[bool] = False
+    _spread: Any = 1.0  # of the targets; those of classes are +-1
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
     _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
 
@@ -71,7 +83,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         "bias_penalty": [Interval(Real, 0, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
     }
     fit_report_: dict[str, Any]
 
@@ -102,7 +114,13 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
         context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        used, basis, solution = self._solve(data, context, *more)
+        try:
+            used, basis, solution = self._solve(data, context, *more)
+        except (np.linalg.LinAlgError, OverflowError) as error:
+            raise ValueError(
+                f"{type(self).__name__} cannot be solved with 16 digits ({error}): lower C, or "
+                f"scale X, y or sample_weight."
+            ) from error
         self._publish(used, basis, solution)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
@@ -126,9 +144,9 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         if isinstance(self.C, KFoldSums):
             return Criterion(C_GRID, "kfold", calibrate, self.C)
         if isinstance(self.C, Real):
-            if self.C < 1e-300:
+            if not 1e-300 <= float(self.C) <= 1e300:
                 raise ValueError(
-                    f"C={self.C!r} is too small: it must be finite, and so must 1 / C."
+                    f"C={self.C!r}: it must be finite and at most 1e300, and so must 1 / C."
                 )
             return Criterion(float(self.C), left_out=calibrate)
         try:
@@ -139,8 +157,10 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             raise ValueError(
                 f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got {self.C!r}."
             )
-        if not np.isfinite(candidates).all():
-            raise ValueError(f"C: every candidate must be finite, got {self.C!r}.")
+        if candidates.min() < 1e-300 or candidates.max() > 1e300:
+            raise ValueError(
+                f"C: every candidate must be finite and from 1e-300 to 1e300, got {self.C!r}."
+            )
         by_loo = self._scores_lists_by == "loo"
         return Criterion(candidates, self._scores_lists_by, calibrate or by_loo)
 
@@ -159,9 +179,18 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 
     def _publish(self, data: TrainingData, basis: Any, solution: Solution) -> None:
         """Set the fitted attributes and the report; calibrate; warn."""
+        finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
+        if not (finite and np.isfinite(solution.objective)):
+            raise ValueError(
+                f"The solution at C={solution.C:.3g} has numbers that are not finite: lower C, or "
+                f"scale X, y or sample_weight."
+            )
         for name in ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence"):
             self.__dict__.pop(name, None)
         self._set_basis(data, basis, solution)
+        if not self._classifies:  # standard deviation of the targets, of the first rows in files
+            Y = data.blocks().head(_SPREAD_ROWS)[1] if data.Y is None else data.Y
+            self._spread = np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)
         self.intercept_ = np.asarray(solution.b)
         self.C_ = solution.C
         self.objective_ = solution.objective
@@ -221,15 +250,16 @@ class Machine(CallbackSupportMixin, BaseEstimator):
 
     def _values(self, X: Any) -> Any:
         """Return f(x) of validated rows, one column per output."""
-        return evaluate(*self._model(), self.intercept_, X)
+        return evaluate(*self._model(), self.intercept_, X, self._spread)
 
     def _decision_values(self, X: Any) -> Any:
         check_is_fitted(self)
         model, source = self._model(), source_of(X) if self._fits_sources else None
         if source is None:
-            return evaluate(*model, self.intercept_, validate(self, X, reset=False))
+            rows = validate(self, X, reset=False)
+            return evaluate(*model, self.intercept_, rows, self._spread)
         check_features(self, source.n_features, source.feature_names)
-        return evaluate(*model, self.intercept_, source)
+        return evaluate(*model, self.intercept_, source, self._spread)
 
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
@@ -242,6 +272,7 @@ class KernelMachine(Machine):
     kernel_: str
     gamma_: Any
     clip_: tuple[Array, Array] | None
+    _batch_parameters: dict[str, Any]  # as they were in `fit`, or in the first batch
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Machine._parameter_constraints,
@@ -267,6 +298,9 @@ class KernelMachine(Machine):
         """Find gamma, or learn it; ``rows`` are blocks or training data."""
         for name in ("kernel_", "clip_", "feature_scales_", "_learning"):
             self.__dict__.pop(name, None)
+        self._batch_parameters = {}
+        for name in _BATCH_PARAMETERS:
+            self._batch_parameters[name] = getattr(self, name, None)
         if isinstance(self.gamma, str) and self.gamma == "learn":
             self._learn_scales(rows, context, most_points)
             return Kernel(self.kernel_, gamma=self.gamma_, clip=self.clip_)
@@ -296,6 +330,16 @@ class KernelMachine(Machine):
         self.kernel_, self.gamma_, self.clip_ = learned.kernel, learned.gamma, learned.clip
         self.feature_scales_ = learned.importance
         self._learning = learned.report
+
+    def _refuse_changed(self) -> None:
+        """Name a parameter that was changed since the first batch, if there is one."""
+        for name, before in getattr(self, "_batch_parameters", {}).items():
+            now: Any = getattr(self, name, None)
+            if now is not before and not np.array_equal(now, before):
+                raise ValueError(
+                    f"partial_fit: {name}={now!r} was {before!r} in the first batch, and the rows "
+                    f"since then were added up with that. Set it back, or call fit."
+                )
 
     def _set_basis(self, data: TrainingData, basis: Support, solution: Solution) -> None:
         self.support_ = basis.indices

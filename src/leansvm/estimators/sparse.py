@@ -123,6 +123,7 @@ class SparseMachine(KernelMachine):
         data = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
         if first:
             return self._fit_on(data, criterion)
+        self._refuse_changed()
         features = self._features
         if data.n_outputs != self._sums.n_outputs:
             raise ValueError(

@@ -56,8 +56,18 @@ def resolve_gamma(
                 f"gamma must be 'scale', 'auto', a number >= 0 or one for each feature, got "
                 f"{gamma!r}."
             )
-        spread = variance()
-        return 1.0 / (n_features * spread) if spread > 0 else 1.0
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                spread = variance()
+        except OverflowError:
+            spread = np.inf
+        scale = 1.0 / (n_features * spread) if spread > 0 else 1.0
+        if not (np.isfinite(spread) and np.isfinite(scale)):
+            raise ValueError(
+                "gamma='scale': the variance of X is too large or too small to divide by. Scale X, "
+                "or give gamma as a number."
+            )
+        return scale
     if isinstance(gamma, float | int) and 0 <= gamma < np.inf:
         return float(gamma)
     values = _numbers(gamma)

@@ -201,10 +201,13 @@ class Kernel:
             return _callable_diag(self.name, X) if xp is None else _foreign_diag(xp, self.name, X)
         if self.clip is not None:
             X = clipped(X, self.clip)
-        squares = row_norms_squared(X) if xp is None else xp.sum(X * X, axis=1)
-        dtype = _float_type(X) if xp is None else X.dtype
-        values = squares > 0 if self.name == "cosine" else self._of_dot(xp or np, squares)
-        return (xp or np).astype(values, dtype, copy=False)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = row_norms_squared(X) if xp is None else xp.sum(X * X, axis=1)
+            dtype = _float_type(X) if xp is None else X.dtype
+            values = squares > 0 if self.name == "cosine" else self._of_dot(xp or np, squares)
+            values = (xp or np).astype(values, dtype, copy=False)
+            self._check_finite(xp or np, values)
+        return values
 
     def _of_dot(self, xp: Any, dot: Any) -> Any:
         """Turn x'z into the value of a kernel that depends on it alone."""
@@ -219,15 +222,16 @@ class Kernel:
 
         def fill(start: int, stop: int) -> None:
             rows = out[start:stop]
-            dot_into(self._factor(X[start:stop]), right, rows)
-            if self.name in ("linear", "cosine"):
-                return
-            rows *= self.gamma
-            rows += self.coef0
-            if self.name == "poly":
-                np.power(rows, self.degree, out=rows)
-            else:
-                np.tanh(rows, out=rows)
+            with np.errstate(over="ignore", invalid="ignore"):
+                dot_into(self._factor(X[start:stop]), right, rows)
+                if self.name in ("poly", "sigmoid"):
+                    rows *= self.gamma
+                    rows += self.coef0
+                if self.name == "poly":
+                    np.power(rows, self.degree, out=rows)
+                elif self.name == "sigmoid":
+                    np.tanh(rows, out=rows)
+                self._check_finite(np, rows)
 
         for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
 
@@ -255,7 +259,17 @@ class Kernel:
             return _devices.chi2_block(X, Z, self.gamma)
         if self.name == "cosine":
             X, Z = _devices.unit_rows(X), _devices.unit_rows(Z)
-        return self._of_dot(xp, X @ Z.T)
+        values = self._of_dot(xp, X @ Z.T)
+        self._check_finite(xp, values)
+        return values
+
+    def _check_finite(self, xp: Any, values: Any) -> None:
+        """Refuse products that overflow and powers that do not exist; one look at a sum first."""
+        if not np.isfinite(float(xp.sum(values))) and not bool(xp.all(xp.isfinite(values))):
+            raise ValueError(
+                f"kernel={self.name!r} gives values that are not finite: scale X, or change gamma, "
+                f"degree or coef0."
+            )
 
 
 def _take(X: Any, columns: Any, out: NDArray[Any]) -> None:

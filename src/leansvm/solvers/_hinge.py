@@ -114,6 +114,14 @@ def violation(
     return max(float(wanted.max(initial=0.0)), negative) / largest if largest > 0 else 0.0
 
 
+def distance(hinge: Hinge, point: Point) -> float:
+    """Return the largest |theta - C s max(0, e)| of any point, relative to the largest of both."""
+    theta = hinge.y * point.beta
+    wanted = hinge.cost * np.maximum(errors(hinge, point), 0.0)
+    largest = max(float(np.abs(theta).max()), float(wanted.max()))
+    return float(np.abs(theta - wanted).max()) / largest if largest > 0 else 0.0
+
+
 def objective(hinge: Hinge, point: Point) -> float:
     """Return the primal objective."""
     loss = float(hinge.cost @ np.maximum(errors(hinge, point), 0.0) ** 2)

@@ -99,7 +99,7 @@ def slopes(
     result = Slopes(np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp))
     direction = None if direction is None else like_rows(direction, Phi)
     # on a device there is no cache to stay in
-    in_cache = max(32, _SUBTILE_BYTES // (8 * Phi.shape[1]))
+    in_cache = max(32, _SUBTILE_BYTES // (8 * max(Phi.shape[1], 1)))
     tile = in_cache if foreign_namespace(Phi) is None else max(n, 1)
     for start in range(0, n, tile):
         rows = slice(start, min(start + tile, n))

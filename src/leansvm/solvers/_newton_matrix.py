@@ -126,16 +126,7 @@ class NewtonMatrices:
     def factor(self, o: Output, lam: float) -> Array:
         """Factor lam diag(rho) + Phi' diag(s L'') Phi."""
         assert o.gram is not None
-        ridge = lam * self.rho
-        noise = _EPS * max(o.loss.max_curvature * float(o.gram.diagonal().max()), lam)
-        while True:
-            H = o.loss.max_curvature * o.gram
-            H.flat[:: len(H) + 1] += ridge
-            try:
-                return cholesky_in_place(H)
-            except np.linalg.LinAlgError:  # what is missing is rounding of the Gram matrix
-                ridge = ridge + noise
-                noise *= 10
+        return _factored(o.loss.max_curvature * o.gram, lam * self.rho)
 
     def _by_woodbury(self, o: Output, Z: Array, lam: float) -> Array:
         """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""
@@ -158,11 +149,34 @@ class NewtonMatrices:
         return np.where(self.rho > 0, -g / np.maximum(lam * self.rho, _TINY), 0.0)
 
 
+def _factored(gram: Array, ridge: Array) -> Array:
+    """Factor a Gram matrix plus a ridge; what that lacks to be definite is rounding."""
+    noise = _EPS * float(np.maximum(gram.diagonal(), ridge).max(initial=0.0))
+    if not np.isfinite(gram).all():
+        raise np.linalg.LinAlgError("Newton's matrix is not finite")
+    while True:
+        H = gram.copy()
+        H.flat[:: len(H) + 1] += ridge
+        try:
+            return cholesky_in_place(H)
+        except np.linalg.LinAlgError:
+            if not np.isfinite(noise):
+                raise
+            ridge = ridge + noise
+            noise *= 10
+
+
 def _shrunk(Z: Array, v: Array, lam: float) -> Array:
-    """Return (lam I + Z'Z)^-1 v by a system of the size of Z's rows."""
+    """Return (lam I + Z'Z)^-1 v by a system of the size of Z's rows.
+
+    Where lam is lost in the rounding of that one, by the system of the size of v.
+    """
     small = Z @ Z.T
     small.flat[:: len(small) + 1] += lam
-    inner = cholesky_solve(cholesky_in_place(small), Z @ v)
+    try:
+        inner = cholesky_solve(cholesky_in_place(small), Z @ v)
+    except np.linalg.LinAlgError:
+        return cholesky_solve(_factored(Z.T @ Z, np.full(len(v), lam)), v)
     return np.asarray((v - Z.T @ inner) / lam)
 
 

@@ -22,6 +22,7 @@ from leansvm.blocks import check_budget
 from leansvm.solvers._hinge import (
     Hinge,
     Point,
+    distance,
     dual_objective,
     errors,
     exact_step,
@@ -117,7 +118,7 @@ class ActiveSet:
             slack = np.maximum(problem.Y * solution.left_out, 0.0)  # y (y - f) = 1 - y f
             curve[i] = float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
             solution.curve, solution.error = curve, float(curve[i])
-            if best is None or solution.error < best.error:
+            if best is None or solution.error < best.error or np.isnan(best.error):
                 best = solution
         assert best is not None
         return best
@@ -336,6 +337,8 @@ class _OneOutput:
                 break
             point = found if t == 1.0 else point.moved(step, t)
             e = errors(hinge, point)
+        if np.isinf(worst):  # not one step was left
+            worst = distance(hinge, point)
         return point, False, worst
 
     def _finish(self, point: Point, left_out: bool) -> None:

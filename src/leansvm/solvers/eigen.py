@@ -105,12 +105,13 @@ def solve_for_every_C(
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
     b = spectrum.bias()
     curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b)
-    if not np.isfinite(curve).any():
+    scored = bool(np.isfinite(curve).any())
+    if len(curve) > 1 and not scored:
         raise ValueError(
             f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
             f"the sample_weight sum to {weight.sum():.3g}. Scale them up, or give C as a number."
         )
-    best = int(np.argmin(curve))
+    best = int(np.nanargmin(curve)) if scored else 0
     coordinates = spectrum.coordinates(best, b[best])
     return Solution(
         "eigen",

@@ -35,7 +35,7 @@ from leansvm.kernels import Kernel
 from leansvm.linalg import dense64, right_solve_in_place
 
 Array = NDArray[np.float64]
-_FLOAT32_LOSS = 1e-4  # decision values may lose this much before float32 rows use float64 tiles
+_FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
 
 
 class FeatureMap(ABC):
@@ -162,7 +162,10 @@ class KernelFeatures(FeatureMap):
         theta = theta[: self.size]
         if self.L is None:
             return theta
-        return np.asarray(solve_triangular(self.L, theta, lower=True, trans="T"))
+        # numbers that are not finite stay so, and are reported with the solution
+        return np.asarray(
+            solve_triangular(self.L, theta, lower=True, trans="T", check_finite=False)
+        )
 
     def rounding_of(self, coef: Array, eps: float) -> float:
         """Return about how much f loses where kernel values are rounded to ``eps``."""
@@ -309,10 +312,11 @@ class StateFeatures(FeatureMap):
 # ---------------------------------------------------------------------------- decision values
 
 
-def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
+def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any, spread: Any = 1.0) -> Any:
     """Return f(x) = phi(x)'coef + b of all rows and outputs, by tiles; an array of X's kind.
 
-    A model of any library is moved to where the rows are.
+    A model of any library is moved to where the rows are. Rounding of float32 rows is compared
+    with the ``spread`` of the targets, one number or one per output.
     """
     columns, elsewhere = features.size, isinstance(X, RowSource)
     if elsewhere:
@@ -324,14 +328,24 @@ def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any) -> Any:
     if isinstance(features, KernelFeatures) and not (
         at_home and isinstance(features.points, np.ndarray)
     ):
-        features = _at_rows(features, coef, X, elsewhere)
+        features = _at_rows(features, coef, spread, X, elsewhere)
     values = blocks.stack(_decision, features, coef)
-    if isinstance(values, np.ndarray):
-        return np.asarray(values + b, dtype=X.dtype)
-    return namespace(values).asarray(values + moved(b, values), dtype=X.dtype)
+    xp: Any = np
+    if not isinstance(values, np.ndarray):
+        xp, b = namespace(values), moved(b, values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = xp.asarray(values + b, dtype=X.dtype)
+    if not bool(xp.all(xp.isfinite(values))):
+        raise ValueError(
+            f"The model's values at some rows of X are not finite, or too large for {X.dtype}: "
+            f"scale X and y, or pass X as float64."
+        )
+    return values
 
 
-def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> KernelFeatures:
+def _at_rows(
+    features: KernelFeatures, coef: Array, spread: Any, X: Any, elsewhere: bool
+) -> KernelFeatures:
     """Move the points to the rows; decide whether float32 rows may stay in float32."""
     points, foreign = features.points, not elsewhere and foreign_namespace(X) is not None
     if features.kernel.precomputed:
@@ -341,9 +355,10 @@ def _at_rows(features: KernelFeatures, coef: Array, X: Any, elsewhere: bool) -> 
         features = replace(features, points=points)
     if foreign or X.dtype != np.float32:
         return features
-    # rounding kernel values to float32 costs a decision value about eps * |coef| * max k
-    lost = features.rounding_of(coef, 4 * float(np.finfo(np.float32).eps))
-    return replace(features, single=lost <= _FLOAT32_LOSS)
+    # rounding kernel values to float32 costs a value about eps * |coef| * max k
+    lost = features.rounding_of(coef / spread, 4 * float(np.finfo(np.float32).eps))
+    fits = float(np.abs(coef).max(initial=0.0)) < 1e30  # and so do sums of products
+    return replace(features, single=fits and lost <= _FLOAT32_LOSS)
 
 
 @declare("X")

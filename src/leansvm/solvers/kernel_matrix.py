@@ -369,19 +369,12 @@ def check_symmetric(K: NDArray[Any], what: str) -> None:
 
 
 def _check_values(K: Any, kernel: Kernel, rows: Rows | None = None) -> None:
-    """Refuse kernel values that are not finite, or not symmetric where a user wrote them.
+    """Refuse values of a user's own kernel that are not symmetric.
 
     K holds the given rows of the kernel matrix, None for all of them.
     """
     if callable(kernel.name):
         check_symmetric(to_host(K) if rows is None else K[:, rows], "the callable kernel")
-    elif kernel.name in ("linear", "poly", "sigmoid") and not np.isfinite(
-        float(namespace(K).sum(K))
-    ):
-        raise ValueError(
-            f"kernel={kernel.name!r} gives values that are not finite: scale X, or change gamma, "
-            f"degree or coef0."
-        )
 
 
 def _product_rows(X: Any, m: int) -> int:

@@ -38,16 +38,22 @@ ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
 _MEDOID_ROWS, _ROWS_PER_MEDOID = 1000, 4  # rows that are clustered: a sample of more
 SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
 _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's cache
+_TILE_BYTES = 2**24  # most that a tile and what is computed from it take
 AUTO_RATE = 0.15  # learning_rate="auto", in units of the features' spread and the first shapes
 
 
 def tile_rows(X: Any, columns: int) -> int:
-    """Rows of a tile: few enough for the cache, enough to be worth a call, within the budget."""
+    """Rows of a tile: few enough for the cache, enough to be worth a call.
+
+    On the host they depend on the shapes alone, not on ``working_memory``: the order of a sum
+    decides its rounding, which L-BFGS magnifies.
+    """
     n_features = X.shape[1]
-    within = tile_rows_for(8 * (3 * n_features + columns), X)
+    row_bytes = 8 * (3 * n_features + columns)
     if foreign_namespace(X) is not None:
-        return within
-    return min(max(1024, min(2**14, _TILE_VALUES // n_features)), within)
+        return tile_rows_for(row_bytes, X)
+    rows = max(1024, min(2**14, _TILE_VALUES // n_features))
+    return max(1, min(rows, _TILE_BYTES // row_bytes))
 
 
 def reserve(what: str, X: Any, per_row: int, clustered: int, budget: int) -> int:

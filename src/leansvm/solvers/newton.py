@@ -26,6 +26,7 @@ from leansvm.solvers._newton_blocks import Slopes
 from leansvm.solvers._newton_matrix import NewtonMatrices, Output
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.sums import NOT_FINITE
 
 Array = NDArray[np.float64]
 
@@ -149,6 +150,8 @@ class NewtonSolver:
             self.blocks.map(rows_of.begin, self.features, start)
             self._begun = True
         at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
+        if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
+            raise ValueError(NOT_FINITE)
         first, *later = self._stages(loss) if cold else (loss,)
         for c, o in enumerate(self.outputs):
             o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)
@@ -297,6 +300,12 @@ class NewtonSolver:
         return self.blocks.concatenate(rows_of.left_out, self.matrices.task(self.outputs), inverses)
 
     def _certified(self, C: float) -> Solution:
+        early = []
+        for o in self.outputs:
+            if o.stages:  # stopped on the way: the loss that was asked for is certified
+                o.loss, o.stages = o.stages[-1], []
+                early.append(o)
+        self._evaluate(early)
         thetas, histories, objectives, residuals, counts, states = zip(
             *map(_AT_THE_END, self.outputs), strict=True
         )

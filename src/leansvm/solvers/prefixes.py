@@ -47,13 +47,18 @@ class PrefixFactor:
         return np.asarray(0.5 * self.C * (self.equations.yy.sum() - fitted))[self.first :]
 
     def gcv(self) -> Array:
-        """Generalised cross-validation of every size, without a further look at the rows."""
+        """Generalised cross-validation of every size, without a further look at the rows.
+
+        Infinite where no degrees of freedom are left.
+        """
         eq, lam = self.equations, 1.0 / self.C
         norms = sum(np.sum(self.thetas(o) ** 2, axis=0) for o in range(self.tau.shape[1]))
         rss = eq.yy.sum() - np.cumsum(np.sum(self.tau**2, axis=1)) - lam * norms
         trace = float(eq.free_bias) + np.cumsum(1 - lam * np.sum(self.inverse**2, axis=0))
-        room = np.maximum(eq.count - trace, 1e-10 * eq.count)
-        return np.asarray(eq.count * np.maximum(rss, 0.0) / room**2)[self.first :]
+        room = eq.count - trace
+        enough = room > 1e-10 * eq.count
+        scores = eq.count * np.maximum(rss, 0.0) / np.where(enough, room, 1.0) ** 2
+        return np.where(enough, scores, np.inf)[self.first :]
 
 
 def factor_prefixes(equations: NormalEquations, C: float) -> PrefixFactor:

@@ -7,7 +7,7 @@ theta = V (V'c / (sigma + 1/C)), h = s (1/n + sum_j (Phi_c V)_j^2 / (sigma_j + 1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.eigen import solve_for_every_C
-from leansvm.solvers.features import FeatureMap
+from leansvm.solvers.features import FeatureMap, KernelFeatures
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_of_Z
 
@@ -46,14 +46,21 @@ def solve(
 ) -> Solution:
     """Solve at one C, or at the best of several by GCV (from the sums) or leave-one-out.
 
-    Leave-one-out runs over the blocks again: they must hold all rows of the sums.
+    Leave-one-out runs over the blocks again: they must hold all rows of the sums. So does GCV
+    where the basis is nearly all rows; batches, of which the sums alone are left, do without.
     """
     equations, several = normal_equations(sums, features, free_bias), np.ndim(criterion.C) == 1
     if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
-        return _described(features, equations, equations.solve(C), C)
+        try:
+            theta = equations.solve(C)
+        except np.linalg.LinAlgError:  # 1/C is lost in the rounding of M
+            theta = decompose(equations).theta(C)
+        return _described(features, equations, theta, C)
     by_loo = several and criterion.name == "loo"
-    if (criterion.left_out or by_loo) and _nearly_all(features.width, blocks.n_rows):
+    # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
+    share = 0.5 if blocks.n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all is slow
+    if features.width > share * blocks.n_rows and _all_there(blocks, equations):
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     spectrum = decompose(equations, blocks.place)
@@ -66,7 +73,7 @@ def solve(
         curve = spectrum.gcv(candidates)
         if len(curve) > 1 and not np.isfinite(curve).any():
             raise ValueError(_NO_ROOM.format(equations.count))
-    best = 0 if curve is None else int(np.argmin(curve))
+    best = 0 if curve is None or not np.isfinite(curve).any() else int(np.nanargmin(curve))
     C = float(candidates[best])
     solution = _described(features, equations, spectrum.theta(C), C)
     if curve is not None:
@@ -79,10 +86,11 @@ def solve(
     return solution
 
 
-def _nearly_all(width: int, n_rows: int) -> bool:
-    """Whether so many rows are basis points that 1 - leverage loses its digits in the primal."""
-    share = 0.5 if n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all rows is slow
-    return width > share * n_rows
+def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:
+    """Whether the blocks hold all rows of the sums, by their weights: a batch does not."""
+    _, weight = blocks.targets_of(np.arange(blocks.n_rows))
+    there = blocks.n_rows if weight is None else float(weight.sum())
+    return abs(there - equations.n) <= 1e-9 * equations.n
 
 
 def _described(
@@ -96,11 +104,12 @@ def _described(
 def _solve_in_dual(
     blocks: RowBlocks, features: FeatureMap, equations: NormalEquations, criterion: Criterion
 ) -> Solution:
-    """Leave-one-out where the basis is nearly all rows: 1 - leverage cancels in the primal.
+    """Leave-one-out and GCV where the basis is nearly all rows: both cancel in the primal.
 
-    The same model is the dual LS-SVM with the kernel Phi Phi', whose leave-one-out does not.
+    The same model is the dual LS-SVM with the kernel Phi Phi', where they do not.
     """
-    Phi = blocks.concatenate(_all_features, features)
+    wide = replace(features, single=False) if isinstance(features, KernelFeatures) else features
+    Phi = blocks.concatenate(_all_features, wide)
     Y, weight = blocks.targets_of(np.arange(blocks.n_rows))
     weight = np.ones(len(Y)) if weight is None else weight
     used = np.flatnonzero(weight > 0)
@@ -156,7 +165,7 @@ class Spectrum:
         lam = 1.0 / candidates
         shrunk = self.values[:, None] + lam
         z2 = np.sum(self.z**2, axis=1)
-        rss = self.equations.yy.sum() - z2 @ ((self.values[:, None] + 2 * lam) / shrunk**2)
+        rss = self.equations.yy.sum() - z2 @ ((self.values[:, None] + 2 * lam) / shrunk / shrunk)
         trace = float(self.equations.free_bias) + np.sum(self.values[:, None] / shrunk, axis=0)
         n = self.equations.count
         room = n - trace

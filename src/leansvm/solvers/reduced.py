@@ -85,7 +85,7 @@ class ReducedProblem:
         )
         features = replace(features, keep=4 * matrix + kept <= self.budget)
         kept *= features.keep
-        group = max(1, min(self.outputs, (self.budget - kept - 2 * matrix) // matrix))
+        group = max(1, min(self.outputs, (self.budget - kept - 2 * matrix) // max(matrix, 1)))
         parts: list[list[Solution]] = []
         for start in range(0, self.outputs, group):
             columns = range(start, min(start + group, self.outputs))

@@ -85,7 +85,8 @@ class SparseProblem:
             return features
         assert features.L is not None
         pivots = features.L.diagonal()
-        return replace(features, single=bool(pivots.min() > 0.01 * pivots.max()))
+        clear = pivots.min(initial=np.inf) > 0.01 * pivots.max(initial=0.0)  # or none at all
+        return replace(features, single=bool(clear))
 
     def _add_up_and_solve(
         self,
@@ -137,7 +138,7 @@ class SparseProblem:
         found = grow(partial(by_loo.solve, choose), max(FIRST_SIZE, there), largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
-        return self.solve(choose, found.features.size)
+        return self.solve(choose, max(found.features.size, 1))  # all may have been dropped
 
     def solve_lean(self, choose: Callable[[int], Any], largest: int) -> SparseFit:
         """Find the smallest of nested bases that is nearly as good as any, and solve on it."""
@@ -193,7 +194,7 @@ def solve_folds(
         solution.details["criterion"] = "gcv"
         return solution
     curve = fold_errors(sums, features, free_bias, candidates)
-    best = int(np.argmin(curve))
+    best = int(np.nanargmin(curve))
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
     solution = primal.solve(blocks, features, sums.total(), free_bias, chosen)
     solution.curve, solution.error = curve, float(curve[best])

@@ -24,6 +24,10 @@ from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
 _SHIFT_ROWS = 256  # rows whose means shift the sums
+NOT_FINITE = (
+    "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
+    "X, y or sample_weight."
+)
 
 
 @dataclass
@@ -156,6 +160,8 @@ class NormalEquations:
 def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
     """Centre the sums when the bias is free."""
     G, r = sums.gram, features.width
+    if not np.isfinite(G).all():
+        raise ValueError(NOT_FINITE)
     n = float(G[-1, -1])
     a, sy = G[:r, -1], G[r:-1, -1]
     M, c, yy = G[:r, :r].copy(), G[:r, r:-1].copy(), G[r:-1, r:-1].diagonal().copy()

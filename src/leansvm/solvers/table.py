@@ -135,6 +135,13 @@ def solve(
     """
     solver, several = SOLVERS[family][name], isinstance(C, np.ndarray)
     bounded = max_support is not None
+    with np.errstate(all="ignore"):
+        least, most = np.min(C) * problem.weight.min(), np.max(C) * problem.weight.max()
+        if not (np.isfinite(1.0 / least) and np.isfinite(most)):
+            raise ValueError(
+                f"C times sample_weight, {least:.3g} to {most:.3g}, and its inverse must be "
+                f"finite: scale sample_weight, or change C."
+            )
     check(family, name, problem, several=several, left_out=left_out, bounded=bounded)
     with explained(problem.kernel):
         if solver.simple is None or several or left_out or bounded:
@@ -194,5 +201,6 @@ def explained(kernel: Kernel) -> Iterator[None]:
     except np.linalg.LinAlgError as error:
         raise ValueError(
             f"kernel={kernel.name!r}: the kernel matrix plus 1/C on its diagonal is not positive "
-            f"definite ({error}). Use a positive semidefinite kernel or a smaller C."
+            f"definite ({error}). Use a positive semidefinite kernel or a smaller C, or scale "
+            f"X."
         ) from None
