@@ -100,3 +100,16 @@ def test_odd_facts_are_refused(run, tmp_path, metadata):
     persistence.save(LSSVC().fit(np.eye(2), [0, 1]), tmp_path / "m", metadata=metadata)
     done = run("info", "m")
     assert done.exit_code == 1 and "m: its facts are not those that leansvm writes" in done.stderr
+
+
+def test_models_of_sparse_files_predict(run, tmp_path):
+    from scipy.sparse import random_array
+    from sklearn.datasets import dump_svmlight_file
+
+    X = random_array((60, 30), density=0.2, format="csr", rng=np.random.default_rng(0))
+    dump_svmlight_file(X, np.arange(60) % 2, str(tmp_path / "d.svm"))
+    made = run("train", "d.svm", "-o", "m", "--cv", "2", "-e", "sparse", "-s", "n_basis=20")
+    assert made.exit_code == 0, made.stderr
+    done = run("predict", "m", "d.svm", "-o", "p.csv")
+    assert done.exit_code == 0, done.stderr
+    assert len((tmp_path / "p.csv").read_text().split()) == 61
