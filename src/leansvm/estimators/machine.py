@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis import BasisSelector
-from leansvm.blocks import resolve_cache_size, source_of
+from leansvm.blocks import resolve_cache_size, source_of, tiles_within
 from leansvm.estimators.calibration import fit_scale
 from leansvm.estimators.data import TrainingData, check_features, labels_of, read, validate
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
@@ -103,8 +103,9 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
         context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        used, basis, solution = self._solve(data, context, *more)
-        self._publish(used, basis, solution)
+        with tiles_within(self.cache_size):
+            used, basis, solution = self._solve(data, context, *more)
+            self._publish(used, basis, solution)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
         )
@@ -228,9 +229,11 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         model, source = self._model(), source_of(X) if self._fits_sources else None
         if source is None:
-            return evaluate(*model, self.intercept_, validate(self, X, reset=False))
-        check_features(self, source.n_features, source.feature_names)
-        return evaluate(*model, self.intercept_, source)
+            source = validate(self, X, reset=False)
+        else:
+            check_features(self, source.n_features, source.feature_names)
+        with tiles_within(self.cache_size):
+            return evaluate(*model, self.intercept_, source)
 
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
@@ -289,7 +292,7 @@ class KernelMachine(Machine):
             rows.blocks() if isinstance(rows, TrainingData) else rows,
             names,
             bias_penalty=self._bias_penalty() if hasattr(self, "fit_intercept") else 0.0,
-            budget=resolve_cache_size(self.cache_size),
+            budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
             random_state=getattr(self, "random_state", 0),
             on_iteration=iteration_hook(self, context, "learning-step"),
             most_points=most_points,
