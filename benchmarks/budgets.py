@@ -100,7 +100,7 @@ def peaks(name: str, cache_size: float) -> dict[str, Any]:
     def use(fitted: Any, rows: Any) -> Any:
         return fitted.transform(rows) if hasattr(fitted, "transform") else fitted.predict(rows)
 
-    use(model(cache_size / 2).fit(X[:600], y[:600]), X[:600])
+    use(model(cache_size / 2).fit(X[:300], y[:300]), X[:300])
     gc.collect()
     tested = model(cache_size)
     outcome, predict = ["fitted"], {"peak_bytes": 0.0}
