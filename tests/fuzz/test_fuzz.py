@@ -118,6 +118,8 @@ def comparable(case: Case, model, y, weight) -> bool:
         return False
     if "counts" not in case.data["weight"] or not isinstance(C, float) or C > 1e7:
         return False
+    if params.get("kernel") in ("sigmoid", "poly"):  # where rounding decides what is indefinite
+        return False
     if params.get("max_support") == 2 or params.get("cache_size", "auto") != "auto":
         return False
     seen = len(np.unique(y[weight > 0], axis=0)) == len(np.unique(y, axis=0))
