@@ -148,6 +148,8 @@ class NormalEquations:
 
     def solve(self, C: float) -> Array:
         """Return theta at one C, by Cholesky."""
+        if not len(self.M):  # no function but the bias
+            return self.c
         A = self.M.copy()
         A.flat[:: len(A) + 1] += 1.0 / C
         return cholesky_solve(cholesky_in_place(A), self.c)
