@@ -31,7 +31,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "SparseLSSVC 2000": ("SparseLSSVC", {**PLAIN, "C": 1.0, "n_basis": 2000}, 20_000),
     "SparseLSSVC loo": ("SparseLSSVC", {**PLAIN, "C": "loo", "n_basis": 300}, 100_000),
     "SparseLSSVC kfold": ("SparseLSSVC", {**PLAIN, "C": "kfold", "n_basis": 500}, 50_000),
-    "SparseLSSVC all": ("SparseLSSVC", {**PLAIN, "C": "loo", "basis": "all"}, 1000),
+    "SparseLSSVC all": ("SparseLSSVC", {**PLAIN, "C": "loo", "basis": "all"}, 700),
     "SparseLSSVR loo": ("SparseLSSVR", {**PLAIN, "C": "loo", "n_basis": 300}, 100_000),
     "ReducedSVC auto": ("ReducedSVC", {"max_iter": 5}, 20_000),
     "ReducedSVC 1000": ("ReducedSVC", {"n_basis": 1000, "max_iter": 5}, 20_000),
