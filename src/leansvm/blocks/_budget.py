@@ -40,44 +40,30 @@ def available_memory() -> int:
     """
     kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
     free = _physical_memory() // 2 if kilobytes is None else 1024 * kilobytes
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
     for controller, limit_file, use_file, cache_key in _GROUP_FILES:
-        for group in _groups(controller):
+        # inside a container the root is the container's own group
+        groups = [f"{_CGROUP}/{controller}" if controller else _CGROUP]
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            if controller in controllers.split(","):
+                for name in filter(None, path.split("/")):
+                    groups.append(f"{groups[-1]}/{name}")
+        for group in groups:
             limit, used = _number_in(f"{group}/{limit_file}"), _number_in(f"{group}/{use_file}")
             if limit is not None and used is not None:
                 # cached files give way to allocations
                 cached = _number_in(f"{group}/memory.stat", cache_key) or 0
                 free = min(free, max(limit - used + cached, 0))
-    limit, used = _address_limit(), _number_in("/proc/self/status", "VmSize:")
-    if limit is not None:
-        free = min(free, max(limit - 1024 * (used or 0), 0))
+    if resource is not None:
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most != resource.RLIM_INFINITY:
+            used = _number_in("/proc/self/status", "VmSize:") or 0
+            free = min(free, max(int(most) - 1024 * used, 0))
     return free
-
-
-def _groups(controller: str) -> list[str]:
-    """Folders of this process's control group and of those it lies in, the root first.
-
-    Inside a container the root is the container's own group.
-    """
-    root = f"{_CGROUP}/{controller}" if controller else _CGROUP
-    folders = [root]
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return folders
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if controller in controllers.split(","):
-            for name in filter(None, group.split("/")):
-                folders.append(f"{folders[-1]}/{name}")
-    return folders
-
-
-def _address_limit() -> int | None:
-    """Return the most bytes of address space (``ulimit -v``); None without a limit."""
-    if resource is None:
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else int(limit)
 
 
 def _number_in(path: str, key: str = "") -> int | None:
@@ -109,8 +95,11 @@ def resolve_cache_size(cache_size: float | str, X: Any = None) -> int:
 def tiles_within(cache_size: float | str) -> Any:
     """Return a context in which tiles of rows take no more than their part of ``cache_size``.
 
-    They follow scikit-learn's ``working_memory``, which is lowered to a quarter of the budget.
+    They follow scikit-learn's ``working_memory``, which is lowered to a quarter of a budget in
+    megabytes; "auto" leaves it as it is.
     """
+    if cache_size == "auto":
+        return config_context()
     megabytes = _TILE_SHARE * max(resolve_cache_size(cache_size), LEAST_BUDGET) / 2**20
     return config_context(working_memory=min(get_config()["working_memory"], megabytes))
 
