@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -103,7 +104,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
         context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        with tiles_within(self.cache_size):
+        with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
             used, basis, solution = self._solve(data, context, *more)
             self._publish(used, basis, solution)
         context.call_on_fit_task_end(
@@ -232,7 +233,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             source = validate(self, X, reset=False)
         else:
             check_features(self, source.n_features, source.feature_names)
-        with tiles_within(self.cache_size):
+        with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
             return evaluate(*model, self.intercept_, source)
 
     def _in_shape(self, values: Any) -> Any:
