@@ -7,7 +7,7 @@ BENCH_ARGS  ?=
 REPRODUCE_ARGS ?= all --quick
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench reproduce docs clean
+.PHONY: help demo test fuzz lint format bench reproduce docs clean
 
 BIN := $(VENV)/bin
 
@@ -24,6 +24,11 @@ test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.ready-dev ## run the tests and the examples in the docstrings
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fuzz: export OMP_NUM_THREADS = 1
+fuzz: export OPENBLAS_NUM_THREADS = 1
+fuzz: $(VENV)/.ready-dev ## fit 50,000 random models on awkward data (half an hour)
+	$(BIN)/python -m pytest tests/fuzz -n 2 --hypothesis-profile=slow
 
 lint: $(VENV)/.ready-dev ## check style, formatting, types and who imports whom
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ NAMES = (
     "smo",
     "smo_scaling",
     "smo_memory",
+    "budgets",
     "pivoting",
     "backfitting",
     "sparse_speed",

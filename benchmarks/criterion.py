@@ -7,7 +7,7 @@ The scores of the grid on the test rows say how much a choice costs; nothing is 
 import numpy as np
 
 from ._harness import Options, Report, SkipBenchmark
-from ._tabular import Part, score_of, folder, split
+from ._tabular import Part, folder, score_of, split
 
 SETS = ("protein", "sulfur", "house8L", "ann_thyroid", "airfoil")
 POINTS = 1600  # or all rows

@@ -137,7 +137,7 @@ def in_order(function: Callable[..., Any], items: Iterable[Any], *args: Any) -> 
         try:
             for item in items:
                 ahead.append(pool.submit(bound, item, *args))
-                if len(ahead) > 2 * threads:  # finished results wait for their turn
+                if len(ahead) > threads:  # few finished results wait for their turn: they are large
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()

@@ -6,9 +6,18 @@ import os
 
 import numpy as np
 import pytest
+from sklearn import config_context, get_config
 
 from leansvm.blocks import _budget as budget
-from leansvm.blocks import available_memory, check_budget, format_bytes, resolve_cache_size
+from leansvm.blocks import (
+    available_memory,
+    check_budget,
+    check_points,
+    format_bytes,
+    points_within,
+    resolve_cache_size,
+    tiles_within,
+)
 
 MEMINFO = """MemTotal:       16000000 kB
 MemFree:          100000 kB
@@ -154,3 +163,57 @@ def test_over_the_budget():
 def test_one_byte_over_the_budget():
     with pytest.raises(MemoryError, match=r"101 bytes.*100 bytes"):
         check_budget(101, 100, "The matrix", "Do something else.")
+
+
+# ---------------------------------------------------------------------------- other limits
+
+
+def test_a_control_group_of_version_1_allows_less(files):
+    files["/proc/meminfo"] = MEMINFO
+    files["/proc/self/cgroup"] = "5:cpu,cpuacct:/job\n4:memory:/job/step\n"
+    files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = "9223372036854771712\n"
+    files["/sys/fs/cgroup/memory/memory.usage_in_bytes"] = "5000000000\n"
+    files["/sys/fs/cgroup/memory/job/step/memory.limit_in_bytes"] = "3000000000\n"
+    files["/sys/fs/cgroup/memory/job/step/memory.usage_in_bytes"] = "2000000000\n"
+    files["/sys/fs/cgroup/memory/job/step/memory.stat"] = "total_inactive_file 500000000\n"
+    assert available_memory() == 1_500_000_000
+
+
+@pytest.mark.parametrize("group", ["user.slice", "user.slice/job.scope"])
+def test_a_control_group_inside_others_is_bound_by_each_of_them(files, group):
+    files["/proc/meminfo"] = MEMINFO
+    files["/proc/self/cgroup"] = "0::/user.slice/job.scope\n"
+    files[f"/sys/fs/cgroup/{group}/memory.max"] = "700000000\n"
+    files[f"/sys/fs/cgroup/{group}/memory.current"] = "100000000\n"
+    assert available_memory() == 600_000_000
+
+
+def test_a_limit_of_the_address_space_allows_less(files, monkeypatch):
+    files["/proc/meminfo"] = MEMINFO
+    files["/proc/self/status"] = "Name:\tpython\nVmSize:\t 1000000 kB\nVmRSS:\t 100000 kB\n"
+    monkeypatch.setattr(budget.resource, "getrlimit", lambda which: (3_000_000_000, -1))
+    assert available_memory() == 3_000_000_000 - 1_024_000_000
+    monkeypatch.setattr(budget.resource, "getrlimit", lambda which: (1_000_000_000, -1))
+    assert available_memory() == 0
+    monkeypatch.setattr(budget, "resource", None)
+    assert available_memory() == 8_000_000 * 1024
+
+
+# ---------------------------------------------------------------------------- shares
+
+
+def test_tiles_take_a_quarter_of_the_budget():
+    with tiles_within(100.0):
+        assert get_config()["working_memory"] == 25.0
+        with config_context(working_memory=3), tiles_within(100.0):
+            assert get_config()["working_memory"] == 3
+    with tiles_within(1e-3):  # never less than a megabyte
+        assert get_config()["working_memory"] == 1.0
+
+
+def test_points_that_fit_are_not_refused():
+    most = points_within(100 * 2**20, 8)
+    assert 0.7 * 100 * 2**20 < 8 * 8 * most**2 <= 0.75 * 100 * 2**20
+    check_points(most, 100 * 2**20, 8)
+    with pytest.raises(MemoryError, match=rf"n_basis={most} or fewer"):
+        check_points(most + 1, 100 * 2**20, 8)

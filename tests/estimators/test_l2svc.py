@@ -358,7 +358,7 @@ def test_kernel_rows_that_do_not_fit_are_computed_again():
     X, y = crowd(1200)
     free = L2SVC(1.0, gamma=0.1).fit(X, y)
     k = len(free.support_)
-    tight = L2SVC(1.0, gamma=0.1, cache_size=(8 * (1.5 * k) ** 2 + 5e6) / 2**20).fit(X, y)
+    tight = L2SVC(1.0, gamma=0.1, cache_size=(16 * (1.2 * k) ** 2 + 5e6) / 2**20).fit(X, y)
     assert_allclose(tight.decision_function(X), free.decision_function(X), atol=1e-9)
 
 

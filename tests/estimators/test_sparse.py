@@ -598,3 +598,12 @@ def test_a_callback_can_stop_the_selection():
         model = SparseLSSVR(1.0, basis=name, n_basis=40, gamma=2.0, random_state=0)
         model.set_callbacks(Recorder(stop_after=1)).fit(X, TARGET)
         assert model.n_support_ < 40, name
+
+
+def test_rows_of_columns_that_no_longer_fit_are_computed_again():
+    # 60 columns of 1,000 rows fit into three megabytes, the 120 that come next do not
+    rows = np.random.default_rng(0).normal(size=(1000, 3))
+    target = np.sin(4 * rows).sum(axis=1)
+    model = SparseLSSVR("loo", gamma=1.0, cache_size=3, random_state=0).fit(rows, target)
+    assert model.n_support_ > 60
+    assert model.score(rows, target) > 0.9

@@ -22,7 +22,14 @@ from sklearn.utils.random import sample_without_replacement
 from leansvm import basis as selectors
 from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
 from leansvm.basis._base import BasisSelector, Fit
-from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
+from leansvm.blocks import (
+    LEAST_BUDGET,
+    Block,
+    MemoryBlocks,
+    RowBlocks,
+    check_budget,
+    declare,
+)
 from leansvm.kernels import Kernel
 
 SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
@@ -106,6 +113,13 @@ def choose(
         sample = _sample(here, 8 * columns, count, select_on, budget, rng)
     seed = int(rng.randint(np.iinfo(np.int32).max))
     part = here if sample is None else _part(here, sample, columns)
+    if columns and select_on != "auto" and isinstance(part, MemoryBlocks):
+        check_budget(  # others keep what does not fit in files, or elsewhere
+            32 * columns * part.n_rows // 3,  # a quarter of the budget is for tiles
+            max(budget, LEAST_BUDGET),
+            f"{type(basis).__name__} on {part.n_rows:,} rows",
+            "Use select_on='auto', which takes as many rows as fit, or raise cache_size.",
+        )
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices, L = found.indices, found.L if part is blocks else None
     if sample is not None:

@@ -5,7 +5,16 @@ where a block of rows lives (memory, memory map, device; files and clusters plug
 """
 
 from leansvm.blocks._base import Block, RowBlocks, declare
-from leansvm.blocks._budget import available_memory, check_budget, format_bytes, resolve_cache_size
+from leansvm.blocks._budget import (
+    LEAST_BUDGET,
+    available_memory,
+    check_budget,
+    check_points,
+    format_bytes,
+    points_within,
+    resolve_cache_size,
+    tiles_within,
+)
 from leansvm.blocks._draw import WeightedSample, draw_by_weight, draw_rows, row_weights
 from leansvm.blocks._files import Dataset, open_dataset
 from leansvm.blocks._memory import MemoryBlocks, tile_rows_for
@@ -21,6 +30,7 @@ from leansvm.blocks._stream import RowSource
 from leansvm.blocks._targets import Targets, one_vs_rest
 
 __all__ = [
+    "LEAST_BUDGET",
     "Block",
     "Dataset",
     "MemoryBlocks",
@@ -32,6 +42,7 @@ __all__ = [
     "available_memory",
     "canonical_order",
     "check_budget",
+    "check_points",
     "declare",
     "draw_by_weight",
     "draw_rows",
@@ -42,9 +53,11 @@ __all__ = [
     "one_vs_rest",
     "open_dataset",
     "partitions_of",
+    "points_within",
     "resolve_cache_size",
     "row_hashes",
     "row_weights",
     "source_of",
     "tile_rows_for",
+    "tiles_within",
 ]

@@ -3,26 +3,66 @@
 from __future__ import annotations
 
 import os
+from math import isqrt
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+from sklearn._config import config_context, get_config
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace
 
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
 # Part of the available memory that cache_size="auto" takes.
 _AUTO_SHARE = 0.8
+# Part of a budget for the tiles at work; matrices, and what rows keep, share the rest.
+_TILE_SHARE = 0.25
+LEAST_BUDGET = 2**22  # bytes that are always there for matrices and tiles
 _CGROUP = "/sys/fs/cgroup"
+# Limit, use and reclaimable cache of a control group: version 2, then version 1.
+_GROUP_FILES = (
+    ("", "memory.max", "memory.current", "inactive_file "),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+)
 
 
 def available_memory() -> int:
-    """Bytes this process may still allocate: free memory, or what its control group leaves."""
+    """Bytes this process may still allocate.
+
+    That is free memory, or less where a control group or a limit of the address space
+    (``ulimit -v``) leaves less.
+    """
     kilobytes = _number_in("/proc/meminfo", "MemAvailable:")
     free = _physical_memory() // 2 if kilobytes is None else 1024 * kilobytes
-    limit, used = _number_in(f"{_CGROUP}/memory.max"), _number_in(f"{_CGROUP}/memory.current")
-    if limit is not None and used is not None:
-        # cached files give way to allocations
-        cached = _number_in(f"{_CGROUP}/memory.stat", "inactive_file ") or 0
-        free = min(free, max(limit - used + cached, 0))
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    for controller, limit_file, use_file, cache_key in _GROUP_FILES:
+        # inside a container the root is the container's own group
+        groups = [f"{_CGROUP}/{controller}" if controller else _CGROUP]
+        for line in lines:
+            _, controllers, path = line.split(":", 2)
+            if controller in controllers.split(","):
+                for name in filter(None, path.split("/")):
+                    groups.append(f"{groups[-1]}/{name}")
+        for group in groups:
+            limit, used = _number_in(f"{group}/{limit_file}"), _number_in(f"{group}/{use_file}")
+            if limit is not None and used is not None:
+                # cached files give way to allocations
+                cached = _number_in(f"{group}/memory.stat", cache_key) or 0
+                free = min(free, max(limit - used + cached, 0))
+    if resource is not None:
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most != resource.RLIM_INFINITY:
+            used = _number_in("/proc/self/status", "VmSize:") or 0
+            free = min(free, max(int(most) - 1024 * used, 0))
     return free
 
 
@@ -50,6 +90,36 @@ def resolve_cache_size(cache_size: float | str, X: Any = None) -> int:
         free = None if foreign_namespace(X) is None else free_memory(X)
         return int(_AUTO_SHARE * (available_memory() if free is None else free))
     return int(float(cache_size) * 2**20)
+
+
+def tiles_within(cache_size: float | str) -> Any:
+    """Return a context in which tiles of rows take no more than their part of ``cache_size``.
+
+    They follow scikit-learn's ``working_memory``, which is lowered to a quarter of a budget in
+    megabytes; "auto" leaves it as it is.
+    """
+    if cache_size == "auto":
+        return config_context()
+    megabytes = _TILE_SHARE * max(resolve_cache_size(cache_size), LEAST_BUDGET) / 2**20
+    return config_context(working_memory=min(get_config()["working_memory"], megabytes))
+
+
+def points_within(budget: int, matrices: int) -> int:
+    """Return the most points r for which so many r x r matrices fit beside the tiles."""
+    return isqrt(int((1 - _TILE_SHARE) * max(budget, LEAST_BUDGET)) // (8 * matrices))
+
+
+def check_points(points: int, budget: int, matrices: int) -> None:
+    """Refuse a basis whose r x r matrices, beside the tiles, exceed the budget."""
+    most = points_within(budget, matrices)
+    if points > most:
+        check_budget(
+            int(8 * matrices * points**2 / (1 - _TILE_SHARE)),
+            max(budget, LEAST_BUDGET),
+            f"A basis of {points:,} points (up to {matrices} matrices of that size, and tiles of "
+            "rows)",
+            f"Use n_basis={most} or fewer, or raise cache_size.",
+        )
 
 
 def format_bytes(n_bytes: float) -> str:

@@ -14,12 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import namespace
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import basis_size, choose, resolve_basis
-from leansvm.blocks import MemoryBlocks, resolve_cache_size
+from leansvm.blocks import MemoryBlocks, check_points, resolve_cache_size, tiles_within
 from leansvm.estimators.data import any_targets, validate
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine
 from leansvm.solvers.features import inverse_transpose, transform_rows, whiten
 from leansvm.solvers.kernel_matrix import check_kernel_matrix
 from leansvm.solvers.refit import refit
+
+_MATRICES = 6  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
 
 
 class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -138,19 +140,22 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             raise ValueError(f"{what} looks at the targets; pass y to fit.")
         Y = any_targets(X, y) if looks or learns else None
         fit = Fit(float(self.C), refit=refit) if looks else None
-        blocks = MemoryBlocks(X, Y, columns=3 * size)
-        kernel = self._resolve_kernel(blocks, None, size)
-        basis = choose(
-            blocks,
-            kernel,
-            selector,
-            size,
-            select_on=self.select_on,
-            budget=resolve_cache_size(self.cache_size, X),
-            random_state=self.random_state,
-            fit=fit,
-        )
-        features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
+        budget = resolve_cache_size(self.cache_size, X)
+        check_points(size, budget, _MATRICES)
+        with tiles_within(self.cache_size):
+            blocks = MemoryBlocks(X, Y, columns=3 * size)
+            kernel = self._resolve_kernel(blocks, None, size)
+            basis = choose(
+                blocks,
+                kernel,
+                selector,
+                size,
+                select_on=self.select_on,
+                budget=budget,
+                random_state=self.random_state,
+                fit=fit,
+            )
+            features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
         kept = features.kept
         assert features.L is not None
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
@@ -174,7 +179,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         """
         check_is_fitted(self)
         X = validate(self, X, reset=False)
-        values = transform_rows(self._features, X)
+        with tiles_within(self.cache_size):
+            values = transform_rows(self._features, X)
         return namespace(values).asarray(values, dtype=X.dtype)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -23,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis import BasisSelector
-from leansvm.blocks import resolve_cache_size, source_of
+from leansvm.blocks import resolve_cache_size, source_of, tiles_within
 from leansvm.estimators.calibration import fit_scale
 from leansvm.estimators.data import TrainingData, check_features, labels_of, read, validate
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
@@ -115,13 +116,14 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
         try:
-            used, basis, solution = self._solve(data, context, *more)
+            with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
+                used, basis, solution = self._solve(data, context, *more)
+                self._publish(used, basis, solution)
         except (np.linalg.LinAlgError, OverflowError) as error:
             raise ValueError(
                 f"{type(self).__name__} cannot be solved with 16 digits ({error}): lower C, or "
                 f"scale X, y or sample_weight."
             ) from error
-        self._publish(used, basis, solution)
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
         )
@@ -256,10 +258,11 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         model, source = self._model(), source_of(X) if self._fits_sources else None
         if source is None:
-            rows = validate(self, X, reset=False)
-            return evaluate(*model, self.intercept_, rows, self._spread)
-        check_features(self, source.n_features, source.feature_names)
-        return evaluate(*model, self.intercept_, source, self._spread)
+            source = validate(self, X, reset=False)
+        else:
+            check_features(self, source.n_features, source.feature_names)
+        with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
+            return evaluate(*model, self.intercept_, source, self._spread)
 
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
@@ -322,7 +325,7 @@ class KernelMachine(Machine):
             rows.blocks() if isinstance(rows, TrainingData) else rows,
             names,
             bias_penalty=self._bias_penalty() if hasattr(self, "fit_intercept") else 0.0,
-            budget=resolve_cache_size(self.cache_size),
+            budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
             random_state=getattr(self, "random_state", 0),
             on_iteration=iteration_hook(self, context, "learning-step"),
             most_points=most_points,

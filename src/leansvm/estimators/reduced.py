@@ -97,7 +97,7 @@ class ReducedMachine(KernelMachine):
         )
         if auto:
             solve = partial(problem.solve, chooser, path=path)
-            return data, grow(solve, FIRST_SIZE, size)
+            return data, grow(solve, FIRST_SIZE, min(size, problem.most_points()))
         return data, problem.solve(chooser, size, path)
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:

@@ -147,7 +147,8 @@ class ActiveSet:
         """Refuse a factor of k rows that does not fit; return the bytes left for kernel rows."""
         problem, (m, n_outputs) = self.problem, self.problem.Y.shape
         factors = n_outputs if self._keep else 1
-        needed = 8 * (factors * k * k + 2 * APPEND_PANEL * k)
+        # a factor is copied when it grows, beside the kernel values of the rows it is made of
+        needed = 8 * ((factors + 1) * k * k + 2 * APPEND_PANEL * k)
         needed += 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs)
         problem.bytes = max(problem.bytes, needed)
         check_budget(needed, problem.budget, f"The factor of {k:,} support vectors", _WAY_OUT)

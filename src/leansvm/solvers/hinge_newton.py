@@ -30,9 +30,9 @@ _HALVINGS = 200
 
 
 def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
-    """Solve for all outputs; dense, 24 m^2 bytes."""
+    """Solve for all outputs; dense, 32 m^2 bytes."""
     problem.reserve(
-        3 * 8 * len(problem.weight) ** 2, "Newton's method on the kernel matrix", or_cg=False
+        4 * 8 * len(problem.weight) ** 2, "Newton's method on the kernel matrix", or_cg=False
     )
     K = gram(problem)
     beta, b = np.empty(problem.Y.shape), np.empty(problem.Y.shape[1])

@@ -69,10 +69,11 @@ class Ladder:
         self._factor(size)
         first = self.gram.shape[0]
         self._set_shift(first)
-        keep = 32 * self.blocks.n_rows * (len(self.shift) + 2) <= self.budget
+        width = len(self.shift)
+        # rows are copied when they get wider; beside them lie tiles and some r x r matrices
+        keep = 32 * self.blocks.n_rows * (width + 2) + 64 * width**2 <= self.budget
         found = self.blocks.sum(_new_moments, self.columns(), first, keep)
         new, cross, targets = found
-        width = len(self.shift)
         gram = np.empty((width, width))
         gram[:first, :first] = self.gram
         gram[first:], gram[:first, first:] = new, new[:, :first].T
@@ -168,7 +169,7 @@ class Ladder:
         n, a, sy = float(self.targets[-1, -1]), self.cross[:, -1], self.targets[:-1, -1]
         M, c = self.gram.copy(), self.cross[:, :-1].copy()
         if self.free_bias:
-            M -= np.outer(a, a) / n
+            M -= np.outer(a, a / n)
             c -= np.outer(a, sy) / n
         return M, c, n
 
@@ -323,8 +324,8 @@ def _errors_by_spectrum(
 def _keep_prefix(block: Block, columns: NestedColumns, size: int) -> None:
     """Turn what was kept into the rows of Z that the solver of one size reads."""
     Zp = block.state.pop("Zp", None)
-    if Zp is None:
-        return
+    if Zp is None or Zp.shape[1] < size + (columns.features.constant is not None):
+        return  # nothing kept, or only of a smaller size because there was no room for more
     xp, offset = namespace(Zp), int(columns.features.constant is not None)
     root = zeros((Zp.shape[0],), Zp) + 1.0
     if block.weight is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from sklearn._config import get_config
 
 from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host
@@ -64,7 +65,9 @@ def solve(
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     spectrum = decompose(equations, blocks.place)
-    kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= _KEEP_LOO_BYTES
+    # as much as tiles may take, which follows the budget
+    room = min(_KEEP_LOO_BYTES, get_config()["working_memory"] * 2**20)
+    kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room
     curve = None
     if by_loo:
         total = left_out_residuals(blocks, features, sums.shift, spectrum, candidates, kept)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._parallel import blas_threads
 from leansvm._phases import Phases
-from leansvm.blocks import RowBlocks, check_budget
+from leansvm.blocks import RowBlocks, check_points, points_within
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss
 from leansvm.solvers import _newton_blocks as rows_of
@@ -52,8 +53,13 @@ class ReducedProblem:
     on_iteration: Callable[[int, float], bool] | None = None
     phases: Phases = field(default_factory=Phases)
 
+    def most_points(self) -> int:
+        """Return the largest basis whose matrices fit the budget, for one output at a time."""
+        return max(points_within(self.budget, 6 + blas_threads()), 1)
+
     def solve(self, choose: Callable[[int], Any], size: int, path: Array) -> ReducedFit:
         """Choose ``size`` points and solve on them, at every C of the path in turn."""
+        check_points(size, self.budget, 6 + blas_threads())
         with self.phases("select"):
             basis = choose(size)
         constant = 1.0 if np.isfinite(self.bias_penalty) else None
@@ -77,15 +83,11 @@ class ReducedProblem:
     def _solve_outputs(self, features: KernelFeatures, path: Array) -> list[Solution]:
         """Solve for all outputs at every C, each from the solution at the one before."""
         matrix, kept = 8 * features.width**2, 8 * self.blocks.n_rows * features.width
-        check_budget(
-            3 * matrix,
-            self.budget,
-            f"The Newton matrix of {features.width:,} basis functions",
-            "Use fewer basis points (n_basis), or raise cache_size.",
-        )
-        features = replace(features, keep=4 * matrix + kept <= self.budget)
+        # of every output: a Gram matrix, its sum so far and those of tiles on their way
+        each, room = (4 + blas_threads()) * matrix, 3 * self.budget // 4 - 2 * matrix
+        features = replace(features, keep=each + kept <= room)
         kept *= features.keep
-        group = max(1, min(self.outputs, (self.budget - kept - 2 * matrix) // max(matrix, 1)))
+        group = max(1, min(self.outputs, (room - kept) // max(each, 1)))
         parts: list[list[Solution]] = []
         for start in range(0, self.outputs, group):
             columns = range(start, min(start + group, self.outputs))
@@ -97,7 +99,7 @@ class ReducedProblem:
         if self.left_out:
             solutions[-1].error = self._left_out_loss(solutions[-1].left_out)
         for solution in solutions:
-            solution.bytes = kept + (group + 2) * matrix
+            solution.bytes = kept + group * each + 2 * matrix
             solution.details["kernel_kept"] = features.keep
         return solutions
 

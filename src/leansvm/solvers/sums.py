@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
 from leansvm._accelerated import gram
 from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
@@ -152,9 +152,11 @@ class NormalEquations:
 
     def solve(self, C: float) -> Array:
         """Return theta at one C, by Cholesky."""
+        if not len(self.M):  # no function but the bias
+            return self.c
         A = self.M.copy()
         A.flat[:: len(A) + 1] += 1.0 / C
-        return np.asarray(cho_solve(cho_factor(A, lower=True, overwrite_a=True), self.c))
+        return cholesky_solve(cholesky_in_place(A), self.c)
 
 
 def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
@@ -166,7 +168,7 @@ def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> Norma
     a, sy = G[:r, -1], G[r:-1, -1]
     M, c, yy = G[:r, :r].copy(), G[:r, r:-1].copy(), G[r:-1, r:-1].diagonal().copy()
     if free_bias:
-        M -= np.outer(a, a) / n
+        M -= np.outer(a, a / n)
         c -= np.outer(a, sy) / n
         yy -= sy**2 / n
     mean_phi, mean_y = sums.shift[:r] + a / n, sums.shift[r:] + sy / n

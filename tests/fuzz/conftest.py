@@ -1,0 +1,5 @@
+"""The profile of long runs: ``pytest tests/fuzz --hypothesis-profile=slow`` (make fuzz)."""
+
+from hypothesis import settings
+
+settings.register_profile("slow", derandomize=False, print_blob=True)
