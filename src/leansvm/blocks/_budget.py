@@ -12,6 +12,7 @@ from sklearn._config import config_context, get_config
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace
+from leansvm._parallel import blas_threads
 
 resource: ModuleType | None
 try:
@@ -105,20 +106,24 @@ def tiles_within(cache_size: float | str) -> Any:
 
 
 def points_within(budget: int, matrices: int) -> int:
-    """Return the most points r for which so many r x r matrices fit beside the tiles."""
-    return isqrt(int((1 - _TILE_SHARE) * max(budget, LEAST_BUDGET)) // (8 * matrices))
+    """Return the most points r for which so many r x r matrices fit beside the tiles.
+
+    Every thread has one more on its way.
+    """
+    room = int((1 - _TILE_SHARE) * max(budget, LEAST_BUDGET))
+    return isqrt(room // (8 * (matrices + blas_threads())))
 
 
 def check_points(points: int, budget: int, matrices: int) -> None:
     """Refuse a basis whose r x r matrices, beside the tiles, exceed the budget."""
-    most = points_within(budget, matrices)
-    if points > most:
+    needed = int(8 * (matrices + blas_threads()) * points**2 / (1 - _TILE_SHARE))
+    if needed > max(budget, LEAST_BUDGET):
         check_budget(
-            int(8 * matrices * points**2 / (1 - _TILE_SHARE)),
+            needed,
             max(budget, LEAST_BUDGET),
-            f"A basis of {points:,} points (up to {matrices} matrices of that size, and tiles of "
-            "rows)",
-            f"Use n_basis={most} or fewer, or raise cache_size.",
+            f"A basis of {points:,} points (up to {matrices + blas_threads()} matrices of that "
+            "size, and tiles of rows)",
+            f"Use n_basis={points_within(budget, matrices)} or fewer, or raise cache_size.",
         )
 
 

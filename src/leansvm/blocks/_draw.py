@@ -8,6 +8,8 @@ gives the same rows whatever the blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,6 +94,7 @@ def draw_by_weight(
     return rank + np.searchsorted(taken - np.arange(len(taken)), rank, side="right")
 
 
+@dataclass
 class WeightedSample:
     """Rows one after the other, each new one with probability proportional to its weight.
 
@@ -99,15 +102,15 @@ class WeightedSample:
     weight says and were drawn at random; rows of zero weight never come.
     """
 
-    def __init__(self, blocks: RowBlocks, rng: np.random.RandomState) -> None:
-        self._blocks, self._rng = blocks, rng
-        self.rows: Rows = np.empty(0, np.intp)
+    blocks: RowBlocks
+    rng: np.random.RandomState
+    rows: Rows = field(default_factory=partial(np.zeros, 0, dtype=np.intp))
 
     def grow(self) -> bool:
         """Draw some more rows; False when there are none left."""
         # a count that depends on past draws alone, so that short samples are prefixes of long ones
         count = max(_BATCH, len(self.rows))
-        drawn = draw_by_weight(self._blocks, self._rng, count, np.sort(self.rows))
+        drawn = draw_by_weight(self.blocks, self.rng, count, np.sort(self.rows))
         _, first = np.unique(drawn, return_index=True)
         self.rows = np.concatenate([self.rows, drawn[np.sort(first)]])
         return len(drawn) > 0

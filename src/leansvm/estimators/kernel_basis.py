@@ -21,7 +21,7 @@ from leansvm.solvers.features import inverse_transpose, transform_rows, whiten
 from leansvm.solvers.kernel_matrix import check_kernel_matrix
 from leansvm.solvers.refit import refit
 
-_MATRICES = 6  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
+_MATRICES = 4  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
 
 
 class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):

@@ -69,7 +69,8 @@ class SparseMachine(KernelMachine):
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
         kernel = self._resolve_kernel(blocks, context, None if auto else size)
         budget = blocks.state_budget(self.cache_size)
-        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget)
+        folds = 1 if criterion.folds is None else criterion.folds.count(n_rows)
+        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget, folds)
         options: dict[str, Any] = {
             "select_on": self.select_on,
             "budget": budget,

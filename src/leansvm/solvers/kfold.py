@@ -55,6 +55,11 @@ class KFoldSums(BaseEstimator):
         self.n_splits = n_splits
         self.groups = groups
 
+    def count(self, n_rows: int) -> int:
+        """Return the number of folds that so many rows fall into."""
+        given = self.folds_of_groups(n_rows)
+        return int(self.n_splits or 0) if given is None else int(given.max()) + 1
+
     def folds_of_groups(self, n_rows: int) -> NDArray[np.intp] | None:
         """Return the fold of every row; None where a hash decides.
 
@@ -126,7 +131,7 @@ def add_up_folds(
 ) -> FoldSums:
     """Run over all rows once, with one Gram matrix per fold."""
     given = folds.folds_of_groups(blocks.n_rows)
-    n_folds = int(folds.n_splits or 0) if given is None else int(given.max()) + 1
+    n_folds = folds.count(blocks.n_rows)
     grams = blocks.sum(_grams_of_block, features, shift, n_folds, given)
     total = float(grams[:, -1, -1].sum()) if count is None else count
     base = np.zeros(grams.shape[1:])

@@ -24,6 +24,7 @@ from leansvm.solvers.newton import NewtonSolver
 from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
+_MATRICES = 6  # r x r at a time, beside those of tiles on their way
 
 
 class ReducedFit(NamedTuple):
@@ -55,11 +56,11 @@ class ReducedProblem:
 
     def most_points(self) -> int:
         """Return the largest basis whose matrices fit the budget, for one output at a time."""
-        return max(points_within(self.budget, 6 + blas_threads()), 1)
+        return max(points_within(self.budget, _MATRICES), 1)
 
     def solve(self, choose: Callable[[int], Any], size: int, path: Array) -> ReducedFit:
         """Choose ``size`` points and solve on them, at every C of the path in turn."""
-        check_points(size, self.budget, 6 + blas_threads())
+        check_points(size, self.budget, _MATRICES)
         with self.phases("select"):
             basis = choose(size)
         constant = 1.0 if np.isfinite(self.bias_penalty) else None

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leansvm._parallel import blas_threads, serial_blas
+from leansvm._parallel import serial_blas
 from leansvm._phases import Phases
 from leansvm.blocks import RowBlocks, check_points, points_within
 from leansvm.kernels import Kernel
@@ -27,6 +27,7 @@ from leansvm.solvers.primal import Criterion
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import Sums, add_up, drop_rows_of_Z, first_shift
 
+_MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
 _SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 
@@ -50,19 +51,12 @@ class SparseProblem:
     criterion: Criterion
     count: float | None  # samples that GCV counts; None for the sum of weights
     budget: int  # bytes that blocks may keep
+    folds: int = 1  # whose sums are kept apart
     phases: Phases = field(default_factory=Phases)
-
-    def matrices(self) -> int:
-        """Most r x r matrices at a time: the factor, sums and those on their way, work space."""
-        folds = 1
-        if self.criterion.folds is not None:
-            given = self.criterion.folds.folds_of_groups(self.blocks.n_rows)
-            folds = self.criterion.folds.n_splits if given is None else int(given.max()) + 1
-        return max((5 + blas_threads()) * folds, 9)
 
     def solve(self, choose: Callable[[int], Any], size: int) -> SparseFit:
         """Choose ``size`` points, add up the rows and solve."""
-        check_points(size, self.budget, self.matrices())
+        check_points(size, self.budget, _MATRICES * self.folds)
         with serial_blas():  # small products between passes over tiles
             with self.phases("select"):
                 basis = choose(size)
@@ -108,7 +102,7 @@ class SparseProblem:
         blocks, free_bias, by = self.blocks, self.bias_penalty == 0, self.criterion
         # leave-one-out reads the rows of Z again: keep them if they fit
         needed = 8 * blocks.n_rows * (features.width * (1 + features.in_state) + 2)
-        matrices = 8 * self.matrices() * features.width**2
+        matrices = 8 * _MATRICES * self.folds * features.width**2
         keep = by.left_out and 2 * (needed + matrices) <= self.budget
         if sums is None:
             with self.phases("sums"), serial_blas():
@@ -141,7 +135,7 @@ class SparseProblem:
         Sizes of a nested basis that costs nothing to choose are compared at once; others double
         from the points that are ``there`` already.
         """
-        largest = min(largest, max(points_within(self.budget, self.matrices()), 1))
+        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
         if selector.nested and not there and not selector.state_columns(largest):
             return self.solve_lean(choose, largest)
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
