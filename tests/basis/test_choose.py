@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis
-from leansvm.basis.choose import SELECTORS, Basis, basis_size, choose, resolve_basis
+from leansvm.basis.choose import LAST_SIZE, SELECTORS, Basis, basis_size, choose, resolve_basis
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 
@@ -93,7 +93,7 @@ def test_names_and_sizes():
     assert basis_size(everything, 10, 200) == (200, False)
     assert basis_size(RandomBasis(), 0.1, 200) == (20, False)
     assert basis_size(RandomBasis(), "auto", 200) == (200, True)
-    assert basis_size(RandomBasis(), "auto", 10**6) == (2000, True)
+    assert basis_size(RandomBasis(), "auto", 10**6) == (LAST_SIZE, True)
     assert basis_size(everything, "auto", 200) == (200, False)
     with pytest.warns(UserWarning, match="using all rows"):
         assert basis_size(RandomBasis(), 300, 200) == (200, False)

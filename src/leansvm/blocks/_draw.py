@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ class WeightedSample:
 
     blocks: RowBlocks
     rng: np.random.RandomState
-    rows: Rows = field(default_factory=partial(np.zeros, 0, dtype=np.intp))
+    rows: Rows = field(default_factory=cast("Callable[[], Rows]", partial(np.empty, 0, np.intp)))
 
     def grow(self) -> bool:
         """Draw some more rows; False when there are none left."""
