@@ -140,3 +140,10 @@ def test_products_of_C_and_weights_that_are_no_numbers_are_named(model, C, weigh
     model = clone(model).set_params(C=C)
     with pytest.raises(ValueError, match="C times sample_weight"):
         model.fit(X, Y, sample_weight=np.full(len(X), weight))
+
+
+def test_features_whose_squares_overflow_are_refused():
+    rows = np.random.default_rng(0).normal(size=(12, 2))
+    for unit in (1e155, 1e200):
+        with pytest.raises(ValueError, match="scale X"):
+            LowRankLSSVR(n_basis=2, max_iter=3).fit(unit * rows, rows[:, 0])

@@ -29,6 +29,8 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
     """Measure the rows of positive weight."""
     first = to_host(dense64(blocks.take(np.array([0]))))[0]
     weight, total, squares, low, high = blocks.fold(_merged, _measure, first)
+    if not np.isfinite(squares).all():
+        raise ValueError("The squares of the features overflow: scale X.")
     variance = squares / weight - np.square(total / weight)
     spread = np.sqrt(np.maximum(variance, 0.0))
     # below rounding of the largest deviation there is nothing but noise
@@ -49,7 +51,8 @@ def _measure(block: Block, first: Array) -> Measures:
     used = weight[:, None] > 0
     low = xp.min(xp.where(used, X, np.inf), axis=0)
     high = xp.max(xp.where(used, X, -np.inf), axis=0)
-    sums = weight @ deviation, weight @ (deviation * deviation), low, high
+    with np.errstate(over="ignore"):  # looked for in the sum
+        sums = weight @ deviation, weight @ (deviation * deviation), low, high
     return float(xp.sum(weight)), *to_host(sums)
 
 
