@@ -43,7 +43,7 @@ SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
     "entropy": selectors.RenyiEntropy,
     "medoids": selectors.KMedoids,
 }
-LAST_SIZE = 1600  # the largest that n_basis="auto" tries
+LAST_SIZE = 2000  # the largest that n_basis="auto" tries
 
 
 @dataclass(frozen=True)

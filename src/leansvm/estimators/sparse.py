@@ -191,7 +191,7 @@ class SparseLSSVC(Classifier, SparseMachine):
         class in `leansvm.basis`, the numbers of rows, or the points themselves.
     n_basis : int, float in (0, 1) or "auto", default="auto"
         Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
-        falls by 1 % or more, up to 1,600, and takes the smallest size within 0.5 % of the best.
+        falls by 1 % or more, up to 2,000, and takes the smallest size within 0.5 % of the best.
     select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
