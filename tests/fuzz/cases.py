@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import leansvm
+from leansvm.basis.choose import SELECTORS
 
 _C = (1.0, 10.0, 1e-6, 1e-3, 1e3, 1e7, 1e12, 1e30, 1e-30, 1e-290, 1e300)
 _KERNEL: dict[str, tuple[Any, ...]] = {
@@ -18,18 +19,7 @@ _KERNEL: dict[str, tuple[Any, ...]] = {
 }
 _BIAS = {"fit_intercept": (True, True, False), "bias_penalty": (0.0, 0.0, 1.0, 1e-12, 1e12)}
 _STOP = {"tol": (1e-8, 1e-3), "max_iter": (30, 3, 1), "cache_size": ("auto", 1.0, 1e-3)}
-_BASES = (
-    "random",
-    "all",
-    "pivoted-cholesky",
-    "random-pivoted-cholesky",
-    "backfitting",
-    "forward",
-    "csi",
-    "sparse-greedy",
-    "entropy",
-    "medoids",
-)
+_BASES = (*SELECTORS, "all")
 _BASIS = {"basis": _BASES, "n_basis": (3, 1, "auto", 0.5, 50), "select_on": ("auto", "all", 4)}
 _SPARSE = {"C": (*_C, "gcv", "loo", "kfold", [0.1, 10.0, 1e6]), **_KERNEL, **_BIAS, **_BASIS}
 _SPARSE |= {"cache_size": _STOP["cache_size"]}

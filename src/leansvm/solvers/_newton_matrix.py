@@ -126,7 +126,7 @@ class NewtonMatrices:
     def factor(self, o: Output, lam: float) -> Array:
         """Factor lam diag(rho) + Phi' diag(s L'') Phi."""
         assert o.gram is not None
-        return _factored(o.loss.max_curvature * o.gram, lam * self.rho)
+        return _factored(o.gram, lam * self.rho, o.loss.max_curvature)
 
     def _by_woodbury(self, o: Output, Z: Array, lam: float) -> Array:
         """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""
@@ -149,13 +149,13 @@ class NewtonMatrices:
         return np.where(self.rho > 0, -g / np.maximum(lam * self.rho, _TINY), 0.0)
 
 
-def _factored(gram: Array, ridge: Array) -> Array:
-    """Factor a Gram matrix plus a ridge; what that lacks to be definite is rounding."""
-    noise = _EPS * float(np.maximum(gram.diagonal(), ridge).max(initial=0.0))
+def _factored(gram: Array, ridge: Array, curvature: float = 1.0) -> Array:
+    """Factor curvature * gram plus a ridge; what that lacks to be definite is rounding."""
+    noise = _EPS * float(np.maximum(curvature * gram.diagonal(), ridge).max(initial=0.0))
     if not np.isfinite(gram).all():
         raise np.linalg.LinAlgError("Newton's matrix is not finite")
     while True:
-        H = gram.copy()
+        H = curvature * gram
         H.flat[:: len(H) + 1] += ridge
         try:
             return cholesky_in_place(H)

@@ -3,9 +3,8 @@
 Minimises log S + (1/n) sum_f (log gamma_f - mean)^2 over log gamma and log lam by L-BFGS, where S
 is the leave-one-out error of a random basis on a sample of n rows (`scale_gradient`). The second
 term keeps scales together that the rows say little about. Kernels are compared by S with more
-points. Features of
-small scale are dropped where S allows it. With few rows the learned scales must beat one common
-scale on folds that they were not learned on.
+points. Features of small scale are dropped where S allows it. With few rows the learned scales must
+beat one common scale on folds that they were not learned on.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class LearnedScales:
         ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
         ``iterations``, ``log_loo`` of every kernel (with many points where several are compared),
         ``dropped`` features, ``guard`` (None, or the error of each candidate on held-out folds and
-        which was chosen),
-        ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
+        which was chosen), ``fallback`` (None, or why nothing was learned), ``stopped`` by the
+        callback, ``seconds``.
     """
 
     kernel: str
@@ -101,7 +100,6 @@ def learn_scales(
     on_iteration : callable, optional
         Called as ``on_iteration(k, error)`` after every iteration with the leave-one-out error, in
         units of the targets' variance; the search ends when it returns True.
-
     most_points : int, optional
         Basis points that the model will have: narrow kernels need many.
 
