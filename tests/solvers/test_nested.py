@@ -25,15 +25,16 @@ every_bias = pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIE
 every_weight = pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 
 
-def ladder_of(penalty, weight, *, kept=True, rows=X, sizes=(6, 18)):
+def ladder_of(penalty, weight, *, kept=True, rows=X, sizes=(6, 18), indices=None):
     blocks = MemoryBlocks(rows, Y, weight, tile_rows=17)
-    ladder = open_ladder(blocks, KERNEL, blocks.take(ROWS), penalty, 2**30 if kept else 0)
+    budget = 2**30 if kept else 0
+    ladder = open_ladder(blocks, KERNEL, blocks.take(ROWS), penalty, budget, indices)
     for size in sizes:
         ladder.extend(size)
     return ladder
 
 
-def left_out_error(points, C, penalty, weight):
+def left_out_error(points, C, penalty, weight, counted=range(M)):
     """Mean squared error of rows left out, by solving without each of them."""
     s = np.ones(M) if weight is None else weight
     design = np.column_stack([rbf_kernel(X, points, gamma=0.4), np.ones(M)])
@@ -44,13 +45,23 @@ def left_out_error(points, C, penalty, weight):
     else:
         ridge[-1, -1] = penalty / C
     total = 0.0
-    for i in range(M):
+    for i in counted:
         w = np.where(np.arange(M) == i, 0.0, s)
         coef = np.linalg.solve(
             design.T @ (w[:, None] * design) + ridge, design.T @ (w[:, None] * Y)
         )
         total += s[i] * np.sum((Y[i] - design[i] @ coef) ** 2)
-    return total / s.sum()
+    return total / s[list(counted)].sum()
+
+
+@every_bias
+@every_weight
+def test_rows_that_may_become_points_are_not_counted(penalty, weight):
+    ladder = ladder_of(penalty, weight, indices=ROWS)
+    points, others = X[ROWS[ladder.kept]], np.setdiff1d(np.arange(M), ROWS)
+    expected = [left_out_error(points[:k], 3.0, penalty, weight, others) for k in (6, 16)]
+    assert_allclose(ladder.errors(np.array([6, 16]), 3.0), expected, rtol=1e-8)
+    assert_allclose(ladder.curve(np.array([0.1, 3.0]))[1], expected[-1], rtol=1e-8)
 
 
 @every_bias

@@ -143,7 +143,10 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
     candidates = np.array([1e-3, 1.0, 1e4])
     curve = spectrum.gcv(candidates)
     shift = np.linspace(-0.5, 0.5, basis.width + 2) * (penalty == 0)  # any will do
-    press = primal.left_out_residuals(blocks, basis, shift, spectrum, candidates, True)
+    given = (blocks, basis, shift, spectrum, candidates)
+    every = primal.left_out_errors(*given, keep=True)
+    outside = primal.left_out_errors(*given, basis_rows=ROWS)
+    few = primal.left_out_errors(*given, basis_rows=np.arange(N // 2 + 1))
     left_out = np.concatenate([b.state["loo"] for b in blocks._blocks], axis=1).transpose(1, 2, 0)
     for k, C in enumerate(candidates):
         H, inverse, ridge = smoother(points, C, penalty)
@@ -165,7 +168,12 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
             s = np.where(np.arange(N) == i, 0.0, WEIGHT)
             H_i, _, _ = smoother(points, C, penalty, s)
             assert_allclose(left_out[i, k], Y[i] - (H_i @ Y)[i], rtol=1e-6, atol=1e-8)
-        assert_allclose(press[k], np.sum(WEIGHT[:, None] * left_out[:, k] ** 2), rtol=1e-10)
+        squares = np.sum(left_out[:, k] ** 2, axis=1)
+        assert_allclose(every[k], np.average(squares, weights=WEIGHT), rtol=1e-10)
+        others = np.setdiff1d(np.arange(N), ROWS)
+        expected = np.average(squares[others], weights=WEIGHT[others])
+        assert_allclose(outside[k], expected, rtol=1e-10)
+        assert_allclose(few[k], every[k], rtol=1e-10)  # less than half is outside
 
 
 def test_gcv_without_room_is_infinite_and_silent():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from leansvm._array_api import foreign_namespace
+from leansvm._array_api import rows_at, to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.blocks import RowBlocks, WeightedSample
 from leansvm.cholesky.greedy import pivot_order
@@ -95,8 +95,7 @@ class KMedoids(BasisSelector):
         sample = WeightedSample(blocks, rng).first(max(self.sample_size, _ROWS_A_MEDOID * n_basis))
         sample = np.sort(sample)
         X = blocks.take(sample)
-        K = np.asarray(kernel.block(X, kernel.points(X, sample), dtype=np.float64), np.float64)
-        distances = _kernel_distances(K) if self.metric == "kernel" else _distances(X, kernel)
+        distances = _distances(X, kernel, kernel.points(X, sample), self.metric)
         # one thread: with more the result depends on their number
         result = fasterpam(
             distances,
@@ -106,7 +105,9 @@ class KMedoids(BasisSelector):
             n_cpu=1,
         )
         chosen = np.asarray(result.medoids, dtype=np.intp)
-        chosen = chosen[pivot_order(np.ascontiguousarray(K[np.ix_(chosen, chosen)]))]
+        medoids = rows_at(X, chosen)
+        K = kernel.block(medoids, kernel.points(medoids, sample[chosen]), dtype=np.float64)
+        chosen = chosen[pivot_order(np.ascontiguousarray(to_host(K), dtype=np.float64))]
         if on_step is not None:
             on_step(len(chosen))
         report = {"sample": len(sample), "loss": float(result.loss), "n_iter": int(result.n_iter)}
@@ -122,15 +123,17 @@ def _fasterpam() -> Callable[..., Any]:
         ) from error
 
 
-def _kernel_distances(K: NDArray[np.float64]) -> NDArray[np.float64]:
-    D = K.diagonal()
-    return np.maximum(D[:, None] + D - 2 * K, 0.0)
+def _distances(X: Any, kernel: Kernel, points: Any, metric: str) -> NDArray[np.float64]:
+    """Return the squared distances of all pairs, in the memory of the kernel matrix."""
+    if metric == "euclidean":
+        if kernel.precomputed:
+            raise ValueError('KMedoids(metric="euclidean") needs features, not a kernel matrix.')
+        from sklearn.metrics.pairwise import euclidean_distances
 
-
-def _distances(X: Any, kernel: Kernel) -> NDArray[np.float64]:
-    if kernel.precomputed:
-        raise ValueError('KMedoids(metric="euclidean") needs features, not a kernel matrix.')
-    from sklearn.metrics.pairwise import euclidean_distances
-
-    rows = X if foreign_namespace(X) is None else np.asarray(X)
-    return np.asarray(euclidean_distances(rows, squared=True), dtype=np.float64)
+        return np.asarray(euclidean_distances(to_host(X), squared=True), dtype=np.float64)
+    K = np.asarray(to_host(kernel.block(X, points, dtype=np.float64)), np.float64)
+    diagonal = K.diagonal().copy()
+    K *= -2.0
+    K += diagonal
+    K += diagonal[:, None]
+    return np.maximum(K, 0.0, out=K)

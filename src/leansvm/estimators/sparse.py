@@ -164,11 +164,11 @@ class SparseLSSVC(Classifier, SparseMachine):
     ----------
     C : float, array-like, "loo", "kfold", "gcv" or KFoldSums, default="loo"
         Regularisation: weight of the squared errors. Several candidates are scored by one
-        eigen-decomposition: a list and "loo" by the exact leave-one-out squared error, in a
-        second pass over the rows, "kfold" (or `leansvm.model_selection.KFoldSums`) by exact folds
-        from sums, in the same pass, "gcv" by generalised cross-validation. The strings try
-        ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds of basis points: basis rows
-        fit themselves, their mean leverage flatters a large C, and the model overfits.
+        eigen-decomposition: a list and "loo" by the exact leave-one-out squared error of the rows
+        that are not basis points, in a second pass, "kfold" (`leansvm.model_selection.KFoldSums`)
+        by exact folds from sums, in the same pass, "gcv" by generalised cross-validation. Strings
+        try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds of basis points: basis
+        rows fit themselves, their leverage flatters a large C, and the model overfits.
     kernel : str or callable, default="auto"
         "auto" (the better of "matern32" and "laplacian" by leave-one-out on the sample; "rbf"
         where ``gamma`` is given), a name of `leansvm.kernels.KERNELS`, or a vectorised function

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from leansvm._array_api import as_float64, like_rows
 from leansvm.blocks import Block, RowBlocks
 from leansvm.solvers.features import LearnedFeatures
-from leansvm.solvers.primal import Spectrum, decompose, left_out_residuals
+from leansvm.solvers.primal import Spectrum, decompose, left_out_errors
 from leansvm.solvers.sums import add_up, first_shift, normal_equations
 
 Array = NDArray[np.float64]
@@ -68,16 +68,10 @@ class LowRankProblem:
     def left_out_error(self, found: ClosedForm) -> float:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""
         shift = found.shift if self.free_bias else np.zeros_like(found.shift)
-        total = left_out_residuals(
-            self.blocks,
-            found.basis,
-            shift,
-            found.spectrum,
-            np.array([self.C]),
-            False,
-            one_copy=True,
+        errors = left_out_errors(
+            self.blocks, found.basis, shift, found.spectrum, np.array([self.C]), one_copy=True
         )
-        return float(total[0]) / found.spectrum.equations.n
+        return float(errors[0])
 
 
 @dataclass

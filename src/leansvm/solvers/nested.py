@@ -32,6 +32,7 @@ from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.solvers.features import KernelFeatures, inverse_transpose_like
+from leansvm.solvers.left_out import add_up_squares, mean_errors
 from leansvm.solvers.sums import Sums
 
 Array = NDArray[np.float64]
@@ -149,9 +150,9 @@ class Ladder:
         inverse = 1.0 / (np.maximum(values, 0.0)[:, None] + 1.0 / candidates)
         z = vectors.T @ c
         found = self.blocks.sum(
-            _errors_by_spectrum, self.columns(), self._means(), vectors, z, inverse
+            _errors_by_spectrum, self.columns(), self._means(), vectors, z, inverse, self.indices
         )
-        return np.asarray(found) / self.targets[-1, -1]
+        return mean_errors(found)
 
     def errors(self, sizes: NDArray[np.intp], C: float) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C."""
@@ -160,10 +161,8 @@ class Ladder:
         R = cholesky(M, lower=True, overwrite_a=True, check_finite=False)
         tau = solve_triangular(R, c, lower=True, check_finite=False)
         edges = sizes + (self.constant is not None)
-        found = self.blocks.sum(
-            _errors_by_prefix, self.columns(), self._means(), np.asfortranarray(R), tau, edges
-        )
-        return np.asarray(found) / self.targets[-1, -1]
+        by = (np.asfortranarray(R), tau, edges, self.indices)
+        return mean_errors(self.blocks.sum(_errors_by_prefix, self.columns(), self._means(), *by))
 
     def _centred(self) -> tuple[Array, Array, float]:
         n, a, sy = float(self.targets[-1, -1]), self.cross[:, -1], self.targets[:-1, -1]
@@ -264,13 +263,13 @@ def _new_moments(
 
 def _centred_rows(
     block: Block, columns: NestedColumns, means: tuple[Array, Array, float]
-) -> tuple[Any, Any, Any]:
-    """Return the centred columns and targets, and 1 less what a free bias adds to leverages."""
+) -> tuple[Any, Any, Any, Any]:
+    """Return centred columns and targets, 1 less the leverage of a free bias, roots of weights."""
     Z, root = columns.rows(block)
     mean_phi, mean_y, per_row = like_rows(means[0], Z), like_rows(means[1], Z), means[2]
     Z = Z - root[:, None] * mean_phi
     Y = columns.targets(block, root)[:, :-1] - root[:, None] * mean_y
-    return Z, Y, 1.0 - root * root * per_row
+    return Z, Y, 1.0 - root * root * per_row, root
 
 
 @declare("X", "y", "weight")
@@ -281,22 +280,23 @@ def _errors_by_prefix(
     R: Array,
     tau: Array,
     edges: NDArray[np.intp],
-) -> Array:
-    """Sum of s (left-out residual)^2 for every prefix of the columns."""
-    W, Y, room = _centred_rows(block, columns, means)
-    xp, total, start = namespace(W), np.zeros(len(edges)), 0
+    basis_rows: NDArray[np.intp] | None,
+) -> Any:
+    """Add up s (left-out residual)^2 for every prefix of the columns."""
+    W, Y, room, root = _centred_rows(block, columns, means)
+    xp, squares, start = namespace(W), [], 0
     if xp is np:
         right_solve_in_place(W, R)
     else:
         W = W @ inverse_transpose_like(R, W)
-    for j, stop in enumerate(edges.tolist()):
+    for stop in edges.tolist():
         part = W[:, start:stop]
         Y = Y - part @ like_rows(tau[start:stop], W)
         room = room - xp.sum(part * part, axis=1)
         left_out = Y / xp.clip(room, 1e-12, None)[:, None]
-        total[j] = float(xp.sum(left_out * left_out))
+        squares.append(xp.sum(left_out * left_out, axis=1))
         start = stop
-    return total
+    return add_up_squares(block, xp.stack(squares, axis=1), root, basis_rows)
 
 
 @declare("X", "y", "weight")
@@ -307,17 +307,19 @@ def _errors_by_spectrum(
     vectors: Array,
     z: Array,
     inverse: Array,
+    basis_rows: NDArray[np.intp] | None,
 ) -> Any:
-    """Sum of s (left-out residual)^2 for every C."""
-    Z, Y, room = _centred_rows(block, columns, means)
+    """Add up s (left-out residual)^2 for every C."""
+    Z, Y, room, root = _centred_rows(block, columns, means)
     E, xp = Z @ like_rows(vectors, Z), namespace(Z)
     leverage = (E * E) @ like_rows(inverse, Z)
     room = xp.clip(room[:, None] - leverage, 1e-12, None)
-    total = zeros((inverse.shape[1],), Z)
+    squares = zeros((Z.shape[0], inverse.shape[1]), Z)
     for o in range(Y.shape[1]):
         left_out = (Y[:, o : o + 1] - E @ like_rows(z[:, o, None] * inverse, Z)) / room
-        total += xp.sum(left_out * left_out, axis=0)
-    return total
+        left_out *= left_out
+        squares += left_out
+    return add_up_squares(block, squares, root, basis_rows)
 
 
 @declare("y", "weight", sets=("Zp", "Z"))

@@ -20,6 +20,7 @@ from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.eigen import solve_for_every_C
 from leansvm.solvers.features import FeatureMap, KernelFeatures
+from leansvm.solvers.left_out import add_up_squares, mean_errors
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_of_Z
 
@@ -40,6 +41,7 @@ class Criterion:
     name: str = "gcv"  # "gcv", "loo" or "kfold"
     left_out: bool = False  # whether left-out residuals are asked for at the C that is taken
     folds: Any = None  # `leansvm.solvers.kfold.KFoldSums`, for "kfold"
+    basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`left_out`)
 
 
 def solve(
@@ -70,8 +72,15 @@ def solve(
     kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room
     curve = None
     if by_loo:
-        total = left_out_residuals(blocks, features, sums.shift, spectrum, candidates, kept)
-        curve = total / equations.n
+        curve = left_out_errors(
+            blocks,
+            features,
+            sums.shift,
+            spectrum,
+            candidates,
+            keep=kept,
+            basis_rows=criterion.basis_rows,
+        )
     elif several:
         curve = spectrum.gcv(candidates)
         if len(curve) > 1 and not np.isfinite(curve).any():
@@ -83,7 +92,7 @@ def solve(
         solution.curve, solution.error = curve, float(curve[best])
     if criterion.left_out:
         if not (by_loo and kept):
-            left_out_residuals(blocks, features, sums.shift, spectrum, np.array([C]), True)
+            left_out_errors(blocks, features, sums.shift, spectrum, np.array([C]), keep=True)
             best = 0
         solution.left_out = blocks.concatenate(_pop_left_out, best)
     return solution
@@ -194,21 +203,23 @@ def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
     return Spectrum(equations, vectors, np.maximum(values, 0.0), z)
 
 
-def left_out_residuals(
+def left_out_errors(
     blocks: RowBlocks,
     features: FeatureMap,
     shift: Array,
     spectrum: Spectrum,
     candidates: Array,
-    keep: bool,
     *,
+    keep: bool = False,
     one_copy: bool = False,
+    basis_rows: NDArray[np.intp] | None = None,
 ) -> Array:
-    """Sum of s (left-out residual)^2 for every C; one pass.
+    """Mean square of the left-out residuals for every C; one pass.
 
     A row's residual without it is e / (1 - h) with leverage h. With ``keep`` blocks also keep
     the residuals of all candidates, outputs x rows x candidates, in ``state["loo"]``. With
     ``one_copy`` a row of weight s > 1 is taken for s equal rows, of which one is left out.
+    ``basis_rows`` do not count where the others are enough (`left_out`).
     """
     eq, width = spectrum.equations, features.width
     # Z @ turn = S^1/2 [Phi_c V, Y_c]; without a free bias the shift is zero
@@ -218,9 +229,10 @@ def left_out_residuals(
     if eq.free_bias:
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
     inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
-    return np.asarray(
-        blocks.sum(_left_out_of_block, features, shift, spectrum, turn, inverse, keep, one_copy)
+    totals = blocks.sum(
+        _left_out_of_block, features, shift, spectrum, turn, inverse, keep, one_copy, basis_rows
     )
+    return mean_errors(totals)
 
 
 @declare("X", "y", "weight", sets=("loo",))
@@ -233,6 +245,7 @@ def _left_out_of_block(
     inverse: Array,
     keep: bool,
     one_copy: bool,
+    basis_rows: NDArray[np.intp] | None,
 ) -> Any:
     eq, width, xp = spectrum.equations, features.width, namespace(block.X)
     Z = as_float64(rows_of_Z(block, features, shift))
@@ -253,9 +266,10 @@ def _left_out_of_block(
         leverage /= xp.clip(root * root, 1.0, None)
     leverage -= 1.0
     left_out /= xp.clip(leverage, None, -1e-12)
-    total = xp.sum(left_out * left_out, axis=(0, 1))
+    squares = xp.sum(left_out * left_out, axis=0)
+    totals = add_up_squares(block, squares, root[:, 0], basis_rows)
     if keep:
         with np.errstate(invalid="ignore"):  # rows of zero weight have none
             left_out /= -root
         block.state["loo"] = left_out
-    return total
+    return totals

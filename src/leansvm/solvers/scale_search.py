@@ -163,6 +163,7 @@ class ScaleSearch:
             X[: stage.points],
             self.bias_penalty,
             self.budget,
+            np.arange(stage.points),
         )
         ladder.extend(stage.points)
         error = float(ladder.curve(np.exp(-np.linspace(*_LAM, 40))).min()) / Y.shape[1]
