@@ -20,6 +20,7 @@ from leansvm._parallel import for_tiles
 from leansvm.kernels import _devices
 from leansvm.kernels._clip import check_bounds, clipped
 from leansvm.kernels._coordinates import chi2_block, laplacian_block
+from leansvm.kernels._fused import fused_times
 from leansvm.kernels._gamma import ONE_OR_PER_FEATURE, check_length
 from leansvm.kernels._radial import RADIAL, radial_block
 from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
@@ -168,6 +169,13 @@ class Kernel:
             chi2_block(X, Z, self.gamma, out)
         else:
             self._dot_block(X, Z, out)
+
+    def fused_times(self, X: Any, V: Any) -> Any | None:
+        """Return k(X, X) V of rows on a device in one pass; None where there is no such form."""
+        if callable(self.name) or self.precomputed:
+            return None
+        X = X if self.clip is None else clipped(X, self.clip)
+        return fused_times(self.name, X, self.gamma, V)
 
     def columns(self, X: Any) -> Callable[[int], Any]:
         """Return the function t -> k(X, x_t) for rows of another array library.

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from leansvm._accelerated import add_to_diagonal, solve_lower
 from leansvm._accelerated import gram as inner_products
-from leansvm._array_api import like_rows, to_host
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
+from leansvm.blocks._base import add
 from leansvm.cholesky import PivotedFactor, pivoted_cholesky
 from leansvm.solvers._least_squares import bias_from, certify
 from leansvm.solvers.cholesky import factor_bytes
@@ -109,14 +111,22 @@ class Preconditioner:
         self._blocks = blocks
         self._k = len(factor.indices)
         self._root = np.sqrt(C * weight)
-        total = blocks.sum(_scaled_gram, self._root, self._k)
-        total.flat[:: self._k + 1] += 1.0
-        self._inner = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
+        total = blocks.fold(add, _scaled_gram, self._root, self._k)
+        if foreign_namespace(total) is None:
+            total.flat[:: self._k + 1] += 1.0
+            self._inner = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
+        else:  # two solves an iteration: on the device, too
+            total = add_to_diagonal(total, like_rows(np.ones(self._k), total))
+            self._inner = namespace(total).linalg.cholesky(total)
 
     def __call__(self, v: Array) -> Array:
         """Return the product with v."""
         w = self._root[:, None] * v
-        inner = cho_solve(self._inner, self._blocks.sum(_project, w, self._root, self._k))
+        inner = self._blocks.fold(add, _project, w, self._root, self._k)
+        if isinstance(self._inner, tuple):
+            inner = cho_solve(self._inner, inner)
+        else:
+            inner = solve_lower(self._inner, solve_lower(self._inner, inner), transposed=True)
         return self._blocks.concatenate(_apply, w, self._root, inner, self._k)
 
 
@@ -130,9 +140,9 @@ def _project(block: Block, w: Array, root: Array, k: int) -> Any:
     return P.T @ like_rows(root[block.rows, None] * w[block.rows], P)
 
 
-def _apply(block: Block, w: Array, root: Array, inner: Array, k: int) -> Array:
+def _apply(block: Block, w: Array, root: Array, inner: Any, k: int) -> Array:
     rows, r, P = block.rows, root[block.rows, None], block.state["P"][:, :k]
-    return np.asarray(r * (w[rows] - r * to_host(P @ like_rows(inner, P))))
+    return np.asarray(r * (w[rows] - r * to_host(P @ inner)))
 
 
 def conjugate_gradients(
@@ -222,15 +232,16 @@ class _Iteration:
         self.tol, self.max_iter, self.on_iteration = tol, max_iter, problem.on_iteration
         self.iterations = 0
 
-    def times(self, V: Array) -> Array:
+    def times(self, V: Array, quick: bool = True) -> Array:
         """Return G V."""
-        return self.matrix.product(V) + self.ridge * V
+        product = self.matrix.quick_product if quick else self.matrix.product
+        return product(V) + self.ridge * V
 
     def improve(self, x: Array, give_up_after: int | None) -> str:
         """Iterate on ``x`` in place; return "done", "slow" (given up), "stopped" or "stalled"."""
         norms = np.linalg.norm(self.root * self.rhs, axis=0)
         active = np.flatnonzero(norms > 0)
-        r = self.rhs - self.times(x) if self.iterations else self.rhs.copy()
+        r = self.rhs - self.times(x, quick=False) if self.iterations else self.rhs.copy()
         z = self.precondition(r)
         p, rz = z.copy(), np.sum(r * z, axis=0)
         best, best_at, best_x = np.inf, self.iterations, x.copy()

@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn._config import get_config
 
+from leansvm._accelerated import free_memory
 from leansvm._array_api import (
+    as_float64,
     empty,
     foreign_namespace,
     in_float64,
     like_rows,
     namespace,
     to_host,
+    zeros,
 )
 from leansvm._parallel import blas_threads
 from leansvm.blocks import Block, MemoryBlocks
@@ -35,6 +39,7 @@ BLOCK = 16  # by benchmark: larger blocks spend more on choosing, smaller ones m
 CACHED_BLOCK = 128  # computing rows costs less per row when there are many
 POOL_BLOCKS = 8  # a block is picked from at most as many rows as this many blocks have
 _PRODUCT_ROWS = 256  # tile of a kernel matrix that is not kept
+_SQUARE_ROWS = 16384  # of a tile on a device: a gigabyte in float32
 _GATHER_ROWS = 32  # a few rows of the kernel matrix stay in the processor's cache
 _VECTORS = 36  # of length m that a sweeping solver works with, and 16 per output (penalty flow)
 
@@ -68,8 +73,19 @@ class KernelMatrix:
 
     def product(self, V: Array) -> Array:
         """Return K V for a vector, or a matrix of columns."""
+        if foreign_namespace(self.X) is not None:
+            return _symmetric_product(in_float64(self.X), self.kernel, V)
         blocks = MemoryBlocks(self.X, tile_rows=_product_rows(self.X, self.m))
         return blocks.concatenate(_kernel_times, self.kernel, self.X, V)
+
+    def quick_product(self, V: Array) -> Array:
+        """Return K V, on a device with values in the precision of the rows: for CG's steps."""
+        if foreign_namespace(self.X) is None:
+            return self.product(V)
+        found = self.kernel.fused_times(self.X, like_rows(V, self.X))
+        if found is not None:
+            return np.asarray(to_host(found))
+        return _symmetric_product(self.X, self.kernel, V)
 
 
 class StoredMatrix(KernelMatrix):
@@ -95,6 +111,10 @@ class StoredMatrix(KernelMatrix):
         from leansvm.solvers._smo_kernels import subtract_rows
 
         subtract_rows(self.values, rows, delta, r)
+
+    def quick_product(self, V: Array) -> Array:
+        """Return K V."""
+        return self.product(V)
 
     def product(self, V: Array) -> Array:
         """Return K V as (V'K)', where BLAS reads the rows of the symmetric K once."""
@@ -308,9 +328,10 @@ def product_bytes(problem: DualProblem) -> int:
     """Bytes of the tiles that a product with the `unstored` matrix works on at a time."""
     if problem.kernel.precomputed:
         return 0
-    m = len(problem.weight)
-    threads = blas_threads() if foreign_namespace(problem.X) is None else 1
-    return 8 * threads * _product_rows(problem.X, m) * (m + problem.X.shape[1])
+    m, d = len(problem.weight), problem.X.shape[1]
+    if foreign_namespace(problem.X) is not None:
+        return 8 * (3 * _square_tile(problem.X) ** 2 + m * d)
+    return 8 * blas_threads() * _product_rows(problem.X, m) * (m + d)
 
 
 def sweep_matrix(problem: DualProblem) -> SweepMatrix:
@@ -379,10 +400,30 @@ def _check_values(K: Any, kernel: Kernel, rows: Rows | None = None) -> None:
 
 def _product_rows(X: Any, m: int) -> int:
     """Rows of the tiles in which m kernel rows are computed and thrown away."""
-    row_bytes = 8 * (m + X.shape[1])
-    if foreign_namespace(X) is not None:
-        return min(m, tile_rows_for(2 * row_bytes, X))
-    return max(1, min(_PRODUCT_ROWS, tile_rows_for(row_bytes), m // 16))
+    return max(1, min(_PRODUCT_ROWS, tile_rows_for(8 * (m + X.shape[1])), m // 16))
+
+
+def _symmetric_product(X: Any, kernel: Kernel, V: Array) -> Array:
+    """Return k(X, X) V, on the device of X; every tile serves twice, as K_ij and as K_ji.
+
+    Products of float32 tiles are added up in float64.
+    """
+    xp, m, tile = namespace(X), X.shape[0], _square_tile(X)
+    columns, total = xp.astype(like_rows(V, X), X.dtype, copy=False), zeros(V.shape, X)
+    parts = [slice(start, min(start + tile, m)) for start in range(0, m, tile)]
+    for i, rows in enumerate(parts):
+        for others in parts[i:]:
+            K = kernel.block(X[rows, :], X[others, :])
+            total[rows, ...] += as_float64(K @ columns[others, ...])
+            if others is not rows:
+                total[others, ...] += as_float64(K.T @ columns[rows, ...])
+    return np.asarray(to_host(total))
+
+
+def _square_tile(X: Any) -> int:
+    """Rows of the square tiles of a product on a device: an eighth of what is free for one."""
+    room = free_memory(X) or 2**20 * get_config()["working_memory"]
+    return int(np.clip((room / 64) ** 0.5, 1, min(_SQUARE_ROWS, X.shape[0])))
 
 
 def _kernel_times(block: Block, kernel: Kernel, points: Any, V: Array) -> Array:
