@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 from leansvm import linalg
 from leansvm._accelerated import apply_in_place, exp_in_place, put_entries
 from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host
+from leansvm._compile import compiles
 from leansvm._parallel import for_tiles
 from leansvm.kernels._gamma import Gamma
 from leansvm.linalg import (
@@ -90,7 +91,7 @@ def matern_in_place(name: str, squared: Any) -> Any:
     Rounding below 0 is cut off, and what is so far away that e^-r would be no normal number.
     """
     furthest = -smallest_exponent(squared)
-    if isinstance(squared, np.ndarray):
+    if isinstance(squared, np.ndarray) and compiles():
         from leansvm.kernels._compiled import matern
 
         whole = squared.flags.c_contiguous or squared.flags.f_contiguous

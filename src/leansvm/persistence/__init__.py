@@ -24,8 +24,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import sklearn
-
 from leansvm._atomic import write_atomically
 from leansvm._version import __version__
 from leansvm.persistence import _archive, _schema
@@ -96,6 +94,8 @@ def save(
     >>> persistence.read_metadata(path)["metadata"]
     {'made from': 'iris'}
     """
+    import sklearn
+
     path = Path(path)
     facts = {
         "format": FORMAT,
@@ -295,6 +295,8 @@ def _of_scikit_learn() -> list[Any]:
 
 
 def _warn_of_versions(path: Path, facts: dict[str, Any]) -> None:
+    import sklearn
+
     written, here = printable(str(facts.get("scikit-learn")))[:100], sklearn.__version__
     if written.split(".")[:2] != here.split(".")[:2]:
         warnings.warn(
