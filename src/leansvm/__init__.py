@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SparseLSSVC,
         SparseLSSVR,
     )
+    from leansvm.predictor import Predictor
 
 __all__ = [
     "L2SVC",
@@ -33,6 +34,7 @@ __all__ = [
     "KernelBasis",
     "LowRankLSSVC",
     "LowRankLSSVR",
+    "Predictor",
     "ReducedSVC",
     "ReducedSVR",
     "SparseLSSVC",
@@ -44,7 +46,12 @@ __all__ = [
 ]
 
 # where names are that are not in `estimators`
-_HOMES = {"open_dataset": "blocks", "to_device": "_device", "to_numpy": "_device"}
+_HOMES = {
+    "Predictor": "predictor",
+    "open_dataset": "blocks",
+    "to_device": "_device",
+    "to_numpy": "_device",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -260,14 +260,27 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         return evaluate(*self._model(), self.intercept_, X, self._spread)
 
     def _decision_values(self, X: Any) -> Any:
-        check_is_fitted(self)
-        model, source = self._model(), source_of(X) if self._fits_sources else None
-        if source is None:
-            source = validate(self, X, reset=False)
+        if self._is_ready_for(X):  # as one row at a time: validation takes longer than the model
+            model, source = self._model(), X
         else:
-            check_features(self, source.n_features, source.feature_names)
+            check_is_fitted(self)
+            model, source = self._model(), source_of(X) if self._fits_sources else None
+            if source is None:
+                source = validate(self, X, reset=False)
+            else:
+                check_features(self, source.n_features, source.feature_names)
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
             return evaluate(*model, self.intercept_, source, self._spread)
+
+    def _is_ready_for(self, X: Any) -> bool:
+        """Whether rows have all that validation could ask for: kind, shape and finite numbers."""
+        fitted, plain = vars(self), type(X) is np.ndarray and X.dtype == np.float64
+        if not plain or "intercept_" not in fitted or "feature_names_in_" in fitted:
+            return False
+        if not (X.size and X.flags.c_contiguous and X.shape[1:] == (self.n_features_in_,)):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(X.sum()))
 
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
