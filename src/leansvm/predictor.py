@@ -76,7 +76,7 @@ class Predictor:
         if not isinstance(machine, Classifier | Regressor):
             raise TypeError(
                 f"Predictor needs a classifier or a regressor of leansvm, or a pipeline that ends "
-                f"with one, got {type(machine).__name__}."
+                f"with one, got {type(machine).__name__}. Of a search take best_estimator_."
             )
         self._features, coef = machine._model()
         self._form: Any = None
