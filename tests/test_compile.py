@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 import leansvm
+from leansvm._compile import uncompiled
+from leansvm.kernels import Kernel
 
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
 READ_ONLY = "import os; assert not os.access(os.path.dirname(leansvm.__file__), os.W_OK); "
@@ -84,3 +88,27 @@ def test_numba_is_used_through_one_module():
     package = Path(leansvm.__file__).parent
     users = [path for path in package.rglob("*.py") if "numba import" in path.read_text("utf-8")]
     assert [path.name for path in users] == ["_compile.py"]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", ["matern12", "matern32", "matern52", "laplacian"])
+def test_kernels_without_compiled_loops(name, dtype):
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(40, 5)).astype(dtype), rng.normal(size=(7, 5)).astype(dtype)
+    kernel = Kernel(name, gamma=np.array([0.1, 0.0, 2.0, 0.5, 1.0]))
+    fast = kernel.block(X, Z)
+    with uncompiled():
+        slow = kernel.block(X, Z)
+    assert_allclose(slow, fast, rtol=1e-13 if dtype is np.float64 else 1e-5)
+    with uncompiled(False):
+        assert_array_equal(kernel.block(X, Z), fast)
+
+
+def test_uncompiled_does_not_load_numba():
+    code = (
+        "import sys, numpy as np; from leansvm.kernels import Kernel; "
+        "from leansvm._compile import uncompiled; X = np.ones((2, 2))\n"
+        "with uncompiled(): Kernel('laplacian').block(X, X); Kernel('matern32').block(X, X)\n"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -47,10 +47,29 @@ def python_blocks(page):
     return "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.S | re.M))
 
 
-def test_import_loads_no_extra():
+def test_import_loads_nothing():
+    slow = {"numpy", "scipy", "sklearn"}
+    assert not modules_after("import leansvm") & (EXTRAS | LATE | slow)
+    assert not modules_after("from leansvm.cli._app import app") & (EXTRAS | LATE | slow) - {
+        "typer",
+        "rich",
+    }
+
+
+def test_estimators_load_no_extra():
     # scikit-learn itself loads pandas when it is installed: only count what we add.
-    added = modules_after("import leansvm") - modules_after("import sklearn.svm")
+    added = modules_after("from leansvm import LSSVC") - modules_after("import sklearn.svm")
     assert not added & (EXTRAS | LATE)
+
+
+def test_names_and_submodules_are_found_at_their_first_use():
+    code = "import leansvm; leansvm.kernels.Kernel; leansvm.LSSVC; dir(leansvm)"
+    assert "sklearn" in modules_after(code)
+    assert set(leansvm.__all__) <= set(dir(leansvm))
+    with pytest.raises(AttributeError, match="module 'leansvm' has no attribute 'nothing'"):
+        leansvm.nothing()
+    with pytest.raises(AttributeError, match="_nothing"):
+        leansvm._nothing()
 
 
 def test_version_is_consistent():

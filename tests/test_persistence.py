@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import zipfile
 
 import numpy as np
@@ -21,11 +22,12 @@ from sklearn.svm import SVC
 import leansvm
 from leansvm import basis, functions, persistence
 from leansvm.papers import baselines
-from leansvm.persistence import ModelFileError, UntrustedTypesError
+from leansvm.persistence import ModelFileError, UntrustedTypesError, _archive, _plain
 
 pytest.importorskip("skops")
 
 X, y = load_iris(return_X_y=True)
+PLAIN = {"C": "loo", "kernel": "rbf", "gamma": 0.05}  # nothing is learned: faster
 MODELS = [
     leansvm.LSSVC(calibrate=True),
     leansvm.LSSVR(C="loo"),
@@ -137,13 +139,100 @@ def test_keys_that_are_the_same_as_text_are_refused(tmp_path):
 )
 def test_partial_fit_continues_after_loading(tmp_path, model):
     model.partial_fit(X[::2], y[::2], classes=[0, 1, 2])
-    persistence.save(model, tmp_path / "m")
+    persistence.save(model, tmp_path / "m", keep_sums=True)
     loaded = persistence.load(tmp_path / "m")
     assert_allclose(
         loaded.partial_fit(X[1::2], y[1::2]).decision_function(X),
         model.partial_fit(X[1::2], y[1::2]).decision_function(X),
         atol=1e-9,
     )
+
+
+@pytest.mark.parametrize("keep_sums", [False, True])
+@pytest.mark.parametrize(
+    "model",
+    [leansvm.SparseLSSVC(**PLAIN, n_basis=20, random_state=0), leansvm.L2SVC(gamma=0.5)],
+    ids=lambda model: type(model).__name__,
+)
+def test_sums_are_kept_on_request(tmp_path, model, keep_sums):
+    model.partial_fit(X[::2], y[::2], classes=[0, 1, 2])
+    inside = make_pipeline(FunctionTransformer(), model)
+    persistence.save(inside, tmp_path / "m", keep_sums=keep_sums)
+    loaded = persistence.load(tmp_path / "m")[-1]
+    assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    if keep_sums:
+        loaded.partial_fit(X[1::2], y[1::2])
+        return
+    with pytest.raises(ValueError, match="keep_sums=True"):
+        loaded.partial_fit(X[1::2], y[1::2])
+    loaded.fit(X[::2], y[::2])  # brings the model into a state as if it had never been saved
+    assert not loaded._saved_small and hasattr(model, "_sums") == hasattr(loaded, "_sums")
+
+
+def test_saving_changes_nothing_in_the_model(tmp_path):
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=20, random_state=0).fit(X, y)
+    before = set(vars(model))
+    persistence.save(model, tmp_path / "m")
+    assert set(vars(model)) == before and "loo_residuals_" in before
+    lost = before - set(vars(persistence.load(tmp_path / "m")))
+    assert lost == {"_features", "_sums", "_selected", "loo_residuals_"}
+    assert set(vars(pickle.loads(pickle.dumps(model)))) == before
+
+
+def test_warm_start_goes_on_from_a_small_file(tmp_path):
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=10, warm_start=True, random_state=0).fit(X, y)
+    persistence.save(model, tmp_path / "m")
+    loaded = persistence.load(tmp_path / "m").set_params(n_basis=15).fit(X, y)
+    assert_array_equal(loaded.support_[:10], model.support_)
+
+
+def test_200_points_of_20_features_take_60_kB(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(1000, 20))
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=200).fit(rows, rows[:, 0] > 0)
+    persistence.save(make_pipeline(StandardScaler().fit(rows), model), tmp_path / "m")
+    assert (tmp_path / "m").stat().st_size <= 60_000
+
+
+def test_a_model_that_packs_too_well_is_not_packed(tmp_path, monkeypatch):
+    """Files that unpack to many times their size are refused, so none is written."""
+    monkeypatch.setattr(_archive, "_MOST_UNPACKED", (4, 2**18))
+    model = leansvm.LSSVC().fit(X, y)
+    model.zeros_ = np.zeros(2**17)
+    persistence.save(model, tmp_path / "m")
+    assert (tmp_path / "m").stat().st_size > 2**20
+    assert_array_equal(persistence.load(tmp_path / "m").zeros_, model.zeros_)
+
+
+MADE_HERE = [
+    *MODELS[:9],
+    make_pipeline(StandardScaler(), leansvm.KernelBasis(20, random_state=0), leansvm.LSSVC()),
+    leansvm.LSSVC(class_weight={0: 1.0, 1: 2.5, 2: 3}),
+]
+
+
+@pytest.mark.parametrize("model", MADE_HERE, ids=lambda model: type(model).__name__)
+def test_skops_builds_the_same_model(tmp_path, monkeypatch, model):
+    """The own way of building, without skops, against skops: every attribute, bit by bit."""
+    persistence.save(model.fit(X, y), tmp_path / "m", keep_sums=True)
+    own = persistence.load(tmp_path / "m")
+    monkeypatch.setattr(_plain, "plain_types", lambda schema: None)
+    assert pickle.dumps(persistence.load(tmp_path / "m")) == pickle.dumps(own)
+
+
+@pytest.mark.parametrize(
+    ("model", "here"),
+    [
+        (leansvm.SparseLSSVC(random_state=1), True),
+        (leansvm.SparseLSSVC(random_state=np.random.RandomState(0)), False),
+        (make_pipeline(StandardScaler(), SVC()), False),
+        (FunctionTransformer(np.log), False),
+    ],
+)
+def test_other_types_are_left_to_skops(tmp_path, model, here):
+    persistence.save(model, tmp_path / "m")
+    with zipfile.ZipFile(tmp_path / "m") as archive:
+        schema = json.loads(archive.read("schema.json"))
+    assert (_plain.plain_types(schema) is not None) == here
 
 
 def test_metadata_is_read_without_the_model(saved):

@@ -2,15 +2,33 @@
 
 numba keeps what it compiled in the package's folder or in the user's cache. Where it can write to
 neither, as in a hardened container, it refuses to compile at all: then every process compiles for
-itself. Imported by the modules with loops alone, since numba takes a while to load.
+itself. numba takes half a second to load: modules with loops are imported at their first use, and
+a process with little to do may do without (`uncompiled`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-from numba import njit
+_compiles: ContextVar[bool] = ContextVar("compiles", default=True)
+
+
+@contextmanager
+def uncompiled(wanted: bool = True) -> Iterator[None]:
+    """Let kernels that can do without compiled loops do so: slower, equal up to rounding."""
+    before = _compiles.set(not wanted)
+    try:
+        yield
+    finally:
+        _compiles.reset(before)
+
+
+def compiles() -> bool:
+    """Whether compiled loops are to be used here: always, but inside `uncompiled`."""
+    return _compiles.get()
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:
@@ -21,6 +39,7 @@ def compiled(**options: Any) -> Callable[[Any], Any]:
     **options
         Passed to numba's ``njit``.
     """
+    from numba import njit
 
     def compile_later(function: Any) -> Any:
         try:

@@ -221,6 +221,26 @@ def test_model_loads_in_python_with_its_preprocessing(folder):
     assert np.mean(model.predict(frame) == frame["answer"]) > 0.9
 
 
+def test_predict_loads_only_what_it_needs(folder, tmp_path):
+    """skops would load all of scikit-learn, numba half a second of LLVM."""
+    code = (
+        "import sys; from leansvm.cli import main; sys.argv[0] = 'leansvm'\n"
+        "try: main()\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert not {'skops', 'numba', 'torch', 'matplotlib', 'leansvm.papers'} & set(sys.modules)"
+    )
+    command = ["predict", folder / "model.skops", folder / "people.csv", "-o", tmp_path / "p.csv"]
+    subprocess.run([sys.executable, "-c", code, *map(str, command)], check=True)
+    assert (tmp_path / "p.csv").is_file()
+
+
+def test_reproduce_names_all_papers(run):
+    from leansvm.papers import PAPERS
+
+    shown = " ".join(run("reproduce", "--help").stdout.split())
+    assert all(name in shown for name in PAPERS)
+
+
 def test_strict_refuses_new_categories(folder, run, tmp_path):
     write_csv(tmp_path / "new.csv", [["30", "170", "Lima", "no"]])
     done = run("predict", folder / "model.skops", "new.csv", "--strict")

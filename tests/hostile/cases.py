@@ -55,9 +55,9 @@ def _(models, path):
     path.write_bytes(content)
 
 
-@case("archive-compressed")
+@case("archive-bzip2")
 def _(models, path):
-    File(models["lssvc"]).write(path, zipfile.ZIP_DEFLATED)
+    File(models["lssvc"]).write(path, zipfile.ZIP_BZIP2)
 
 
 @case("archive-lzma")
@@ -134,6 +134,33 @@ def _(models, path):
     start = header_of(f"({BIG // 8},)", pad=False)
     file.parts[name] = bomb(inner, "data.npy", len(start) + BIG, start)
     file.write(path)
+
+
+@case("bomb-schema-of-blanks")
+def _(models, path):
+    """Far less than all parts may have together: a schema takes many times its bytes."""
+    parts = File(models["lssvc"]).parts
+    parts[SCHEMA] += b" " * 2**24
+    write_zip(path, parts, zipfile.ZIP_DEFLATED)
+
+
+@case("bomb-of-many-parts")
+def _(models, path):
+    file = File(models["lssvc"])
+    for _ in range(20):
+        file.set(f"extra{len(file.parts)}_", np.zeros(2**18))
+    file.write(path, zipfile.ZIP_DEFLATED)
+
+
+@case("archive-packed-part-is-cut")
+def _(models, path):
+    file = File(models["lssvc"])
+    name = file.attributes()["support_vectors_"]["file"]
+    write_zip(path, file.parts, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(path) as archive:
+        size = archive.getinfo(name).file_size + 8
+    content = patched(path.read_bytes(), name, 22, 24, size.to_bytes(4, "little"))
+    path.write_bytes(content)
 
 
 def laughs(file):

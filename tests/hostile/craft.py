@@ -145,7 +145,7 @@ def save_models(folder: Path) -> dict[str, Path]:
     paths = {}
     for name, model in models.items():
         paths[name] = folder / f"{name}.skops"
-        persistence.save(model, paths[name])
+        persistence.save(model, paths[name], keep_sums=True)
     return paths
 
 

@@ -127,6 +127,8 @@ def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
 
     But no taller than leaves one for every thread.
     """
+    if n_rows <= 1:
+        return 1
     threads = blas_threads()
     share = min(max(_SMALL_TILE, -(-n_rows // 8)), _LARGE_TILE)
     tall = min(max(share, 2 * columns), max(share, -(-n_rows // threads)))

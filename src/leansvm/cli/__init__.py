@@ -1,5 +1,6 @@
 """The command ``leansvm``: train, use and inspect models, get data, repeat the papers' tables."""
 
+import gc
 import sys
 
 
@@ -11,4 +12,7 @@ def main() -> None:
         if error.name not in ("typer", "rich"):
             raise
         sys.exit(f"leansvm: {error.name} is missing; install it with: pip install 'leansvm[cli]'")
-    app()
+    try:
+        app()
+    finally:
+        gc.freeze()  # else the interpreter looks through all that was loaded before it ends

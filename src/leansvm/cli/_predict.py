@@ -6,16 +6,21 @@ import csv
 import io
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from leansvm.cli import _options as opt
 from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded, table
-from leansvm.cli._read import FileData, read_like
 from leansvm.cli._run import chosen_rows, in_words
 from leansvm.cli._train import check_places
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from leansvm.cli._read import FileData
+
+_LITTLE_WORK = 2**27  # rows x points x features that take less time than to load numba
 
 
 @guarded
@@ -46,6 +51,8 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """Predict every row of a data file; score the predictions where it has the target too."""
+    from leansvm.cli._read import read_like
+
     output = Printer(quiet, as_json)
     check_places(output_file)
     facts = _facts(model)["metadata"]
@@ -58,7 +65,7 @@ def predict(
     rows = read_like(data, columns, facts["n_features"], target=target, file_format=file_format)
     pipeline = _load(model)
     _check_categories(pipeline, rows, strict, output)
-    result = _predictions(pipeline, rows)
+    result = _predictions(pipeline, rows, facts.get("support"))
     summary: dict[str, Any] = {"rows": len(result["prediction"])}
     if output_file is not None:  # before the score, which may fail
         _write(result, output_file, guard)
@@ -141,8 +148,12 @@ def _check_categories(pipeline: Any, rows: FileData, strict: bool, output: Print
         output.say(f"note: {text}; taken as a rare value")
 
 
-def _predictions(pipeline: Any, rows: FileData) -> dict[str, np.ndarray]:
-    with warnings.catch_warnings():  # the values were already reported
+def _predictions(pipeline: Any, rows: FileData, n_points: Any) -> dict[str, np.ndarray]:
+    from leansvm._compile import uncompiled
+
+    n_values = rows.X.shape[0] * rows.X.shape[1]
+    little = isinstance(n_points, int) and n_values * n_points <= _LITTLE_WORK
+    with warnings.catch_warnings(), uncompiled(little):  # the values were already reported
         warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
         result = {"prediction": pipeline.predict(rows.X)}
         if hasattr(pipeline, "predict_proba"):

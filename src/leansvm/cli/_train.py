@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from leansvm.cli import _options as opt
@@ -21,7 +20,6 @@ from leansvm.cli._output import (
     guarded,
     table,
 )
-from leansvm.cli._read import read
 from leansvm.cli._run import TrainingRun, chosen_rows, in_words, support_size
 
 Cv = Annotated[
@@ -131,13 +129,14 @@ def _start(
     output: Printer,
 ) -> TrainingRun:
     from leansvm.cli._pipeline import decide_task
+    from leansvm.cli._read import read
 
     start = time.perf_counter()
     data = read(path, target=target, drop=drop, file_format=file_format)
     assert data.y is not None
     notes = list(data.notes)
     task = decide_task(data.y, task, notes)
-    if task == "classification" and len(np.unique(data.y)) < 2:
+    if task == "classification" and (data.y == data.y[0]).all():
         raise CommandError(f"{path}: the target has one class only, {data.y[0]}")
     run = TrainingRun(
         data, task, target, None, notes, seconds={"read": time.perf_counter() - start}

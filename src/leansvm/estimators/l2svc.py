@@ -239,7 +239,7 @@ class L2SVC(Classifier, DualMachine):
         L2SVC
             The estimator; ``support_`` counts rows over all batches.
         """
-        first = not hasattr(self, "_sequence")
+        first = not (hasattr(self, "_sequence") or self._saved_small)
         if first and hasattr(self, "support_"):
             warnings.warn(
                 "partial_fit starts anew: it needs the rows of earlier calls, which fit does not "

@@ -47,6 +47,9 @@ _BATCH_PARAMETERS = (
     "class_weight",
 )
 
+# What prediction can do without, and model files leave out.
+TRAINING_ONLY = frozenset({"_features", "_sums", "_selected", "_sequence", "loo_residuals_"})
+
 C_GRID = np.logspace(-6, 7, 50)
 # That kernel="auto" compares; each one more costs as much as a plain fit.
 AUTO_KERNELS = ("matern32", "laplacian")
@@ -76,6 +79,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _classifies: ClassVar[bool] = False
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
+    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `TRAINING_ONLY`
     _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -187,7 +191,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
                 f"The solution at C={solution.C:.3g} has numbers that are not finite: lower C, or "
                 f"scale X, y or sample_weight."
             )
-        for name in ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence"):
+        optional = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence")
+        for name in (*optional, "_saved_small"):
             self.__dict__.pop(name, None)
         self._set_basis(data, basis, solution)
         if not self._classifies:  # standard deviation of the targets, of the first rows in files
@@ -255,14 +260,27 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         return evaluate(*self._model(), self.intercept_, X, self._spread)
 
     def _decision_values(self, X: Any) -> Any:
-        check_is_fitted(self)
-        model, source = self._model(), source_of(X) if self._fits_sources else None
-        if source is None:
-            source = validate(self, X, reset=False)
+        if self._is_ready_for(X):  # as one row at a time: validation takes longer than the model
+            model, source = self._model(), X
         else:
-            check_features(self, source.n_features, source.feature_names)
+            check_is_fitted(self)
+            model, source = self._model(), source_of(X) if self._fits_sources else None
+            if source is None:
+                source = validate(self, X, reset=False)
+            else:
+                check_features(self, source.n_features, source.feature_names)
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
             return evaluate(*model, self.intercept_, source, self._spread)
+
+    def _is_ready_for(self, X: Any) -> bool:
+        """Whether rows have all that validation could ask for: kind, shape and finite numbers."""
+        fitted, plain = vars(self), type(X) is np.ndarray and X.dtype == np.float64
+        if not plain or "intercept_" not in fitted or "feature_names_in_" in fitted:
+            return False
+        if not (X.size and X.flags.c_contiguous and X.shape[1:] == (self.n_features_in_,)):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(X.sum()))
 
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
@@ -335,7 +353,13 @@ class KernelMachine(Machine):
         self._learning = learned.report
 
     def _refuse_changed(self) -> None:
-        """Name a parameter that was changed since the first batch, if there is one."""
+        """Say what keeps `partial_fit` from going on: no sums, or a parameter that was changed."""
+        if self._saved_small:
+            raise ValueError(
+                f"partial_fit needs what {type(self).__name__} added up over earlier rows, and the "
+                f"file that this model comes from has only what prediction needs. Save it with "
+                f"leansvm.persistence.save(model, path, keep_sums=True), or call fit."
+            )
         for name, before in getattr(self, "_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)
             if now is not before and not np.array_equal(now, before):

@@ -80,7 +80,7 @@ class SparseMachine(KernelMachine):
         if isinstance(selector, BasisSelector) and selector.uses_targets:
             options["fit"] = self._fit_for_selector(problem, options, data.n_positive)
         there = 0
-        if self.warm_start and hasattr(self, "_features"):
+        if self.warm_start and hasattr(self, "support_"):
             options["earlier"] = self._earlier_basis(blocks)
             there = options["earlier"].rows.shape[0]
         chooser = partial(choose, blocks, kernel, selector, **options)
@@ -118,7 +118,7 @@ class SparseMachine(KernelMachine):
 
     def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """Add the sums of more rows and solve again."""
-        criterion, first = self._criterion(), not hasattr(self, "_sums")
+        criterion, first = self._criterion(), not (hasattr(self, "_sums") or self._saved_small)
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
             criterion = replace(criterion, name="kfold", left_out=False, folds=KFoldSums())
         data = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)

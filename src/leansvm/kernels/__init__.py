@@ -6,6 +6,7 @@ The only place that knows ``gamma``: a number, or one value for each feature.
 from leansvm.kernels._coordinates import absolute_distances, absolute_moments
 from leansvm.kernels._gamma import resolve_gamma
 from leansvm.kernels._kernel import KERNELS, Kernel
+from leansvm.kernels._one_row import row_form
 from leansvm.kernels._radial import radial
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "absolute_moments",
     "radial",
     "resolve_gamma",
+    "row_form",
 ]

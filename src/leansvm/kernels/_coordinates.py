@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
+from leansvm._compile import compiles
 from leansvm._parallel import for_tiles
 from leansvm.kernels._gamma import Gamma
 from leansvm.kernels._radial import smallest_exponent
@@ -36,8 +38,6 @@ def laplacian_block(X: Any, Z: Any, gamma: Gamma, out: NDArray[Any]) -> None:
 
 
 def _dense_laplacian(X: Any, Z: Any, gamma: Gamma, out: NDArray[Any]) -> None:
-    from leansvm.kernels._compiled import absolute
-
     weights = np.broadcast_to(np.asarray(gamma, np.float64), X.shape[1])
     used = used_features(weights)
     weights = weights[used].copy()
@@ -48,10 +48,20 @@ def _dense_laplacian(X: Any, Z: Any, gamma: Gamma, out: NDArray[Any]) -> None:
 
     def fill(start: int, stop: int) -> None:
         rows, target = out[start:stop], _contiguous(out[start:stop], dtype)
-        absolute(np.array(X[start:stop, used], dtype, order="C"), points, weights, target)
+        _minus_absolute(np.array(X[start:stop, used], dtype, order="C"), points, weights, target)
         _exponentiate(target, rows)
 
     for_tiles(out.shape[0], tile_rows(max(out.shape[1], X.shape[1])), fill)
+
+
+def _minus_absolute(rows: Any, Zt: Any, weights: Any, out: NDArray[Any]) -> None:
+    """Set out_ij = -sum_f weights_f |x_if - z_fj|."""
+    if compiles():
+        from leansvm.kernels._compiled import absolute
+
+        absolute(rows, Zt, weights, out)
+    else:
+        np.negative(cdist(rows * weights, (Zt * weights[:, None]).T, "cityblock"), out=out)
 
 
 def absolute_distances(

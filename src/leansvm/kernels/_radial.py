@@ -17,6 +17,7 @@ from scipy.spatial.distance import cdist
 from leansvm import linalg
 from leansvm._accelerated import apply_in_place, exp_in_place, put_entries
 from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host
+from leansvm._compile import compiles
 from leansvm._parallel import for_tiles
 from leansvm.kernels._gamma import Gamma
 from leansvm.linalg import (
@@ -29,7 +30,7 @@ from leansvm.linalg import (
 # r^2 = factor * D
 RADIAL = {"rbf": 1.0, "matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
 # the kernel is (1 + a r + b r^2) e^-r
-_COEFFICIENTS = {"matern12": (0.0, 0.0), "matern32": (1.0, 0.0), "matern52": (1.0, 1.0 / 3.0)}
+COEFFICIENTS = {"matern12": (0.0, 0.0), "matern32": (1.0, 0.0), "matern52": (1.0, 1.0 / 3.0)}
 _POLE = 1e-12
 # below it exp gives no normal number, and is slow
 _SMALLEST_EXPONENT = {
@@ -76,7 +77,7 @@ def radial(name: str, D: Any) -> tuple[Any, Any]:
 
 def _polynomial(name: str, r: Any) -> Any:
     """Return 1 + a r + b r^2."""
-    linear, quadratic = _COEFFICIENTS[name]
+    linear, quadratic = COEFFICIENTS[name]
     values = r * quadratic
     values += linear
     values *= r
@@ -90,12 +91,12 @@ def matern_in_place(name: str, squared: Any) -> Any:
     Rounding below 0 is cut off, and what is so far away that e^-r would be no normal number.
     """
     furthest = -smallest_exponent(squared)
-    if isinstance(squared, np.ndarray):
+    if isinstance(squared, np.ndarray) and compiles():
         from leansvm.kernels._compiled import matern
 
         whole = squared.flags.c_contiguous or squared.flags.f_contiguous
         values = squared if whole else squared.copy(order="K")
-        matern(values.ravel(order="K"), *_COEFFICIENTS[name], furthest)
+        matern(values.ravel(order="K"), *COEFFICIENTS[name], furthest)
         if not whole:
             squared[...] = values
         return squared

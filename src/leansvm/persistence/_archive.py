@@ -1,7 +1,8 @@
 """The zip archive of a model: which parts it may have and how large they may be.
 
-All parts but the facts lie in it as they are, not compressed: reading them takes no more memory
-than the file has bytes. Arrays of sparse matrices are archives of their own inside of it.
+Parts are packed (deflate), but only so far that reading them takes no more memory than a few times
+the bytes of the file, and some megabytes: a model that would pack better lies in its file as it
+is. Arrays of sparse matrices are archives of their own inside of it, never packed themselves.
 """
 
 from __future__ import annotations
@@ -15,29 +16,47 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from leansvm.persistence._schema import with_keys
+from leansvm.persistence._schema import nodes_of, with_keys
 
 FACTS, SCHEMA = "leansvm.json", "schema.json"
 _MAX_FACTS = 2**24  # bytes, more only where they hardly pack
 _MAX_PARTS = 100_000
-_MORE_THAN_FILE = 32 * 2**20  # bytes that compressed arrays may have beyond the size of the file
+# bytes that all parts, and the schema, may unpack to: (times the size of the file, and more)
+_MOST_UNPACKED, _MOST_SCHEMA = (4, 32 * 2**20), (1, 2**21)
 _MORE_PIECES = 100_000  # of a schema beyond those of its nodes
 _SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format", "_is_array"}
 
 
 def check_parts(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse parts that are encrypted, compressed or the same, by the list of the archive."""
+    """Refuse parts that are encrypted, too large or the same, by the list of the archive."""
     parts = archive.infolist()
     if len({part.filename for part in parts}) < len(parts) or len(parts) > _MAX_PARTS:
         raise ValueError("it has parts of the same name, or too many of them")
     for part in parts:
         if part.flag_bits & 0x1:
             raise ValueError(f"its part {part.filename} is encrypted")
-        stored = part.compress_type == zipfile.ZIP_STORED and part.file_size == part.compress_size
-        if not stored and part.filename != FACTS:
-            raise ValueError(f"its part {part.filename} is compressed")
+        stored = part.compress_type == zipfile.ZIP_STORED
+        if stored and part.file_size != part.compress_size:
+            raise ValueError(f"its part {part.filename} has two sizes")
+        if not stored and part.compress_type != zipfile.ZIP_DEFLATED:
+            raise ValueError(f"its part {part.filename} is packed in another way than by deflate")
     if sum(part.compress_size for part in parts) > size:
         raise ValueError("its parts overlap")
+    if not _unpacks_within(parts, size):
+        raise ValueError(f"its parts unpack to far more than its {size:,} bytes")
+
+
+def _unpacks_within(parts: list[zipfile.ZipInfo], size: int) -> bool:
+    """Whether schema and all parts, by their declared sizes, unpack to what a file may have.
+
+    `read_parts` unpacks no more than that. The facts have limits of their own.
+    """
+    schema = sum(part.file_size for part in parts if part.filename == SCHEMA)
+    total = sum(part.file_size for part in parts if part.filename != FACTS)
+    return all(
+        unpacked <= times * size + more
+        for unpacked, (times, more) in ((schema, _MOST_SCHEMA), (total, _MOST_UNPACKED))
+    )
 
 
 def read_facts(archive: zipfile.ZipFile) -> dict[str, Any]:
@@ -57,9 +76,21 @@ def read_facts(archive: zipfile.ZipFile) -> dict[str, Any]:
     return facts
 
 
-def read_schema(archive: zipfile.ZipFile) -> Any:
+def read_parts(archive: zipfile.ZipFile) -> dict[str, bytes]:
+    """Return all parts but the facts; of each no more is unpacked than the archive declares."""
+    parts = {}
+    for part in archive.infolist():
+        if part.filename != FACTS:
+            with archive.open(part) as file:
+                content = file.read(part.file_size)  # without a number it would unpack everything
+            if len(content) != part.file_size:
+                raise ValueError(f"its part {part.filename} is cut")
+            parts[part.filename] = content
+    return parts
+
+
+def read_schema(text: bytes) -> Any:
     """Return the schema, if its text has not many more lists and entries than nodes."""
-    text = archive.read(SCHEMA)
     if _pieces(text) > _MORE_PIECES + 20 * text.count(b"__loader__"):
         raise ValueError("its schema is no tree of nodes")
     return json.loads(text)
@@ -70,25 +101,25 @@ def _pieces(text: bytes) -> int:
     return sum(text.count(sign) for sign in (b"[", b"{", b","))
 
 
-def check_arrays(archive: zipfile.ZipFile, size: int) -> None:
+def check_arrays(parts: dict[str, bytes], size: int) -> None:
     """Refuse arrays whose headers promise other sizes than there are bytes."""
     total = 0
-    for part in archive.infolist():
-        if part.filename.endswith(".npy"):
-            with archive.open(part) as file:
-                total += _bytes_of_array(file, part)
-        elif part.filename.endswith(".npz"):
-            with zipfile.ZipFile(io.BytesIO(archive.read(part))) as sparse:
+    for name, content in parts.items():
+        if name.endswith(".npy"):
+            total += _bytes_of_array(io.BytesIO(content), name, len(content))
+        elif name.endswith(".npz"):
+            with zipfile.ZipFile(io.BytesIO(content)) as sparse:
                 for inner in sparse.infolist():
                     if inner.filename.removesuffix(".npy") not in _SPARSE_PARTS:
-                        raise ValueError(f"{part.filename} holds {inner.filename}")
+                        raise ValueError(f"{name} holds {inner.filename}")
                     with sparse.open(inner) as file:
-                        total += _bytes_of_array(file, inner)
-    if total > size + _MORE_THAN_FILE:
+                        total += _bytes_of_array(file, inner.filename, inner.file_size)
+    times, more = _MOST_UNPACKED
+    if total > times * size + more:  # those of sparse matrices may be packed once more
         raise ValueError(f"its arrays have {total:,} bytes, the file has {size:,}")
 
 
-def _bytes_of_array(file: Any, part: zipfile.ZipInfo) -> int:
+def _bytes_of_array(file: Any, name: str, size: int) -> int:
     """Return the bytes that an array in NumPy's format takes, by its header."""
     version = npy.read_magic(file)
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
@@ -96,26 +127,46 @@ def _bytes_of_array(file: Any, part: zipfile.ZipInfo) -> int:
     count = math.prod(shape)
     n_bytes = count * dtype.itemsize
     if dtype.hasobject or (count and not dtype.itemsize):
-        raise ValueError(f"its part {part.filename} has type {dtype}")
-    if any(length < 0 for length in shape) or file.tell() + n_bytes != part.file_size:
-        raise ValueError(f"its part {part.filename} has another size than its shape {shape}")
+        raise ValueError(f"its part {name} has type {dtype}")
+    if any(length < 0 for length in shape) or file.tell() + n_bytes != size:
+        raise ValueError(f"its part {name} has another size than its shape {shape}")
     return n_bytes
 
 
-def complete(content: bytes, facts: dict[str, Any]) -> bytes:
-    """Return an archive of skops with facts, with nothing else compressed."""
-    text = json.dumps(facts, indent=1, allow_nan=False).encode()
+def read_dumped(content: bytes) -> tuple[dict[str, bytes], Any]:
+    """Return the parts that skops wrote, and the schema, with keys that can be read back."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    return parts, with_keys(json.loads(parts.pop(SCHEMA)))
+
+
+def complete(parts: dict[str, bytes], schema: Any, facts: dict[str, Any]) -> bytes:
+    """Return the archive of a model, packed unless it would unpack to more than a file may.
+
+    Parameters
+    ----------
+    parts : dict of bytes
+        What skops wrote, by name; those that the schema does not name are left out.
+    schema, facts : dict
+        Of the model.
+    """
+    used = {node["file"] for node in nodes_of(schema) if "file" in node}
+    content = {SCHEMA: json.dumps(schema).encode()}
+    for name in parts.keys() & used:
+        content[name] = _unpacked(parts[name]) if name.endswith(".npz") else parts[name]
+    content[FACTS] = json.dumps(facts, indent=1, allow_nan=False).encode()
+    packed = archive_of(content, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        fits = _unpacks_within(archive.infolist(), len(packed))
+    return packed if fits else archive_of(content)
+
+
+def archive_of(content: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> bytes:
+    """Return an archive of parts, given by name; facts are always packed."""
     buffer = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(content)) as old,
-        zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as new,
-    ):
-        for name in old.namelist():
-            part = old.read(name)
-            if name == SCHEMA:
-                part = json.dumps(with_keys(json.loads(part))).encode()
-            new.writestr(name, _unpacked(part) if name.endswith(".npz") else part)
-        new.writestr(FACTS, text, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(buffer, "w", how) as archive:
+        for name, part in content.items():
+            archive.writestr(name, part, zipfile.ZIP_DEFLATED if name == FACTS else how)
     return buffer.getvalue()
 
 

@@ -17,7 +17,7 @@ SPARSE_TYPES = frozenset(
     f"scipy.sparse._{kind}.{kind}_{form}" for kind in ("csr", "csc") for form in ("matrix", "array")
 )
 # scalars; numpy.void(n) and numpy.bytes_(n) would build n bytes out of a number
-_SCALARS = frozenset({"numpy.bool", "numpy.bool_", "numpy.str_"}) | {
+SCALARS = frozenset({"numpy.bool", "numpy.bool_", "numpy.str_"}) | {
     f"numpy.{np.dtype(code).type.__name__}" for code in "bhilqBHILQefdgFDG"
 }
 _BUILDS: dict[str, frozenset[str] | None] = {
@@ -31,7 +31,7 @@ _BUILDS: dict[str, frozenset[str] | None] = {
         {"builtins.dict", "collections.OrderedDict", "sklearn.utils._bunch.Bunch"}
     ),
     "DefaultDictNode": frozenset({"collections.defaultdict"}),
-    "NdArrayNode": _SCALARS | {"numpy.ndarray"},
+    "NdArrayNode": SCALARS | {"numpy.ndarray"},
     "MaskedArrayNode": frozenset({"numpy.ma.MaskedArray"}),
     "DTypeNode": frozenset({"numpy.dtype"}),
     "RandomStateNode": frozenset({"numpy.random.mtrand.RandomState"}),
@@ -76,7 +76,7 @@ def with_keys(schema: Any) -> Any:
 
     JSON turns it into the text "false", which is true; the empty text is not.
     """
-    for node in _nodes(schema):
+    for node in nodes_of(schema):
         if node["__loader__"] != "DictNode":
             continue
         kinds, content = node["key_types"]["content"], node["content"]
@@ -90,7 +90,36 @@ def with_keys(schema: Any) -> Any:
     return schema
 
 
-def _nodes(state: Any) -> Iterator[dict[str, Any]]:
+def without(schema: Any, kinds: Set[str], names: Set[str], mark: str) -> Any:
+    """Leave attributes out of all objects of some classes; ``mark`` says so in the objects.
+
+    Parameters
+    ----------
+    schema : dict
+        What skops wrote; it is changed.
+    kinds, names : set of str
+        Full names of the classes, and names of the attributes.
+    mark : str
+        Attribute that becomes True in objects that have lost one.
+    """
+    for node in nodes_of(schema):
+        if f"{node['__module__']}.{node['__class__']}" not in kinds or "content" not in node:
+            continue
+        keys, content = node["content"]["key_types"]["content"], node["content"]["content"]
+        if not names & content.keys():
+            continue
+        kept = [key for key, name in zip(keys, content, strict=True) if name not in names]
+        text = {"__class__": "str", "__module__": "builtins"}
+        node["content"]["key_types"]["content"] = [*kept, text | {"__loader__": "TypeNode"}]
+        node["content"]["content"] = {
+            **{name: value for name, value in content.items() if name not in names},
+            mark: text | {"__loader__": "JsonNode", "content": "true", "is_json": True},
+        }
+    return schema
+
+
+def nodes_of(state: Any) -> Iterator[dict[str, Any]]:
+    """Go through all nodes of a part of a schema."""
     stack = [state]
     while stack:
         item = stack.pop()
