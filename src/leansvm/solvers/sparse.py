@@ -180,6 +180,24 @@ def add_batch(
     return before + add_up_folds(blocks, features, before.shift, count, folds)
 
 
+def check_memory(points: int, budget: int, folds: int) -> None:
+    """Refuse sums of so many points and folds, and the solution from them, beyond the budget."""
+    check_points(points, budget, _MATRICES * folds)
+
+
+def solve_batch(
+    blocks: RowBlocks,
+    features: KernelFeatures,
+    sums: Sums | FoldSums,
+    free_bias: bool,
+    criterion: Criterion,
+) -> Solution:
+    """Solve from sums, of which the blocks may hold a part of the rows, or none."""
+    if isinstance(sums, Sums):
+        return primal.solve(blocks, features, sums, free_bias, criterion)
+    return solve_folds(blocks, features, sums, free_bias, criterion)
+
+
 def solve_folds(
     blocks: RowBlocks,
     features: KernelFeatures,
