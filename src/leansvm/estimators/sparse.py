@@ -53,6 +53,7 @@ class SparseMachine(Mergeable):
         n_rows, n_features = data.X.shape
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         size, auto = basis_size(selector, self.n_basis, data.n_positive)
+        whole = data
         if criterion.left_out or auto:  # sizes are compared by leave-one-out
             data = data.leave_out(budget)
             size, auto = min(size, data.n_positive), auto and data.n_positive > 1
@@ -62,7 +63,10 @@ class SparseMachine(Mergeable):
         kernel = self._resolve_kernel(blocks, context, None if auto else size)
         budget = blocks.state_budget(self.cache_size)
         folds = 1 if criterion.folds is None else criterion.folds.count(n_rows)
-        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget, folds)
+        rows = None  # copies of a row may be in several groups
+        if criterion.folds is not None and criterion.folds.groups is not None:
+            rows = whole.blocks(3 * (size + data.n_outputs + 1), budget)
+        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget, folds, rows)
         options: dict[str, Any] = {
             "select_on": self.select_on,
             "budget": budget,

@@ -52,6 +52,7 @@ class SparseProblem:
     count: float | None  # samples that GCV counts; None for the sum of weights
     budget: int  # bytes that blocks may keep
     folds: int = 1  # whose sums are kept apart
+    unmerged: RowBlocks | None = None  # rows of groups: equal ones may be in several
     phases: Phases = field(default_factory=Phases)
 
     def solve(self, choose: Callable[[int], Any], size: int) -> SparseFit:
@@ -108,7 +109,8 @@ class SparseProblem:
             with self.phases("sums"), serial_blas():
                 shift = first_shift(blocks, features, free_bias)
                 if by.name == "kfold":
-                    sums = add_up_folds(blocks, features, shift, self.count, by.folds)
+                    rows = blocks if self.unmerged is None else self.unmerged
+                    sums = add_up_folds(rows, features, shift, self.count, by.folds)
                 else:
                     sums = add_up(blocks, features, shift, self.count, keep)
         # BLAS threads that wake for a small system would still spin in the next fit
