@@ -25,7 +25,7 @@ class GroupErrorsDisplay:
     bars_ : matplotlib BarContainer
         One bar a group.
     mean_ : matplotlib Artist
-        Line at the error over all rows.
+        Line at the error over the rows of all groups.
     ax_, figure_ : matplotlib Axes and Figure
         Where they were drawn.
 
@@ -103,7 +103,7 @@ class GroupErrorsDisplay:
         ax = new_axes() if ax is None else ax
         places = np.arange(len(found.names))
         self.bars_ = ax.barh(places, np.sqrt(found.errors[:, at]), **kwargs)
-        self.mean_ = ax.axvline(np.sqrt(found.mean[at]), color="0.3", ls="--", label="all rows")
+        self.mean_ = ax.axvline(np.sqrt(found.mean[at]), color="0.3", ls="--", label="all groups")
         ax.set_yticks(places, [plain_text(name) for name in found.names])
         ax.invert_yaxis()
         ax.set_xlabel("root mean squared error on the group left out")
