@@ -202,6 +202,19 @@ def test_a_basis_point_cannot_be_forgotten():
         (model.state() + model.state(Z, Z[:, 0])) - model.state()
 
 
+def test_a_state_that_hides_basis_points_is_not_subtracted():
+    model = SparseLSSVR(C, gamma=GAMMA, basis=np.arange(10)).fit(X, TARGET)
+    other = SparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[:30], TARGET[:30])
+    with pytest.raises(StateError, match="not known whether rows to forget are basis points"):
+        model.state() - other.state()
+    folds = SparseLSSVR("kfold", gamma=GAMMA, basis=X[:10]).fit(X, TARGET)
+    with pytest.raises(StateError, match="not known which folds lose them"):
+        folds.state() - other.state()
+    left = SparseLSSVR(C).fit_from_state(folds.state().without_folds() - other.state())
+    again = SparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[30:], TARGET[30:])
+    assert_allclose(values(left), values(again), rtol=1e-8)
+
+
 def test_rows_equal_to_public_points_can_be_forgotten():
     model = SparseLSSVR(C, gamma=GAMMA, basis=X[:10].copy()).fit(X, TARGET)  # given: public
     left = SparseLSSVR(C).fit_from_state(model.state() - model.state(X[:4], TARGET[:4]))

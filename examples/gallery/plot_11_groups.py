@@ -30,8 +30,8 @@ print(f"further rows: {rows.mean.min() ** 0.5:.2f}, a new hospital: {groups.mean
 
 # %%
 # The error at a hospital that was left out is larger than that on rows left out, and differs from
-# one to the other. With ``C=KFoldSums(None, groups=names)`` a fit takes the C that is best for a new
-# hospital. The learning curve is flat at its end: more patients of these six would not help much.
+# one to the other. With ``C=KFoldSums(None, groups=names)`` a fit takes the C that is best for a
+# new hospital. The learning curve is flat at its end: more patients of these six would not help.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 GroupErrorsDisplay(groups).plot(ax=left)

@@ -105,3 +105,35 @@ def test_a_federated_fit_over_four_shards_is_the_pooled_one(tmp_path, C):
     assert np.abs(difference).max() <= 1e-10 * np.abs(pooled.predict(at)).max()
     assert merged.C_ == pooled.C_
     assert_allclose(merged.objective_, pooled.objective_, rtol=1e-10)
+
+
+def test_groups_come_from_a_column_of_the_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    names = np.array(["north", "south", "east", "west"])[GROUPS]
+    columns = {f"x{j}": X[:, j] for j in range(4)} | {"y": TARGETS[:, 0], "clinic": names}
+    for k, rows in enumerate((slice(0, 130), slice(130, M))):
+        table = pyarrow.table(columns)[rows]
+        parquet.write_table(table, tmp_path / f"{k}.parquet", row_group_size=50)
+    data = leansvm.open_dataset(tmp_path, target="y", features=[f"x{j}" for j in range(4)])
+    clinic = data.column("clinic")
+    assert clinic.tolist() == names.tolist()
+    folds = KFoldSums(None, groups=clinic)
+    model = SparseLSSVR(5.0, **OPTIONS)
+    there = cross_val_from_sums(model, data, folds=folds)
+    here = cross_val_from_sums(model, X, TARGETS[:, 0], folds=KFoldSums(None, groups=names))
+    assert there.names == here.names == ["east", "north", "south", "west"]
+    assert_allclose(there.errors, here.errors, rtol=1e-8)
+    with pytest.raises(ValueError, match="no column 'ward'"):
+        data.column("ward")
+
+
+def test_groups_may_be_a_dask_array():
+    da = pytest.importorskip("dask.array")
+    model = SparseLSSVR(5.0, **OPTIONS)
+    rows, y = da.from_array(X, chunks=(100, 4)), da.from_array(TARGETS, chunks=(100, 2))
+    folds = KFoldSums(None, groups=da.from_array(GROUPS, chunks=100))
+    there = cross_val_from_sums(model, rows, y, folds=folds)
+    here = cross_val_from_sums(model, X, TARGETS, folds=KFoldSums(None, groups=GROUPS))
+    assert_allclose(there.errors, here.errors, rtol=1e-8)

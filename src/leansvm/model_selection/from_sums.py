@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm._parallel import blas_threads
 from leansvm.blocks import check_budget, resolve_cache_size, tiles_within
 from leansvm.estimators.machine import C_GRID
 from leansvm.model_selection.paths import fitted_clone
@@ -247,7 +248,8 @@ def learning_curve_from_sums(
     model, data = fitted_clone(estimator, X, y, sample_weight)
     candidates = np.atleast_1d(model._criterion().C) if C is None else _checked(C)
     features, n_folds = model._features, folds.count(data.X.shape[0])
-    _check_cells(features.width + data.n_outputs + 1, n_folds * (len(shares) + 1), model)
+    n_parts = len(shares) + (shares[-1] < 1)
+    _check_cells(features.width + data.n_outputs + 1, n_folds * n_parts, model)
     with tiles_within(model.cache_size):
         blocks = data.blocks(3 * (features.width + data.n_outputs + 1))
         found = learning_errors(
@@ -275,9 +277,9 @@ def learning_curve_from_sums(
 
 
 def _check_cells(columns: int, cells: int, model: Any) -> None:
-    """Refuse sums of folds x sizes that exceed the budget; sums on their way double them."""
+    """Refuse sums of folds x sizes that exceed the budget; every thread has its own on the way."""
     check_budget(
-        8 * columns**2 * (2 * cells + 8),
+        8 * columns**2 * cells * (blas_threads() + 5),
         resolve_cache_size(model.cache_size),
         f"A learning curve with {cells:,} sums of {columns:,} columns",
         "Use fewer fractions, folds or basis points, or raise cache_size.",

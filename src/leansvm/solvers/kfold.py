@@ -188,8 +188,14 @@ def _grams_of_block(
     if len(shares) > 1:  # the hash as a number from 0 to 1: equal rows are in the same part
         place = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
         cell = cell * len(shares) + np.searchsorted(shares[:-1], place, side="right")
-    parts = [gram(rows_at(Z, np.flatnonzero(cell == c))) for c in range(n_folds * len(shares))]
-    return namespace(parts[0]).stack(parts)
+    n_cells = n_folds * len(shares)
+    parts = (gram(rows_at(Z, np.flatnonzero(cell == c))) for c in range(n_cells))
+    if not isinstance(Z, np.ndarray):
+        return namespace(Z).stack(list(parts))
+    grams = np.empty((n_cells, Z.shape[1], Z.shape[1]))  # not twice
+    for c, part in enumerate(parts):
+        grams[c] = part
+    return grams
 
 
 # ---------------------------------------------------------------------------- errors

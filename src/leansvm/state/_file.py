@@ -27,9 +27,10 @@ from leansvm.solvers.sums import Sums
 from leansvm.state._errors import StateError
 
 _FACTS, _KIND = "state.json", "leansvm fit state"
-_MOST_FACTS = 2**26  # bytes: the names of a million features
-_ALWAYS = {"L", "kept", "selected", "among", "shift"}
-_SOMETIMES = {"points", "data", "indices", "indptr", "gamma", "clip", "classes", "class_weight"}
+_MOST_FACTS = 2**16  # bytes
+_ALWAYS = {"L", "kept", "selected", "shift"}
+_SOMETIMES = {"points", "data", "indices", "indptr"}
+_SOMETIMES |= {"among", "gamma", "clip", "classes", "class_weight", "names"}
 _SUMS = ({"gram"}, {"grams", "base"})
 
 
@@ -56,7 +57,9 @@ def _taken_apart(state: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             "memory, or use a kernel that has a name."
         )
     arrays = {"L": features.L, "kept": features.kept, "shift": sums.shift}
-    arrays |= {"selected": state.selected, "among": state.among}
+    arrays["selected"] = state.selected
+    if state.among is not None:
+        arrays["among"] = state.among
     if sparse.issparse(features.points):
         arrays |= {name: getattr(features.points, name) for name in ("data", "indices", "indptr")}
     else:
@@ -71,6 +74,8 @@ def _taken_apart(state: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays["class_weight"] = state.class_weight
     if state.classes is not None:
         arrays["classes"] = _labels(state.classes)
+    if state.feature_names is not None:
+        arrays["names"] = np.array(state.feature_names, dtype=str)
     facts = {
         "kind": _KIND,
         "format": state.version,
@@ -86,7 +91,6 @@ def _taken_apart(state: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "count": sums.count,
         "by_groups": folds and sums.by_groups,
         "single_output": state.single_output,
-        "feature_names": state.feature_names,
         "text_labels": state.classes is not None and state.classes.dtype.kind == "O",
     }
     return facts, arrays
@@ -113,7 +117,7 @@ def read(path: Path, newest: int) -> dict[str, Any]:
             facts = _read_facts(archive, path, newest)
             arrays = _read_arrays(archive, path.stat().st_size)
         return _put_together(facts, arrays)
-    except (StateError, OSError):
+    except (StateError, OSError, MemoryError):
         raise
     except Exception as error:  # zipfile, json and NumPy raise what the content leads to
         words = ascii(f"{type(error).__name__}: {error}")[1:-1][:300]
@@ -142,13 +146,13 @@ def _read_facts(archive: zipfile.ZipFile, path: Path, newest: int) -> dict[str, 
 
 def _read_arrays(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray[Any]]:
     """Read all arrays; none can have more bytes than the file."""
+    if sum(part.file_size for part in archive.infolist()) > size:
+        raise ValueError("its parts are larger than the file")
     parts = [part for part in archive.infolist() if part.filename != _FACTS]
     names = [part.filename.removesuffix(".npy") for part in parts]
     known = _ALWAYS | _SOMETIMES | _SUMS[0] | _SUMS[1]
     if len(set(names)) < len(names) or not set(names) <= known:
         raise ValueError("it has parts that no state has")
-    if sum(part.file_size for part in parts) > size:
-        raise ValueError("its parts are larger than the file")
     return {name: _array(archive.read(part)) for name, part in zip(names, parts, strict=True)}
 
 
@@ -185,8 +189,7 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
     points, kept = _points(arrays, n_features), arrays["kept"].astype(np.intp)
     factor = np.asfortranarray(arrays["L"], dtype=np.float64)
     features = KernelFeatures(kernel, points, factor, kept, constant)
-    names = facts["feature_names"]
-    classes = arrays.get("classes")
+    names, classes = arrays.get("names"), arrays.get("classes")
     if classes is not None and facts["text_labels"]:
         classes = classes.astype(object)
     fields = {
@@ -195,10 +198,10 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
         "n_rows": _whole(facts, "n_rows"),
         "bias_penalty": penalty,
         "selected": arrays["selected"].astype(np.intp),
-        "among": arrays["among"].astype(np.bool_),
+        "among": arrays["among"].astype(np.bool_) if "among" in arrays else None,
         "classes": classes,
         "class_weight": arrays.get("class_weight"),
-        "feature_names": None if names is None else tuple(map(str, names)),
+        "feature_names": None if names is None else tuple(map(str, names.tolist())),
         "single_output": bool(facts["single_output"]),
         "version": facts["format"],
     }
@@ -241,7 +244,7 @@ def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
         "L": features.L.shape != (size, size) or not np.isfinite(features.L).all(),
         "kept": kept.shape != (size,) or len(set(kept.tolist())) < size or kept.min(initial=0) < 0,
         "selected": len(fields["selected"]) <= kept.max(initial=-1),
-        "among": fields["among"].shape != (size,),
+        "among": fields["among"] is not None and fields["among"].shape != (size,),
         "shift": sums.shift.shape != (columns,) or not np.isfinite(sums.shift).all(),
         "sums": any(G.shape != square or not np.isfinite(G).all() for G in grams),
         "names": names is not None and len(names) != n_features,

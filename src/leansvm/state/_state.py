@@ -88,7 +88,7 @@ class FitState:
     n_rows: int
     bias_penalty: float  # 0: free, inf: none
     selected: NDArray[np.intp]  # rows in the order of choice; -1: a point that is none of the rows
-    among: NDArray[np.bool_]  # whether one of the rows is equal to a point
+    among: NDArray[np.bool_] | None  # whether one of the rows is equal to a point; None: unknown
     classes: NDArray[Any] | None = None  # None: numbers
     class_weight: Array | None = None
     feature_names: tuple[str, ...] | None = None
@@ -153,7 +153,9 @@ class FitState:
         _compare.refuse_strangers(self, other, "added")
         a, b = _with_same_folds(self.sums, other.sums.about(self.sums.shift))
         selected = np.where(self.selected >= 0, self.selected, other.selected)
-        rows, among = self.n_rows + other.n_rows, self.among | other.among
+        mine, theirs = self.among, other.among
+        among = None if mine is None or theirs is None else mine | theirs
+        rows = self.n_rows + other.n_rows
         return replace(self, sums=a + b, n_rows=rows, selected=selected, among=among)
 
     def __radd__(self, other: Any) -> FitState:
@@ -165,25 +167,40 @@ class FitState:
         if not isinstance(other, FitState):
             return NotImplemented
         _compare.refuse_strangers(self, other, "subtracted")
-        own = self.selected[self.features.kept] >= 0
-        stay = int(np.count_nonzero(own & other.among))
-        if stay:
+        self._refuse_basis_of(other)
+        if self.n_folds and not other.n_folds:
             raise StateError(
-                f"{stay} of the {self.n_basis} basis points would still be rows that are to be "
-                f"forgotten: the model cannot forget its basis. Fit again without these rows, on "
-                f"a basis of other points."
+                "The rows to forget have no folds, so that it is not known which folds lose them: "
+                "make their state with state(X, y) of a model of this state, or call "
+                "without_folds() of this one first."
             )
-        if isinstance(other.sums, FoldSums) and not isinstance(self.sums, FoldSums):
+        if other.n_folds and not self.n_folds:
             other = other.without_folds()
-        a, b = _with_same_folds(self.sums, other.sums.about(self.sums.shift))
         if self.n_rows <= other.n_rows or self.weight <= other.weight:
             raise StateError(
                 f"{other.n_rows:,} rows of weight {other.weight:g} cannot be forgotten by a state "
                 f"of {self.n_rows:,} rows of weight {self.weight:g}: nothing would be left."
             )
         eps = float(np.finfo(self.points.dtype).eps)
-        sums = _difference(a, b, _ROUNDING * eps * np.sqrt(len(self.sums.shift)))
+        rounding = _ROUNDING * eps * np.sqrt(len(self.sums.shift))
+        sums = _difference(self.sums, other.sums.about(self.sums.shift), rounding)
         return replace(self, sums=sums, n_rows=self.n_rows - other.n_rows)
+
+    def _refuse_basis_of(self, other: FitState) -> None:
+        """Refuse to forget rows that are basis points, which stay in the model."""
+        own = self.selected[self.features.kept] >= 0
+        if other.among is None and own.any():
+            raise StateError(
+                "It is not known whether rows to forget are basis points: make their state with "
+                "state(X, y) of the model, not by a fit on them."
+            )
+        stay = 0 if other.among is None else int(np.count_nonzero(own & other.among))
+        if stay:
+            raise StateError(
+                f"{stay} of the {self.n_basis} basis points would still be rows that are to be "
+                f"forgotten: the model cannot forget its basis. Fit again without these rows, on "
+                f"a basis of other points."
+            )
 
     def empty(self, n_folds: int | None = None) -> FitState:
         """Return the same basis and kernel without any row: what sites have to agree on.
@@ -209,7 +226,7 @@ class FitState:
         if n_folds:
             nothing = FoldSums.after(nothing, n_folds)
         none = np.full(len(self.selected), -1, dtype=np.intp)
-        among = np.zeros(len(self.among), dtype=np.bool_)
+        among = np.zeros(self.n_basis, dtype=np.bool_)
         return replace(self, sums=nothing, n_rows=0, selected=none, among=among)
 
     def without_folds(self) -> FitState:
@@ -262,7 +279,7 @@ class FitState:
             n_rows=int(fitted["n_rows_seen_"]),
             bias_penalty=bias_penalty,
             selected=np.asarray(selected, dtype=np.intp),
-            among=np.asarray(selected)[features.kept] >= 0,
+            among=np.ones(len(features.kept), np.bool_) if np.all(selected >= 0) else None,
             classes=classes,
             class_weight=_compare.weights_of(fitted.get("class_weight"), classes),
             feature_names=None if names is None else tuple(map(str, names)),
@@ -401,6 +418,7 @@ def _minus(gram: Array, other: Array, rounding: float) -> Array:
     except np.linalg.LinAlgError:
         raise StateError(
             "The sums would become indefinite: some of the rows to forget are not among those "
-            "that were added up, or their targets or weights are others than they were then."
+            "that were added up, their targets or weights are others than they were then, or they "
+            "were added without folds (then call without_folds() first)."
         ) from None
     return left
