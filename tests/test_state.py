@@ -527,6 +527,7 @@ def test_damaged_files_are_refused(path):
         "not symmetric": {"grams.npy": as_npy(grams + np.arange(19))},
         "negative": {"grams.npy": as_npy(grams - np.eye(19))},
         "points": {"points.npy": as_npy(np.zeros((15, 3), dtype=int))},
+        "no row": {"selected.npy": as_npy(np.full(15, -2))},
         "same point twice": {"kept.npy": as_npy(np.zeros(15, dtype=int))},
         "huge": {"L.npy": parts["L.npy"][:128].replace(b"(15, 15)", b"(99999, 99999)")[:128]},
         "cut": {"L.npy": parts["L.npy"][:-8]},
@@ -537,7 +538,8 @@ def test_damaged_files_are_refused(path):
             FitState.load(path)
         assert name
     facts = json.loads(parts["state.json"])
-    changes = [("n_rows", -1), ("n_features", 4), ("gamma", -1.0), ("kernel", "x"), ("count", "1")]
+    changes = [("n_rows", -1), ("n_features", 4), ("gamma", -1.0), ("count", "1")]
+    changes += [("kernel", "x"), ("kernel", "precomputed"), ("coef0", float("nan"))]
     for key, value in changes:
         rewritten(path, parts | {"state.json": json.dumps(facts | {key: value})})
         with pytest.raises(StateError, match="no state, or is damaged"):

@@ -182,6 +182,8 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
         coef0=_number(facts, "coef0"),
         clip=None if clip is None else tuple(clip),
     )
+    if kernel.precomputed:
+        raise ValueError("no state has a precomputed kernel")
     if np.any(~np.isfinite(kernel.gamma)) or np.any(np.asarray(kernel.gamma) < 0):
         raise ValueError("gamma is negative or not finite")
     penalty = np.inf if facts["bias_penalty"] is None else _number(facts, "bias_penalty")
@@ -231,7 +233,7 @@ def _sums(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Sums | Fold
 
 def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
     """Refuse parts that do not belong together, and numbers that are none."""
-    features, sums = fields["features"], fields["sums"]
+    features, sums, selected = (fields[name] for name in ("features", "sums", "selected"))
     points, kept, columns = features.points, features.kept, features.width + sums.n_outputs
     size, square = points.shape[0], (columns + 1, columns + 1)
     folds = isinstance(sums, FoldSums)
@@ -243,7 +245,7 @@ def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
         "points": points.shape != (size, n_features) or not np.isfinite(stored).all(),
         "L": features.L.shape != (size, size) or not np.isfinite(features.L).all(),
         "kept": kept.shape != (size,) or len(set(kept.tolist())) < size or kept.min(initial=0) < 0,
-        "selected": len(fields["selected"]) <= kept.max(initial=-1),
+        "selected": len(selected) <= kept.max(initial=-1) or selected.min(initial=0) < -1,
         "among": fields["among"] is not None and fields["among"].shape != (size,),
         "shift": sums.shift.shape != (columns,) or not np.isfinite(sums.shift).all(),
         "sums": any(G.shape != square or not np.isfinite(G).all() for G in grams),
