@@ -29,6 +29,7 @@ NAMES = (
     "l2svc_speed",
     "out_of_core",
     "dask_scaling",
+    "merging",
     "peers",
     "large",
     "criterion",

@@ -23,8 +23,10 @@ from leansvm.blocks._merge import (
     canonical_order,
     merge_equal_rows,
     merge_rows_of,
+    points_among,
     row_hashes,
 )
+from leansvm.blocks._none import NoRows
 from leansvm.blocks._sources import is_dask, partitions_of, source_of
 from leansvm.blocks._stream import RowSource
 from leansvm.blocks._targets import Targets, one_vs_rest
@@ -35,6 +37,7 @@ __all__ = [
     "Dataset",
     "MemoryBlocks",
     "MergedRows",
+    "NoRows",
     "RowBlocks",
     "RowSource",
     "Targets",
@@ -53,6 +56,7 @@ __all__ = [
     "one_vs_rest",
     "open_dataset",
     "partitions_of",
+    "points_among",
     "points_within",
     "resolve_cache_size",
     "row_hashes",

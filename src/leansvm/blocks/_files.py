@@ -187,6 +187,26 @@ class Dataset(StreamSource):
         parts = ["X"] + ["y"] * bool(self.target) + ["weight"] * self.has_weight
         return self.read(frozenset(parts), n_rows)
 
+    def column(self, name: str) -> NDArray[Any]:
+        """Read one column of all rows, such as the groups of `leansvm.model_selection.KFoldSums`.
+
+        Parameters
+        ----------
+        name : str
+            A column of the files, feature or not.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Its values, in memory.
+        """
+        if name not in self._dataset.schema.names:
+            raise ValueError(
+                f"The data set has no column {name!r}, but {self._dataset.schema.names}."
+            )
+        batches = (b for piece in self._pieces for b in piece.batches([name], 65536))
+        return np.concatenate([_to_numpy(batch.column(name)) for batch in batches])
+
     def place(self, row: int, part: str, column: int) -> str:
         """Return file, row group, row and column of a value, in words."""
         names: Any = {

@@ -60,6 +60,19 @@ def row_hashes(block: Block) -> NDArray[np.uint64]:
     return _row_hashes(X, seed=1) + _row_hashes(to_host(block.y), seed=2)
 
 
+def points_among(blocks: RowBlocks, points: Any) -> NDArray[np.bool_]:
+    """Say of every point whether a row of positive weight is equal to it, by a hash of 64 bits."""
+    keys = _row_hashes(canonical_csr(points) if sparse.issparse(points) else points, seed=1)
+    return np.asarray(blocks.fold(np.logical_or, _keys_among, keys, points.dtype))
+
+
+@declare("X", "weight")
+def _keys_among(block: Block, keys: NDArray[np.uint64], dtype: Any) -> NDArray[np.bool_]:
+    X = canonical_csr(block.X) if sparse.issparse(block.X) else to_host(block.X)
+    own = _row_hashes(X.astype(dtype, copy=False), seed=1)
+    return np.isin(keys, own if block.weight is None else own[to_host(block.weight) > 0])
+
+
 @declare("X", "y", "weight")
 def row_keys(block: Block) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Any]:
     """Return two hashes of (x, y) of every row, which together tell rows apart, and the weights."""

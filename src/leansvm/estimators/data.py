@@ -54,6 +54,7 @@ from leansvm.solvers.kernel_matrix import check_kernel_matrix
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
+_SPREAD_ROWS = 256
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 _FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
@@ -98,6 +99,11 @@ class TrainingData:
         if self.encode is not None:
             return self.blocks().concatenate(_targets)
         return np.asarray(to_host(self.Y))
+
+    def spread(self) -> Array:
+        """Standard deviation of the targets, of the first rows in files; never zero."""
+        Y = self.blocks().head(_SPREAD_ROWS)[1] if self.Y is None else self.Y
+        return np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)
 
     def leave_out(self, budget: int) -> TrainingData:
         """Let the first of equal rows stand for all: copies of a row are left out together."""
@@ -377,8 +383,7 @@ def _numbers_of_source(
     if not seen.weights.any():
         raise ValueError(_NO_WEIGHT)
     encode = Targets(None, None, _LEAST_WEIGHT * seen.largest_weight, not seen.all_ones)
-    rows = int(seen.rows[0])
-    return TrainingData(source, y, None, None, source.n_targets, rows, encode=encode)
+    return TrainingData(source, y, None, None, source.n_targets, int(seen.rows[0]), encode=encode)
 
 
 def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:

@@ -35,7 +35,6 @@ from leansvm.solvers.scales import LEARNABLE, learn_scales
 from leansvm.solvers.solution import Solution, Support
 
 Array = NDArray[np.float64]
-_SPREAD_ROWS = 256
 # What `partial_fit` must find as it was in the first batch: sums and factors depend on it.
 _BATCH_PARAMETERS = (
     "kernel",
@@ -195,9 +194,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         for name in (*optional, "_saved_small"):
             self.__dict__.pop(name, None)
         self._set_basis(data, basis, solution)
-        if not self._classifies:  # standard deviation of the targets, of the first rows in files
-            Y = data.blocks().head(_SPREAD_ROWS)[1] if data.Y is None else data.Y
-            self._spread = np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)
+        if not self._classifies:
+            self._spread = data.spread()
         self.intercept_ = np.asarray(solution.b)
         self.C_ = solution.C
         self.objective_ = solution.objective

@@ -10,26 +10,23 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
-from leansvm._array_api import moved, to_host
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
-from leansvm.estimators.data import TrainingData, read
+from leansvm.estimators.data import TrainingData
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
+from leansvm.estimators.mergeable import Mergeable
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.solvers import primal
-from leansvm.solvers.features import KernelFeatures
-from leansvm.solvers.kfold import FoldSums, KFoldSums
+from leansvm.solvers.kfold import KFoldSums
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.refit import refit
 from leansvm.solvers.solution import Solution, Support
-from leansvm.solvers.sparse import SparseProblem, add_batch, solve_folds
-from leansvm.solvers.sums import Sums
+from leansvm.solvers.sparse import SparseProblem
 
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 
 
-class SparseMachine(KernelMachine):
+class SparseMachine(Mergeable):
     """Choose a basis, add up the rows once, solve the small system."""
 
     _fits_where_rows_are = True
@@ -47,11 +44,6 @@ class SparseMachine(KernelMachine):
         "warm_start": ["boolean"],
     }
 
-    _features: KernelFeatures  # of the fit, for `partial_fit`
-    _sums: Sums | FoldSums
-    _selected: Any  # rows in the order in which they were chosen
-    n_rows_seen_: int
-
     def _solve(
         self, data: TrainingData, context: Any, criterion: Criterion | None = None
     ) -> tuple[TrainingData, Support, Solution]:
@@ -61,6 +53,7 @@ class SparseMachine(KernelMachine):
         n_rows, n_features = data.X.shape
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         size, auto = basis_size(selector, self.n_basis, data.n_positive)
+        whole = data
         if criterion.left_out or auto:  # sizes are compared by leave-one-out
             data = data.leave_out(budget)
             size, auto = min(size, data.n_positive), auto and data.n_positive > 1
@@ -70,7 +63,10 @@ class SparseMachine(KernelMachine):
         kernel = self._resolve_kernel(blocks, context, None if auto else size)
         budget = blocks.state_budget(self.cache_size)
         folds = 1 if criterion.folds is None else criterion.folds.count(n_rows)
-        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget, folds)
+        rows = None  # copies of a row may be in several groups
+        if criterion.folds is not None and criterion.folds.groups is not None:
+            rows = whole.blocks(3 * (size + data.n_outputs + 1), budget)
+        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget, folds, rows)
         options: dict[str, Any] = {
             "select_on": self.select_on,
             "budget": budget,
@@ -115,42 +111,6 @@ class SparseMachine(KernelMachine):
                 "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
             )
         return Basis(self.support_, blocks.take(self.support_))
-
-    def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
-        """Add the sums of more rows and solve again."""
-        criterion, first = self._criterion(), not (hasattr(self, "_sums") or self._saved_small)
-        if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
-            criterion = replace(criterion, name="kfold", left_out=False, folds=KFoldSums())
-        data = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
-        if first:
-            return self._fit_on(data, criterion)
-        self._refuse_changed()
-        features = self._features
-        if data.n_outputs != self._sums.n_outputs:
-            raise ValueError(
-                f"partial_fit: y has {data.n_outputs} target columns, earlier batches "
-                f"{self._sums.n_outputs}."
-            )
-        if not features.kernel.precomputed:
-            points = features.points
-            points = to_host(points) if data.encode is not None else moved(points, data.X)
-            features = replace(features, points=points)
-        blocks = data.blocks(3 * (features.width + data.n_outputs + 1))
-        sums = add_batch(blocks, features, self._sums, data.count, criterion)
-        free_bias = self._bias_penalty() == 0
-        if isinstance(sums, Sums):
-            solution = primal.solve(blocks, features, sums, free_bias, criterion)
-        else:
-            solution = solve_folds(blocks, features, sums, free_bias, criterion)
-        self._features, self._sums = features, sums
-        self.n_rows_seen_ += data.X.shape[0]
-        before = self.fit_report_
-        solution.seconds, solution.bytes = before["seconds"], before["bytes"]
-        solution.details |= {"rows": self.n_rows_seen_}
-        solution.details |= {name: before[name] for name in ("dropped", "selection")}
-        basis = Support.of(Basis(self._selected, features.points), features)
-        self._publish(data, basis, solution)
-        return self
 
 
 class SparseLSSVC(Classifier, SparseMachine):

@@ -3,8 +3,16 @@
 Matplotlib is loaded when something is drawn (``pip install leansvm[plot]``).
 """
 
+from leansvm.plotting.groups import GroupErrorsDisplay
+from leansvm.plotting.learning_curve import LearningCurveDisplay
 from leansvm.plotting.low_rank import LowRankDisplay
 from leansvm.plotting.scales import FeatureScalesDisplay
 from leansvm.plotting.sparsity import SparsityPathDisplay
 
-__all__ = ["FeatureScalesDisplay", "LowRankDisplay", "SparsityPathDisplay"]
+__all__ = [
+    "FeatureScalesDisplay",
+    "GroupErrorsDisplay",
+    "LearningCurveDisplay",
+    "LowRankDisplay",
+    "SparsityPathDisplay",
+]

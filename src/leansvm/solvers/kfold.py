@@ -2,14 +2,15 @@
 
 With G_f = Z_f'Z_f of every fold, Z = S^1/2 [Phi, Y, 1], the model without fold f solves the normal
 equations of sum G - G_f, and its squared error on the fold is v'G_f v, v = (-theta, 1, -b): K
-eigen-decompositions of the size of the basis, whatever the number of rows.
+eigen-decompositions of the size of the basis, whatever the number of rows. Learning curves are the
+same with sums of the first parts of the rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from leansvm._array_api import namespace, rows_at
 from leansvm.blocks import Block, RowBlocks, declare, row_hashes
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.primal import decompose
-from leansvm.solvers.sums import Sums, normal_equations, rows_of_Z
+from leansvm.solvers.sums import Sums, normal_equations, rows_of_Z, shifted
 
 Array = NDArray[np.float64]
 
@@ -38,7 +39,8 @@ class KFoldSums(BaseEstimator):
     n_splits : int or None, default=5
         Number of folds; None leaves one group out at a time and needs ``groups``.
     groups : array-like of shape (n_samples,), default=None
-        Rows of a group stay in one fold: patients, machines, days. Only for rows in memory.
+        Rows of a group stay in one fold: patients, machines, days. For rows in files or Dask
+        collections, too: one entry a row, in their order, in memory.
 
     Examples
     --------
@@ -85,11 +87,22 @@ class KFoldSums(BaseEstimator):
                 f"KFoldSums: n_splits={self.n_splits!r} needs at least as many groups and two of "
                 f"them, got {len(sizes)}."
             )
+        if self.n_splits is None:  # in the order of their names
+            return member
         fold_of_group, filled = np.empty(len(sizes), np.intp), np.zeros(n_splits)
         for group in np.argsort(-sizes, kind="stable"):
             fold_of_group[group] = int(np.argmin(filled))
             filled[fold_of_group[group]] += sizes[group]
         return fold_of_group[member]
+
+    def names(self, n_rows: int) -> list[str]:
+        """Return the name of every fold: that of its groups, or its number."""
+        given = self.folds_of_groups(n_rows)
+        if given is None:
+            return [str(fold) for fold in range(int(self.n_splits or 0))]
+        groups = np.asarray(self.groups)
+        inside = [np.unique(groups[given == fold]) for fold in range(int(given.max()) + 1)]
+        return [", ".join(map(str, names)) for names in inside]
 
 
 @dataclass
@@ -101,6 +114,7 @@ class FoldSums:
     base: Array  # of rows that every model is fitted on
     n_outputs: int
     count: float
+    by_groups: bool = False  # groups were told apart, not hashes of rows
 
     def __add__(self, other: FoldSums) -> FoldSums:
         return FoldSums(
@@ -109,7 +123,15 @@ class FoldSums:
             self.base + other.base,
             self.n_outputs,
             self.count + other.count,
+            self.by_groups,
         )
+
+    def about(self, shift: Array) -> FoldSums:
+        """Return the sums of the same rows about another shift."""
+        if np.array_equal(shift, self.shift):
+            return self
+        grams, base = (shifted(self, part, shift) for part in (self.grams, self.base))
+        return replace(self, shift=shift, grams=grams, base=base)
 
     def total(self) -> Sums:
         """Return the sums over all rows."""
@@ -130,12 +152,23 @@ def add_up_folds(
     folds: KFoldSums,
 ) -> FoldSums:
     """Run over all rows once, with one Gram matrix per fold."""
-    given = folds.folds_of_groups(blocks.n_rows)
-    n_folds = folds.count(blocks.n_rows)
-    grams = blocks.sum(_grams_of_block, features, shift, n_folds, given)
+    grams = _add_up_cells(blocks, features, shift, folds, np.ones(1))[:, 0]
     total = float(grams[:, -1, -1].sum()) if count is None else count
     base = np.zeros(grams.shape[1:])
-    return FoldSums(shift, grams, base, len(shift) - features.width, total)
+    by_groups = folds.groups is not None
+    return FoldSums(shift, grams, base, len(shift) - features.width, total, by_groups)
+
+
+def _add_up_cells(
+    blocks: RowBlocks, features: FeatureMap, shift: Array, folds: KFoldSums, shares: Array
+) -> Array:
+    """Return the Gram matrices of folds x parts of the rows; ``shares`` are where parts end."""
+    given = folds.folds_of_groups(blocks.n_rows)
+    n_folds = folds.count(blocks.n_rows)
+    if given is not None:  # it goes to every worker
+        given = given.astype(np.min_scalar_type(n_folds))
+    grams = blocks.sum(_grams_of_block, features, shift, n_folds, given, shares)
+    return np.asarray(grams.reshape(n_folds, len(shares), *grams.shape[1:]))
 
 
 @declare("X", "y", "weight")
@@ -144,39 +177,121 @@ def _grams_of_block(
     features: FeatureMap,
     shift: Array,
     n_folds: int,
-    given: NDArray[np.intp] | None,
+    given: NDArray[Any] | None,
+    shares: Array,
 ) -> Any:
     Z = rows_of_Z(block, features, shift)
-    if given is None:
-        fold = (row_hashes(block) % np.uint64(n_folds)).astype(np.intp)
-    else:
-        fold = given[block.rows]
-    parts = [gram(rows_at(Z, np.flatnonzero(fold == f))) for f in range(n_folds)]
-    return namespace(parts[0]).stack(parts)
+    by_hash = given is None or len(shares) > 1
+    hashes = row_hashes(block) if by_hash else np.zeros(0, np.uint64)
+    cell = hashes % np.uint64(n_folds) if given is None else given[block.rows]
+    cell = cell.astype(np.intp)
+    if len(shares) > 1:  # the hash as a number from 0 to 1: equal rows are in the same part
+        place = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        cell = cell * len(shares) + np.searchsorted(shares[:-1], place, side="right")
+    n_cells = n_folds * len(shares)
+    parts = (gram(rows_at(Z, np.flatnonzero(cell == c))) for c in range(n_cells))
+    if not isinstance(Z, np.ndarray):
+        return namespace(Z).stack(list(parts))
+    grams = np.empty((n_cells, Z.shape[1], Z.shape[1]))  # not twice
+    for c, part in enumerate(parts):
+        grams[c] = part
+    return grams
+
+
+# ---------------------------------------------------------------------------- errors
 
 
 def fold_errors(sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array) -> Array:
     """Return the mean squared error on left-out folds, summed over outputs, for every C."""
-    total, r = sums.total(), features.width
-    errors, weight = np.zeros(len(candidates)), 0.0
-    used = [G for G in sums.grams if G[-1, -1] > 0]
-    if len(used) + bool(sums.base[-1, -1] > 0) < 2:
+    errors, weight = errors_of_folds(sums, features, free_bias, candidates)
+    return np.asarray(errors.sum(axis=(0, 1)) / weight.sum())
+
+
+def errors_of_folds(
+    sums: FoldSums, features: FeatureMap, free_bias: bool, candidates: Array
+) -> tuple[Array, Array]:
+    """Return squared errors, folds x outputs x candidates, and the sum of weights of each fold.
+
+    Every fold is judged by the model fitted on all other rows. A fold without rows has zeros.
+    """
+    total, weight = sums.total(), np.maximum(sums.grams[:, -1, -1], 0.0)
+    if np.count_nonzero(weight) + bool(sums.base[-1, -1] > 0) < 2:
         raise ValueError(
             "C='kfold': all rows fall into one fold, so that nothing is left to fit on. Use more "
             "rows, C='loo', or give C as a number."
         )
-    for G in used:
+    errors = np.zeros((len(weight), sums.n_outputs, len(candidates)))
+    for f in np.flatnonzero(weight):
+        G = sums.grams[f]
         rest = Sums(sums.shift, total.gram - G, sums.n_outputs, total.count)
-        equations = normal_equations(rest, features, free_bias)
-        spectrum = decompose(equations)
-        shrunk = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
-        for o in range(sums.n_outputs):
-            theta = spectrum.vectors @ (spectrum.z[:, o, None] * shrunk)
-            v = np.zeros((len(G), len(candidates)))  # residual = Z v
-            v[:r], v[r + o] = -theta, 1.0
-            if free_bias:  # of the shifted columns
-                mean_phi, mean_y = equations.mean_phi - sums.shift[:r], equations.mean_y[o]
-                v[-1] = mean_phi @ theta - (mean_y - sums.shift[r + o])
-            errors += np.sum(v * (G @ v), axis=0)
-        weight += float(G[-1, -1])
-    return np.asarray(np.maximum(errors, 0.0) / weight)
+        errors[f] = squared_errors(rest, G[None], features, free_bias, candidates)[0]
+    return errors, weight
+
+
+def squared_errors(
+    train: Sums, grams: Array, features: FeatureMap, free_bias: bool, candidates: Array
+) -> Array:
+    """Fit on some rows for every C; return the squared errors on others, of whom Z'Z is given.
+
+    Shape (len(grams), outputs, candidates).
+    """
+    r = features.width
+    equations = normal_equations(train, features, free_bias)
+    spectrum = decompose(equations)
+    shrunk = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
+    errors = np.zeros((len(grams), train.n_outputs, len(candidates)))
+    for o in range(train.n_outputs):
+        theta = spectrum.vectors @ (spectrum.z[:, o, None] * shrunk)
+        v = np.zeros((r + train.n_outputs + 1, len(candidates)))  # residual = Z v
+        v[:r], v[r + o] = -theta, 1.0
+        if free_bias:  # of the shifted columns
+            mean_phi, mean_y = equations.mean_phi - train.shift[:r], equations.mean_y[o]
+            v[-1] = mean_phi @ theta - (mean_y - train.shift[r + o])
+        for k, G in enumerate(grams):
+            errors[k, o] = np.maximum(np.sum(v * (G @ v), axis=0), 0.0)
+    return errors
+
+
+class CurveSums(NamedTuple):
+    """Squared errors of models on growing parts of the rows, each without one fold."""
+
+    train: Array  # sizes x folds x candidates, summed over outputs
+    test: Array
+    train_weight: Array  # sizes x folds: sums of weights
+    test_weight: Array  # folds
+
+
+def learning_errors(
+    blocks: RowBlocks,
+    features: FeatureMap,
+    shift: Array,
+    free_bias: bool,
+    folds: KFoldSums,
+    shares: Array,
+    candidates: Array,
+) -> CurveSums:
+    """Fit on the first shares of the rows outside of each fold; one pass over all rows.
+
+    Which rows are first is decided by a hash of (x, y): equal rows come together.
+    """
+    parts = np.union1d(shares, 1.0)  # what lies beyond the last share is in the tests alone
+    cells = _add_up_cells(blocks, features, shift, folds, parts)
+    n_outputs, tests = len(shift) - features.width, cells.sum(axis=1)
+    shape = (len(shares), len(cells), len(candidates))
+    train, test, train_weight = np.zeros(shape), np.zeros(shape), np.zeros(shape[:2])
+    for k in range(len(shares)):
+        inside = cells[:, : k + 1].sum(axis=1)
+        for f, G in enumerate(tests):
+            fitted = inside.sum(axis=0) - inside[f]
+            n = train_weight[k, f] = float(inside[:, -1, -1].sum() - inside[f, -1, -1])
+            if n <= 0:
+                raise ValueError(
+                    f"fractions: {shares[k]:g} of the rows leaves none to fit on without fold {f}. "
+                    f"Use larger fractions, fewer folds or more rows."
+                )
+            of = Sums(shift, fitted, n_outputs, n)
+            grams = np.stack([fitted, G])
+            train[k, f], test[k, f] = squared_errors(
+                of, grams, features, free_bias, candidates
+            ).sum(axis=1)
+    return CurveSums(train, test, train_weight, tests[:, -1, -1])

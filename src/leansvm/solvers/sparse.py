@@ -52,6 +52,7 @@ class SparseProblem:
     count: float | None  # samples that GCV counts; None for the sum of weights
     budget: int  # bytes that blocks may keep
     folds: int = 1  # whose sums are kept apart
+    unmerged: RowBlocks | None = None  # rows of groups: equal ones may be in several
     phases: Phases = field(default_factory=Phases)
 
     def solve(self, choose: Callable[[int], Any], size: int) -> SparseFit:
@@ -110,7 +111,8 @@ class SparseProblem:
             with self.phases("sums"), serial_blas():
                 shift = first_shift(blocks, features, free_bias)
                 if by.name == "kfold":
-                    sums = add_up_folds(blocks, features, shift, self.count, by.folds)
+                    rows = blocks if self.unmerged is None else self.unmerged
+                    sums = add_up_folds(rows, features, shift, self.count, by.folds)
                 else:
                     sums = add_up(blocks, features, shift, self.count, keep)
         # BLAS threads that wake for a small system would still spin in the next fit
@@ -180,6 +182,24 @@ def add_batch(
         before = FoldSums.after(before, criterion.folds.n_splits)
     folds = criterion.folds or KFoldSums(len(before.grams))
     return before + add_up_folds(blocks, features, before.shift, count, folds)
+
+
+def check_memory(points: int, budget: int, folds: int) -> None:
+    """Refuse sums of so many points and folds, and the solution from them, beyond the budget."""
+    check_points(points, budget, _MATRICES * folds)
+
+
+def solve_batch(
+    blocks: RowBlocks,
+    features: KernelFeatures,
+    sums: Sums | FoldSums,
+    free_bias: bool,
+    criterion: Criterion,
+) -> Solution:
+    """Solve from sums, of which the blocks may hold a part of the rows, or none."""
+    if isinstance(sums, Sums):
+        return primal.solve(blocks, features, sums, free_bias, criterion)
+    return solve_folds(blocks, features, sums, free_bias, criterion)
 
 
 def solve_folds(

@@ -43,10 +43,27 @@ class Sums:
         gram, count = self.gram + other.gram, self.count + other.count
         return Sums(self.shift, gram, self.n_outputs, count)
 
+    def total(self) -> Sums:
+        """Return the sums over all rows: these."""
+        return self
+
+    def about(self, shift: Array) -> Sums:
+        """Return the sums of the same rows about another shift."""
+        gram = self.gram if np.array_equal(shift, self.shift) else shifted(self, self.gram, shift)
+        return Sums(shift, gram, self.n_outputs, self.count)
+
     def spread_of_targets(self) -> float:
         """Root mean square of the (shifted) targets."""
         squares = self.gram.diagonal()[-1 - self.n_outputs : -1]
         return float(np.sqrt(squares.mean() / self.gram[-1, -1]))
+
+
+def shifted(sums: Any, gram: Array, shift: Array) -> Array:
+    """Return Z'Z, one matrix or several, after the columns were taken about another shift."""
+    by = np.append(sums.shift - shift, 0.0)  # Z + Z_last by'
+    cross = by[:, None] * gram[..., None, :, -1]
+    n = gram[..., -1:, -1:]
+    return np.asarray(gram + (cross + np.swapaxes(cross, -1, -2)) + n * np.outer(by, by))
 
 
 def add_up(

@@ -19,7 +19,6 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import gammas as gammas_solver
 from leansvm.solvers import prefixes
 from leansvm.solvers.features import KernelFeatures, nested, whiten
-from leansvm.solvers.kfold import KFoldSums
 from leansvm.solvers.primal import decompose
 from leansvm.solvers.sums import Sums, add_up, first_shift, normal_equations
 
@@ -27,7 +26,6 @@ __all__ = [
     "BasisPath",
     "CPath",
     "GammaPath",
-    "KFoldSums",
     "basis_path",
     "c_path",
     "gamma_path",
@@ -106,7 +104,7 @@ def basis_path(
     """
     if isinstance(X_score, RowSource):
         raise TypeError("X_score must be an array in memory, and y_score its targets.")
-    model, data = _fitted(estimator, X, y, sample_weight)
+    model, data = fitted_clone(estimator, X, y, sample_weight)
     _check_nested(model)
     # copies of a row are left out together
     data = data.leave_out(resolve_cache_size(model.cache_size))
@@ -132,7 +130,7 @@ def basis_path(
     )
 
 
-def _fitted(
+def fitted_clone(
     estimator: SparseMachine, X: Any, y: Any, sample_weight: Any
 ) -> tuple[Any, TrainingData]:
     """Fit a clone; return it and the rows as it read them."""
@@ -301,7 +299,7 @@ def gamma_path(
         raise ValueError(f"kernel={estimator.kernel!r} has no gamma to search.")
     if np.ndim(estimator.gamma) or estimator.gamma == "learn":
         raise ValueError("gamma_path compares numbers: set gamma='scale' or a number first.")
-    model, data = _fitted(estimator, X, y, sample_weight)
+    model, data = fitted_clone(estimator, X, y, sample_weight)
     if gammas is None:
         gammas = model.gamma_ * 4.0 ** np.arange(-4, 5)
     gammas = np.asarray(gammas, dtype=np.float64)

@@ -1,0 +1,41 @@
+"""
+Will it work at the next hospital, and would more rows help?
+============================================================
+
+Six hospitals measure the same things, each with an offset of its own. Folds of rows say how good
+the model is for further patients of these six; leaving out one hospital at a time says how good it
+will be at a seventh. Both come from sums over the rows, for every C at once: nothing is refitted.
+So does the learning curve.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from leansvm import SparseLSSVR
+from leansvm.model_selection import KFoldSums, cross_val_from_sums
+from leansvm.plotting import GroupErrorsDisplay, LearningCurveDisplay
+
+rng = np.random.default_rng(1)
+n_rows = 1200
+hospital = rng.integers(0, 6, size=n_rows)
+X = rng.normal(size=(n_rows, 3)) + rng.normal(size=(6, 3))[hospital]
+y = np.sin(1.5 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.normal(size=n_rows)
+y += 0.5 * rng.normal(size=6)[hospital]
+names = np.array([f"hospital {k}" for k in range(6)])[hospital]
+
+model = SparseLSSVR(kernel="rbf", gamma="scale", n_basis=100, random_state=0)
+rows = cross_val_from_sums(model, X, y)
+groups = cross_val_from_sums(model, X, y, folds=KFoldSums(None, groups=names))
+print(f"further rows: {rows.mean.min() ** 0.5:.2f}, a new hospital: {groups.mean.min() ** 0.5:.2f}")
+
+# %%
+# The error at a hospital that was left out is larger than that on rows left out, and differs from
+# one to the other. With ``C=KFoldSums(None, groups=names)`` a fit takes the C that is best for a
+# new hospital. The learning curve is flat at its end: more patients of these six would not help.
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
+GroupErrorsDisplay(groups).plot(ax=left)
+left.axvline(rows.mean.min() ** 0.5, color="C1", label="rows left out")
+left.legend(loc="lower left")
+LearningCurveDisplay.from_estimator(model, X, y, fractions=[0.1, 0.2, 0.4, 0.7, 1.0], ax=right)
+plt.show()

@@ -1,0 +1,132 @@
+"""Sums of more rows: batches that are added to a model, and states that are merged into one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import _fit_context
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm._array_api import moved, to_host
+from leansvm.basis.choose import Basis
+from leansvm.blocks import RowBlocks, resolve_cache_size, tiles_within
+from leansvm.estimators.data import TrainingData, read
+from leansvm.estimators.machine import _BATCH_PARAMETERS, KernelMachine
+from leansvm.solvers.features import KernelFeatures
+from leansvm.solvers.kfold import FoldSums, KFoldSums
+from leansvm.solvers.solution import Support
+from leansvm.solvers.sparse import add_batch, solve_batch
+from leansvm.solvers.sums import Sums
+from leansvm.state import FitState
+
+
+@dataclass(frozen=True)
+class StateData(TrainingData):
+    """Rows of which a state is left."""
+
+    state: FitState | None = None
+
+    def spread(self) -> NDArray[np.float64]:
+        """Standard deviation of the targets, from their sums."""
+        assert self.state is not None
+        return self.state.spread()
+
+
+class Mergeable(KernelMachine):
+    """Models that are made of sums over the rows, which later rows are added to."""
+
+    _features: KernelFeatures
+    _sums: Sums | FoldSums
+    _selected: Any  # rows in the order in which they were chosen
+    n_rows_seen_: int
+
+    def state(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> FitState:
+        """Return the sums of the rows this model was fitted on, or of other rows on its basis.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            Other rows, as `fit` takes them: those of another site, or rows to forget. None: the
+            rows of the model.
+
+        Returns
+        -------
+        FitState
+            A small object with ``+`` and ``-``, for `fit_from_state`; see `leansvm.state`.
+        """
+        check_is_fitted(self, "_sums")
+        known = FitState.of(self.__dict__, self._bias_penalty())
+        if X is None:
+            return known
+        with tiles_within(self.cache_size):
+            data, blocks, features = self._more_rows(X, y, sample_weight, known.classes)
+            return known.of_rows(blocks, features, data.count, resolve_cache_size(self.cache_size))
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_from_state(self, state: FitState) -> Any:
+        """Make the model of all rows in a state: that of `fit` on them, with its basis and gamma.
+
+        Parameters
+        ----------
+        state : FitState
+            What `state` returned, or a sum or difference of such.
+
+        Returns
+        -------
+        estimator
+            Fitted. ``C`` may be a number, "gcv" or, where the state has folds, "kfold", which
+            "loo" and lists become. Parameters that contradict the state are refused.
+        """
+        parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
+        solution = state.solve(parameters, self._criterion(), budget)
+        for name in ("feature_names_in_", "feature_scales_", "_learning"):
+            self.__dict__.pop(name, None)
+        self.__dict__.update(state.attributes())
+        self._batch_parameters = {name: parameters.get(name) for name in _BATCH_PARAMETERS}
+        data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
+        self._publish(data, self._support(), solution)
+        return self
+
+    def _support(self) -> Support:
+        return Support.of(Basis(self._selected, self._features.points), self._features)
+
+    def _more_rows(
+        self, X: Any, y: Any, sample_weight: Any, classes: Any
+    ) -> tuple[TrainingData, RowBlocks, KernelFeatures]:
+        """Read rows after those of the fit, and move the basis to where they are."""
+        data = read(self, X, y, sample_weight, reset=False, classes=classes, batch=True)
+        self._refuse_changed()
+        features = self._features
+        if data.n_outputs != self._sums.n_outputs:
+            raise ValueError(
+                f"partial_fit: y has {data.n_outputs} target columns, earlier batches "
+                f"{self._sums.n_outputs}."
+            )
+        if not features.kernel.precomputed:
+            points = features.points
+            points = to_host(points) if data.encode is not None else moved(points, data.X)
+            features = replace(features, points=points)
+        return data, data.blocks(3 * (features.width + data.n_outputs + 1)), features
+
+    def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
+        """Add the sums of more rows and solve again."""
+        criterion = self._criterion()
+        if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
+            criterion = replace(criterion, name="kfold", left_out=False, folds=KFoldSums())
+        if not (hasattr(self, "_sums") or self._saved_small):
+            data = read(self, X, y, sample_weight, classes=classes, batch=True)
+            return self._fit_on(data, criterion)
+        data, blocks, features = self._more_rows(X, y, sample_weight, classes)
+        sums = add_batch(blocks, features, self._sums, data.count, criterion)
+        solution = solve_batch(blocks, features, sums, self._bias_penalty() == 0, criterion)
+        self._features, self._sums = features, sums
+        self.n_rows_seen_ += data.X.shape[0]
+        before = self.fit_report_
+        solution.seconds, solution.bytes = before["seconds"], before["bytes"]
+        solution.details |= {"rows": self.n_rows_seen_}
+        solution.details |= {name: before[name] for name in ("dropped", "selection")}
+        self._publish(data, self._support(), solution)
+        return self
