@@ -354,8 +354,8 @@ class KernelMachine(Machine):
         """Say what keeps `partial_fit` from going on: no sums, or a parameter that was changed."""
         if self._saved_small:
             raise ValueError(
-                f"partial_fit needs what {type(self).__name__} added up over earlier rows, and the "
-                f"file that this model comes from has only what prediction needs. Save it with "
+                f"This needs what {type(self).__name__} added up over earlier rows, and the file "
+                f"that the model comes from has only what prediction needs. Save it with "
                 f"leansvm.persistence.save(model, path, keep_sums=True), or call fit."
             )
         for name, before in getattr(self, "_batch_parameters", {}).items():

@@ -57,6 +57,7 @@ class Mergeable(KernelMachine):
         FitState
             A small object with ``+`` and ``-``, for `fit_from_state`; see `leansvm.state`.
         """
+        self._refuse_changed()
         check_is_fitted(self, "_sums")
         known = FitState.of(self.__dict__, self._bias_penalty())
         if X is None:
