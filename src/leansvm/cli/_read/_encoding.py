@@ -89,8 +89,10 @@ def _check(path: Path, encoding: str) -> None:
 
 
 def _first_wrong(path: Path, encoding: str) -> tuple[int, int, bool] | None:
-    """Return line and value of the first byte that cannot be read, and if letters beyond ASCII
-    came before it; None where all can."""
+    """Return line and value of the first byte that cannot be read; None where all can.
+
+    The third value says whether letters beyond ASCII came before it.
+    """
     decoder = codecs.getincrementaldecoder(encoding)()
     lines, letters = 1, False
     with _open(path) as stream:

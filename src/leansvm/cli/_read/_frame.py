@@ -77,7 +77,10 @@ def frame_of(
             continue
         text = texts.get(name)
         if name in wanted:
-            columns[name], kinds[name] = _wanted(table, name, text, wanted[name], ways), wanted[name]
+            columns[name], kinds[name] = (
+                _wanted(table, name, text, wanted[name], ways),
+                wanted[name],
+            )
             continue
         values, kind, note = _found(table, name, text, ways)
         reason = why_left_out(name, values, kind)

@@ -10,9 +10,7 @@ from leansvm.cli._read._recognise import CATEGORY, NUMBER
 
 _FEWEST_ROWS = 20  # fewer rows may differ in all columns
 _NEARLY_UNIQUE = 0.9  # distinct values, as a share of the rows
-_ID = re.compile(
-    r"(?:^|[\s_.-])(?:id|uuid|guid|nr|no|key|index|idx|number|nummer)$|[a-z](?:Id|ID|Nr)$|^Unnamed: 0$",
-)
+_ID = re.compile(r"(?:^|[\s_.-])(?:id|uuid|guid|nr|no|key|index|idx|number|nummer)$|^unnamed: 0$")
 
 
 def why_left_out(name: str, values: np.ndarray, kind: str) -> str | None:
@@ -41,8 +39,7 @@ def _why_id(name: str, known: np.ndarray, n_rows: int) -> str | None:
         return None
     if len(known) == n_rows and known[0] in (0, 1) and np.all(np.diff(known) == 1):
         return "it counts the rows"
-    spaced = name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    called = _ID.search(name) or _ID.search(spaced.lower())
-    if called and len(np.unique(known)) >= _NEARLY_UNIQUE * n_rows:
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()  # customerId
+    if _ID.search(words) and len(np.unique(known)) >= _NEARLY_UNIQUE * n_rows:
         return "its name and its different whole numbers are those of an id"
     return None
