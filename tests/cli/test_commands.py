@@ -66,8 +66,7 @@ def folder(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout and "saved as" in done.stdout
     assert done.stderr.startswith(
-        "people.csv: 120 rows, 3 features, classification\n"
-        "2 numbers, 1 category; target: no/yes\n"
+        "people.csv: 120 rows, 3 features, classification\n2 numbers, 1 category; target: no/yes\n"
     )
     assert sorted(path.name for path in folder.iterdir()) == [
         "model.skops", "people.csv", "report.html",
@@ -76,6 +75,14 @@ def folder(tmp_path_factory):
 
 
 # ---------------------------------------------------------------------------- processes
+
+
+def test_the_report_says_how_it_was_made(folder):
+    page = (folder / "report.html").read_text("utf-8")
+    command = "leansvm train people.csv -t answer -o model.skops --report report.html"
+    assert f"Made by: {command}</p>" in page
+    assert re.search(r"<p>On 20\d\d-\d\d-\d\d at \d\d:\d\d", page)
+    assert re.search(r"leansvm \S+, scikit-learn \d", page)
 
 
 def test_predict_writes_csv_and_mentions_a_new_category(folder, tmp_path):

@@ -138,7 +138,7 @@ def _criterion_picture(model: Any) -> list[str]:
         ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
         ax.set(xlabel="C", ylabel=label.get(str(model.C), "cross-validation error"))
         picture = html.svg(fig, "criterion against C")
-    caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {model.C_:.4g}."
+    caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {in_words(model.C_)}."
     return [html.figure(picture, "Choice of C", caption)]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leansvm.cli._output import CommandError
+from leansvm.cli._output import CommandError, readable
 from leansvm.cli._read import FileData
 
 if TYPE_CHECKING:
@@ -132,8 +132,9 @@ def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:
 def in_words(value: Any) -> str:
     """Return a parameter as a short text: a number, a name, or the range of a list."""
     if isinstance(value, (list, np.ndarray)):
-        return f"{np.min(value):.4g} to {np.max(value):.4g}, one for each of {len(value)} features"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+        low, high = readable(float(np.min(value))), readable(float(np.max(value)))
+        return f"{low} to {high}, one for each of {len(value)} features"
+    return readable(value, 6) if isinstance(value, float) else str(value)
 
 
 def _json(value: Any) -> Any:
