@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from leansvm.cli._output import INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
-from leansvm.papers import PAPERS, Observer, reproduce, write_report
+from leansvm.cli._output import FAILED, INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-    from leansvm.papers._runner import Job
-
-
-class _Progress(Observer):
-    """A bar over all rows, and a line for each that is left out or fails."""
-
-    def __init__(self, output: Printer, bars: Progress) -> None:
-        self._output, self._bars = output, bars
-        self._task: TaskID | None = None
-        self._last_reason = ""
-        self.counts: Counter[str] = Counter()
-
-    def start(self, n_jobs: int, n_kept: int) -> None:
-        self._task = self._bars.add_task("", total=n_jobs, completed=n_kept)
-        self.counts["kept from before"] = n_kept
-        if n_kept:
-            self._output.say(f"{n_kept} of {n_jobs} rows are there already")
-
-    def begin(self, job: Job) -> None:
-        if self._task is not None:
-            self._bars.update(self._task, description=job.id)
-
-    def end(self, job: Job, entry: Mapping[str, Any]) -> None:
-        if self._task is not None:
-            self._bars.advance(self._task)
-        status = str(entry["status"])
-        self.counts[status] += 1
-        if status == "done":
-            self._last_reason = ""
-        elif entry["reason"] != self._last_reason:  # rows with the same reason share a line
-            self._last_reason = entry["reason"]
-            self._output.say(f"{status}: {job.id}: {entry['reason']}")
+# as in `leansvm.papers.PAPERS`, which takes long to load
+_PAPERS = "fang2019, peng2016, zhou2013, zhou2016, joshi"
 
 
 @guarded
 def command(
     papers: Annotated[
-        list[str], typer.Argument(help=f"Any of {', '.join(PAPERS)}; or all.", show_default=False)
+        list[str], typer.Argument(help=f"Any of {_PAPERS}; or all.", show_default=False)
     ],
     table: Annotated[
         list[str] | None,
@@ -76,13 +42,17 @@ def command(
     """Reproduce the papers' tables and figures, row by row, and write an HTML report.
 
     Every finished row is stored at once: stop with Ctrl-C and run the same command again to
-    continue. Rows whose data are not on this machine are left out and named.
+    continue. Rows whose data are not on this machine are left out; the command that gets the data
+    is named at the end, and the exit code is 1.
     """
+    from leansvm.cli._reproduce_progress import RowProgress
+    from leansvm.papers import PAPERS, reproduce, write_report
+
     names = list(PAPERS) if "all" in papers else list(dict.fromkeys(papers))
     output = Printer(quiet, as_json)
     try:
         with output.progress() as bars:
-            progress = _Progress(output, bars)
+            progress = RowProgress(output, bars)
             reproduce(
                 names,
                 tables=table,
@@ -91,20 +61,25 @@ def command(
                 out=out,
                 fresh=fresh,
                 observer=progress,
+                command=shlex.join(["leansvm", *sys.argv[1:]]),
             )
     except ValueError as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         report = write_report(out)
-        done = sum(progress.counts.values())
         output.say(
-            f"interrupted: {done} rows are in {out / 'results.json'} and {report}; "
-            "run the same command again to go on"
+            f"interrupted after {progress.words()}; they are in {out / 'results.json'} and "
+            f"{report}; run the same command again to go on"
         )
         raise typer.Exit(INTERRUPTED) from None
     report = write_report(out)
-    counts = dict(progress.counts)
-    text = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
-    output.finish({"rows": counts, "report": report}, f"{text}; report: {report}")
-    if counts.get("failed"):
-        raise typer.Exit(1)
+    missing = progress.missing
+    facts = {"rows": dict(progress.counts), "kept": progress.kept, "missing data": missing}
+    output.finish({**facts, "report": report}, f"{progress.words()}; report: {report}")
+    if missing:
+        raise CommandError(
+            f"data sets that are not on this machine: {', '.join(missing)}; get them with: "
+            f"leansvm datasets download {' '.join(missing)}"
+        )
+    if progress.counts["failed"]:
+        raise typer.Exit(FAILED)

@@ -131,8 +131,8 @@ def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:
 
 def in_words(value: Any) -> str:
     """Return a parameter as a short text: a number, a name, or the range of a list."""
-    if isinstance(value, (list, np.ndarray)):
-        low, high = readable(float(np.min(value))), readable(float(np.max(value)))
+    if isinstance(value, list) or (hasattr(value, "shape") and value.shape):
+        low, high = readable(float(min(value))), readable(float(max(value)))
         return f"{low} to {high}, one for each of {len(value)} features"
     return readable(value, 6) if isinstance(value, float) else str(value)
 

@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import typer
 
 from leansvm.cli import _options as opt
@@ -22,9 +21,11 @@ from leansvm.cli._output import (
     guarded,
     table,
 )
-from leansvm.cli._read import Conventions, read
 from leansvm.cli._run import TrainingRun, chosen_rows, support_size
 from leansvm.cli._wait import wait_with_bar
+
+if TYPE_CHECKING:
+    from leansvm.cli._read import Conventions
 
 AUTO_FOLDS = 5  # of --cv auto, where leave-one-out is not in closed form or rows are few
 
@@ -55,11 +56,20 @@ def train(
     output = Printer(quiet, as_json)
     folds = folds_of(cv)
     check_places(output_file, report)
-    asked, ways = columns or (), Conventions(decimal, dates, tuple(missing or ()))
-    run = start_run(data, target, drop or (), task, file_format, asked, ways, output)
+    ways = conventions_of(decimal, dates, missing)
+    run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
     prepare(run, folds)
     fit_and_finish(run, folds, seed, output_file, report, output)
+
+
+def conventions_of(
+    decimal: str | None, dates: str | None, missing: Sequence[str] | None
+) -> Conventions:
+    """Return what the user says about the file; the package that reads files loads here."""
+    from leansvm.cli._read import Conventions
+
+    return Conventions(decimal, dates, tuple(missing or ()))
 
 
 def folds_of(text: str) -> int | str:
@@ -102,6 +112,7 @@ def start_run(
 ) -> TrainingRun:
     """Read the file and say what was recognised."""
     from leansvm.cli._pipeline import asked_kinds, decide_task, target_words
+    from leansvm.cli._read import read
 
     start = time.perf_counter()
     data = read(
@@ -115,7 +126,7 @@ def start_run(
     assert data.y is not None
     notes = list(data.notes)
     task = decide_task(data.y, task, notes)
-    if task == "classification" and len(np.unique(data.y)) < 2:
+    if task == "classification" and (data.y == data.y[0]).all():
         raise CommandError(f"{path}: the target has one class only, {data.y[0]}")
     run = TrainingRun(
         data, task, target, None, notes, seconds={"read": time.perf_counter() - start}
