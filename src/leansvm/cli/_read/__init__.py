@@ -19,7 +19,7 @@ from leansvm.cli._output import CommandError
 from leansvm.cli._read._arrays import read_npz, read_svmlight
 from leansvm.cli._read._frame import frame_of, target_of
 from leansvm.cli._read._recognise import CATEGORY, DATE, KINDS, NUMBER, TIME, TRUTH, Conventions
-from leansvm.cli._read._table import Table, read_table
+from leansvm.cli._read._table import FileTable, read_table
 from leansvm.cli._read._words import check_column, quoted, several
 
 __all__ = ["CATEGORY", "KINDS", "NUMBER", "Conventions", "FileData", "read", "read_like"]
@@ -129,7 +129,7 @@ def read(
     return _checked(data)
 
 
-def _form(table: Table, ways: Conventions) -> list[str]:
+def _form(table: FileTable, ways: Conventions) -> list[str]:
     return table.words() + (["decimal commas"] if ways.decimal == "," else [])
 
 

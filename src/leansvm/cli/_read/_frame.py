@@ -24,7 +24,7 @@ from leansvm.cli._read._recognise import (
     recognise,
     settle,
 )
-from leansvm.cli._read._table import Table
+from leansvm.cli._read._table import FileTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ class Frame:
 
 
 def frame_of(
-    table: Table,
+    table: FileTable,
     names: list[str],
     target: str | None,
     wanted: Mapping[str, str],
@@ -103,7 +103,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _found(
-    table: Table, name: str, text: pa.Array | None, ways: Conventions
+    table: FileTable, name: str, text: pa.Array | None, ways: Conventions
 ) -> tuple[np.ndarray, str, str]:
     """Return values, kind and a note of a column as it is in the file."""
     if text is None:
@@ -114,7 +114,7 @@ def _found(
 
 
 def _wanted(
-    table: Table, name: str, text: pa.Array | None, kind: str, ways: Conventions
+    table: FileTable, name: str, text: pa.Array | None, kind: str, ways: Conventions
 ) -> np.ndarray:
     """Return a column as the kind that a user or a model wants."""
     if text is not None:
@@ -135,7 +135,7 @@ def _number_text(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-def _typed(table: Table, name: str) -> tuple[np.ndarray, str]:
+def _typed(table: FileTable, name: str) -> tuple[np.ndarray, str]:
     """Return values and kind of a Parquet column that is no plain text."""
     import pyarrow as pa
     from pyarrow import compute
@@ -175,7 +175,7 @@ def _typed(table: Table, name: str) -> tuple[np.ndarray, str]:
 
 
 def target_of(
-    table: Table, name: str, wanted: str | None, ways: Conventions, *, complete: bool = True
+    table: FileTable, name: str, wanted: str | None, ways: Conventions, *, complete: bool = True
 ) -> np.ndarray | None:
     """Return the target: numbers, or classes as they are written.
 
@@ -206,7 +206,7 @@ def target_of(
 
 
 def _text_target(
-    table: Table, name: str, text: pa.Array, wanted: str | None, ways: Conventions
+    table: FileTable, name: str, text: pa.Array, wanted: str | None, ways: Conventions
 ) -> np.ndarray:
     import pyarrow as pa
 

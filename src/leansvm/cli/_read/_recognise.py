@@ -14,7 +14,7 @@ import numpy as np
 
 from leansvm.cli._output import CommandError
 from leansvm.cli._read import _dates, _numbers
-from leansvm.cli._read._table import Table
+from leansvm.cli._read._table import FileTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +131,7 @@ def _slashed(texts: pa.Array) -> np.ndarray:
 
 
 def recognise(
-    table: Table, name: str, texts: pa.Array, ways: Conventions
+    table: FileTable, name: str, texts: pa.Array, ways: Conventions
 ) -> tuple[np.ndarray, str, str]:
     """Return values, kind and a note about a column: float64, or objects for categories."""
     known = len(texts) - texts.null_count
@@ -151,7 +151,7 @@ def recognise(
 
 
 def convert_to(
-    table: Table, name: str, texts: pa.Array, kind: str, ways: Conventions
+    table: FileTable, name: str, texts: pa.Array, kind: str, ways: Conventions
 ) -> np.ndarray:
     """Convert a column to the kind that a user or a model wants."""
     if kind == CATEGORY:
@@ -172,7 +172,7 @@ def as_objects(texts: pa.Array) -> np.ndarray:
 
 
 def _convert(
-    table: Table, name: str, texts: pa.Array, kind: str, ways: Conventions
+    table: FileTable, name: str, texts: pa.Array, kind: str, ways: Conventions
 ) -> tuple[np.ndarray, str]:
     """Convert what fits a kind, NaN for all else; with a note."""
     if kind == NUMBER:
@@ -185,7 +185,7 @@ def _convert(
 
 
 def _to_numbers(
-    table: Table, name: str, texts: pa.Array, ways: Conventions
+    table: FileTable, name: str, texts: pa.Array, ways: Conventions
 ) -> tuple[np.ndarray, str]:
     import pyarrow as pa
 
@@ -209,7 +209,7 @@ def _to_numbers(
     return np.where(np.isinf(values), np.nan, values), note
 
 
-def _to_dates(table: Table, name: str, texts: pa.Array, ways: Conventions) -> np.ndarray:
+def _to_dates(table: FileTable, name: str, texts: pa.Array, ways: Conventions) -> np.ndarray:
     """Convert by the pattern that most values fit."""
     best = np.full(len(texts), np.nan)
     if not len(texts.drop_null()):
@@ -248,7 +248,7 @@ _WORDS = {NUMBER: "a number", TRUTH: "yes or no", DATE: "a date", TIME: "a time 
 
 
 def _refuse(
-    table: Table, name: str, texts: pa.Array, values: np.ndarray, kind: str, ways: Conventions
+    table: FileTable, name: str, texts: pa.Array, values: np.ndarray, kind: str, ways: Conventions
 ) -> None:
     """Name the first value that is not of the kind."""
     wrong = np.isnan(values) & ~texts.is_null().to_numpy(zero_copy_only=False)
@@ -264,7 +264,7 @@ def _refuse(
     raise CommandError(text)
 
 
-def _refuse_open_decimal(table: Table, name: str, texts: pa.Array, ways: Conventions) -> None:
+def _refuse_open_decimal(table: FileTable, name: str, texts: pa.Array, ways: Conventions) -> None:
     from pyarrow import compute
 
     row = compute.match_substring(texts, ",").fill_null(False).index(True).as_py()
@@ -278,7 +278,7 @@ def _refuse_open_decimal(table: Table, name: str, texts: pa.Array, ways: Convent
 
 
 def _refuse_open_dates(
-    table: Table, name: str, texts: pa.Array, row: int, ways: Conventions
+    table: FileTable, name: str, texts: pa.Array, row: int, ways: Conventions
 ) -> None:
     hint = "; say --dates day-first or --dates month-first" if ways.options else ""
     raise CommandError(

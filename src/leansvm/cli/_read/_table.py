@@ -47,7 +47,7 @@ class CsvForm:
 
 
 @dataclass(frozen=True)
-class Table:
+class FileTable:
     """Columns of a file.
 
     Parameters
@@ -89,11 +89,11 @@ class Table:
         return [word for word in (encoding, delimiter) if word]
 
 
-def read_table(path: Path, kind: str) -> Table:
+def read_table(path: Path, kind: str) -> FileTable:
     """Read a CSV or Parquet file."""
     if path.stat().st_size == 0:
         raise CommandError(f"{path}: the file is empty")
-    table = _read_csv(path) if kind == "csv" else Table(path, _read_parquet(path))
+    table = _read_csv(path) if kind == "csv" else FileTable(path, _read_parquet(path))
     names = table.names
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -117,7 +117,7 @@ def _read_parquet(path: Path) -> pa.Table:
 # ---------------------------------------------------------------------------- CSV
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path) -> FileTable:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -144,7 +144,7 @@ def _read_csv(path: Path) -> Table:
         if "mpty CSV" in str(error):
             raise CommandError(f"{path}: there are no rows") from error
         raise CommandError(_ragged(path, form) or f"{path}: {error}") from error
-    return Table(path, found.rename_columns(form.names), form)
+    return FileTable(path, found.rename_columns(form.names), form)
 
 
 def find_form(path: Path) -> CsvForm:
