@@ -11,6 +11,7 @@ from ._harness import Options, Report, SkipBenchmark
 # In running order; the last three take long: "large" and "criterion" minutes, "tabular" hours.
 NAMES = (
     "import_time",
+    "cli",
     "gaussian_block",
     "lssvc_cholesky",
     "lssvc_cg",

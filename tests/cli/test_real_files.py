@@ -1,12 +1,13 @@
 """Files as spreadsheets and databases write them: each is read right, or refused by its place."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-for module in ("typer", "rich", "pyarrow", "pandas"):
+for module in ("typer", "rich", "pyarrow", "pandas", "skops"):
     pytest.importorskip(module)
 
 from leansvm.cli._output import CommandError  # noqa: E402
@@ -290,3 +291,123 @@ def test_packed_files_of_any_encoding(tmp_path):
     assert data.X["ort"].tolist() == ["Köln", "Bonn"]
     assert data.form == ["Windows-1252 text", "semicolons", "decimal commas"]
     assert data.words() == "2 numbers, 1 category"
+
+
+# ---------------------------------------------------------------------------- commands
+
+
+def german_and_plain(folder, n=120):
+    """Write the same rows as German Excel does and as everybody else does."""
+    rng = np.random.default_rng(0)
+    x, date = rng.normal(size=(n, 2)) * [1, 3000], rng.integers(18_000, 19_000, n)
+    label = np.where(x[:, 0] * x[:, 1] > 0, "schön", "trüb")
+    plain, german = ["id,a,b,d,y"], ["id;a;b;d;y"]
+    for i in range(n):
+        day_text = str(np.datetime64(int(date[i]), "D"))
+        plain.append(f"{i + 1},{x[i, 0]:.4f},{x[i, 1]:.2f},{day_text},{label[i]}")
+        number = f"{x[i, 1]:,.2f}".translate(str.maketrans(",.", ".,"))
+        there = ".".join(reversed(day_text.split("-")))
+        german.append(f"{i + 1};{x[i, 0]:.4f};{number};{there};{label[i]}".replace(".", ",", 1))
+    (folder / "plain.csv").write_text("\n".join(plain) + "\n")
+    (folder / "german.csv").write_bytes(("\r\n".join(german) + "\r\n").encode("cp1252"))
+
+
+def test_a_german_file_gives_the_model_of_the_plain_one(run, tmp_path):
+    german_and_plain(tmp_path)
+    options = ("-t", "y", "-e", "lssvm", "-s", "gamma=0.5", "--cv", "2", "--no-calibrate")
+    found = {}
+    for name in ("german", "plain"):
+        done = run("train", f"{name}.csv", "-o", name, *options)
+        assert done.exit_code == 0, done.stderr
+        assert "column 'id' is left out: it counts the rows" in done.stderr
+        found[name] = done.stderr.splitlines()
+        predicted = run("predict", name, f"{name}.csv")
+        assert predicted.exit_code == 0, predicted.stderr
+        found[f"{name} predictions"] = predicted.stdout
+    assert found["plain"][1] == "2 numbers, 1 date; target: schön/trüb"
+    assert found["german"][1] == (
+        "2 numbers, 1 date; target: schön/trüb (Windows-1252 text, semicolons, decimal commas)"
+    )
+    assert found["german predictions"] == found["plain predictions"]
+    crossed = run("predict", "plain", "german.csv")  # a model reads files of either kind
+    assert crossed.stdout == found["plain predictions"]
+
+
+def test_options_say_what_a_file_leaves_open(run, tmp_path):
+    lines = [
+        f'"{i},{100 + i}",{i % 7},{"x" if i == 3 else i % 5},{"uv"[i % 2]}' for i in range(1, 40)
+    ]
+    (tmp_path / "d.csv").write_text("\n".join(["a,b,c,y", *lines]) + "\n")
+    train = ("train", "d.csv", "-t", "y", "-o", "m", "-e", "lssvm", "--cv", "0")
+    refused = run(*train)
+    assert refused.exit_code == 1 and "'1,101' may be 1.101 or 1101" in refused.stderr
+    refused = run(*train, "--decimal", ",")
+    assert refused.exit_code == 1 and "line 4, column 'c': 'x' is not a number" in refused.stderr
+    done = run(*train, "--decimal", ",", "--missing", "x", "--column", "b=category")
+    assert done.exit_code == 0, done.stderr
+    assert "2 numbers, 1 category; target: u/v" in done.stderr
+    again = run("predict", "m", "d.csv", "-q", "-o", "p.csv")  # the model keeps all of it
+    assert again.exit_code == 0, again.stderr
+
+
+def test_left_out_rows_score_as_refitting_does(run, tmp_path):
+    """Probabilities and scores of --cv loo are those of models fitted without each row."""
+    from sklearn.base import clone
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    from leansvm import persistence
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = (X[:, 0] + 0.5 * rng.normal(size=40) > 0).astype(int)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "-s", "gamma=0.3", "--cv", "loo",
+               "--no-scale", "--json")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    scores = json.loads(done.stdout)["evaluation"]["scores"]
+    model = persistence.load(tmp_path / "m")[-1]
+    values = np.empty(40)
+    for i in range(40):
+        rows = np.arange(40) != i
+        other = clone(model).set_params(C=model.C_, calibrate=False).fit(X[rows], y[rows])
+        values[i] = other.decision_function(X[[i]])[0]
+    p = np.exp(-np.logaddexp(0, -model.calibration_scale_ * values))
+    assert scores["AUC"] == pytest.approx(roc_auc_score(y, values))
+    assert scores["accuracy"] == pytest.approx(np.mean((values > 0) == y))
+    assert scores["log-loss"] == pytest.approx(log_loss(y, p), rel=1e-6)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_tune_compares_left_out_rows_without_refitting(run, tmp_path, task):
+    """Every candidate is scored on the same points; the best one is trained."""
+    from leansvm import SparseLSSVC, SparseLSSVR
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 2))
+    f = np.sin(2 * X[:, 0]) + np.cos(2 * X[:, 1]) + 0.3 * rng.normal(size=80)
+    y = f if task == "regression" else (f > 0).astype(int)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    done = run("tune", "d.npz", "-o", "m", "--json", "--cv", "loo", "--no-scale", "-q",
+               "--no-calibrate")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    result = json.loads(done.stdout)
+    scores = {trial["gamma"]: trial["score"] for trial in result["trials"]}
+    assert len(scores) == 8 and scores[result["parameters"]["gamma"]] == max(scores.values())
+    machine = SparseLSSVR if task == "regression" else SparseLSSVC
+    for gamma in [value for value in scores if value != "learn"][::3]:
+        model = machine("loo", kernel="rbf", gamma=gamma, n_basis=40, random_state=0).fit(X, y)
+        if task == "regression":
+            expected = 1 - np.mean(model.loo_residuals_**2) / y.var()
+        else:
+            expected = np.mean((2 * y - 1 - model.loo_residuals_ > 0) == y)
+        assert scores[gamma] == pytest.approx(expected)
+
+
+def test_many_rows_are_scored_by_leave_one_out(run, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 2))
+    np.savez(tmp_path / "d.npz", X=X, y=X[:, 0] > 0)
+    done = run("train", "d.npz", "-o", "m", "--json", "-s", "n_basis=20", "-s", "gamma=0.3")
+    assert json.loads(done.stdout)["evaluation"]["method"] == "exact leave-one-out"
+    few = run("train", "d.npz", "-o", "m", "--json", "-e", "l2", "-s", "C=1", "--no-calibrate")
+    assert json.loads(few.stdout)["evaluation"]["method"] == "5-fold cross-validation"

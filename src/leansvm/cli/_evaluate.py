@@ -20,7 +20,7 @@ from leansvm.estimators.calibration import probabilities as calibrated
 CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "LowRankLSSVR")
 # From here on --cv auto leaves out single rows in closed form: fits of folds take long, and what
 # the fit chose by the same errors (C, a scale for each feature) hardly flatters it.
-_LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 20
+_LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 50
 
 
 @dataclass

@@ -1,8 +1,8 @@
 """How ``leansvm tune`` compares parameters.
 
-Where left-out errors come with a fit, a candidate costs one fit, or less: values of gamma share
-one basis (`gamma_path`), and one fit learns a scale for each feature. Other machines are compared
-by cross-validation, with one warm-started path over C for each fold.
+Where left-out errors come with a fit, a gamma costs one pass over the rows on a few basis points,
+and one fit learns a scale for each feature: nothing is fitted again for folds. Other machines are
+compared by cross-validation, with one warm-started path over C for each fold.
 """
 
 from __future__ import annotations
@@ -36,55 +36,43 @@ def has_gamma_path(model: Any) -> bool:
 def search_along_path(run: TrainingRun, output: Printer) -> None:
     """Compare one gamma for all features with learned scales, where these are asked for.
 
-    The pipeline is left fitted: it is the better one of two fits.
+    All candidates are scored on the same basis points. Learned scales that win leave the pipeline
+    fitted.
     """
-    from leansvm.model_selection import gamma_path
-
     learned, kernel = run.model.gamma == "learn", run.model.kernel
     kernel = "rbf" if kernel == "auto" else kernel
-    with run.phase("search"), output.progress() as bars:
-        bars.add_task("search along gamma", total=None)
-        X = run.pipeline[:-1].fit_transform(run.data.X, run.y)
-        points = min(_PATH_POINTS, len(run.y) // 2)
-        probe = clone_with(
-            run.pipeline, gamma="scale", kernel=kernel, n_basis=points, calibrate=False
-        )[-1]
-        values = _gammas(X)
-        path = wait_for(partial(gamma_path, probe, X, run.y, gammas=values))
-    spread = _target_variance(run)
-    for gamma, error in zip(values, path.gcv, strict=True):
-        run.trials.append({"gamma": gamma, "score": 1.0 - float(error) / spread, "spread": 0.0})
-    best = values[int(np.argmin(path.gcv))]
     asked = run.pipeline
-    run.pipeline = clone_with(asked, gamma=best, kernel=kernel)
-    fit(run, output)
-    run.notes += _at_the_edge({"gamma": values}, {"gamma": best})
+    with run.phase("search"), output.progress() as bars:
+        X = run.pipeline[:-1].fit_transform(run.data.X, run.y)
+        values = _gammas(X)
+        for gamma in bars.track(values, description="search along gamma"):
+            run.trials.append({"gamma": gamma, **_left_out_score(run, X, gamma, kernel)})
     if learned:
-        _compare_with_learned(run, asked, best, output)
-    output.say(f"{len(run.trials)} candidates tried; best: gamma = {run.model.gamma}")
+        fit(run, output)
+        with run.phase("search"):
+            X = run.pipeline[:-1].transform(run.data.X)
+            found = _left_out_score(run, X, run.model.gamma_, run.model.kernel_)
+        run.trials.append({"gamma": "learn", **found})
+    best = max(run.trials, key=lambda trial: (trial["score"], -trial["error"]))["gamma"]
+    for trial in run.trials:
+        del trial["error"]  # decided between equal scores
+    if best != "learn":
+        run.pipeline = clone_with(asked, gamma=best, kernel=kernel)
+        run.notes += _at_the_edge({"gamma": values}, {"gamma": best})
+    output.say(f"{len(run.trials)} candidates tried; best: gamma = {in_words(best)}")
 
 
-def _compare_with_learned(run: TrainingRun, asked: Any, best: float, output: Printer) -> None:
-    """Fit with learned scales; keep the pipeline with the smaller left-out error."""
-    common, spread = run.pipeline, _target_variance(run)
-    run.pipeline = asked
-    fit(run, output)
-    errors = [float(np.min(pipeline[-1].cv_curve_)) for pipeline in (common, run.pipeline)]
-    run.trials.append({"gamma": "learn", "score": 1.0 - errors[1] / spread, "spread": 0.0})
-    for trial in run.trials:  # that of the fit, on as many points as the other
-        if trial["gamma"] == best:
-            trial["score"] = 1.0 - errors[0] / spread
-    if errors[0] < errors[1]:
-        run.pipeline = common
+def _left_out_score(run: TrainingRun, X: Any, gamma: Any, kernel: str) -> dict[str, float]:
+    """Return the score of left-out rows on few basis points, its spread, and the squared error."""
+    from leansvm.cli._evaluate import leave_one_out
 
-
-def _target_variance(run: TrainingRun) -> float:
-    """Return the squared error of predicting the mean, summed over outputs; classes are +-1."""
-    if run.task == "regression":
-        return float(np.var(run.y)) or 1.0
-    shares = np.unique(run.y, return_counts=True)[1] / len(run.y)
-    outputs = shares[1:] if len(shares) == 2 else shares
-    return float(np.sum(4.0 * outputs * (1.0 - outputs)))
+    points = min(_PATH_POINTS, len(run.y) // 2)
+    probe = clone_with(run.pipeline[-1:], gamma=gamma, kernel=kernel, n_basis=points)
+    wait_for(partial(probe.fit, X, run.y))
+    found = leave_one_out(probe, run.y)
+    share = found.score if run.task == "classification" else 0.0
+    spread = math.sqrt(share * (1.0 - share) / len(run.y))
+    return {"score": found.score, "spread": spread, "error": float(np.min(probe[-1].cv_curve_))}
 
 
 def _gammas(X: Any) -> list[float]:
