@@ -32,7 +32,7 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise CommandError("--report needs matplotlib: pip install 'leansvm[cli]'") from error
+        raise CommandError("--report needs matplotlib: pip install matplotlib") from error
     sections = [_facts(run), _notes(run)]
     if run.evaluation is not None:
         sections += [_errors(run), _calibration(run)]
