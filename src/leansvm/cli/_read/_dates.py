@@ -7,6 +7,7 @@ Where the day and where the month stand is clear from the year in front (2024-03
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,11 @@ TRUTHS = (
     ("sí", "no"), ("si", "no"),
 )  # fmt: skip
 _MOST_WORDS = 100  # that are looked at: a column of yes and no has few
+
+
+def looks_like(text: str, pattern: str) -> bool:
+    """Return whether one value has the form of a date; the date may still not exist."""
+    return re.match(pattern, text) is not None
 
 
 def to_days(texts: pa.Array, pattern: str, order: str = DAY_FIRST) -> np.ndarray:

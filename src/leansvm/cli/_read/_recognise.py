@@ -108,7 +108,7 @@ def _decimal_mark(texts: pa.Array) -> str | None:
 def _date_order(texts: pa.Array) -> str | None:
     """Return the order of day and month that a column shows; None where it shows none."""
     known = texts.drop_null()
-    if not len(known) or np.isnan(_slashed(known[:1])).all():
+    if not len(known) or not _dates.looks_like(known[0].as_py(), _dates.SLASHES):
         return None
     counts = [
         np.count_nonzero(~np.isnan(_dates.to_days(known, _dates.SLASHES, order)))
@@ -211,8 +211,10 @@ def _to_numbers(
 
 def _to_dates(table: FileTable, name: str, texts: pa.Array, ways: Conventions) -> np.ndarray:
     """Convert by the pattern that most values fit."""
+    from pyarrow import compute
+
     best = np.full(len(texts), np.nan)
-    if not len(texts.drop_null()):
+    if not compute.any(compute.match_substring_regex(texts, r"\d")).as_py():
         return best
     for pattern in _dates.CLEAR:
         days = _dates.to_days(texts, pattern)
@@ -237,7 +239,7 @@ def _to_dates(table: FileTable, name: str, texts: pa.Array, ways: Conventions) -
 def _is_compact_date(texts: pa.Array) -> bool:
     """Return whether all values are dates such as 20240301."""
     known = texts.drop_null()
-    if not len(known) or np.isnan(_dates.to_days(known[:1], _dates.COMPACT)).all():
+    if not len(known) or not _dates.looks_like(known[0].as_py(), _dates.COMPACT):
         return False
     return not np.isnan(_dates.to_days(known, _dates.COMPACT)).any()
 
