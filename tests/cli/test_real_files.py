@@ -284,6 +284,21 @@ def test_a_file_of_another_country_is_read_by_its_own_marks(tmp_path):
     assert_allclose(read_like(path, kinds, 2, target=None, reading=reading).X["a"], [1234, 2345])
 
 
+def test_a_wrong_target_does_not_keep_rows_from_being_predicted(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("a,y\n" + "1,2\n" * 20 + "1,n.b.\n")
+    data = read_like(path, {"a": "number"}, 1, target="y")
+    assert data.y.tolist() == ["2"] * 20 + ["n.b."]
+
+
+@pytest.mark.parametrize("reading", [{"decimal": 5}, {"dates": "ymd"}, {"missing": [1]}])
+def test_odd_conventions_of_a_model_are_refused(tmp_path, reading):
+    path = tmp_path / "d.csv"
+    path.write_text("a\n1\n")
+    with pytest.raises(CommandError, match="not those that leansvm writes"):
+        read_like(path, {"a": "number"}, 1, target=None, reading=reading)
+
+
 def test_packed_files_of_any_encoding(tmp_path):
     path = tmp_path / "d.csv.gz"
     path.write_bytes(gzip.compress(GERMAN.encode("cp1252")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from leansvm.cli._output import CommandError
 from leansvm.cli._read._arrays import read_npz, read_svmlight
+from leansvm.cli._read._dates import DAY_FIRST, MONTH_FIRST
 from leansvm.cli._read._frame import frame_of, target_of
 from leansvm.cli._read._recognise import CATEGORY, DATE, KINDS, NUMBER, TIME, TRUTH, Conventions
 from leansvm.cli._read._table import FileTable, read_table
@@ -165,13 +166,26 @@ def read_like(
             f"{path}: no column {quoted(missing)}, which the model needs; "
             f"the file has {quoted(table.names)}"
         )
-    before = Conventions(**{**(reading or {}), "options": False})
-    given = Conventions(missing=tuple(before.missing), options=False)
+    before = _conventions_of_model(reading or {})
+    given = Conventions(missing=before.missing, options=False)
     frame = frame_of(table, list(columns), None, columns, given, before)
     y = None
     if target is not None and target in table.names:
-        y = target_of(table, target, None, replace(frame.ways, options=False), complete=False)
+        try:
+            y = target_of(table, target, None, frame.ways, complete=False)
+        except CommandError:  # predictions do not need it, and scoring says what is wrong
+            y = target_of(table, target, CATEGORY, frame.ways, complete=False)
     return _checked(FileData(path, frame.X, y, columns))
+
+
+def _conventions_of_model(reading: Mapping[str, Any]) -> Conventions:
+    """Return what a model file says about its training file; anybody may have written it."""
+    decimal, dates = reading.get("decimal"), reading.get("dates")
+    missing = reading.get("missing", ())
+    texts = isinstance(missing, (list, tuple)) and all(isinstance(text, str) for text in missing)
+    if decimal not in (None, ".", ",") or dates not in (None, DAY_FIRST, MONTH_FIRST) or not texts:
+        raise CommandError("the model's facts about its data are not those that leansvm writes")
+    return Conventions(decimal, dates, tuple(missing), options=False)
 
 
 def _checked(data: FileData) -> FileData:
