@@ -26,6 +26,7 @@ def feature_scales(run: TrainingRun) -> str:
     with html.drawing(figsize=(4.6, height)) as (fig, ax):
         bars = FeatureScalesDisplay(np.array(list(scales.values())), names)
         bars.plot(ax=ax, max_features=MOST_FEATURES)
+        ax.set_xlabel(ax.get_xlabel(), loc="right")  # beside long names the axis is short
         picture = html.svg(fig, "learned scales of the features")
     unused = [name for name, scale in scales.items() if scale == 0]
     text = (
