@@ -1,4 +1,7 @@
-"""A training run of the command line: what went in, what came out, what is kept with the model."""
+"""A training run of the command line: what went in, what came out, what is kept with the model.
+
+Modules of commands load nothing that takes long: ``leansvm --help`` imports them all.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from leansvm.cli._output import CommandError, readable
-from leansvm.cli._read import FileData
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from leansvm.cli._evaluate import Evaluation
+    from leansvm.cli._read import FileData
 
 
 @dataclass
@@ -68,7 +71,7 @@ class TrainingRun:
         names = self.pipeline[:-1].get_feature_names_out()
         if names is None:  # nothing was done to an array, whose columns have no names
             names = [f"x{i}" for i in range(len(scales))]
-        order = np.argsort(-np.asarray(scales), kind="stable")
+        order = sorted(range(len(scales)), key=scales.__getitem__, reverse=True)
         return {str(names[i]): float(scales[i]) for i in order}
 
     def metadata(self) -> dict[str, Any]:
@@ -114,7 +117,7 @@ def support_size(model: Any) -> int:
     """Return the number of points in the model's expansion."""
     if hasattr(model, "support_"):
         return len(model.support_)
-    return len(model.centers_) if hasattr(model, "centers_") else int(np.max(model.n_support_))
+    return len(model.centers_) if hasattr(model, "centers_") else int(model.n_support_)
 
 
 def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:
@@ -138,7 +141,7 @@ def in_words(value: Any) -> str:
 
 
 def _json(value: Any) -> Any:
-    if isinstance(value, (np.generic, np.ndarray)):
+    if hasattr(value, "tolist"):  # NumPy's scalars and arrays
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
