@@ -12,6 +12,7 @@ from ._harness import Options, Report, SkipBenchmark
 NAMES = (
     "import_time",
     "latency",
+    "cli",
     "gaussian_block",
     "lssvc_cholesky",
     "lssvc_cg",

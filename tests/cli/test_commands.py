@@ -65,7 +65,9 @@ def folder(tmp_path_factory):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "accuracy" in done.stdout and "saved as" in done.stdout
-    assert done.stderr.startswith("people.csv: 120 rows, 3 features, classification")
+    assert done.stderr.startswith(
+        "people.csv: 120 rows, 3 features, classification\n2 numbers, 1 category; target: no/yes\n"
+    )
     assert sorted(path.name for path in folder.iterdir()) == [
         "model.skops", "people.csv", "report.html",
     ]  # fmt: skip
@@ -73,6 +75,14 @@ def folder(tmp_path_factory):
 
 
 # ---------------------------------------------------------------------------- processes
+
+
+def test_the_report_says_how_it_was_made(folder):
+    page = (folder / "report.html").read_text("utf-8")
+    command = "leansvm train people.csv -t answer -o model.skops --report report.html"
+    assert f"Made by: {command}</p>" in page
+    assert re.search(r"<p>On 20\d\d-\d\d-\d\d at \d\d:\d\d", page)
+    assert re.search(r"leansvm \S+, scikit-learn \d", page)
 
 
 def test_predict_writes_csv_and_mentions_a_new_category(folder, tmp_path):
@@ -168,7 +178,9 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
         command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
     )
     assert "1,500 rows" in child.stderr.readline()
+    assert child.stderr.readline() == "5 numbers; target: n/y\n"
     time.sleep(0.5)
+    start = time.perf_counter()
     child.send_signal(signal.SIGINT)
     try:
         _, stderr = child.communicate(timeout=20)
@@ -176,6 +188,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
         child.send_signal(signal.SIGINT)
         _, stderr = child.communicate(timeout=20)
     assert child.returncode == 130, stderr
+    assert time.perf_counter() - start < 10  # within a second where the machine is idle
     assert stderr == "error: interrupted\n"
     assert [path.name for path in tmp_path.iterdir()] == ["big.csv"]
 
@@ -253,7 +266,7 @@ def test_text_where_training_had_numbers_is_named(folder, run, tmp_path):
               ("age", "height", "city"))  # fmt: skip
     done = run("predict", folder / "model.skops", "new.csv")
     assert done.exit_code == 1
-    assert "new.csv, column 'age', row 2 of the data: 'old' is not a number" in done.stderr
+    assert "new.csv, line 3, column 'age': 'old' is not a number" in done.stderr
 
 
 def test_predictions_as_parquet_and_json(folder, run, tmp_path):
@@ -313,7 +326,9 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
         (["-s", "gamma=-1"], "The 'gamma' parameter of SparseLSSVC must be"),
         (["-o", "nowhere/m"], "nowhere/m: there is no folder nowhere"),
         (["-o", "."], ".: this is a folder"),
-        (["--drop", "c"], "takes no --target or --drop"),
+        (["--drop", "c"], "takes no --target, --drop or --column"),
+        (["--column", "c"], "--column c: write it as NAME=KIND, where KIND is one of number, cat"),
+        (["--column", "c=text"], "where KIND is one of number, category, date, time, yes/no"),
     ],
 )
 def test_wrong_options_of_train(run, tmp_path, arguments, message):

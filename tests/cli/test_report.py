@@ -114,6 +114,31 @@ def test_a_model_without_learned_scales_has_no_section_on_them(tmp_path):
     np.savez(tmp_path / "d.npz", X=X, y=y)
     page = train(tmp_path, "-e", "lssvm", "-s", "gamma=0.1", "--cv", "0")
     assert "What it looks at" not in page
+    assert "Which columns matter" in page and "Permutation importance" in page
+    assert page.index(">x2<") < page.index(">x0<")  # the petals before the sepals
+
+
+def test_scores_stand_beside_those_of_no_model(page):
+    text = re.sub(r"<[^>]+>", " ", page)
+    assert re.search(r"always the most frequent class\s+33\.3 %", text)
+    rows = re.findall(
+        r"(accuracy|F1, mean of the classes|AUC|log-loss)\s+([\d.]+)(?: %)?\s+([\d.]+)", text
+    )
+    found = {name: (float(model), float(without)) for name, model, without in rows}
+    assert found["accuracy"][0] > 90 and found["accuracy"][1] == 33.3
+    assert found["AUC"][0] > 0.95 and found["AUC"][1] == 0.5
+    assert found["log-loss"][0] < 0.3 < found["log-loss"][1] == 1.099
+    assert found["F1, mean of the classes"][0] > 90
+
+
+def test_numbers_of_a_regression_are_for_people(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 10, 60)
+    np.savez(tmp_path / "d.npz", X=x[:, None], y=41_540.3 + 9000.5 * x)
+    page = train(tmp_path, "-e", "lssvm", "-s", "gamma=0.1", "--cv", "3")
+    assert "e+0" not in re.sub(r"<path[^>]*>", "", page)
+    assert re.search(r">\d{2},\d{3}</text>", page)  # at an axis
+    assert "standard deviation of the target" in page and "always the mean" in page
 
 
 def test_a_phone_shows_the_report(folder, browse):
@@ -158,11 +183,13 @@ def test_a_class_of_one_row(tmp_path):
     assert "Confusion matrix" in train(tmp_path)
 
 
-def test_leave_one_out_without_a_calibration_curve(tmp_path):
+def test_leave_one_out_has_a_calibration_curve(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X, y=y)
-    page = train(tmp_path, "--cv", "loo")
-    assert "exact leave-one-out" in page and "leave-one-out gives no probabilities" in page
+    page = train(tmp_path, "--cv", "loo", "-e", "lssvm")
+    assert "exact leave-one-out" in page and "calibration curve" in page
+    page = train(tmp_path, "--cv", "loo", "-e", "lssvm", "--no-calibrate")
+    assert "exact leave-one-out" in page and "this model gives no probabilities" in page
 
 
 def test_names_are_no_formulas(tmp_path):

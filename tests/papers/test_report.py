@@ -66,6 +66,16 @@ def test_the_page_needs_nothing_else(page):
     assert "<script" not in page
 
 
+def test_every_verdict_has_a_button_and_every_row_a_verdict(page):
+    buttons = set(re.findall(r'id="show-([\w-]+)"', page))
+    rules = set(re.findall(r"body:has\(#show-([\w-]+):checked\)", page))
+    verdicts = set(re.findall(r'<tr data-verdict="([\w-]+)">', page))
+    assert rules == buttons - {"all"}
+    assert {"reached", "measured", "quoted"} <= verdicts <= rules | {"beside"}
+    n_rows = sum(len(t.rows) for name in PAPERS for t in paper(name).tables.values())
+    assert page.count("<tr data-verdict=") == n_rows
+
+
 def test_text_is_escaped(page):
     assert "it &lt;holds&gt;" in page
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -146,17 +147,26 @@ def _run(folder, *arguments, **more):
 def test_the_command_reproduces_a_table(tmp_path):
     done = _run(tmp_path, "peng2016", "--table", "table-1", "--quick")
     assert done.returncode == 0, done.stderr
-    assert "3 done, 1 skipped" in done.stdout
+    assert "4 rows and figures: 3 done, 1 skipped" in done.stdout
     assert "SVMlight is a program of its own" in " ".join(done.stderr.split())
     page = (tmp_path / "report.html").read_text()
     assert page.count('<span class="badge good">reached</span>') == 3
+    assert page.count('<tr data-verdict="reached">') == 3
+    made = re.search(r"<p>Made by <code>(.*?)</code> with (.*?)</p>", page)
+    assert made[1] == f"leansvm reproduce peng2016 --table table-1 --quick --out {tmp_path}"
+    assert re.fullmatch(r"leansvm \S+, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, seeds 0, 1, .*\.", made[2])
+    again = _run(tmp_path, "peng2016", "--table", "table-1", "--quick")
+    assert "4 rows and figures: 3 done (3 of them before), 1 skipped" in again.stdout
 
 
 def test_the_command_says_what_data_it_lacks(tmp_path):
     environment = {**os.environ, "LEANSVM_DATA": str(tmp_path), "HOME": str(tmp_path)}
     done = _run(tmp_path, "peng2016", "--table", "table-2", env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "splice is not on this machine" in " ".join(done.stderr.split())
+    assert done.returncode == 1
+    errors = " ".join(done.stderr.split())
+    assert "splice is not on this machine" in errors
+    assert re.search(r"get them with: leansvm datasets download (\w+ )*splice", errors)
+    assert "0 done" not in done.stdout and "skipped; report:" in done.stdout
 
 
 def test_the_command_refuses_unknown_names(tmp_path):
@@ -190,5 +200,6 @@ def test_control_c_and_resume(tmp_path):
     rows = json.loads(results.read_text())["rows"]
     assert len(rows) == 40
     finished = {k for k, v in stored.items() if v["status"] == "done"}
-    assert f"{len(finished)} kept from before" in done.stdout
+    assert done.stdout.startswith("40 rows and figures: ")
+    assert f" done ({len(finished)} of them before), " in done.stdout
     assert {k: rows[k] for k in finished} == {k: stored[k] for k in finished}

@@ -9,7 +9,8 @@ import typer
 from leansvm._version import __version__
 from leansvm.cli import _datasets, _reproduce
 from leansvm.cli._predict import info, predict
-from leansvm.cli._train import train, tune
+from leansvm.cli._train import train
+from leansvm.cli._tune import tune
 
 app = typer.Typer(
     name="leansvm",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,14 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from leansvm.cli._output import CommandError, Printer
+from leansvm.cli._scores import all_scores, baseline
+from leansvm.cli._wait import wait_for
+from leansvm.estimators.calibration import probabilities as calibrated
+
+CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "LowRankLSSVR")
+# From here on --cv auto leaves out single rows in closed form: fits of folds take long, and what
+# the fit chose by the same errors (C, a scale for each feature) hardly flatters it.
+_LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 50
 
 
 @dataclass
@@ -33,6 +41,12 @@ class Evaluation:
         One prediction per row.
     probabilities : ndarray or None
         Of every row and class, where the model gives them.
+    notes : list of str
+        What a reader should know about the estimate.
+    scores : dict
+        All scores by name, such as "AUC" and "log-loss".
+    baseline : dict
+        The same for who always predicts the most frequent class, or the mean.
     """
 
     method: str
@@ -42,6 +56,8 @@ class Evaluation:
     predicted: np.ndarray
     probabilities: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
+    baseline: dict[str, float] = field(default_factory=dict)
 
     @property
     def spread(self) -> float | None:
@@ -68,18 +84,36 @@ def cross_validate(
         probabilities = np.zeros((len(y), len(classes)))
     metric, score = metric_of(pipeline)
     folds = []
-    splits, notes = _splits(y, n_folds, seed, classes)
+    splits, notes = splits_of(y, n_folds, seed, classes)
     with output.progress() as bars:
         for train, test in bars.track(splits, description="cross-validation"):
-            model = clone(pipeline).fit(_rows(X, train), y[train])
-            predicted[test] = model.predict(_rows(X, test))
+            model = wait_for(partial(clone(pipeline).fit, rows_of(X, train), y[train]))
+            predicted[test] = model.predict(rows_of(X, test))
             if probabilities is not None and classes is not None:
                 places = np.searchsorted(classes, model.classes_)
-                probabilities[np.ix_(test, places)] = model.predict_proba(_rows(X, test))
+                probabilities[np.ix_(test, places)] = model.predict_proba(rows_of(X, test))
             folds.append(float(score(y[test], predicted[test])))
     method = f"{len(splits)}-fold cross-validation"
     whole = float(score(y, predicted))
-    return Evaluation(method, metric, whole, folds, predicted, probabilities, notes)
+    found = Evaluation(method, metric, whole, folds, predicted, probabilities, notes)
+    return _with_scores(found, y, classes)
+
+
+def _with_scores(found: Evaluation, y: np.ndarray, classes: np.ndarray | None) -> Evaluation:
+    found.scores = all_scores(y, found.predicted, found.probabilities, classes)
+    found.baseline = baseline(y, classes)
+    return found
+
+
+def closed_form_is_enough(estimator: Any, n_rows: int, n_features: int) -> bool:
+    """Return whether --cv auto takes leave-one-out: the machine has it, and rows are many."""
+    enough = n_rows >= max(_LOO_ROWS, _LOO_ROWS_PER_FEATURE * n_features)
+    return enough and not type(estimator).__name__.startswith("LowRank") and has_left_out(estimator)
+
+
+def has_left_out(estimator: Any) -> bool:
+    """Return whether the machine's fit leaves residuals of left-out rows behind."""
+    return type(estimator).__name__ in CLOSED_FORM and estimator.C == "loo"
 
 
 def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
@@ -87,26 +121,31 @@ def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
     model = pipeline[-1]
     residuals = model.loo_residuals_
     metric, score = metric_of(pipeline)
+    classes, probabilities = None, None
     if not is_classifier(pipeline):
         predicted = y - residuals
-    elif residuals.ndim == 1:
-        signs = np.where(y == model.classes_[1], 1.0, -1.0)
-        predicted = model.classes_[(signs - residuals > 0).astype(int)]
     else:
-        signs = np.where(y[:, None] == model.classes_, 1.0, -1.0)
-        predicted = model.classes_[np.argmax(signs - residuals, axis=1)]
+        classes = model.classes_
+        several = residuals.ndim > 1
+        own = y[:, None] == classes if several else y == classes[1]
+        values = np.where(own, 1.0, -1.0) - residuals  # decision values of the left-out rows
+        number = values.argmax(axis=1) if several else (values > 0).astype(int)
+        predicted = classes[number]
+        if model.calibrate:
+            probabilities = calibrated(values, model.calibration_scale_)
     notes = [
-        "the preprocessing saw all rows and C was chosen by the same left-out errors: "
-        "the estimate is slightly optimistic"
+        "the accuracy is that of left-out rows, but preprocessing, C and scales of features saw "
+        "all rows: it is slightly optimistic (--cv 5 fits again without each fifth of the rows)"
     ]
     whole = float(score(y, predicted))
-    return Evaluation("exact leave-one-out", metric, whole, [], predicted, None, notes)
+    found = Evaluation("exact leave-one-out", metric, whole, [], predicted, probabilities, notes)
+    return _with_scores(found, y, classes)
 
 
 def prepare_leave_one_out(estimator: Any) -> None:
     """Ask the machine for left-out residuals, or say why it has none."""
     name = type(estimator).__name__
-    if name not in ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "LowRankLSSVR"):
+    if name not in CLOSED_FORM:
         raise CommandError(f"--cv loo: {name} has no closed-form leave-one-out; use --cv 5")
     if estimator.C not in ("loo", "gcv", type(estimator)().C):
         raise CommandError('--cv loo chooses C by leave-one-out itself; drop "--set C=..."')
@@ -118,7 +157,7 @@ def metric_of(pipeline: Any) -> tuple[str, Any]:
     return ("accuracy", accuracy_score) if is_classifier(pipeline) else ("R²", r2_score)
 
 
-def _splits(
+def splits_of(
     y: np.ndarray, n_folds: int, seed: int, classes: np.ndarray | None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:
     """Split by class where every class has a row for two folds; fewer folds for few rows."""
@@ -144,12 +183,6 @@ def _splits(
         return list(splitter.split(rows, y)), notes
 
 
-def _rows(X: Any, index: np.ndarray) -> Any:
+def rows_of(X: Any, index: np.ndarray) -> Any:
+    """Return rows of an array or a data frame."""
     return X.iloc[index] if hasattr(X, "iloc") else X[index]
-
-
-def candidates(grid: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield every combination of a grid."""
-    from sklearn.model_selection import ParameterGrid
-
-    yield from ParameterGrid(grid)

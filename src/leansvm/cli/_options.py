@@ -41,6 +41,41 @@ Drop = Annotated[
     list[str] | None,
     typer.Option(help="Column to leave out; repeat it for more.", show_default=False),
 ]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="NAME=KIND",
+        help="Kind of a column: number, category, date, time or yes/no; a column named here is "
+        "never left out. Repeat it for more.",
+        show_default=False,
+    ),
+]
+Missing = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--missing",
+        metavar="TEXT",
+        help="Text that stands for a missing value, beside NA, ?, - and the like.",
+        show_default=False,
+    ),
+]
+Decimal = Annotated[
+    Literal[".", ","] | None,
+    typer.Option(help="Decimal mark; default: as the file shows.", show_default=False),
+]
+Dates = Annotated[
+    Literal["day-first", "month-first"] | None,
+    typer.Option(help="Order of 03/04/2024; default: as the file shows.", show_default=False),
+]
+Cv = Annotated[
+    str,
+    typer.Option(
+        "--cv",
+        help="Folds of the cross-validation that estimates accuracy, loo for exact leave-one-out, "
+        "0 for none; auto: loo for many rows, where the estimator has it, else 5.",
+    ),
+]
 FileFormat = Annotated[
     Literal["csv", "parquet", "svmlight", "npz"] | None,
     typer.Option("--format", help="Format of DATA; default: by its name.", show_default=False),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import json
+import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from leansvm.cli._wait import still_running
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -44,13 +48,24 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
         except CommandError as error:
             _fail(str(error), FAILED)
         except KeyboardInterrupt:
-            _fail("interrupted", INTERRUPTED)
+            _interrupted()
         except OSError as error:
             if error.errno == errno.EPIPE:  # nobody reads stdout any more, as with `| head`
                 raise
             _fail(file_problem(error), FAILED)
 
     return run
+
+
+def _interrupted() -> None:
+    """Say so and end; a computation that still runs would keep Python from ending by itself."""
+    try:
+        _fail("interrupted", INTERRUPTED)
+    finally:
+        if still_running():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(INTERRUPTED)
 
 
 def _fail(message: str, code: int) -> None:
@@ -113,6 +128,7 @@ class Printer:
             TaskProgressColumn,
             TextColumn,
             TimeElapsedColumn,
+            TimeRemainingColumn,
         )
 
         columns = (
@@ -120,6 +136,8 @@ class Printer:
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
         )
         console = self.progress_console
         with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
@@ -139,7 +157,22 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], title: str = 
 
 
 def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else printable(str(value), keep="")
+    return readable(value) if isinstance(value, float) else printable(str(value), keep="")
+
+
+def readable(value: float, digits: int = 4) -> str:
+    """Return a number as people write it.
+
+    >>> readable(41540.3), readable(0.25), readable(-1234567.8), readable(3.14159)
+    ('41,540', '0.25', '-1,234,568', '3.142')
+    """
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    size = math.floor(math.log10(abs(value)))
+    if size >= 15 or size < -4:
+        return f"{value:.{digits - 1}e}"
+    text = f"{value:,.{max(0, digits - 1 - size)}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def printable(text: str, keep: str = "\n\t") -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from leansvm.cli._output import CommandError
-from leansvm.cli._read import CATEGORY, NUMBER, FileData
+from leansvm.cli._output import CommandError, readable
+from leansvm.cli._read import CATEGORY, KINDS, FileData
 
 # Classifier and regressor of every family.
 FAMILIES = {
@@ -42,6 +42,28 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
         return "classification"
     notes.append("the target is taken as numbers (--task classification takes them as classes)")
     return "regression"
+
+
+def target_words(y: np.ndarray, task: str) -> str:
+    """Return what is predicted, such as "no/yes" or "numbers from 1.5 to 41,540"."""
+    if task == "regression":
+        return f"numbers from {readable(float(y.min()))} to {readable(float(y.max()))}"
+    classes = [str(value) for value in np.unique(y)]
+    return "/".join(classes) if len(classes) <= 3 else f"{len(classes):,} classes"
+
+
+def asked_kinds(settings: Sequence[str]) -> dict[str, str]:
+    """Read NAME=KIND pairs; a name may hold "=" itself."""
+    kinds = {}
+    for setting in settings:
+        name, _, kind = setting.rpartition("=")
+        if not name or kind not in KINDS:
+            raise CommandError(
+                f"--column {setting}: write it as NAME=KIND, where KIND is one of "
+                f"{', '.join(KINDS)}"
+            )
+        kinds[name] = kind
+    return kinds
 
 
 def make_estimator(
@@ -121,7 +143,7 @@ def _preprocessing(data: FileData, scale: bool) -> Any:
         if issparse(data.X):
             return MaxAbsScaler() if scale else "passthrough"
         return _numbers(scale)
-    numbers = [name for name, kind in data.kinds.items() if kind == NUMBER]
+    numbers = [name for name, kind in data.kinds.items() if kind != CATEGORY]
     categories = [name for name, kind in data.kinds.items() if kind == CATEGORY]
     # a missing category is a category; those that training did not see count as rare ones,
     # or as none where there are no rare ones

@@ -62,7 +62,14 @@ def predict(
             f"leansvm.persistence.load"
         )
     columns, target = facts["columns"], facts["target"]
-    rows = read_like(data, columns, facts["n_features"], target=target, file_format=file_format)
+    rows = read_like(
+        data,
+        columns,
+        facts["n_features"],
+        target=target,
+        file_format=file_format,
+        reading=facts.get("reading"),
+    )
     pipeline = _load(model)
     _check_categories(pipeline, rows, strict, output)
     result = _predictions(pipeline, rows, facts.get("support"))

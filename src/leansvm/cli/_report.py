@@ -6,21 +6,20 @@ how to use the model in Python are here; what the model looks like is in `_repor
 
 from __future__ import annotations
 
+import shlex
+import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.metrics import (
-    brier_score_loss,
-    confusion_matrix,
-    mean_absolute_error,
-    precision_recall_fscore_support,
-    root_mean_squared_error,
-)
+from sklearn.metrics import brier_score_loss, confusion_matrix, precision_recall_fscore_support
 
 from leansvm import _html as html
-from leansvm.cli._output import CommandError
+from leansvm.cli._output import CommandError, readable
+from leansvm.cli._read import CATEGORY, NUMBER
+from leansvm.cli._report_importance import importance
 from leansvm.cli._report_model import feature_scales, sparsity, tuning
 from leansvm.cli._run import TrainingRun, support_size
 from leansvm.plotting._axes import plain_text
@@ -33,24 +32,32 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise CommandError("--report needs matplotlib: pip install 'leansvm[cli]'") from error
+        raise CommandError("--report needs matplotlib: pip install matplotlib") from error
     sections = [_facts(run), _notes(run)]
     if run.evaluation is not None:
         sections += [_errors(run), _calibration(run)]
-    sections += [feature_scales(run), sparsity(run), tuning(run)]
+    sections += [feature_scales(run) or importance(run), sparsity(run), tuning(run)]
     sections += [_time(run), _data(run), _use(run, model_file)]
     name = run.target or run.data.path.name
     lead = (
         f"{type(run.model).__name__} trained on {run.data.X.shape[0]:,} rows of "
         f"{run.data.path.name}, {run.task}."
     )
-    return html.page(f"Training report: {name}", lead, "".join(sections))
+    return html.page(f"Training report: {name}", lead, "".join(sections), _made_by())
+
+
+def _made_by() -> list[str]:
+    """Return by which command and when the page was made; the versions come after it."""
+    command = shlex.join(["leansvm", *sys.argv[1:]])
+    now = datetime.now().astimezone()
+    return [f"Made by: {command}", f"On {now:%Y-%m-%d at %H:%M %Z}, with:"]
 
 
 def _facts(run: TrainingRun) -> str:
     facts: list[tuple[str, object]] = []
     if run.evaluation is not None:
         facts.append((f"{run.evaluation.metric}, {run.evaluation.method}", run.evaluation.words()))
+        facts += _baseline_fact(run)
     rows, columns = run.data.X.shape
     facts += [
         ("rows", f"{rows:,}"),
@@ -59,6 +66,15 @@ def _facts(run: TrainingRun) -> str:
         ("time to fit", _seconds(run.seconds["fit"])),
     ]
     return html.facts(facts)
+
+
+def _baseline_fact(run: TrainingRun) -> list[tuple[str, object]]:
+    """Return what no model at all reaches; R² of the mean is 0 and says nothing."""
+    assert run.evaluation is not None
+    if run.task == "regression":
+        return []
+    share = 100 * run.evaluation.baseline["accuracy"]
+    return [("always the most frequent class", f"{share:.1f} %")]
 
 
 def _notes(run: TrainingRun) -> str:
@@ -80,7 +96,26 @@ def _errors(run: TrainingRun) -> str:
         shown = ", ".join(_score(run, score) for score in run.evaluation.folds)
         text += f" {run.evaluation.metric} of the folds: {shown}."
     body = _regression_errors(run) if run.task == "regression" else _class_errors(run)
-    return html.section("Accuracy", body, text, "accuracy")
+    return html.section("Accuracy", body + _score_table(run), text, "accuracy")
+
+
+def _score_table(run: TrainingRun) -> str:
+    """Return all scores beside those of no model."""
+    assert run.evaluation is not None
+    scores, without = run.evaluation.scores, run.evaluation.baseline
+    rows = [[name, _in_unit(name, scores[name]), _in_unit(name, without[name])] for name in scores]
+    always = "always the mean" if run.task == "regression" else "always the most frequent class"
+    if run.task == "regression":
+        rows.append(["standard deviation of the target", readable(float(run.y.std())), ""])
+    caption = "" if run.task == "regression" else "AUC: 0.5 is chance, 1 is right. log-loss: small."
+    return html.table(["", "this model", always], rows, caption)
+
+
+def _in_unit(name: str, score: float) -> str:
+    """Return shares in per cent, what has the target's unit for people, other scores to 0.001."""
+    if name == "accuracy" or name.startswith("F1"):
+        return f"{100 * score:.1f} %"
+    return readable(score) if "error" in name else f"{score:.3f}"
 
 
 def _score(run: TrainingRun, score: float) -> str:
@@ -122,7 +157,7 @@ def _confusion_picture(classes: np.ndarray, counts: np.ndarray) -> str:
                 ax.add_patch(_square(j, i, colour, alpha))
                 ax.text(j, i, f"{counts[i, j]:,}", ha="center", va="center", fontsize=9)
         ax.set(xlim=(-0.5, k - 0.5), ylim=(k - 0.5, -0.5))
-        rotation = 0 if sum(map(len, names)) < 34 else 90
+        rotation = 0 if k * max(map(len, names)) < 34 else 90  # as many letters fit below
         ax.set_xticks(range(k), names, rotation=rotation)
         ax.set_yticks(range(k), names)
         ax.set(xlabel="predicted", ylabel="true")
@@ -156,21 +191,27 @@ def _regression_errors(run: TrainingRun) -> str:
         ax.plot(ends, ends, color="0.5", linewidth=1, linestyle="--")
         ax.plot(y[shown], predicted[shown], ".", markersize=4, alpha=0.6)
         ax.set(xlabel="true", ylabel="predicted")
+        _plain_ticks(ax)
         scatter = html.svg(fig, "predicted against true values")
     with html.drawing() as (fig, ax):
         ax.hist(predicted - y, bins=30)
         ax.set(xlabel="predicted less true", ylabel="rows")
+        _plain_ticks(ax)
         residuals = html.svg(fig, "histogram of the errors")
-    rows = [
-        ["root mean squared error", f"{root_mean_squared_error(y, predicted):.4g}"],
-        ["mean absolute error", f"{mean_absolute_error(y, predicted):.4g}"],
-        ["standard deviation of the target", f"{y.std():.4g}"],
-    ]
     pictures = [
         html.figure(scatter, "Predicted and true", f"{len(shown):,} rows; on the line: right."),
         html.figure(residuals, "Errors", "All rows."),
     ]
-    return html.figures(pictures) + html.table(["", ""], rows)
+    return html.figures(pictures)
+
+
+def _plain_ticks(ax: Any) -> None:
+    """Write 41,540 at the axes, not 4.154e4, and few enough numbers not to touch."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: readable(value)))
 
 
 # ---------------------------------------------------------------------------- probabilities
@@ -181,8 +222,8 @@ def _calibration(run: TrainingRun) -> str:
         return ""
     assert run.evaluation is not None
     if run.evaluation.probabilities is None:
-        how = "leave-one-out gives" if not run.evaluation.folds else "this model gives"
-        return html.section("Calibration", "", f"There is no curve here: {how} no probabilities.")
+        text = "There is no curve here: this model gives no probabilities."
+        return html.section("Calibration", "", text)
     y, probabilities = run.y, run.evaluation.probabilities
     classes = np.unique(y)
     if len(classes) == 2:
@@ -256,19 +297,24 @@ def _data(run: TrainingRun) -> str:
 
 def _use(run: TrainingRun, model_file: Path) -> str:
     suffix = run.data.path.suffix
-    if run.data.kinds is None:
-        first, rows = "", "# X: array or CSR matrix with the training file's columns\n"
-    else:
-        reader = "read_parquet" if suffix in (".parquet", ".pq") else "read_csv"
-        first, rows = "import pandas as pd\n", f'X = pd.{reader}("new{suffix}")\n'
-    python = (
-        f"{first}from leansvm import persistence\n\n"
-        f'model = persistence.load("{model_file.name}")\n{rows}model.predict(X)'
-    )
     shell = f"leansvm predict {model_file.name} new{suffix} -o predictions.csv"
-    body = html.code(python) + html.code(shell)
     text = "The preprocessing is part of the model: give it columns as they are in the file."
-    return html.section("Use the model", body, text, "use")
+    load = f'model = persistence.load("{model_file.name}")\n'
+    kinds = set((run.data.kinds or {}).values())
+    if run.data.kinds is None:
+        rows = "# X: array or CSR matrix with the training file's columns\n"
+        python = f"from leansvm import persistence\n\n{load}{rows}model.predict(X)"
+    elif kinds <= {CATEGORY, NUMBER} and not run.data.form:
+        reader = "read_parquet" if suffix in (".parquet", ".pq") else "read_csv"
+        rows = f'X = pd.{reader}("new{suffix}")\n'
+        python = (
+            f"import pandas as pd\nfrom leansvm import persistence\n\n{load}{rows}model.predict(X)"
+        )
+    else:  # pandas would have to be told about marks, dates and answers
+        text = "The command reads the file as training did: marks of numbers, dates, yes and no."
+        rows = "# X: frame with these columns; dates as days since 1970, yes/no as 1 and 0\n"
+        python = f"from leansvm import persistence\n\n{load}{rows}model.predict(X)"
+    return html.section("Use the model", html.code(shell) + html.code(python), text, "use")
 
 
 def _seconds(value: float) -> str:

@@ -26,6 +26,7 @@ def feature_scales(run: TrainingRun) -> str:
     with html.drawing(figsize=(4.6, height)) as (fig, ax):
         bars = FeatureScalesDisplay(np.array(list(scales.values())), names)
         bars.plot(ax=ax, max_features=MOST_FEATURES)
+        ax.set_xlabel(ax.get_xlabel(), loc="right")  # beside long names the axis is short
         picture = html.svg(fig, "learned scales of the features")
     unused = [name for name, scale in scales.items() if scale == 0]
     text = (
@@ -138,7 +139,7 @@ def _criterion_picture(model: Any) -> list[str]:
         ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
         ax.set(xlabel="C", ylabel=label.get(str(model.C), "cross-validation error"))
         picture = html.svg(fig, "criterion against C")
-    caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {model.C_:.4g}."
+    caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {in_words(model.C_)}."
     return [html.figure(picture, "Choice of C", caption)]
 
 

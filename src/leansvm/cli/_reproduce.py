@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from leansvm.cli._output import INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
+from leansvm.cli._output import FAILED, INTERRUPTED, CommandError, Json, Printer, Quiet, guarded
 
 # as in `leansvm.papers.PAPERS`, which takes long to load
 _PAPERS = "fang2019, peng2016, zhou2013, zhou2016, joshi"
@@ -40,7 +42,8 @@ def command(
     """Reproduce the papers' tables and figures, row by row, and write an HTML report.
 
     Every finished row is stored at once: stop with Ctrl-C and run the same command again to
-    continue. Rows whose data are not on this machine are left out and named.
+    continue. Rows whose data are not on this machine are left out; the command that gets the data
+    is named at the end, and the exit code is 1.
     """
     from leansvm.cli._reproduce_progress import RowProgress
     from leansvm.papers import PAPERS, reproduce, write_report
@@ -58,20 +61,25 @@ def command(
                 out=out,
                 fresh=fresh,
                 observer=progress,
+                command=shlex.join(["leansvm", *sys.argv[1:]]),
             )
     except ValueError as error:
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         report = write_report(out)
-        done = sum(progress.counts.values())
         output.say(
-            f"interrupted: {done} rows are in {out / 'results.json'} and {report}; "
-            "run the same command again to go on"
+            f"interrupted after {progress.words()}; they are in {out / 'results.json'} and "
+            f"{report}; run the same command again to go on"
         )
         raise typer.Exit(INTERRUPTED) from None
     report = write_report(out)
-    counts = dict(progress.counts)
-    text = ", ".join(f"{number} {what}" for what, number in counts.items() if number)
-    output.finish({"rows": counts, "report": report}, f"{text}; report: {report}")
-    if counts.get("failed"):
-        raise typer.Exit(1)
+    missing = progress.missing
+    facts = {"rows": dict(progress.counts), "kept": progress.kept, "missing data": missing}
+    output.finish({**facts, "report": report}, f"{progress.words()}; report: {report}")
+    if missing:
+        raise CommandError(
+            f"data sets that are not on this machine: {', '.join(missing)}; get them with: "
+            f"leansvm datasets download {' '.join(missing)}"
+        )
+    if progress.counts["failed"]:
+        raise typer.Exit(FAILED)

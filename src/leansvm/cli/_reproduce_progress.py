@@ -16,17 +16,22 @@ if TYPE_CHECKING:
 
 
 class RowProgress(Observer):
-    """A bar over all rows, and a line for each that is left out or fails."""
+    """A bar over all rows, and a line for each that is left out or fails.
+
+    Every run counts all rows that it was asked for, also those that an earlier run finished.
+    """
 
     def __init__(self, output: Printer, bars: Progress) -> None:
         self._output, self._bars = output, bars
         self._task: TaskID | None = None
         self._last_reason = ""
         self.counts: Counter[str] = Counter()
+        self.kept = 0
+        self.missing: list[str] = []  # data sets that are not on this machine
 
     def start(self, n_jobs: int, n_kept: int) -> None:
         self._task = self._bars.add_task("", total=n_jobs, completed=n_kept)
-        self.counts["kept from before"] = n_kept
+        self.counts["done"] = self.kept = n_kept
         if n_kept:
             self._output.say(f"{n_kept} of {n_jobs} rows are there already")
 
@@ -39,8 +44,17 @@ class RowProgress(Observer):
             self._bars.advance(self._task)
         status = str(entry["status"])
         self.counts[status] += 1
+        if entry.get("needs") and entry["needs"] not in self.missing:
+            self.missing.append(entry["needs"])
         if status == "done":
             self._last_reason = ""
         elif entry["reason"] != self._last_reason:  # rows with the same reason share a line
             self._last_reason = entry["reason"]
             self._output.say(f"{status}: {job.id}: {entry['reason']}")
+
+    def words(self) -> str:
+        """Return the numbers of rows: "40 rows and figures: 38 done (12 of them before), ..."."""
+        kept = f" ({self.kept} of them before)" if self.kept else ""
+        names = {"done": f"done{kept}", "skipped": "skipped", "failed": "failed"}
+        parts = [f"{self.counts[name]} {text}" for name, text in names.items() if self.counts[name]]
+        return f"{self.counts.total()} rows and figures: {', '.join(parts)}"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from leansvm.cli._output import CommandError
+from leansvm.cli._output import CommandError, readable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,6 +87,7 @@ class TrainingRun:
             "task": self.task,
             "target": self.target,
             "columns": self.data.kinds,
+            "reading": self.data.reading,
             "n_features": self.data.X.shape[1],
             "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,
             "data": self.data.path.name,
@@ -103,6 +104,7 @@ class TrainingRun:
                 "metric": evaluation.metric,
                 "score": _json(evaluation.score),
                 "folds": [_json(score) for score in evaluation.folds],
+                "scores": {name: _json(score) for name, score in evaluation.scores.items()},
             },
             "trials": [{k: _json(v) for k, v in trial.items()} for trial in self.trials],
             "seconds": {k: round(v, 4) for k, v in self.seconds.items()},
@@ -132,9 +134,10 @@ def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:
 
 def in_words(value: Any) -> str:
     """Return a parameter as a short text: a number, a name, or the range of a list."""
-    if isinstance(value, list) or getattr(value, "ndim", False):
-        return f"{min(value):.4g} to {max(value):.4g}, one for each of {len(value)} features"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, list) or (hasattr(value, "shape") and value.shape):
+        low, high = readable(float(min(value))), readable(float(max(value)))
+        return f"{low} to {high}, one for each of {len(value)} features"
+    return readable(value, 6) if isinstance(value, float) else str(value)
 
 
 def _json(value: Any) -> Any:

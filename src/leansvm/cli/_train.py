@@ -1,12 +1,13 @@
-"""``leansvm train`` and ``leansvm tune``: from a data file to a model file and a report."""
+"""``leansvm train``: from a data file to a model file and a report."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,25 +21,13 @@ from leansvm.cli._output import (
     guarded,
     table,
 )
-from leansvm.cli._run import TrainingRun, chosen_rows, in_words, support_size
+from leansvm.cli._run import TrainingRun, chosen_rows, support_size
+from leansvm.cli._wait import wait_with_bar
 
-Cv = Annotated[
-    str,
-    typer.Option(
-        "--cv", help="Folds of the cross-validation that estimates accuracy, loo, or 0 for none."
-    ),
-]
-Grid = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--grid",
-        "-g",
-        metavar="NAME=V1,V2,...",
-        help="Values to try; repeat it for more parameters. Default: gamma, and C where the "
-        "estimator does not choose it by itself.",
-        show_default=False,
-    ),
-]
+if TYPE_CHECKING:
+    from leansvm.cli._read import Conventions
+
+AUTO_FOLDS = 5  # of --cv auto, where leave-one-out is not in closed form or rows are few
 
 
 @guarded
@@ -50,7 +39,11 @@ def train(
     settings: opt.Set = None,
     task: opt.Task = "auto",
     drop: opt.Drop = None,
-    cv: Cv = "5",
+    columns: opt.Columns = None,
+    missing: opt.Missing = None,
+    decimal: opt.Decimal = None,
+    dates: opt.Dates = None,
+    cv: opt.Cv = "auto",
     report: opt.Report = None,
     scale: opt.Scale = True,
     calibrate: opt.Calibrate = True,
@@ -61,52 +54,39 @@ def train(
 ) -> None:
     """Train a model on a data file and save it."""
     output = Printer(quiet, as_json)
-    folds = _folds(cv)
+    folds = folds_of(cv)
     check_places(output_file, report)
-    run = _start(data, target, drop or (), task, file_format, output)
-    _make_pipeline(run, estimator, settings or (), scale, calibrate, seed)
+    ways = conventions_of(decimal, dates, missing)
+    run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
+    set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
+    prepare(run, folds)
+    fit_and_finish(run, folds, seed, output_file, report, output)
+
+
+def conventions_of(
+    decimal: str | None, dates: str | None, missing: Sequence[str] | None
+) -> Conventions:
+    """Return what the user says about the file; the package that reads files loads here."""
+    from leansvm.cli._read import Conventions
+
+    return Conventions(decimal, dates, tuple(missing or ()))
+
+
+def folds_of(text: str) -> int | str:
+    """Return a number of folds, "loo" or "auto"."""
+    if text in ("loo", "auto"):
+        return text
+    if not text.isdigit() or text == "1":
+        raise typer.BadParameter(f"{text} is neither a number of folds, nor auto, loo or 0", None)
+    return int(text)
+
+
+def prepare(run: TrainingRun, folds: int | str) -> None:
+    """Ask the machine for left-out residuals where the evaluation is made of them."""
     if folds == "loo":
         from leansvm.cli._evaluate import prepare_leave_one_out
 
         prepare_leave_one_out(run.model)
-    _fit_and_finish(run, folds, seed, output_file, report, output)
-
-
-@guarded
-def tune(
-    data: opt.DataFile,
-    output_file: opt.ModelOutput,
-    target: opt.Target = None,
-    estimator: opt.Estimator = "auto",
-    settings: opt.Set = None,
-    grid: Grid = None,
-    task: opt.Task = "auto",
-    drop: opt.Drop = None,
-    cv: Annotated[int, typer.Option("--cv", min=2, help="Folds of the cross-validation.")] = 5,
-    report: opt.Report = None,
-    scale: opt.Scale = True,
-    calibrate: opt.Calibrate = True,
-    file_format: opt.FileFormat = None,
-    seed: opt.Seed = 0,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Try parameters by cross-validation, then train and save the best model."""
-    output = Printer(quiet, as_json)
-    check_places(output_file, report)
-    run = _start(data, target, drop or (), task, file_format, output)
-    _make_pipeline(run, estimator, settings or (), scale, calibrate, seed)
-    _search(run, grid or (), cv, seed, output)
-    # other folds than those of the search, which the chosen parameters fit a little too well
-    _fit_and_finish(run, cv, seed + 1, output_file, report, output)
-
-
-def _folds(text: str) -> int | str:
-    if text == "loo":
-        return text
-    if not text.isdigit() or text == "1":
-        raise typer.BadParameter(f"{text} is neither a number of folds, nor loo, nor 0", None)
-    return int(text)
 
 
 def check_places(*paths: Path | None) -> None:
@@ -120,19 +100,29 @@ def check_places(*paths: Path | None) -> None:
             raise CommandError(f"{path}: there is no folder {path.parent}")
 
 
-def _start(
+def start_run(
     path: Path,
     target: str | None,
     drop: Sequence[str],
     task: str,
     file_format: str | None,
+    columns: Sequence[str],
+    ways: Conventions,
     output: Printer,
 ) -> TrainingRun:
-    from leansvm.cli._pipeline import decide_task
+    """Read the file and say what was recognised."""
+    from leansvm.cli._pipeline import asked_kinds, decide_task, target_words
     from leansvm.cli._read import read
 
     start = time.perf_counter()
-    data = read(path, target=target, drop=drop, file_format=file_format)
+    data = read(
+        path,
+        target=target,
+        drop=drop,
+        file_format=file_format,
+        columns=asked_kinds(columns),
+        conventions=ways,
+    )
     assert data.y is not None
     notes = list(data.notes)
     task = decide_task(data.y, task, notes)
@@ -141,12 +131,14 @@ def _start(
     run = TrainingRun(
         data, task, target, None, notes, seconds={"read": time.perf_counter() - start}
     )
-    rows, columns = data.X.shape
-    output.say(f"{path.name}: {rows:,} rows, {columns} features, {task}")
+    n_rows, n_columns = data.X.shape
+    output.say(f"{path.name}: {n_rows:,} rows, {n_columns:,} features, {task}")
+    form = f" ({', '.join(data.form)})" if data.form else ""
+    output.say(f"{data.words()}; target: {target_words(data.y, task)}{form}")
     return run
 
 
-def _make_pipeline(
+def set_pipeline(
     run: TrainingRun,
     estimator: str,
     settings: Sequence[str],
@@ -154,36 +146,11 @@ def _make_pipeline(
     calibrate: bool,
     seed: int,
 ) -> None:
+    """Give the run its pipeline, not fitted."""
     from leansvm.cli._pipeline import make_estimator, make_pipeline
 
     model = make_estimator(estimator, run.task, settings, seed=seed, calibrate=calibrate)
     run.pipeline = make_pipeline(run.data, model, scale)
-
-
-def _search(
-    run: TrainingRun, grid: Sequence[str], n_folds: int, seed: int, output: Printer
-) -> None:
-    """Score every combination by cross-validation; give the best to the pipeline."""
-    from leansvm.cli._evaluate import candidates, cross_validate
-
-    space = _grid(run, grid)
-    tried = list(candidates(space))
-    with run.phase("search"), output.progress() as bars:
-        silent = Printer(quiet=True)
-        # probabilities take no part in the choice
-        probe = clone_with(run.pipeline, calibrate=False)
-        for values in bars.track(tried, description="search"):
-            model = clone_with(probe, **values)
-            found = cross_validate(model, run.data.X, run.y, n_folds, seed, silent)
-            run.trials.append({**values, "score": found.score, "spread": found.spread})
-    # of equal scores the one nearest to the middle of the grid
-    middle = (len(tried) - 1) / 2
-    ranked = [(trial["score"], -abs(i - middle)) for i, trial in enumerate(run.trials)]
-    best = run.trials[ranked.index(max(ranked))]
-    run.pipeline = clone_with(run.pipeline, **{name: best[name] for name in space})
-    chosen = ", ".join(f"{name} = {in_words(best[name])}" for name in space)
-    output.say(f"{len(tried)} candidates tried; best: {chosen}")
-    run.notes += _at_the_edge(space, best)
 
 
 def clone_with(pipeline: Any, **parameters: Any) -> Any:
@@ -196,44 +163,7 @@ def clone_with(pipeline: Any, **parameters: Any) -> Any:
     return copy
 
 
-def _grid(run: TrainingRun, grid: Sequence[str]) -> dict[str, list[Any]]:
-    from leansvm.cli._pipeline import parse_settings, parse_value
-
-    known, name = run.model.get_params(deep=True), type(run.model).__name__
-    if grid:
-        texts = [item.partition("=") for item in grid]
-        parse_settings([f"{key}{sign}0" for key, sign, _ in texts], known, name)
-        return {key: [parse_value(v) for v in values.split(",")] for key, _, values in texts}
-    space: dict[str, list[Any]] = {}
-    if "gamma" in known:
-        with run.phase("search"):
-            X = run.pipeline[:-1].fit_transform(run.data.X, run.y)
-        variance = float(X.multiply(X).mean() - X.mean() ** 2 if hasattr(X, "nnz") else X.var())
-        scale = 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
-        space["gamma"] = [float(f"{scale * 4.0**k:.3g}") for k in range(-3, 4)]
-        if known["gamma"] == "learn":  # one for each feature, beside one for all
-            space["gamma"].append("learn")
-    else:
-        space["n_basis"] = [3, 5, 10, 20]
-    if not isinstance(run.model.C, str):
-        space["C"] = [0.1, 1.0, 10.0, 100.0]
-    return space
-
-
-def _at_the_edge(space: dict[str, list[Any]], best: dict[str, Any]) -> list[str]:
-    notes = []
-    for name, values in space.items():
-        numbers = sorted(value for value in values if isinstance(value, (int, float)))
-        if len(numbers) > 2 and best[name] in (numbers[0], numbers[-1]):
-            end = "smallest" if best[name] == numbers[0] else "largest"
-            notes.append(
-                f"the best {name}, {in_words(best[name])}, is the {end} that was tried: "
-                f"a wider --grid may do better"
-            )
-    return notes
-
-
-def _fit_and_finish(
+def fit_and_finish(
     run: TrainingRun,
     folds: int | str,
     seed: int,
@@ -243,14 +173,16 @@ def _fit_and_finish(
 ) -> None:
     """Fit on all rows and save; then estimate accuracy, write the report, print the summary.
 
-    What fails after the fit is told at the end: the model is saved whatever happens.
+    A pipeline that a search left fitted is not fitted again. What fails after the fit is told at
+    the end: the model is saved whatever happens.
     """
-    with run.phase("fit"), output.progress() as bars:
-        bars.add_task("fit", total=None)
-        run.pipeline.fit(run.data.X, run.y)
+    if not hasattr(run.model, "fit_report_"):
+        fit(run, output)
     _save(run, run.metadata(), output_file)
     output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
     failed: list[str] = []
+    if folds == "auto":
+        folds = _auto_folds(run)
     try:
         _evaluate(run, folds, seed, output)
     except CommandError as error:
@@ -270,6 +202,24 @@ def _fit_and_finish(
     _summarise(metadata, run, output_file, written, failed, output)
     if failed:
         raise CommandError("\n".join([*failed, f"the model itself is saved as {output_file}"]))
+
+
+def fit(run: TrainingRun, output: Printer) -> None:
+    """Fit the pipeline on all rows, under a bar."""
+    from leansvm.cli._expect import expected_seconds
+
+    expected = expected_seconds(run.model, *run.data.X.shape)
+    with run.phase("fit"), output.progress() as bars:
+        if expected is not None and expected > 20:
+            output.say(f"fitting takes about {expected / 60:.1f} minutes")
+        wait_with_bar(partial(run.pipeline.fit, run.data.X, run.y), bars, "fit", expected)
+
+
+def _auto_folds(run: TrainingRun) -> int | str:
+    from leansvm.cli._evaluate import closed_form_is_enough
+
+    enough = closed_form_is_enough(run.model, len(run.y), run.model.n_features_in_)
+    return "loo" if enough else AUTO_FOLDS
 
 
 def _save(run: TrainingRun, metadata: dict[str, Any], output_file: Path) -> None:

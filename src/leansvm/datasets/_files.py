@@ -38,7 +38,19 @@ _DAMAGE = (
 
 
 class DatasetNotFoundError(FileNotFoundError):
-    """A known data set that is not on this machine; the message says how to get it."""
+    """A known data set that is not on this machine; the message says how to get it.
+
+    Parameters
+    ----------
+    message : str
+        What is missing, and how to get it.
+    dataset : str, default=""
+        Its name.
+    """
+
+    def __init__(self, message: str, dataset: str = "") -> None:
+        super().__init__(message)
+        self.dataset = dataset
 
 
 def cache_folder() -> Path:
@@ -151,7 +163,7 @@ def load(
     path = find(name, data_home=data_home)
     if path is None:
         check_name(name)
-        raise DatasetNotFoundError(_not_found(name, data_home))
+        raise DatasetNotFoundError(_not_found(name, data_home), name)
     try:
         with np.load(path, allow_pickle=False) as file:
             return _dataset(name, file, dtype)

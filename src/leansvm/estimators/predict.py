@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import update_wrapper
+from types import MethodType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +12,6 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
@@ -20,13 +22,25 @@ from leansvm.estimators.data import targets_to_score
 from leansvm.estimators.machine import Machine
 
 
-def _calibrated(estimator: Any) -> bool:
-    if not estimator.calibrate:
-        raise AttributeError(
-            f"{type(estimator).__name__} gives probabilities with calibrate=True; or wrap it in "
-            f"sklearn.calibration.CalibratedClassifierCV."
-        )
-    return True
+class _WithCalibration:
+    """A method that exists with ``calibrate=True``; else the error's own line says how to get it.
+
+    scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
+    """
+
+    def __init__(self, method: Callable[[Any, Any], Any]) -> None:
+        self._method = method
+        update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __get__(self, estimator: Any, owner: type) -> Callable[..., Any]:
+        if estimator is None:
+            return self._method
+        if not estimator.calibrate:
+            raise AttributeError(
+                f"{owner.__name__} has {self._method.__name__} with calibrate=True alone: set it "
+                f"before fit, or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
+            )
+        return MethodType(self._method, estimator)
 
 
 class Classifier(ClassifierMixin, Machine):
@@ -102,7 +116,7 @@ class Classifier(ClassifierMixin, Machine):
         predicted = np.asarray(self.predict(X))
         return float(accuracy_score(targets[0], predicted, sample_weight=targets[1]))
 
-    @available_if(_calibrated)
+    @_WithCalibration
     def predict_proba(self, X: Any) -> Any:
         """Probability of every class; exists with ``calibrate=True``.
 
@@ -122,7 +136,7 @@ class Classifier(ClassifierMixin, Machine):
         values = self._in_shape(self._decision_values(X))
         return like_rows(probabilities(to_host(values), self.calibration_scale_), values)
 
-    @available_if(_calibrated)
+    @_WithCalibration
     def predict_log_proba(self, X: Any) -> Any:
         """Logarithm of `predict_proba`.
 

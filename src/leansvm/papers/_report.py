@@ -13,6 +13,7 @@ from leansvm import _html
 from leansvm._atomic import write_atomically
 from leansvm.papers import _charts
 from leansvm.papers._experiment import Chart, experiments_of
+from leansvm.papers._filter import filter_buttons, filter_style, slug
 from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
 from leansvm.papers._store import Store
 from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
@@ -73,12 +74,20 @@ def report(content: Mapping[str, Any]) -> str:
     body = _summary(found) + "".join(_paper(paper(name), content, found) for name in PAPERS)
     return _html.page(
         "Five papers, reproduced",
-        "Every table and figure of the five papers behind leansvm, beside what this library gives. "
-        "Made by: leansvm reproduce all",
-        body,
+        "Every table and figure of the five papers behind leansvm, beside what this library gives.",
+        _made_by(content["machine"]) + body,
         [_machine(content["machine"])],
-        style=_charts.STYLE + _STYLE,
+        style=_charts.STYLE + _STYLE + filter_style(),
     )
+
+
+def _made_by(facts: Mapping[str, Any]) -> str:
+    """Return command, version, date and seeds of the last run."""
+    if "command" not in facts:
+        return ""
+    command = f"<code>{escape(str(facts['command']))}</code>"
+    words = f"leansvm {facts['leansvm']}, {facts['date']}, seeds {facts['seeds']}."
+    return f"<p>Made by {command} with {escape(words)}</p>"
 
 
 def _machine(facts: Mapping[str, Any]) -> str:
@@ -121,7 +130,7 @@ def _summary(found: Mapping[str, Judgement]) -> str:
         "<th>rows</th><th>reached</th><th>within</th><th>short</th><th>times only</th>"
         f"<th>quoted</th><th>not run</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
-    return f"{_html.facts(numbers)}{rules}{table}"
+    return f"{_html.facts(numbers)}{rules}{table}{filter_buttons()}"
 
 
 def _paper_line(one: Paper, found: Mapping[str, Judgement]) -> str:
@@ -213,7 +222,8 @@ def _table(
     panels = [panel for chart in charts for panel in _chart_panels(table, stored, chart)]
     if panels:
         parts.append(f'<div class="grid wide">{"".join(map(_charts.draw, panels))}</div>')
-    return "".join(parts)
+    verdicts = " ".join(dict.fromkeys(slug(found[row.id].verdict) for row in table.rows))
+    return f'<div class="block" data-verdicts="{verdicts}">{"".join(parts)}</div>'
 
 
 def _keys(table: Table) -> list[str]:
@@ -275,7 +285,7 @@ def _row(
     seconds = (entry or {}).get("seconds")
     cells.append(f'<td class="from">{trials or ""}</td>')
     cells.append(f"<td>{'' if seconds is None else f'{seconds:.1f}'}</td>")
-    return f"<tr>{''.join(cells)}</tr>"
+    return f'<tr data-verdict="{slug(judgement.verdict)}">{"".join(cells)}</tr>'
 
 
 def _key(value: Any) -> str:
@@ -372,13 +382,13 @@ def _figure(figure: Figure, entry: Mapping[str, Any] | None) -> str:
     expected = f'<p class="expected">In the paper: {escape(figure.expected)}.</p>'
     if entry is None or entry["status"] != "done":
         reason = "Not run yet." if entry is None else entry["reason"]
-        return (
-            f'{heading}{expected}<p><span class="badge plain">not run</span> {escape(reason)}</p>'
-        )
+        words = f'<p><span class="badge plain">not run</span> {escape(reason)}</p>'
+        return f'<div class="block" data-verdicts="not-run">{heading}{expected}{words}</div>'
     drawings = "".join(_charts.draw(panel) for panel in entry["panels"])
     signs = {True: '<span class="good">✓</span>', False: '<span class="bad">✗</span>'}
     findings = "".join(
         f"<li>{signs[holds]} {escape(text)}</li>" for text, holds in entry["findings"]
     )
     listed = f"<ul>{findings}</ul>" if findings else ""
-    return f'{heading}{expected}{listed}<div class="grid wide">{drawings}</div>'
+    shown = f'{heading}{expected}{listed}<div class="grid wide">{drawings}</div>'
+    return f'<div class="block" data-verdicts="">{shown}</div>'

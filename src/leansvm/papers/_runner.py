@@ -7,6 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,7 @@ def reproduce(
     out: str | os.PathLike[str] = "reproduction",
     fresh: bool = False,
     observer: Observer | None = None,
+    command: str | None = None,
 ) -> Store:
     """Work out the papers' tables and figures; results are in ``out/results.json``.
 
@@ -104,6 +106,8 @@ def reproduce(
         Measure again what was measured before.
     observer : Observer, default=None
         Told about every row.
+    command : str, default=None
+        By which the user started the run, for the report; None: the call of this function.
 
     Returns
     -------
@@ -114,7 +118,12 @@ def reproduce(
     observer = observer or Observer()
     run = RunOptions(quick, seeds)
     store = Store(Path(out))
-    store.content["machine"] = machine()
+    command = command or f"leansvm.papers.reproduce({list(papers)!r}, quick={quick}, seeds={seeds})"
+    store.content["machine"] = machine() | {
+        "command": command,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "seeds": _seeds_in_words(run),
+    }
     todo = jobs(papers, tables, run)
     kept = [] if fresh else [job for job in todo if _is_done(store, job, run)]
     observer.start(len(todo), len(kept))
@@ -126,6 +135,13 @@ def reproduce(
         store.put(job.section, job.id, entry)
         observer.end(job, entry)
     return store
+
+
+def _seeds_in_words(run: RunOptions) -> str:
+    """Return the seeds of what is random."""
+    if run.seeds is None:
+        return "0, 1, 2, ..., as many as the table says under trials"
+    return "0" if run.seeds == 1 else f"0 to {run.seeds - 1}"
 
 
 def _is_done(store: Store, job: Job, run: RunOptions) -> bool:
@@ -160,7 +176,8 @@ def _guarded(work: Callable[[], Outcome]) -> Outcome:
     except Skipped as reason:
         return {"status": "skipped", "reason": str(reason)}
     except DatasetNotFoundError as error:  # keeps the names of local folders out of the results
-        return {"status": "skipped", "reason": str(error).partition(":")[0]}
+        what, _, _ = str(error).partition(":")
+        return {"status": "skipped", "reason": what, "needs": error.dataset}
     except Exception as error:
         return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
     return {"status": "done", **entry, "seconds": round(time.perf_counter() - start, 2)}

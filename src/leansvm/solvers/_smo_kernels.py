@@ -6,6 +6,8 @@ kernel rows from r = y - K beta - ridge beta. `run_on_matrix` loops over these f
 memory.
 """
 
+import logging
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -390,3 +392,11 @@ def run_on_matrix(
         take_step(count, terms, point, work)
         subtract_rows(K, work.picks[:count], work.delta[:count], point.r)
         used += count
+
+
+_folder = run_on_matrix.stats.cache_path  # None where nothing can be kept
+if _folder is None or not any(Path(_folder).glob("_smo_kernels.run_on_matrix-*.nbi")):
+    logging.getLogger("leansvm").warning(
+        "solver='smo' is compiled for its first use, which takes some ten seconds%s",
+        "" if _folder is None else "; later runs find it ready",
+    )

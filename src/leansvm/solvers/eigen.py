@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
+from leansvm.solvers._lapack import eigh_in_place
 from leansvm.solvers._least_squares import DIRECT_TOL, certify, direct_advice
 from leansvm.solvers.kernel_matrix import gram, product_bytes, unstored
 from leansvm.solvers.problem import DualProblem
@@ -131,7 +131,7 @@ def _decompose(
     K *= like_rows(root, K)
     K *= like_rows(root[:, None], K)
     if foreign_namespace(K) is None:
-        sigma, vectors = eigh(K.T, lower=True, overwrite_a=True, check_finite=False, driver="evd")
+        sigma, vectors = eigh_in_place(K)
     else:
         sigma, vectors = to_host(tuple(namespace(K).linalg.eigh(K)))
     # a semidefinite kernel has no negative eigenvalues but for rounding

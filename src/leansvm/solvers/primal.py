@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from sklearn._config import get_config
 
 from leansvm._accelerated import matmul_into
@@ -192,7 +191,7 @@ def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
     basis) has no part in the solution; C would multiply its noise.
     """
     if place is None:
-        values, vectors = eigh(equations.M, check_finite=False, driver="evd")
+        values, vectors = np.linalg.eigh(equations.M)  # SciPy's would keep Python's lock
     else:
         found = namespace(place).linalg.eigh(like_rows(equations.M, place))
         values, vectors = to_host(tuple(found))

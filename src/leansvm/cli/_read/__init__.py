@@ -1,0 +1,208 @@
+"""Data files of the command line: CSV, Parquet, LIBSVM/SVMlight and npz.
+
+Tables become data frames: categories are strings, all other kinds (numbers, dates as days, times
+of day as hours, yes/no as 1 and 0) are float64; NaN where a value is missing. The other formats
+have numbers alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leansvm.cli._output import CommandError
+from leansvm.cli._read._arrays import read_npz, read_svmlight
+from leansvm.cli._read._dates import DAY_FIRST, MONTH_FIRST
+from leansvm.cli._read._frame import frame_of, target_of
+from leansvm.cli._read._recognise import CATEGORY, DATE, KINDS, NUMBER, TIME, TRUTH, Conventions
+from leansvm.cli._read._table import FileTable, read_table
+from leansvm.cli._read._words import check_column, quoted, several
+
+__all__ = ["CATEGORY", "KINDS", "NUMBER", "Conventions", "FileData", "read", "read_like"]
+
+FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".svm": "svmlight",
+    ".svmlight": "svmlight",
+    ".libsvm": "svmlight",
+    ".npz": "npz",
+}
+
+
+@dataclass
+class FileData:
+    """Rows of a file.
+
+    Parameters
+    ----------
+    path : Path
+        Where they come from.
+    X : DataFrame, ndarray or CSR matrix
+        Features.
+    y : ndarray or None
+        Target; None where the file has none.
+    kinds : dict or None
+        Of a table: kind of every feature column.
+    notes : list of str
+        What a user should know about how the file was understood.
+    form : list of str
+        What is not plain about the file, such as "semicolons" and "decimal commas".
+    reading : dict
+        Conventions of the file that are kept with a model, in JSON's types.
+    """
+
+    path: Path
+    X: Any
+    y: np.ndarray | None
+    kinds: dict[str, str] | None = None
+    notes: list[str] = field(default_factory=list)
+    form: list[str] = field(default_factory=list)
+    reading: dict[str, Any] = field(default_factory=dict)
+
+    def words(self) -> str:
+        """Return what was recognised: "12 numbers, 3 categories, 1 date"."""
+        if self.kinds is None:
+            return several(self.X.shape[1], "number", "numbers")
+        names = {
+            NUMBER: ("number", "numbers"),
+            CATEGORY: ("category", "categories"),
+            DATE: ("date", "dates"),
+            TIME: ("time of day", "times of day"),
+            TRUTH: ("yes/no", "yes/no"),
+        }
+        counts = Counter(self.kinds.values())
+        return ", ".join(several(counts[kind], *names[kind]) for kind in names if counts[kind])
+
+
+def read(
+    path: Path,
+    *,
+    target: str | None = None,
+    drop: Sequence[str] = (),
+    file_format: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    conventions: Conventions | None = None,
+) -> FileData:
+    """Read a file to train on.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    target : str, optional
+        Column to predict; needed for tables.
+    drop : sequence of str
+        Columns to leave out.
+    file_format : str, optional
+        By default the ending of the name says it.
+    columns : dict, optional
+        Kinds of columns that the user decides; these are never left out.
+    conventions : Conventions, optional
+        How numbers and dates are written, as far as the user says it.
+    """
+    kind, columns = _format(path, file_format), columns or {}
+    if kind in ("svmlight", "npz"):
+        if target not in (None, "y") or drop or columns:
+            raise CommandError(
+                f"{path}: a file without column names takes no --target, --drop or --column"
+            )
+        X, y = read_svmlight(path) if kind == "svmlight" else read_npz(path)
+        if y is None:
+            raise CommandError(f"{path}: there is no array y (or y_train) to train on")
+        return _checked(FileData(path, X, y))
+    if target is None:
+        raise CommandError(f"{path}: name the column to predict with --target")
+    table = read_table(path, kind)
+    for name in (target, *drop, *columns):
+        check_column(path, name, table.names)
+    names = [name for name in table.names if name not in drop]
+    frame = frame_of(table, names, target, columns, conventions or Conventions())
+    data = FileData(path, frame.X, frame.y, frame.kinds, frame.notes)
+    data.form, data.reading = _form(table, frame.ways), asdict(frame.ways)
+    return _checked(data)
+
+
+def _form(table: FileTable, ways: Conventions) -> list[str]:
+    return table.words() + (["decimal commas"] if ways.decimal == "," else [])
+
+
+def read_like(
+    path: Path,
+    columns: dict[str, str] | None,
+    n_features: int,
+    *,
+    target: str | None,
+    file_format: str | None = None,
+    reading: Mapping[str, Any] | None = None,
+) -> FileData:
+    """Read a file to predict, in the form a model was trained on.
+
+    `reading` holds the conventions of the training file: they decide what this file leaves open.
+    """
+    kind = _format(path, file_format)
+    table_like = kind in ("csv", "parquet")
+    if table_like != (columns is not None):
+        what = "a table with named columns" if columns is not None else "rows without column names"
+        raise CommandError(f"{path}: the model was trained on {what}, this is {kind}")
+    if columns is None:
+        X, y = read_svmlight(path, n_features) if kind == "svmlight" else read_npz(path)
+        if X.shape[1] != n_features:
+            raise CommandError(
+                f"{path}: {X.shape[1]} features, but the model was trained on {n_features}"
+            )
+        return _checked(FileData(path, X, y))
+    table = read_table(path, kind)
+    missing = [name for name in columns if name not in table.names]
+    if missing:
+        raise CommandError(
+            f"{path}: no column {quoted(missing)}, which the model needs; "
+            f"the file has {quoted(table.names)}"
+        )
+    before = _conventions_of_model(reading or {})
+    given = Conventions(missing=before.missing, options=False)
+    frame = frame_of(table, list(columns), None, columns, given, before)
+    y = None
+    if target is not None and target in table.names:
+        try:
+            y = target_of(table, target, None, frame.ways, complete=False)
+        except CommandError:  # predictions do not need it, and scoring says what is wrong
+            y = target_of(table, target, CATEGORY, frame.ways, complete=False)
+    return _checked(FileData(path, frame.X, y, columns))
+
+
+def _conventions_of_model(reading: Mapping[str, Any]) -> Conventions:
+    """Return what a model file says about its training file; anybody may have written it."""
+    decimal, dates = reading.get("decimal"), reading.get("dates")
+    missing = reading.get("missing", ())
+    texts = isinstance(missing, (list, tuple)) and all(isinstance(text, str) for text in missing)
+    if decimal not in (None, ".", ",") or dates not in (None, DAY_FIRST, MONTH_FIRST) or not texts:
+        raise CommandError("the model's facts about its data are not those that leansvm writes")
+    return Conventions(decimal, dates, tuple(missing), options=False)
+
+
+def _checked(data: FileData) -> FileData:
+    if data.X.shape[1] == 0:
+        raise CommandError(f"{data.path}: there are no features besides the target")
+    if data.X.shape[0] == 0:
+        raise CommandError(f"{data.path}: there are no rows")
+    return data
+
+
+def _format(path: Path, given: str | None) -> str:
+    if given is not None:
+        return given
+    if not path.is_file():
+        raise CommandError(f"{path}: there is no such file")
+    suffixes = [suffix for suffix in path.suffixes if suffix not in (".gz", ".bz2")]
+    if suffixes and suffixes[-1].lower() in FORMATS:
+        return FORMATS[suffixes[-1].lower()]
+    known = ", ".join(sorted(FORMATS))
+    raise CommandError(f"{path}: unknown kind of file (known: {known}); say which with --format")

@@ -1,0 +1,108 @@
+"""Files of numbers without column names: LIBSVM/SVMlight and npz."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leansvm.cli._output import CommandError
+from leansvm.cli._read._words import quoted
+
+
+def whole(y: np.ndarray) -> np.ndarray:
+    """Return int64 where all values are whole and fit; what does not stays as it is."""
+    if len(y) == 0 or not np.isfinite(y).all() or np.any(y != np.round(y)):
+        return y
+    fits = int(y.min()) >= -(2**63) and int(y.max()) < 2**63
+    return y.astype(np.int64) if fits else y
+
+
+def read_svmlight(path: Path, n_features: int | None = None) -> tuple[Any, np.ndarray]:
+    """Read sparse rows; pad them to the features of a model."""
+    from sklearn.datasets import load_svmlight_file
+
+    try:
+        X, y = load_svmlight_file(str(path))
+    except (ValueError, EOFError, OverflowError) as error:
+        raise CommandError(f"{path}{_svmlight_problem(path)}") from error
+    if n_features is None:
+        _check_width(path, X.shape[1])
+    if n_features is not None and X.shape[1] < n_features:  # the last ones are zero in all rows
+        X.resize((X.shape[0], n_features))
+    return X, whole(y)
+
+
+def _check_width(path: Path, n_features: int) -> None:
+    """Refuse an index so large that a few numbers for each feature would fill the memory."""
+    from leansvm.blocks import available_memory, format_bytes
+
+    needed, free = _VECTORS * 8 * n_features, available_memory()
+    if needed > free:
+        raise CommandError(
+            f"{path}: the largest index is {n_features:,}: a model of so many features needs "
+            f"{format_bytes(needed)}, and {format_bytes(free)} are free; number the features "
+            f"without gaps"
+        )
+
+
+_VECTORS = 16  # of one number per feature that preprocessing, fit and model hold at once
+_PAIR = re.compile(rb"(qid|\d+):[-+]?(\d+\.?\d*|\.\d+|nan|inf)([eE][-+]?\d+)?$", re.I)
+
+
+def _svmlight_problem(path: Path) -> str:
+    """Find the first line that is not 'label index:value ...' with growing indices."""
+    content = path.read_bytes()
+    for number, line in enumerate(content.splitlines(), start=1):
+        fields = line.partition(b"#")[0].split()
+        if not fields:
+            continue
+        if not _is_number(fields[0].decode("ascii", "replace")):
+            return f", line {number}: the label {fields[0].decode(errors='replace')!r} is no number"
+        last = -1
+        for pair in fields[1:]:
+            text = pair.decode(errors="replace")
+            if not _PAIR.match(pair):
+                return f", line {number}: {text!r} is not of the form index:value"
+            if pair.startswith(b"qid"):
+                continue
+            index = int(pair.partition(b":")[0])
+            if index >= 2**31:
+                return f", line {number}: the index of {text!r} is too large"
+            if index <= last:
+                return f", line {number}: the index of {text!r} is not larger than the one before"
+            last = index
+    return ": not a LIBSVM/SVMlight file" if content.strip() else ": the file is empty"
+
+
+def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """Read arrays X and y, or X_train and y_train."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files if key in _NPZ_KEYS}
+            found = file.files
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        raise CommandError(f"{path}: not a readable npz file ({error})") from error
+    X = arrays.get("X", arrays.get("X_train"))
+    y = arrays.get("y", arrays.get("y_train"))
+    if X is None:
+        raise CommandError(f"{path}: no array X (or X_train); the file has {quoted(found)}")
+    if X.ndim != 2 or (y is not None and y.shape != (len(X),)):
+        shapes = f"X {X.shape}" + ("" if y is None else f" and y {y.shape}")
+        needed = "X must have rows and columns, y one value per row"
+        raise CommandError(f"{path}: {needed}; got {shapes}")
+    return X, y if y is None or y.dtype.kind in "US" else whole(y)
+
+
+_NPZ_KEYS = ("X", "y", "X_train", "y_train")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

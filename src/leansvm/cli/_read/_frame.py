@@ -1,0 +1,236 @@
+"""From the columns of a table to features and target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leansvm.cli._output import CommandError
+from leansvm.cli._read._arrays import whole
+from leansvm.cli._read._left_out import why_left_out
+from leansvm.cli._read._recognise import (
+    CATEGORY,
+    DATE,
+    NUMBER,
+    TIME,
+    TRUTH,
+    Conventions,
+    as_objects,
+    cleaned,
+    convert_to,
+    recognise,
+    settle,
+)
+from leansvm.cli._read._table import FileTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MANY_CLASSES = 0.5  # of the rows: a text target with more different values is no class
+
+
+@dataclass
+class Frame:
+    """Features and target of a table, and the conventions by which it was read."""
+
+    X: Any
+    y: np.ndarray | None
+    kinds: dict[str, str]
+    notes: list[str]
+    ways: Conventions
+
+
+def frame_of(
+    table: FileTable,
+    names: list[str],
+    target: str | None,
+    wanted: Mapping[str, str],
+    given: Conventions,
+    before: Conventions | None = None,
+) -> Frame:
+    """Convert columns to the kinds that are wanted, or to those that are recognised.
+
+    A column without a wanted kind is left out, with a note, where it says nothing about other
+    rows.
+    """
+    import pandas as pd
+
+    texts = {
+        name: cleaned(table.columns[name], given.missing)
+        for name in names
+        if _is_text(table.columns[name].type)
+    }
+    ways = given
+    if table.form is not None:  # a Parquet file has types: its text is text
+        ways = settle((texts[n] for n in names if wanted.get(n) != CATEGORY), given, before)
+    y = None
+    if target is not None:
+        y = target_of(table, target, wanted.get(target), ways)
+    columns: dict[str, np.ndarray] = {}
+    kinds: dict[str, str] = {}
+    notes: list[str] = []
+    for name in names:
+        if name == target:
+            continue
+        text = texts.get(name)
+        if name in wanted:
+            columns[name], kinds[name] = (
+                _wanted(table, name, text, wanted[name], ways),
+                wanted[name],
+            )
+            continue
+        values, kind, note = _found(table, name, text, ways)
+        reason = why_left_out(name, values, kind)
+        if reason is None:
+            columns[name], kinds[name] = values, kind
+            notes += [note] if note else []
+        else:
+            notes.append(
+                f"column '{name}' is left out: {reason} (--column '{name}={kind}' keeps it)"
+            )
+    if not columns and notes:
+        raise CommandError(f"{table.path}: no features are left; " + "; ".join(notes))
+    return Frame(pd.DataFrame(columns), y, kinds, notes, ways)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _found(
+    table: FileTable, name: str, text: pa.Array | None, ways: Conventions
+) -> tuple[np.ndarray, str, str]:
+    """Return values, kind and a note of a column as it is in the file."""
+    if text is None:
+        return (*_typed(table, name), "")
+    if table.form is None:
+        return as_objects(text), CATEGORY, ""
+    return recognise(table, name, text, ways)
+
+
+def _wanted(
+    table: FileTable, name: str, text: pa.Array | None, kind: str, ways: Conventions
+) -> np.ndarray:
+    """Return a column as the kind that a user or a model wants."""
+    if text is not None:
+        return convert_to(table, name, text, kind, ways)
+    values, found = _typed(table, name)
+    if found == kind or (kind != CATEGORY and found in (NUMBER, CATEGORY)):
+        return values
+    if kind != CATEGORY:
+        raise CommandError(f"{table.path}, column '{name}': {found} where {kind} is wanted")
+    result = np.full(len(values), np.nan, dtype=object)  # numbers where text is wanted
+    known = ~np.isnan(values)
+    words = ["true" if value else "false" for value in values[known]]
+    result[known] = words if found == TRUTH else [_number_text(v) for v in values[known]]
+    return result
+
+
+def _number_text(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _typed(table: FileTable, name: str) -> tuple[np.ndarray, str]:
+    """Return values and kind of a Parquet column that is no plain text."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    column = table.columns[name]
+    kind, found = column.type, NUMBER
+    if pa.types.is_dictionary(kind):
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if _is_text(kind):
+        return as_objects(cleaned(column, ())), CATEGORY
+    if pa.types.is_boolean(kind):
+        column, found = column.cast(pa.int8()), TRUTH
+    elif pa.types.is_time(kind):
+        unit = pa.time64("us")
+        column = compute.divide(column.cast(unit).cast(pa.int64()).cast(pa.float64()), 3.6e9)
+        found = TIME
+    elif pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+        milliseconds = column.cast(pa.timestamp("ms")).cast(pa.int64())
+        column = compute.divide(milliseconds.cast(pa.float64()), 86_400_000.0)
+        found = DATE
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        raise CommandError(f"{table.path}, column '{name}': bytes are neither numbers nor text")
+    try:
+        numbers = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise CommandError(
+            f"{table.path}, column '{name}': values of type {kind} are no use"
+        ) from error
+    values = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
+    if np.isinf(values).any():
+        row = int(np.argmax(np.isinf(values)))
+        raise CommandError(f"{table.place(row, name)}: {values[row]} is not finite")
+    return values, found
+
+
+# ---------------------------------------------------------------------------- target
+
+
+def target_of(
+    table: FileTable, name: str, wanted: str | None, ways: Conventions, *, complete: bool = True
+) -> np.ndarray | None:
+    """Return the target: numbers, or classes as they are written.
+
+    Where a value is missing the file is refused, or None returned if `complete` is False.
+    """
+    import pyarrow as pa
+
+    column = table.columns[name]
+    text = None
+    if _is_text(column.type):
+        text = cleaned(column, ways.missing)
+    gone = (column if text is None else text).is_null().to_numpy(zero_copy_only=False)
+    if gone.any():
+        if not complete:
+            return None
+        raise CommandError(
+            f"{table.place(int(np.argmax(gone)), name)}: the target is missing, here first of "
+            f"{int(gone.sum()):,} rows; fill or remove them"
+        )
+    if text is not None:
+        return _text_target(table, name, text, wanted, ways)
+    if pa.types.is_boolean(column.type):
+        return np.array(["true" if value else "false" for value in column.to_pylist()])
+    if pa.types.is_integer(column.type):  # float64 would round those beyond 2^53
+        return whole(column.to_numpy())
+    values, kind = _typed(table, name)
+    return values.astype(str) if kind == CATEGORY else whole(values)
+
+
+def _text_target(
+    table: FileTable, name: str, text: pa.Array, wanted: str | None, ways: Conventions
+) -> np.ndarray:
+    import pyarrow as pa
+
+    if wanted is None and table.form is not None:
+        values, wanted, _ = recognise(table, name, text, ways)
+        if wanted == NUMBER and np.abs(values).max() >= 2.0**53:
+            try:
+                return text.cast(pa.int64()).to_numpy()  # not rounded, as by float64
+            except pa.ArrowInvalid:
+                return values
+    elif wanted in (NUMBER, DATE, TIME):
+        values = convert_to(table, name, text, wanted, ways)
+    if wanted in (DATE, TIME):
+        raise CommandError(
+            f"{table.path}, column '{name}': the target is a {wanted}; give a column of numbers or "
+            f"classes, or take it as classes with --column '{name}=category'"
+        )
+    if wanted == NUMBER:
+        return whole(values)
+    labels = as_objects(text).astype(str)
+    distinct = len(np.unique(labels))
+    if ways.options and len(labels) >= 20 and distinct > _MANY_CLASSES * len(labels):
+        raise CommandError(
+            f"{table.path}, column '{name}': the target has {distinct:,} different texts in "
+            f"{len(labels):,} rows, such as {labels[0]!r}: these are neither classes nor numbers"
+        )
+    return labels

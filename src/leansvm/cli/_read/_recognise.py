@@ -1,0 +1,289 @@
+"""What a column of text holds: numbers, yes/no, dates, times of day, or categories.
+
+The first kind that all values fit is taken. A column that nearly all values fit is refused with
+the place of the first one that does not: guessing would turn numbers into categories in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leansvm.cli._output import CommandError
+from leansvm.cli._read import _dates, _numbers
+from leansvm.cli._read._table import FileTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUMBER, CATEGORY, DATE, TIME, TRUTH = "number", "category", "date", "time", "yes/no"
+KINDS = (NUMBER, CATEGORY, DATE, TIME, TRUTH)
+_MISSING = (
+    "", "?", "??", "-", "--", "---", ".", "..", "na", "n/a", "n.a.", "nan", "-nan", "null", "none",
+    "(null)", "<na>", "nil", "nat", "missing", "k.a.", "k. a.", "keine angabe", "#n/a", "#nv",
+    "#null!", "#div/0!", "#value!", "#wert!", "#ref!", "#bezug!", "#name?", "#num!", "#zahl!",
+)  # fmt: skip
+_NEARLY = 0.9  # share of values from which the others count as mistakes
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """How numbers and dates of a file are written, as far as it is known.
+
+    Parameters
+    ----------
+    decimal : {".", ","} or None
+        Decimal mark, where a column leaves it open.
+    dates : {"day-first", "month-first"} or None
+        Order of 03/04/2024, where a column leaves it open.
+    missing : tuple of str
+        Spellings of a missing value, beside the usual ones.
+    options : bool
+        Whether the command has options for all this, which messages may name.
+    """
+
+    decimal: str | None = None
+    dates: str | None = None
+    missing: tuple[str, ...] = ()
+    options: bool = True
+
+
+def cleaned(column: pa.ChunkedArray, missing: Sequence[str]) -> pa.Array:
+    """Return text without spaces around it, null where a value is missing."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    whole = column.combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # more than two gigabytes of text
+        whole = pa.concat_arrays([part.cast(pa.large_string()) for part in whole.chunks])
+    texts = compute.utf8_trim_whitespace(whole)
+    spellings = pa.array([*_MISSING, *(text.strip().lower() for text in missing)], texts.type)
+    gone = compute.is_in(compute.utf8_lower(texts), value_set=spellings)
+    return compute.if_else(gone, pa.scalar(None, texts.type), texts)
+
+
+def settle(
+    columns: Iterable[pa.Array], given: Conventions, before: Conventions | None = None
+) -> Conventions:
+    """Find what columns say about the others: the decimal mark, and the order of day and month.
+
+    What the user gives comes first, then what the columns of the file show without doubt, then
+    the conventions of the file that a model was trained on.
+    """
+    before = before or Conventions()
+    decimals, orders = set(), set()
+    texts = list(columns)
+    open_marks = before.decimal == _numbers.COMMA or any(map(_has_comma, texts))
+    for column in texts:
+        if given.decimal is None and open_marks and (mark := _decimal_mark(column)):
+            decimals.add(mark)
+        if given.dates is None and (order := _date_order(column)):
+            orders.add(order)
+    decimal = given.decimal or (decimals.pop() if len(decimals) == 1 else before.decimal)
+    dates = given.dates or (orders.pop() if len(orders) == 1 else before.dates)
+    return replace(given, decimal=decimal, dates=dates)
+
+
+def _has_comma(texts: pa.Array) -> bool:
+    from pyarrow import compute
+
+    return bool(compute.any(compute.match_substring(texts, ",")).as_py())
+
+
+def _decimal_mark(texts: pa.Array) -> str | None:
+    """Return the decimal mark that a column of numbers shows; None where it shows none."""
+    texts, _ = _numbers.without_unit(texts)
+    if not _numbers.has_marks(texts):
+        return None
+    known = len(texts) - texts.null_count
+    point, comma = (int(_numbers.fits(texts, mark).sum()) for mark in (".", ","))
+    if point == comma or max(point, comma) < _NEARLY * known:
+        return None
+    return _numbers.POINT if point > comma else _numbers.COMMA
+
+
+def _date_order(texts: pa.Array) -> str | None:
+    """Return the order of day and month that a column shows; None where it shows none."""
+    known = texts.drop_null()
+    if not len(known) or not _dates.looks_like(known[0].as_py(), _dates.SLASHES):
+        return None
+    counts = [
+        np.count_nonzero(~np.isnan(_dates.to_days(known, _dates.SLASHES, order)))
+        for order in (_dates.DAY_FIRST, _dates.MONTH_FIRST)
+    ]
+    if counts[0] == counts[1]:
+        return None
+    return _dates.DAY_FIRST if counts[0] > counts[1] else _dates.MONTH_FIRST
+
+
+def _slashed(texts: pa.Array) -> np.ndarray:
+    days = [
+        _dates.to_days(texts, _dates.SLASHES, order)
+        for order in (_dates.DAY_FIRST, _dates.MONTH_FIRST)
+    ]
+    return np.where(np.isnan(days[0]), days[1], days[0])
+
+
+# ---------------------------------------------------------------------------- one column
+
+
+def recognise(
+    table: FileTable, name: str, texts: pa.Array, ways: Conventions
+) -> tuple[np.ndarray, str, str]:
+    """Return values, kind and a note about a column: float64, or objects for categories."""
+    known = len(texts) - texts.null_count
+    if _is_compact_date(texts):
+        return _dates.to_days(texts, _dates.COMPACT), DATE, ""
+    if _numbers.is_code(texts):
+        note = f"column '{name}': digits with leading zeros or too many of them are categories"
+        return as_objects(texts), CATEGORY, note
+    for kind in (NUMBER, TRUTH, DATE, TIME):
+        values, note = _convert(table, name, texts, kind, ways)
+        good = int(np.count_nonzero(~np.isnan(values)))
+        if good == known:
+            return values, kind, note
+        if good >= _NEARLY * known and kind != TRUTH:
+            _refuse(table, name, texts, values, kind, ways)
+    return as_objects(texts), CATEGORY, ""
+
+
+def convert_to(
+    table: FileTable, name: str, texts: pa.Array, kind: str, ways: Conventions
+) -> np.ndarray:
+    """Convert a column to the kind that a user or a model wants."""
+    if kind == CATEGORY:
+        return as_objects(texts)
+    if kind == DATE and _is_compact_date(texts):
+        return _dates.to_days(texts, _dates.COMPACT)
+    values, _ = _convert(table, name, texts, kind, ways)
+    if np.isnan(values).sum() > texts.null_count:
+        _refuse(table, name, texts, values, kind, ways)
+    return values
+
+
+def as_objects(texts: pa.Array) -> np.ndarray:
+    """Return text as objects, NaN where it is missing."""
+    values = texts.to_numpy(zero_copy_only=False).astype(object)
+    values[texts.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return values
+
+
+def _convert(
+    table: FileTable, name: str, texts: pa.Array, kind: str, ways: Conventions
+) -> tuple[np.ndarray, str]:
+    """Convert what fits a kind, NaN for all else; with a note."""
+    if kind == NUMBER:
+        return _to_numbers(table, name, texts, ways)
+    if kind == TRUTH:
+        return _dates.to_truth(texts), ""
+    if kind == TIME:
+        return _dates.to_hours(texts), ""
+    return _to_dates(table, name, texts, ways), ""
+
+
+def _to_numbers(
+    table: FileTable, name: str, texts: pa.Array, ways: Conventions
+) -> tuple[np.ndarray, str]:
+    import pyarrow as pa
+
+    plain = ways.decimal != _numbers.COMMA
+    if plain:  # what most files hold is converted at once
+        try:
+            values = np.asarray(texts.cast(pa.float64()).to_numpy(zero_copy_only=False), float)
+            return np.where(np.isinf(values), np.nan, values), ""
+        except pa.ArrowInvalid:
+            pass
+    texts, unit = _numbers.without_unit(texts)
+    note = f"column '{name}' is read as numbers without {unit}" if unit else ""
+    known = len(texts) - texts.null_count
+    point, comma = (int(_numbers.fits(texts, mark).sum()) for mark in (".", ","))
+    style = _numbers.POINT if point > comma else _numbers.COMMA
+    if point == comma:
+        style = ways.decimal or _numbers.POINT
+        if point == known and ways.decimal is None and _has_comma(texts):
+            _refuse_open_decimal(table, name, texts, ways)
+    values = _numbers.to_numbers(texts, style)
+    return np.where(np.isinf(values), np.nan, values), note
+
+
+def _to_dates(table: FileTable, name: str, texts: pa.Array, ways: Conventions) -> np.ndarray:
+    """Convert by the pattern that most values fit."""
+    from pyarrow import compute
+
+    best = np.full(len(texts), np.nan)
+    if not compute.any(compute.match_substring_regex(texts, r"\d")).as_py():
+        return best
+    for pattern in _dates.CLEAR:
+        days = _dates.to_days(texts, pattern)
+        if np.isnan(days).sum() < np.isnan(best).sum():
+            best = days
+    if np.isnan(_slashed(texts)).sum() >= np.isnan(best).sum():
+        return best
+    orders = {
+        order: _dates.to_days(texts, _dates.SLASHES, order)
+        for order in (_dates.DAY_FIRST, _dates.MONTH_FIRST)
+    }
+    order = _date_order(texts) or ways.dates
+    if order is None:
+        first, second = orders.values()
+        if not np.array_equal(first, second, equal_nan=True):
+            differ = (first != second) & ~np.isnan(first)
+            _refuse_open_dates(table, name, texts, int(np.argmax(differ)), ways)
+        order = _dates.DAY_FIRST
+    return orders[order]
+
+
+def _is_compact_date(texts: pa.Array) -> bool:
+    """Return whether all values are dates such as 20240301."""
+    known = texts.drop_null()
+    if not len(known) or not _dates.looks_like(known[0].as_py(), _dates.COMPACT):
+        return False
+    return not np.isnan(_dates.to_days(known, _dates.COMPACT)).any()
+
+
+# ---------------------------------------------------------------------------- refusals
+
+_WORDS = {NUMBER: "a number", TRUTH: "yes or no", DATE: "a date", TIME: "a time of day"}
+
+
+def _refuse(
+    table: FileTable, name: str, texts: pa.Array, values: np.ndarray, kind: str, ways: Conventions
+) -> None:
+    """Name the first value that is not of the kind."""
+    wrong = np.isnan(values) & ~texts.is_null().to_numpy(zero_copy_only=False)
+    row, number = int(np.argmax(wrong)), int(wrong.sum())
+    value, known = texts[row].as_py(), len(texts) - texts.null_count
+    text = f"{table.place(row, name)}: {value!r} is not {_WORDS[kind]}"
+    text += f", as {known - number:,} of {known:,} values are" if known > number else ""
+    if ways.options:
+        text += (
+            f"; correct it, take it as missing with --missing '{value}', or the column as text "
+            f"with --column '{name}=category'"
+        )
+    raise CommandError(text)
+
+
+def _refuse_open_decimal(table: FileTable, name: str, texts: pa.Array, ways: Conventions) -> None:
+    from pyarrow import compute
+
+    row = compute.match_substring(texts, ",").fill_null(False).index(True).as_py()
+    value = texts[row].as_py()
+    numbers = value.replace(",", "."), value.replace(",", "")
+    hint = "; say --decimal , or --decimal ." if ways.options else ""
+    raise CommandError(
+        f"{table.place(row, name)}: {value!r} may be {numbers[0]} or {numbers[1]}, and nothing in "
+        f"the file decides it{hint}"
+    )
+
+
+def _refuse_open_dates(
+    table: FileTable, name: str, texts: pa.Array, row: int, ways: Conventions
+) -> None:
+    hint = "; say --dates day-first or --dates month-first" if ways.options else ""
+    raise CommandError(
+        f"{table.place(row, name)}: {texts[row].as_py()!r} may begin with the day or with the "
+        f"month, and nothing in the file decides it{hint}"
+    )

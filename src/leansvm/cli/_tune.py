@@ -1,0 +1,74 @@
+"""``leansvm tune``: compare parameters, then train and save the best model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from leansvm.cli import _options as opt
+from leansvm.cli._output import Json, Printer, Quiet, guarded
+from leansvm.cli._train import (
+    AUTO_FOLDS,
+    check_places,
+    conventions_of,
+    fit_and_finish,
+    folds_of,
+    prepare,
+    set_pipeline,
+    start_run,
+)
+
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        "-g",
+        metavar="NAME=V1,V2,...",
+        help="Values to try by cross-validation; repeat it for more parameters. Default: gamma, "
+        "and C where the estimator does not choose it by itself.",
+        show_default=False,
+    ),
+]
+
+
+@guarded
+def tune(
+    data: opt.DataFile,
+    output_file: opt.ModelOutput,
+    target: opt.Target = None,
+    estimator: opt.Estimator = "auto",
+    settings: opt.Set = None,
+    grid: Grid = None,
+    task: opt.Task = "auto",
+    drop: opt.Drop = None,
+    columns: opt.Columns = None,
+    missing: opt.Missing = None,
+    decimal: opt.Decimal = None,
+    dates: opt.Dates = None,
+    cv: opt.Cv = "auto",
+    report: opt.Report = None,
+    scale: opt.Scale = True,
+    calibrate: opt.Calibrate = True,
+    file_format: opt.FileFormat = None,
+    seed: opt.Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Compare parameters, then train and save the best model."""
+    from leansvm.cli._tune_search import has_gamma_path, search_along_path, search_grid
+
+    output = Printer(quiet, as_json)
+    folds = folds_of(cv)
+    check_places(output_file, report)
+    ways = conventions_of(decimal, dates, missing)
+    run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
+    set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
+    prepare(run, folds)
+    if not grid and has_gamma_path(run.model):
+        search_along_path(run, output)
+    else:
+        n_folds = folds if isinstance(folds, int) and folds > 1 else AUTO_FOLDS
+        search_grid(run, grid or (), n_folds, seed, output)
+    # other folds than those of the search, which the chosen parameters fit a little too well
+    fit_and_finish(run, folds, seed + 1, output_file, report, output)
