@@ -28,6 +28,7 @@ NAMES = (
     "l2svc_speed",
     "out_of_core",
     "dask_scaling",
+    "export",
     "peers",
     "large",
     "criterion",

@@ -17,7 +17,13 @@ from leansvm.export._formula import Formula, formula_of
 from leansvm.export._store import stored, table_bytes
 
 _TYPES = {"float64": "double", "float32": "float"}
-_TABLES = {"float64": "double", "float32": "float", "float16": "uint16_t", "int8": "int8_t"}
+_TABLES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "uint16_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
+}
 _TERMS = {
     "squared": "d * d",
     "absolute": "{abs}(d)",
@@ -119,7 +125,7 @@ class _Header:
         lines = [
             f"{facts['model']}, written by leansvm {facts['leansvm']}: {formula.size} functions of "
             f"{len(formula.columns)} columns, {table_bytes(formula):,} bytes of {formula.store}.",
-            *(f"{key}: {value}" for key, value in facts["metadata"].items()),
+            *_facts(facts["metadata"]),
             "x[]:",
         ]
         texts = formula.texts
@@ -164,19 +170,12 @@ class _Header:
                 steps = getattr(formula, _STEPS[table])
                 if steps is not None:
                     yield _table("float", f"NAME_{table}_step", _numbers(steps, "float32"))
-                yield self._small_table(f"NAME_{table}", values, steps)
+                store = formula.coef_store if table == "coef" else formula.store
+                yield _small_table(f"NAME_{table}", values, steps, store)
         yield self._reals("intercept", formula.intercept)
 
     def _reals(self, table: str, values: Any) -> str:
         return _table(self.real, f"NAME_{table}", _numbers(values, self.dtype))
-
-    def _small_table(self, table: str, values: NDArray[Any], steps: Any) -> str:
-        store = self.formula.store
-        if steps is None:
-            texts = _numbers(values.ravel(), store)
-        else:
-            texts = [str(q) for q in small_numbers(values, steps, store).ravel().tolist()]
-        return _table(_TABLES[store], table, texts)
 
     # ------------------------------------------------------------------ functions
 
@@ -355,13 +354,21 @@ class _Header:
         yield "}"
 
 
+def _small_table(table: str, values: NDArray[Any], steps: Any, store: str) -> str:
+    if steps is None:
+        texts = _numbers(values.ravel(), store)
+    else:
+        texts = [str(q) for q in small_numbers(values, steps, store).ravel().tolist()]
+    return _table(_TABLES[store], table, texts)
+
+
 _STEPS = {"points": "steps", "shapes": "shape_steps", "coef": "coef_steps"}
 
 
 def small_numbers(values: NDArray[Any], steps: NDArray[Any], store: str) -> NDArray[Any]:
-    """Return what a table of small numbers holds: int8, or the bits of float16."""
-    if store == "int8":
-        return np.rint(values / steps).astype(np.int8)
+    """Return what a table of small numbers holds: whole numbers, or the bits of float16."""
+    if store != "float16":
+        return np.rint(values / steps).astype(store)
     return (values / steps).astype(np.float16).view(np.uint16)
 
 
@@ -407,6 +414,12 @@ def _c_string(text: str) -> str:
         for byte in text.encode()
     )
     return f'"{body}"'
+
+
+def _facts(metadata: dict[str, Any]) -> list[str]:
+    """Return a line for every fact that is a short text or a number."""
+    simple = {k: v for k, v in metadata.items() if isinstance(v, str | int | float)}
+    return [f"{key}: {value}"[:200] for key, value in simple.items()]
 
 
 def _for_comment(text: str) -> str:

@@ -59,9 +59,11 @@ def _column(column: Column, values: NDArray[Any]) -> Array:
 
 def values_of(formula: Formula, U: Array) -> Array:
     """Return f of rows whose columns are known."""
-    if formula.coef is None:
-        return functions_of(formula, U) + formula.intercept
-    return functions_of(formula, U) @ formula.coef + formula.intercept
+    result = np.empty((len(U), formula.outputs))
+    for part in _tiles(len(U), formula.points.size):
+        phi = _outer(formula, _sums(formula, U[part]))
+        result[part] = phi if formula.coef is None else phi @ formula.coef
+    return result + formula.intercept
 
 
 def functions_of(formula: Formula, U: Array) -> Array:

@@ -72,7 +72,8 @@ class Formula:
     steepness: float | None = None  # a of the probabilities sigma(a f)
     single: bool = True  # one number a row where there is one output
     facts: dict[str, Any] = field(default_factory=dict)
-    store: str = "float64"  # type of the numbers of points and coefficients
+    store: str = "float64"  # type of the numbers of points and shapes
+    coef_store: str = "float64"  # and of the coefficients
     # "float16", "int8": what 1 stands for, in every column of points and shapes, in every output
     steps: Array | None = None
     shape_steps: Array | None = None

@@ -16,19 +16,21 @@ from numpy.typing import NDArray
 from leansvm.export._c import small_numbers
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, formula_of
-from leansvm.export._store import stored, table_bytes
+from leansvm.export._store import BYTES, stored, table_bytes
 
-_READERS = {"float64": "Float64", "float32": "Float32", "float16": "Uint16", "int8": "Int8"}
+_READERS = {
+    "float64": "(view, i) => view.getFloat64(8 * i, true)",
+    "float32": "(view, i) => view.getFloat32(4 * i, true)",
+    "float16": "(view, i) => half(view.getUint16(2 * i, true))",
+    "int16": "(view, i) => view.getInt16(2 * i, true)",
+    "int8": "(view, i) => view.getInt8(i)",
+}
 _TABLE = """
 // the numbers of a table; `step` is what 1 stands for in each of its columns
-const table = (text, step) => {
+const table = (text, width, read, step) => {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const view = new DataView(bytes.buffer);
-  const values = new Float64Array(bytes.length / WIDTH);
-  for (let i = 0; i < values.length; i++) {
-    values[i] = READ * (step ? step[i % step.length] : 1);
-  }
-  return values;
+  const view = new DataView(bytes.buffer), values = new Float64Array(bytes.length / width);
+  return values.map((_, i) => read(view, i) * (step ? step[i % step.length] : 1));
 };
 """
 _HALF = """
@@ -126,20 +128,20 @@ class _Module:
 
     def _tables(self) -> Iterable[str]:
         formula = self.formula
-        store = formula.store
-        width = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}[store]
-        more = "" if store == "int8" else ", true"
-        read = f"view.get{_READERS[store]}(i * {width}{more})"
-        if store == "float16":
-            yield _HALF
-            read = f"half({read})"
-        yield _TABLE.replace("WIDTH", str(width)).replace("READ", read)
-        places = (("points", "steps"), ("shapes", "shape_steps"), ("coef", "coef_steps"))
-        for name, of_steps in places:
+        yield _HALF if formula.store == "float16" else ""
+        yield _TABLE
+        store, coef_store = formula.store, formula.coef_store
+        for name, of_steps, kind in (
+            ("points", "steps", store),
+            ("shapes", "shape_steps", store),
+            ("coef", "coef_steps", coef_store),
+        ):
             values, steps = getattr(formula, name), getattr(formula, of_steps)
             if values is not None:
+                text = _base64(values, steps, kind)
                 given = "" if steps is None else f", {_list(steps)}"
-                yield f'const {name} = table("{_base64(values, steps, store)}"{given});'
+                reader = f"{BYTES[kind]}, {_READERS[kind]}"
+                yield f'const {name} = table("{text}", {reader}{given});'
         yield f"const intercept = {_list(formula.intercept)};"
         numbers = formula.columns[: formula.n_numbers]
         yield f"const source = {_json([column.source for column in numbers])};"

@@ -10,6 +10,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +128,9 @@ def python_values(model: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) 
     else:
         X = np.column_stack(inputs)
     name = next(n for n in ("decision_function", "transform", "predict") if hasattr(model, n))
-    return np.asarray(getattr(model, name)(X), np.float64).reshape(len(X), -1)
+    with warnings.catch_warnings():  # unknown categories are among the rows on purpose
+        warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
+        return np.asarray(getattr(model, name)(X), np.float64).reshape(len(X), -1)
 
 
 def run_onnx(graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tuple[str, Array]:

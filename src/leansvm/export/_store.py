@@ -3,7 +3,8 @@
 Small types hold q with value = step * q, one step for each column of points and each output. With
 int8 the points move a little; the coefficients are then fitted to the old f at some rows (ridge
 towards the old ones) and rounded one after the other, each rounding error made up for by those
-that follow (the order and the update are those of a Cholesky factor of the inverse).
+that follow (by a Cholesky factor of the inverse). Where they are large and cancel, 8 bits are not
+enough for coefficients: they get 16.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from leansvm.blocks import available_memory, format_bytes
 from leansvm.export._evaluate import functions_of, input_values, machine_columns, values_of
 from leansvm.export._formula import Array, Formula, formula_of
 from leansvm.export._rows import rows_around
 
 STORES = ("float64", "float32", "float16", "int8")  # largest first
-BYTES = {"float64": 8, "float32": 4, "float16": 2, "int8": 1}
-_LARGEST = 127
-_RIDGES = (1e-8, 1e-6, 1e-4, 1e-2)  # of the mean eigenvalue
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "int16": 2, "int8": 1}
+_LARGEST = {8: 127, 16: 32767}
+_RIDGES = (1e-11, 1e-9, 1e-6, 1e-3)  # of the mean eigenvalue
+# by how much rounding coefficients to 8 bits may change f, as a share of its spread: numbers are
+# read, while of the values of classes only the largest counts
+_LOST, _LOST_OF_CLASSES = 0.03, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,10 +121,14 @@ def _losses(formula: Formula, inputs: list[NDArray[Any]], targets: NDArray[Any])
 
 def table_bytes(formula: Formula) -> int:
     """Return the bytes of points, shapes, coefficients and their steps."""
-    tables = [formula.points, formula.shapes, formula.coef]
-    count = sum(table.size for table in tables if table is not None)
-    steps = [formula.steps, formula.shape_steps, formula.coef_steps]
-    return BYTES[formula.store] * count + 4 * sum(len(s) for s in steps if s is not None)
+    total = 0
+    for store, group in (
+        (formula.store, (formula.points, formula.shapes)),
+        (formula.coef_store, (formula.coef,)),
+    ):
+        total += BYTES[store] * sum(table.size for table in group if table is not None)
+    steps = (formula.steps, formula.shape_steps, formula.coef_steps)
+    return total + 4 * sum(len(s) for s in steps if s is not None)
 
 
 def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = None) -> Formula:
@@ -132,7 +141,7 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
     store : {"float64", "float32", "float16", "int8"}
         Type of points and coefficients.
     inputs : list of ndarray, optional
-        Input values of rows at which f shall change little; None: rows around the points.
+        Input values of rows at which f shall change little, beside rows around the points.
     """
     if store not in STORES:
         raise ValueError(f"store must be one of {', '.join(STORES)}, got {store!r}.")
@@ -144,6 +153,7 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
         return replace(
             formula,
             store=store,
+            coef_store=store,
             points=_float32(formula.points),
             shapes=None if formula.shapes is None else _float32(formula.shapes),
             coef=None if formula.coef is None else _float32(formula.coef),
@@ -153,8 +163,11 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
         return rounded
     if store == "float16":
         coef, steps = _small(formula.coef, store)
-        return replace(rounded, coef=coef, coef_steps=steps)
-    return _refitted(formula, rounded, inputs or rows_around(formula, 4 * formula.size + 200))
+        return replace(rounded, coef=coef, coef_steps=steps, coef_store=store)
+    around = rows_around(formula, 4 * formula.size + 200)
+    if inputs is not None:
+        around = [np.concatenate(pair) for pair in zip(inputs, around, strict=True)]
+    return _refitted(formula, rounded, around)
 
 
 def _float32(numbers: Array) -> Array:
@@ -186,43 +199,65 @@ def _small(numbers: Array, store: str) -> tuple[Array, Array]:
     """Return numbers that are whole (or half-precision) multiples of a step for each column."""
     largest = np.abs(numbers).max(axis=0)
     largest[largest == 0] = 1.0
-    steps = _float32(largest / (_LARGEST if store == "int8" else 1.0))
+    steps = _float32(largest / (_LARGEST[8] if store == "int8" else 1.0))
     ratios = numbers / steps
     if store == "int8":
-        return np.clip(np.rint(ratios), -_LARGEST, _LARGEST) * steps, steps
+        return np.clip(np.rint(ratios), -_LARGEST[8], _LARGEST[8]) * steps, steps
     return ratios.astype(np.float16).astype(np.float64) * steps, steps
 
 
 def _refitted(formula: Formula, rounded: Formula, inputs: list[NDArray[Any]]) -> Formula:
     """Fit the coefficients of the rounded points to the old f, and round them in turn."""
     assert formula.coef is not None
+    _check_memory(len(inputs[0]), formula.size)
     f = values_of(formula, machine_columns(formula, inputs)) - formula.intercept
     Phi = functions_of(rounded, machine_columns(rounded, inputs))
-    best, least = rounded, np.inf
     gram, right = Phi.T @ Phi, Phi.T @ f
+    trials: dict[int, list[tuple[float, Array, Array]]] = {8: [], 16: []}
     for ridge in _RIDGES:
         lam = ridge * float(np.trace(gram)) / len(gram)
         H = gram + lam * np.eye(len(gram))
-        coef = np.linalg.solve(H, right + lam * formula.coef)
-        coef, steps = _rounded_in_turn(coef, H)
-        loss = float(np.sum((Phi @ coef - f) ** 2))
-        if loss < least:
-            best, least = replace(rounded, coef=coef, coef_steps=steps), loss
-    return best
+        U = _factor_of_inverse(H)
+        fitted = U.T @ (U @ (right + lam * formula.coef))
+        for bits, found in trials.items():
+            coef, steps = _rounded_in_turn(fitted, U, _LARGEST[bits])
+            found.append((float(np.sum((Phi @ coef - f) ** 2)), coef, steps))
+    best = {bits: min(found, key=lambda trial: trial[0]) for bits, found in trials.items()}
+    spread = float(np.sum((f - f.mean(axis=0)) ** 2))
+    share = _LOST if formula.classes is None else _LOST_OF_CLASSES
+    bits = 8 if best[8][0] <= share**2 * spread else 16
+    _, coef, steps = best[bits]
+    return replace(rounded, coef=coef, coef_steps=steps, coef_store=f"int{bits}")
 
 
-def _rounded_in_turn(coef: NDArray[Any], H: NDArray[Any]) -> tuple[Array, Array]:
-    """Round one coefficient after the other to 8 bits, moving the later ones along.
+def _check_memory(n_rows: int, size: int) -> None:
+    """Refuse before matrices are made that do not fit into the memory that is free."""
+    needed, free = 8 * (n_rows * size + 6 * size**2), available_memory()
+    if needed > free:
+        raise MemoryError(
+            f"store='int8' of {size:,} points needs {format_bytes(needed)}, {format_bytes(free)} "
+            f"are free. Use store='float16', or fit with fewer points (n_basis)."
+        )
 
-    With H^-1 = U'U, U upper triangular, the best move of the coefficients after j, given an error
-    e_j of the j-th, is -e_j U_j,j+1: / U_jj.
+
+def _factor_of_inverse(H: NDArray[Any]) -> NDArray[Any]:
+    """Return U, upper triangular, with H^-1 = U'U: from the factor of H in reverse order."""
+    R = cholesky(H[::-1, ::-1], lower=True)
+    return np.asarray(solve_triangular(R, np.eye(len(R)), lower=True)[::-1, ::-1])
+
+
+def _rounded_in_turn(
+    coef: NDArray[Any], U: NDArray[Any], largest: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Round one coefficient after the other to whole steps, moving the later ones along.
+
+    The best move of the coefficients after j, given an error e_j of the j-th, is
+    -e_j U_j,j+1: / U_jj.
     """
-    R = cholesky(H[::-1, ::-1], lower=True)  # H^-1 = U'U, with U from the factor of H turned round
-    U = solve_triangular(R, np.eye(len(R)), lower=True)[::-1, ::-1]
     coef = coef.copy()
-    steps = _float32(np.maximum(np.abs(coef).max(axis=0), np.finfo(np.float32).tiny) / _LARGEST)
+    steps = _float32(np.maximum(np.abs(coef).max(axis=0), np.finfo(np.float32).tiny) / largest)
     for j in range(len(coef)):
-        value = np.clip(np.rint(coef[j] / steps), -_LARGEST, _LARGEST) * steps
+        value = np.clip(np.rint(coef[j] / steps), -largest, largest) * steps
         error = (coef[j] - value) / U[j, j]
         coef[j + 1 :] -= np.outer(U[j, j + 1 :], error)
         coef[j] = value
