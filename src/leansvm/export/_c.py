@@ -301,9 +301,11 @@ class _Header:
 
     def _entry(self, table: str, row: str) -> str:
         entry = f"NAME_{table}[{row} * {len(self.formula.columns)} + i]"
+        if self.formula.steps is None:
+            return entry
         if self.formula.store == "float16":
             entry = f"NAME_half({entry})"
-        return f"{entry} * NAME_{table}_step[i]" if self.formula.steps is not None else entry
+        return f"({self.real}){entry} * NAME_{table}_step[i]"
 
     def _outer(self) -> Iterable[str]:
         """Lines that turn t into g(t); NaN stays NaN."""

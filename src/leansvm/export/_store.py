@@ -1,15 +1,16 @@
 """Fewer bytes for points and coefficients: float32, float16, or whole numbers of 8 bits.
 
 Small types hold q with value = step * q, one step for each column of points and each output. With
-int8 the points move a little; the coefficients are then fitted to the old f at some rows (ridge
-towards the old ones) and rounded one after the other, each rounding error made up for by those
-that follow (by a Cholesky factor of the inverse). Where they are large and cancel, 8 bits are not
-enough for coefficients: they get 16.
+int8 the points move a little; the coefficients are then fitted to the old f at some rows (by ridge
+regression) and rounded one after the other, each rounding error made up for by those that follow
+(by a Cholesky factor of the inverse). Where they are large and cancel, 8 bits are not enough for
+coefficients: they get 16.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ from leansvm.export._rows import rows_around
 STORES = ("float64", "float32", "float16", "int8")  # largest first
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "int16": 2, "int8": 1}
 _LARGEST = {8: 127, 16: 32767}
-_RIDGES = (1e-11, 1e-9, 1e-6, 1e-3)  # of the mean eigenvalue
+_RIDGES = (1e-12, 1e-10, 1e-8, 1e-6, 1e-3)  # of the mean eigenvalue
+_ROOMS = (1.0, 2.0)  # how far coefficients may grow while they are rounded
 # by how much rounding coefficients to 8 bits may change f, as a share of its spread: numbers are
 # read, while of the values of classes only the largest counts
 _LOST, _LOST_OF_CLASSES = 0.03, 0.1
@@ -211,6 +213,8 @@ def _refitted(formula: Formula, rounded: Formula, inputs: list[NDArray[Any]]) ->
     assert formula.coef is not None
     _check_memory(len(inputs[0]), formula.size)
     f = values_of(formula, machine_columns(formula, inputs)) - formula.intercept
+    inside = _like_points(formula, f)
+    f, inputs = f[inside], [values[inside] for values in inputs]
     Phi = functions_of(rounded, machine_columns(rounded, inputs))
     gram, right = Phi.T @ Phi, Phi.T @ f
     trials: dict[int, list[tuple[float, Array, Array]]] = {8: [], 16: []}
@@ -218,16 +222,27 @@ def _refitted(formula: Formula, rounded: Formula, inputs: list[NDArray[Any]]) ->
         lam = ridge * float(np.trace(gram)) / len(gram)
         H = gram + lam * np.eye(len(gram))
         U = _factor_of_inverse(H)
-        fitted = U.T @ (U @ (right + lam * formula.coef))
-        for bits, found in trials.items():
-            coef, steps = _rounded_in_turn(fitted, U, _LARGEST[bits])
-            found.append((float(np.sum((Phi @ coef - f) ** 2)), coef, steps))
+        fitted = U.T @ (U @ right)
+        for bits, room in product(trials, _ROOMS):
+            coef, steps = _rounded_in_turn(fitted, U, _LARGEST[bits], room)
+            trials[bits].append((float(np.sum((Phi @ coef - f) ** 2)), coef, steps))
     best = {bits: min(found, key=lambda trial: trial[0]) for bits, found in trials.items()}
     spread = float(np.sum((f - f.mean(axis=0)) ** 2))
     share = _LOST if formula.classes is None else _LOST_OF_CLASSES
     bits = 8 if best[8][0] <= share**2 * spread else 16
     _, coef, steps = best[bits]
     return replace(rounded, coef=coef, coef_steps=steps, coef_store=f"int{bits}")
+
+
+def _like_points(formula: Formula, f: Array) -> NDArray[np.bool_]:
+    """Return the rows where f is as at the points, which are rows of the data.
+
+    Beside the data f may be anything: such values would count more than all the others.
+    """
+    at_points = values_of(formula, formula.points) - formula.intercept
+    low, high = at_points.min(axis=0), at_points.max(axis=0)
+    margin = 0.5 * (high - low)
+    return np.asarray(np.all((f >= low - margin) & (f <= high + margin), axis=1))
 
 
 def _check_memory(n_rows: int, size: int) -> None:
@@ -247,7 +262,7 @@ def _factor_of_inverse(H: NDArray[Any]) -> NDArray[Any]:
 
 
 def _rounded_in_turn(
-    coef: NDArray[Any], U: NDArray[Any], largest: int
+    coef: NDArray[Any], U: NDArray[Any], largest: int, room: float = 1.0
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Round one coefficient after the other to whole steps, moving the later ones along.
 
@@ -255,7 +270,8 @@ def _rounded_in_turn(
     -e_j U_j,j+1: / U_jj.
     """
     coef = coef.copy()
-    steps = _float32(np.maximum(np.abs(coef).max(axis=0), np.finfo(np.float32).tiny) / largest)
+    highest = room * np.maximum(np.abs(coef).max(axis=0), np.finfo(np.float32).tiny)
+    steps = _float32(highest / largest)
     for j in range(len(coef)):
         value = np.clip(np.rint(coef[j] / steps), -largest, largest) * steps
         error = (coef[j] - value) / U[j, j]
