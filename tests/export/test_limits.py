@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -145,6 +146,30 @@ def test_labels_of_other_types():
 
 def test_without_onnx_the_way_to_get_it_is_named(monkeypatch):
     X, y = data()
-    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ImportError, match=r"leansvm\[onnx\]"):
         to_onnx(LSSVR().fit(X, y))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_batches_of_any_size(kernel):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, y = data()
+    model = LSSVR(kernel=kernel, gamma=0.5).fit(X, y)
+    session = onnxruntime.InferenceSession(to_onnx(model, dtype="float64").SerializeToString())
+    whole = session.run(None, {"X": X})[0]
+    for n_rows in (1, 7):
+        part = session.run(None, {"X": X[:n_rows]})[0]
+        np.testing.assert_allclose(part, whole[:n_rows], rtol=0, atol=1e-13)
+        assert part.shape == (n_rows,)
+
+
+def test_graphs_run_without_onnx_runtime(monkeypatch):
+    pytest.importorskip("onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    X, y = data()
+    for kernel in ("matern32", "laplacian"):
+        model = LSSVR(kernel=kernel, gamma=0.5).fit(X, y)
+        found = check(model, to_onnx(model, dtype="float64"), n_rows=20)
+        assert found.engine == "onnx's reference evaluator"
+        assert found.difference < 1e-12

@@ -1,7 +1,7 @@
 """A model as an ONNX graph of core operators (opset 18), in float32 or float64.
 
-Distances come from one Gemm, |u - p|^2 = |u|^2 + |p|^2 - 2 u'p with -|p|^2 in its bias, where
-that is exact enough; other sums are a Scan over the columns. Texts need ai.onnx.ml's LabelEncoder.
+Distances come from one matrix product, |u - p|^2 = |u|^2 + |p|^2 - 2 u'p, where that is exact
+enough; other sums are a Scan over the functions. Texts need ai.onnx.ml's LabelEncoder.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Graph:
         self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
         single = dtype == "float32" and _sums_suit(formula, "float32")
         self.work = "float32" if single else "float64"
+        self.by_product = formula.sum == "squared" and _product_suffices(formula, self.work)
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -245,82 +246,85 @@ class Graph:
         if formula.coef is None:
             weights, bias = self.constant(formula.points), self.constant(formula.intercept)
             return self.add("Gemm", u, weights, bias, transB=1)
-        phi = self._outer(self._sums(u))
-        return self.add("Gemm", phi, self.constant(formula.coef), self.constant(formula.intercept))
+        coef, bias = self.constant(formula.coef), self.constant(formula.intercept)
+        if formula.sum in ("dot", "unit-dot") or self.by_product:
+            return self.add("Gemm", self._outer(self._products(u)), coef, bias)
+        return self.add("Gemm", self._outer(self._scan(u)), coef, bias, transA=1)
 
-    def _sums(self, u: str) -> str:
-        """Return t of every row and function, (n_rows, n_functions)."""
-        formula = self.formula
-        if formula.sum == "unit-dot":
+    def _products(self, u: str) -> str:
+        """Return t of every row and function, (n_rows, n_functions), from a matrix product."""
+        points = self.formula.points
+        if self.formula.sum == "unit-dot":
             norms = self.add("ReduceL2", u, self.constant([1], np.int64), keepdims=1)
             nothing = self.cast(self.add("Equal", norms, self.constant(0.0)), self.work)
             u = self.add("Div", u, self.add("Add", norms, nothing))  # 0 / 1 for rows of zeros
-        if formula.sum in ("dot", "unit-dot"):
-            return self.add("MatMul", u, self.constant(formula.points.T))
-        if formula.sum == "squared" and _product_suffices(formula, self.work):
-            return self._product(u)
-        return self._scan(u)
-
-    def _product(self, u: str) -> str:
-        """Return |u - p|^2 from one Gemm; rounding below 0 is cut off."""
-        points = self.formula.points
-        norms = np.einsum("ij,ij->i", points, points)
-        cross = self.add("Gemm", u, self.constant(-2.0 * points.T), self.constant(norms))
+        if self.formula.sum != "squared":
+            return self.add("MatMul", u, self.constant(points.T))
+        # |u - p|^2 = [u, |u|^2, 1] [-2 p, 1, |p|^2]'
         squares = self.add("ReduceSumSquare", u, self.constant([1], np.int64), keepdims=1)
-        return self.add("Max", self.add("Add", cross, squares), self.constant(0.0))
+        one = self.add("Add", self.add("Mul", squares, self.constant(0.0)), self.constant(1.0))
+        left = self.add("Concat", u, squares, one, axis=1)
+        norms = np.einsum("ij,ij->i", points, points)
+        right = np.vstack([-2.0 * points.T, np.ones(len(points)), norms])
+        if self.formula.outer == "exp":  # takes -t; rounding above 0 changes e^-t by no more
+            return self.add("MatMul", left, self.constant(-right))
+        return self.add("Max", self.add("MatMul", left, self.constant(right)), self.constant(0.0))
 
     def _scan(self, u: str) -> str:
-        """Return sums over columns of terms that no product gives, one column after the other."""
+        """Return t, (n_functions, n_rows), one function after the other: no product gives it."""
         formula = self.formula
-        size = self.constant([formula.size], np.int64)
-        rows = self.add("Shape", u, start=0, end=1)
-        shape = self.add("Concat", rows, size, axis=0)
-        zero = self.onnx.numpy_helper.from_array(np.zeros(1, self.work))
-        start = self.add("ConstantOfShape", shape, value=zero)
-        by_column = self.add("Transpose", u, perm=[1, 0])
-        columns = self.add("Unsqueeze", by_column, self.constant([2], np.int64))
-        tables = [formula.points.T]
-        if formula.shapes is not None:
-            tables.append(formula.shapes.T)
-        scanned = [columns, *(self.constant(table) for table in tables)]
+        tables = [formula.points]
+        if formula.shapes is not None:  # w with sum |w (u - p)| or sum (w (u - p))^2
+            squared = formula.sum == "squared"
+            tables.append(np.sqrt(formula.shapes) if squared else formula.shapes)
+        scanned = [self.constant(table) for table in tables]
+        if formula.sum == "chi2":  # NaN for features below 0
+            root = self.add("Sqrt", u)
+            u = self.add("Add", u, self.add("Sub", root, root))
         body = self._scan_body(len(tables) == 2)
-        return self.add("Scan", start, *scanned, body=body, num_scan_inputs=len(scanned))
+        name = f"v{len(self.nodes)}"
+        node = self.onnx.helper.make_node(
+            "Scan", [u, *scanned], [f"u_{name}", name], f"n_{name}", body=body
+        )
+        node.attribute.append(self.onnx.helper.make_attribute("num_scan_inputs", len(scanned)))
+        self.nodes.append(node)
+        return self.add("Neg", name) if formula.outer == "exp" else name
 
     def _scan_body(self, weighted: bool) -> Any:
-        """Return the graph that adds the terms of one column to the sums so far."""
+        """Return the graph of one function: the sum of its terms for every row."""
         make, kind = self.onnx.helper.make_node, self.formula.sum
-        nodes = [make("Sub", ["x", "p"], ["d"])]
-        if kind == "absolute":
-            nodes.append(make("Abs", ["d"], ["term"]))
-        elif kind == "squared":
-            nodes.append(make("Mul", ["d", "d"], ["term"]))
-        else:  # (x - p)^2 / (x + p), 0 where both are 0, and no number for x below 0
+        axis = self.onnx.numpy_helper.from_array(np.array([1]))
+        nodes = [
+            make("Identity", ["u"], ["same"]),  # goes on to the next function
+            make("Constant", [], ["axis"], value=axis),
+            make("Sub", ["u", "p"], ["d"]),
+        ]
+        if weighted:
+            nodes.append(make("Mul", ["d", "w"], ["wd"]))
+        d = "wd" if weighted else "d"
+        if kind == "chi2":  # (u - p)^2 / (u + p), 0 where both are 0
             tiny = np.finfo(self.work).smallest_normal
             floor = self.onnx.numpy_helper.from_array(np.asarray(tiny, self.work))
             nodes += [
                 make("Constant", [], ["floor"], value=floor),
                 make("Mul", ["d", "d"], ["dd"]),
-                make("Sqrt", ["x"], ["root"]),
-                make("Sub", ["root", "root"], ["zero"]),  # NaN for x below 0
-                make("Add", ["x", "p"], ["both"]),
+                make("Add", ["u", "p"], ["both"]),
                 make("Max", ["both", "floor"], ["divisor"]),
-                make("Div", ["dd", "divisor"], ["share"]),
-                make("Add", ["share", "zero"], ["term"]),
+                make("Div", ["dd", "divisor"], ["terms"]),
+                make("ReduceSum", ["terms", "axis"], ["t"], keepdims=0),
             ]
-        term = "term"
+        else:
+            total = "ReduceL1" if kind == "absolute" else "ReduceSumSquare"
+            nodes.append(make(total, [d, "axis"], ["t"], keepdims=0))
+        shapes: dict[str, list[Any]] = {"u": [None, None], "p": [None]}
         if weighted:
-            nodes.append(make("Mul", ["term", "m"], ["weighted"]))
-            term = "weighted"
-        nodes.append(make("Add", ["t", term], ["total"]))
-        shapes: dict[str, list[Any]] = {"t": [None, None], "x": [None, 1], "p": [None]}
-        if weighted:
-            shapes["m"] = [None]
+            shapes["w"] = [None]
         inputs = [self.info(name, self.work, shape) for name, shape in shapes.items()]
-        outputs = [self.info("total", self.work, [None, None])]
-        return self.onnx.helper.make_graph(nodes, "column", inputs, outputs)
+        outputs = [self.info("same", self.work, [None, None]), self.info("t", self.work, [None])]
+        return self.onnx.helper.make_graph(nodes, "function", inputs, outputs)
 
     def _outer(self, t: str) -> str:
-        """Return g(t)."""
+        """Return g(t); where that is e^-t, -t is given."""
         formula, outer = self.formula, self.formula.outer
         if outer == "identity":
             return t
@@ -332,7 +336,7 @@ class Graph:
         if outer == "simplex":
             return self.add("Max", self.add("Sub", self.constant(1.0), t), self.constant(0.0))
         if outer == "exp":
-            return self.add("Exp", self.add("Neg", t))
+            return self.add("Exp", t)
         # (1 + r + r^2 / 3) e^-r; beyond 500 it is 0 and r^2 e^-r would be no number
         t = self.add("Min", t, self.constant(500.0**2))
         r = self.add("Sqrt", t)

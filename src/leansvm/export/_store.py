@@ -88,7 +88,7 @@ def compress(model: Any, X: Any, y: Any, *, max_loss: float | None = None) -> Co
     >>> model = SparseLSSVC(n_basis=20, gamma=0.2, kernel="rbf", C=10.0, random_state=0)
     >>> small = compress(model.fit(X[::2], y[::2]), X[1::2], y[1::2])
     >>> small.store, small.bytes
-    ('int8', 212)
+    ('int8', 168)
     >>> header = to_c(small, name="iris")
     """
     formula = formula_of(model)
@@ -98,7 +98,7 @@ def compress(model: Any, X: Any, y: Any, *, max_loss: float | None = None) -> Co
     targets = np.asarray(y)[1::2]
     losses = _losses(formula, scored, targets)
     full, error_of_full = float(np.mean(losses)), float(np.std(losses)) / np.sqrt(len(losses))
-    allowed = full + (error_of_full if max_loss is None else max_loss)
+    allowed = float(full + (error_of_full if max_loss is None else max_loss))
     trials, best = [], formula
     for store in STORES:
         trial = stored(formula, store, fitted)
