@@ -87,14 +87,13 @@ def _all():
 
 _MODELS = _all()
 NAMES = (*_MODELS, "clipped")
-# LSSVC and LSSVR with every kernel, the others with one of them
+# calibrated LSSVC and LSSVR with every kernel, all others with one of them
 FEW = tuple(
     name
     for name in NAMES
-    if name.startswith("LSSV")
-    or "_" not in name
-    or name.split("_")[1] not in KERNELS
-    or "_rbf" in name
+    if "_rbf" in name
+    or (name.startswith("LSSV") and not name.endswith(("_plain", "_number")))
+    or not any(kernel in name for kernel in KERNELS)
 )
 
 
