@@ -97,7 +97,7 @@ def test_graph_of_a_pipeline(pipeline, dtype, limit):
 def test_header_of_a_pipeline(pipeline, dtype, limit):
     if not (shutil.which("cc") or shutil.which("gcc")):
         pytest.skip("there is no C compiler")
-    header = to_c(pipeline, dtype=dtype, metadata={"made from": "people", "trick": "*/ #error"})
+    header = to_c(pipeline, dtype=dtype, metadata={"trick": "*/ #error // export function"})
     assert header.isascii() or "Zürich" in header.split("*/")[0]
     assert check(pipeline, header, n_rows=300).difference < limit
 

@@ -7,6 +7,7 @@ without it, in onnx's own (slow) evaluator.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -103,11 +104,11 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
         single = exported.graph.input[0].type.tensor_type.elem_type == 1
         inputs = rows_around(formula, n_rows, random_state, _type(single))
         engine, found = run_onnx(exported, formula, inputs)
-    elif "export function" in exported:
+    elif exported.startswith("//"):
         inputs = rows_around(formula, n_rows, random_state)
         engine, found = run_js(exported, inputs)
     else:
-        single = "const float *x" in exported
+        single = _in_float(exported)
         inputs = rows_around(formula, n_rows, random_state, _type(single))
         engine, found = run_c(exported, formula, inputs)
     wanted = python_values(model, formula, inputs)
@@ -172,8 +173,10 @@ def run_c(header: str, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tupl
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise MissingToolError("no C compiler (cc) was found")
-    name = header.split("#ifndef ", 1)[1].split("_H", 1)[0]
-    kind = np.float32 if "const float *x" in header else np.float64
+    guard = re.search(r"^#ifndef (\w+)_H$", header, flags=re.MULTILINE)
+    if guard is None:
+        raise ValueError("This is no header that to_c wrote.")
+    name, kind = guard[1], _type(_in_float(header))
     real = "float" if kind is np.float32 else "double"
     program = _PROGRAM.replace("NAME", name).replace("REAL", real)
     with tempfile.TemporaryDirectory() as folder:
@@ -185,6 +188,11 @@ def run_c(header: str, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tupl
         rows = np.column_stack(c_inputs(formula, inputs)).astype(kind)
         done = subprocess.run([place / "program"], input=rows.tobytes(), stdout=-1, check=True)
     return Path(compiler).name, np.frombuffer(done.stdout, kind).astype(np.float64)
+
+
+def _in_float(header: str) -> bool:
+    """Whether a header computes in float."""
+    return re.search(r"^static .*_predict\(const float", header, flags=re.MULTILINE) is not None
 
 
 def c_inputs(formula: Formula, inputs: Sequence[NDArray[Any]]) -> list[NDArray[np.float64]]:
