@@ -31,6 +31,7 @@ NAMES = (
     "out_of_core",
     "dask_scaling",
     "merging",
+    "export",
     "peers",
     "large",
     "criterion",

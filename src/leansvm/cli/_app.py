@@ -8,6 +8,7 @@ import typer
 
 from leansvm._version import __version__
 from leansvm.cli import _datasets, _reproduce
+from leansvm.cli._export import export
 from leansvm.cli._predict import info, predict
 from leansvm.cli._train import train
 from leansvm.cli._tune import tune
@@ -19,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Least-squares and reduced-basis kernel machines on the command line.",
 )
-for command in (train, tune, predict, info):
+for command in (train, tune, predict, info, export):
     app.command()(command)
 app.add_typer(_datasets.app, name="datasets")
 app.command("reproduce")(_reproduce.command)

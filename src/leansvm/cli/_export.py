@@ -1,0 +1,107 @@
+"""``leansvm export``: a model file as an ONNX graph, a C header or a JavaScript module."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from leansvm.cli import _options as opt
+from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded
+
+_KINDS = {".onnx": "onnx", ".h": "c", ".mjs": "js", ".js": "js"}
+_LARGEST = {"float64": 1e-9, "float32": 1e-4}  # difference that is no rounding; others are chosen
+
+
+@guarded
+def export(
+    model: opt.ModelFile,
+    output_file: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write: .onnx, .h (C99) or .mjs (JavaScript).",
+            show_default=False,
+        ),
+    ],
+    dtype: Annotated[
+        Literal["float64", "float32"], typer.Option(help="Numbers to compute with (.onnx, .h).")
+    ] = "float64",
+    store: Annotated[
+        Literal["float64", "float32", "float16", "int8"] | None,
+        typer.Option(help="Numbers to keep (.h, .mjs); default: as --dtype.", show_default=False),
+    ] = None,
+    name: Annotated[str, typer.Option(help="What names in a C header begin with.")] = "model",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write a model for use outside Python, and try it on rows around its points."""
+    from leansvm.persistence import write_atomically
+
+    output = Printer(quiet, as_json)
+    kind = _KINDS.get(output_file.suffix)
+    if kind is None:
+        raise CommandError(f"{output_file}: name it .onnx, .h or .mjs")
+    if kind == "onnx" and store is not None:
+        raise CommandError("--store is for .h and .mjs; an .onnx file keeps numbers as --dtype")
+    loaded, metadata = _read(model)
+    exported = _written(loaded, kind, dtype, store, name, metadata)
+    trial, words = _tried(loaded, exported, store or dtype)
+    content = exported.encode() if isinstance(exported, str) else exported.SerializeToString()
+    write_atomically(output_file, content)
+    output.finish(
+        {"output_file": output_file, "bytes": len(content), **trial},
+        f"wrote {output_file}: {len(content):,} bytes; {words}",
+    )
+
+
+def _read(path: Path) -> tuple[Any, dict[str, Any]]:
+    """Return a model and the facts that its file holds."""
+    from leansvm import persistence
+
+    try:
+        return persistence.load(path), persistence.read_metadata(path)["metadata"]
+    except persistence.ModelFileError as error:
+        raise CommandError(str(error)) from error
+
+
+def _written(
+    model: Any, kind: str, dtype: str, store: str | None, name: str, metadata: dict[str, Any]
+) -> Any:
+    """Return the model in another language."""
+    from leansvm.export import to_c, to_js, to_onnx
+
+    try:
+        if kind == "onnx":
+            return to_onnx(model, dtype=dtype, metadata=metadata)
+        if kind == "c":
+            return to_c(model, name=name, dtype=dtype, store=store, metadata=metadata)
+        return to_js(model, store=store, metadata=metadata)
+    except (ValueError, ImportError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _tried(model: Any, exported: Any, numbers: str) -> tuple[dict[str, Any], str]:
+    """Return how far the exported model is from the model, as facts and in words."""
+    from leansvm.export import MissingToolError, check
+
+    try:
+        found = check(model, exported)
+    except MissingToolError as error:
+        return {"checked_with": None}, f"not tried: {error}"
+    except subprocess.CalledProcessError as error:
+        raise CommandError(f"the exported model does not run: {error}") from error
+    if not found.difference <= _LARGEST.get(numbers, float("inf")):
+        raise CommandError(
+            f"{found.engine} gives values that differ by {found.difference:.2g} of the sum of "
+            f"coefficients: nothing was written"
+        )
+    words = (
+        f"{found.engine} differs from Python by at most {found.difference:.1e} of the sum of "
+        f"coefficients, on {found.rows:,} rows"
+    )
+    facts = {"checked_with": found.engine, "rows": found.rows, "difference": found.difference}
+    return facts, words

@@ -1,0 +1,433 @@
+"""A model as one C99 header without dependencies: tables of numbers and a function that uses them.
+
+No memory is allocated, nothing but <math.h> (and <stdint.h> for small types) is included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.export._columns import MISSING, Column
+from leansvm.export._formula import Formula, formula_of
+from leansvm.export._store import stored, table_bytes
+
+_TYPES = {"float64": "double", "float32": "float"}
+_TABLES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "uint16_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
+}
+_TERMS = {
+    "squared": "d * d",
+    "absolute": "{abs}(d)",
+    "chi2": "(s > 0 ? d * d / s : 0)",
+}
+_HALF = """
+/* the value of a number in half precision */
+static inline float NAME_half(uint16_t h) {
+  const int e = (h >> 10) & 31;
+  const float m = (float)(h & 1023);
+  const float v = e ? ldexpf(m + 1024.0f, e - 25) : ldexpf(m, -24);
+  return h & 0x8000 ? -v : v;
+}
+"""
+
+
+def to_c(
+    model: Any,
+    *,
+    name: str = "model",
+    dtype: str = "float64",
+    store: str | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> str:
+    """Write a fitted model as a C99 header.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted machine, a pipeline that ends in one, or what `compress` returned.
+    name : str, default="model"
+        What the names in the header begin with; a C identifier.
+    dtype : {"float64", "float32"}, default="float64"
+        Compute in double or in float.
+    store : {"float64", "float32", "float16", "int8"}, default=None
+        Type of the numbers in the tables; default: that of ``dtype``. `compress` finds the
+        smallest that is good enough.
+    metadata : dict, default=None
+        Facts to name in the comment at the top, of types that JSON has.
+
+    Returns
+    -------
+    str
+        The header. ``name_predict(x, out)`` takes the values of one row and writes what
+        `decision_function` (a classifier) or `predict` (a regressor) gives; for a classifier it
+        returns the number of the class in ``name_classes``. A calibrated one also has
+        ``name_probabilities(out, p)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import LSSVR
+    >>> from leansvm.export import to_c
+    >>> X = np.linspace(0, 1, 5)[:, None]
+    >>> header = to_c(LSSVR().fit(X, X[:, 0]), name="line")
+    >>> "void line_predict(const double *x, double *out)" in header
+    True
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, flags=re.ASCII):
+        raise ValueError(f"name must be a C identifier such as 'model', got {name!r}.")
+    if dtype not in _TYPES:
+        raise ValueError(f"dtype must be one of {', '.join(_TYPES)}, got {dtype!r}.")
+    formula = formula_of(model, metadata)
+    if store is None and formula.store == "float64":
+        store = dtype
+    formula = stored(formula, store or formula.store)
+    return _Header(formula, name, dtype).text()
+
+
+class _Header:
+    """The parts of a header, in their order."""
+
+    def __init__(self, formula: Formula, name: str, dtype: str) -> None:
+        self.formula, self.name, self.dtype = formula, name, dtype
+        self.real = _TYPES[dtype]
+        self.suffix = "f" if dtype == "float32" else ""
+
+    def text(self) -> str:
+        """Return the header."""
+        small = self.formula.store in ("float16", "int8")
+        parts = [
+            self._comment(),
+            f"#ifndef {self.name}_H\n#define {self.name}_H\n\n#include <math.h>",
+            "#include <stdint.h>" if small else "",
+            self._sizes(),
+            *self._labels(),
+            *self._tables(),
+            _HALF if self.formula.store == "float16" else "",
+            *self._predict(),
+            *self._probabilities(),
+            "\n#endif",
+        ]
+        return "\n".join(part for part in parts if part).replace("NAME", self.name) + "\n"
+
+    # ------------------------------------------------------------------ tables
+
+    def _comment(self) -> str:
+        formula, facts = self.formula, self.formula.facts
+        lines = [
+            f"{facts['model']}, written by leansvm {facts['leansvm']}: {formula.size} functions of "
+            f"{len(formula.columns)} columns, {table_bytes(formula):,} bytes of {formula.store}.",
+            *_facts(facts["metadata"]),
+            "x[]:",
+        ]
+        texts = formula.texts
+        for i, input_name in enumerate(formula.inputs):
+            note = ""
+            if i in texts:
+                note = f": place of the text in NAME_texts_{i}, -1 for any other, NAN for none"
+            lines.append(f"  {i} {input_name}{note}")
+        return "/* " + "\n * ".join(_for_comment(line) for line in lines) + "\n */"
+
+    def _sizes(self) -> str:
+        sizes = {"INPUTS": len(self.formula.inputs), "OUTPUTS": self.formula.outputs}
+        if self.formula.classes is not None:
+            sizes["CLASSES"] = len(self.formula.classes)
+        return "".join(f"\n#define NAME_{key} {value}" for key, value in sizes.items())
+
+    def _labels(self) -> Iterable[str]:
+        classes = self.formula.classes
+        if classes is not None:
+            yield "\n" + _label_table("NAME_classes", classes)
+        for i, texts in self.formula.texts.items():
+            yield "\n" + _label_table(f"NAME_texts_{i}", np.array(texts))
+
+    def _tables(self) -> Iterable[str]:
+        formula = self.formula
+        numbers = formula.columns[: formula.n_numbers]
+        if numbers:
+            sources = [column.source for column in numbers]
+            if sources != list(range(len(sources))):
+                yield _table("int", "NAME_source", [str(source) for source in sources])
+            yield self._reals("center", [column.center for column in numbers])
+            yield self._reals("scale", [column.scale for column in numbers])
+            if not all(column.is_free() for column in numbers):
+                yield self._reals("lower", [column.lower for column in numbers])
+                yield self._reals("upper", [column.upper for column in numbers])
+            if any(column.fill is not None for column in numbers):
+                fills = [np.nan if column.fill is None else column.fill for column in numbers]
+                yield self._reals("fill", fills)
+        for table in ("points", "shapes", "coef"):
+            values = getattr(formula, table)
+            if values is not None:
+                steps = getattr(formula, _STEPS[table])
+                if steps is not None:
+                    yield _table("float", f"NAME_{table}_step", _numbers(steps, "float32"))
+                store = formula.coef_store if table == "coef" else formula.store
+                yield _small_table(f"NAME_{table}", values, steps, store)
+        yield self._reals("intercept", formula.intercept)
+
+    def _reals(self, table: str, values: Any) -> str:
+        return _table(self.real, f"NAME_{table}", _numbers(values, self.dtype))
+
+    # ------------------------------------------------------------------ functions
+
+    def _predict(self) -> Iterable[str]:
+        formula, real = self.formula, self.real
+        kind = "void" if formula.classes is None else "int"
+        yield f"\nstatic inline {kind} NAME_predict(const {real} *x, {real} *out) {{"
+        yield f"  {real} u[{len(formula.columns)}];"
+        yield from self._columns()
+        if formula.coef is None:
+            yield from self._linear()
+        else:
+            yield from self._expansion(formula.coef.shape[1])
+        if formula.classes is not None and formula.outputs == 1:
+            yield "  return out[0] > 0;"
+        elif formula.classes is not None:
+            yield "  int best = 0;"
+            yield f"  for (int k = 1; k < {formula.outputs}; k++)"
+            yield "    if (out[k] > out[best]) best = k;"
+            yield "  return best;"
+        yield "}"
+
+    def _columns(self) -> Iterable[str]:
+        """Lines that turn x into u."""
+        formula, real = self.formula, self.real
+        numbers = formula.columns[: formula.n_numbers]
+        if numbers:
+            straight = [column.source for column in numbers] == list(range(len(numbers)))
+            yield f"  for (int i = 0; i < {len(numbers)}; i++) {{"
+            yield f"    {real} v = x[{'i' if straight else 'NAME_source[i]'}];"
+            if any(column.fill is not None for column in numbers):
+                yield "    if (v != v) v = NAME_fill[i];"
+            yield "    v = (v - NAME_center[i]) * NAME_scale[i];"
+            if not all(column.is_free() for column in numbers):
+                yield "    if (v < NAME_lower[i]) v = NAME_lower[i];"
+                yield "    if (v > NAME_upper[i]) v = NAME_upper[i];"
+            yield "    u[i] = v;"
+            yield "  }"
+        texts = formula.texts
+        for place, column in enumerate(formula.columns[len(numbers) :], len(numbers)):
+            yield self._category(place, column, texts.get(column.source))
+
+    def _category(self, place: int, column: Column, texts: list[str] | None) -> str:
+        """A line that sets u to one of two numbers."""
+        value = f"x[{column.source}]"
+        missing = f"{value} != {value}"
+        if column.kind == "missing":
+            test = missing
+        else:
+            tests = []
+            for category in column.categories:
+                if category is MISSING:
+                    tests.append(missing)
+                    continue
+                number = texts.index(category) if texts else category
+                tests.append(f"{value} == {_numbers([number], self.dtype)[0]}")
+                if category == column.fill:
+                    tests.append(missing)
+            test = " || ".join(tests) or "0"
+            if column.kind == "other":
+                test = f"!({test})"
+        yes, no = (
+            min(max((v - column.center) * column.scale, column.lower), column.upper)
+            for v in (1.0, 0.0)
+        )
+        yes_text, no_text = _numbers([yes, no], self.dtype)
+        return f"  u[{place}] = ({test}) ? {yes_text} : {no_text};"
+
+    def _linear(self) -> Iterable[str]:
+        formula = self.formula
+        yield f"  for (int k = 0; k < {formula.outputs}; k++) {{"
+        yield f"    {self.real} t = 0;"
+        yield f"    for (int i = 0; i < {len(formula.columns)}; i++)"
+        yield f"      t += u[i] * {self._entry('points', 'k')};"
+        yield "    out[k] = t + NAME_intercept[k];"
+        yield "  }"
+
+    def _expansion(self, outputs: int) -> Iterable[str]:
+        formula, real = self.formula, self.real
+        carried = self.dtype == "float32"  # what rounding took from the sums
+        if formula.sum == "unit-dot":
+            yield f"  {real} norm = 0;"
+            yield f"  for (int i = 0; i < {len(formula.columns)}; i++) norm += u[i] * u[i];"
+            yield f"  norm = norm > 0 ? {self._call('sqrt')}(norm) : 1;"
+        zeros = f"for (int k = 0; k < {outputs}; k++) out[k] = 0"
+        yield f"  {real} lost[{outputs}];" if carried else f"  {zeros};"
+        if carried:
+            yield f"  {zeros}, lost[k] = 0;"
+        yield f"  for (int j = 0; j < {formula.size}; j++) {{"
+        yield f"    {real} t = 0;"
+        yield f"    for (int i = 0; i < {len(formula.columns)}; i++) {{"
+        yield from (f"      {line}" for line in self._terms())
+        yield "    }"
+        yield from (f"    {line}" for line in self._outer())
+        yield f"    for (int k = 0; k < {outputs}; k++) {{"
+        coef = f"NAME_coef[j * {outputs} + k]"
+        coef = f"NAME_half({coef})" if formula.store == "float16" else coef
+        if carried:
+            yield f"      const float y = t * {coef} - lost[k], s = out[k] + y;"
+            yield "      lost[k] = (s - out[k]) - y;"
+            yield "      out[k] = s;"
+        else:
+            yield f"      out[k] += t * {coef};"
+        yield "    }"
+        yield "  }"
+        step = "" if formula.coef_steps is None else " * NAME_coef_step[k]"
+        yield f"  for (int k = 0; k < {outputs}; k++) out[k] = out[k]{step} + NAME_intercept[k];"
+
+    def _terms(self) -> Iterable[str]:
+        """Lines that add one column's term to t."""
+        formula = self.formula
+        p = self._entry("points", "j")
+        if formula.sum in ("dot", "unit-dot"):
+            yield f"t += u[i] * {p};"
+            return
+        yield f"const {self.real} p = {p}, d = u[i] - p;"
+        if formula.sum == "chi2":
+            yield f"const {self.real} s = u[i] + p;"
+            yield "if (u[i] < 0) t = NAN; /* there are no counts below 0 */"
+        term = _TERMS[formula.sum].format(abs=self._call("fabs"))
+        weight = "" if formula.shapes is None else f"{self._entry('shapes', 'j')} * "
+        yield f"t += {weight}{term};"
+
+    def _entry(self, table: str, row: str) -> str:
+        entry = f"NAME_{table}[{row} * {len(self.formula.columns)} + i]"
+        if self.formula.steps is None:
+            return entry
+        if self.formula.store == "float16":
+            entry = f"NAME_half({entry})"
+        return f"({self.real}){entry} * NAME_{table}_step[i]"
+
+    def _outer(self) -> Iterable[str]:
+        """Lines that turn t into g(t); NaN stays NaN."""
+        outer, exp = self.formula.outer, self._call("exp")
+        if outer in ("power", "tanh"):
+            coef0, degree = _numbers([self.formula.coef0, self.formula.degree], self.dtype)
+            more = f", {degree}" if outer == "power" else ""
+            function = "pow" if outer == "power" else outer
+            yield f"t = {self._call(function)}(t + {coef0}{more});"
+        elif outer == "identity" and self.formula.sum == "unit-dot":
+            yield "t /= norm;"
+        elif outer == "simplex":
+            yield "t = t >= 1 ? 0 : 1 - t;"
+        elif outer == "exp":
+            yield f"t = {exp}(-t);"
+        else:
+            third = "1.0f / 3.0f" if self.suffix else "1.0 / 3.0"
+            factor = {
+                "matern12": "1",
+                "matern32": "(1 + t)",
+                "matern52": f"(1 + t + t * t * {third})",
+            }
+            yield f"t = {self._call('sqrt')}(t);"
+            yield f"t = t > 700 ? 0 : {factor[outer]} * {exp}(-t);"
+
+    def _call(self, function: str) -> str:
+        return function + self.suffix
+
+    def _probabilities(self) -> Iterable[str]:
+        formula, real = self.formula, self.real
+        if formula.steepness is None:
+            return
+        (a,) = _numbers([formula.steepness], self.dtype)
+        exp, log1p = self._call("exp"), self._call("log1p")
+        yield f"\nstatic inline void NAME_probabilities(const {real} *out, {real} *p) {{"
+        if formula.outputs == 1:
+            yield f"  p[0] = 1 / (1 + {exp}({a} * out[0]));"
+            yield f"  p[1] = 1 / (1 + {exp}(-{a} * out[0]));"
+        else:
+            yield f"  {real} top = -INFINITY, sum = 0;"
+            yield f"  for (int k = 0; k < {formula.outputs}; k++) {{ /* logarithm of sigma(a f) */"
+            yield f"    const {real} z = {a} * out[k];"
+            yield f"    p[k] = (z < 0 ? z : 0) - {log1p}({exp}(z < 0 ? z : -z));"
+            yield "    if (p[k] > top) top = p[k];"
+            yield "  }"
+            yield f"  for (int k = 0; k < {formula.outputs}; k++) sum += p[k] = {exp}(p[k] - top);"
+            yield f"  for (int k = 0; k < {formula.outputs}; k++) p[k] /= sum;"
+        yield "}"
+
+
+def _small_table(table: str, values: NDArray[Any], steps: Any, store: str) -> str:
+    if steps is None:
+        texts = _numbers(values.ravel(), store)
+    else:
+        texts = [str(q) for q in small_numbers(values, steps, store).ravel().tolist()]
+    return _table(_TABLES[store], table, texts)
+
+
+_STEPS = {"points": "steps", "shapes": "shape_steps", "coef": "coef_steps"}
+
+
+def small_numbers(values: NDArray[Any], steps: NDArray[Any], store: str) -> NDArray[Any]:
+    """Return what a table of small numbers holds: whole numbers, or the bits of float16."""
+    if store != "float16":
+        return np.rint(values / steps).astype(store)
+    return (values / steps).astype(np.float16).view(np.uint16)
+
+
+def _numbers(values: Any, dtype: str) -> list[str]:
+    """Return C's texts of numbers that are read back exactly."""
+    kind = np.dtype(dtype).type
+    suffix = "f" if dtype == "float32" else ""
+    texts = []
+    for value in np.asarray(values, kind):
+        if np.isfinite(value):
+            text = str(value)
+            texts.append(text + suffix)
+        else:
+            texts.append("NAN" if np.isnan(value) else "-INFINITY" if value < 0 else "INFINITY")
+    return texts
+
+
+def _table(kind: str, name: str, texts: list[str]) -> str:
+    lines, line = [], ""
+    for text in texts:
+        if len(line) + len(text) > 96:
+            lines.append(line)
+            line = ""
+        line += f"{text}, " if line else f"  {text}, "
+    lines.append(line)
+    body = "\n".join(line.rstrip() for line in lines).rstrip(",")
+    return f"static const {kind} {name}[] = {{\n{body}\n}};"
+
+
+def _label_table(name: str, labels: NDArray[Any]) -> str:
+    if labels.dtype.kind in "iub":
+        texts = [str(int(label)) for label in labels]
+        return _table("long long", name, [f"{text}LL" for text in texts])
+    if labels.dtype.kind == "f":
+        return _table("double", name, _numbers(labels, "float64"))
+    return _table("char *const", name, [_c_string(str(label)) for label in labels])
+
+
+def _c_string(text: str) -> str:
+    """Return a C string: printable ASCII as it is, other bytes (UTF-8) as three octal digits."""
+    body = "".join(
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
+    return f'"{body}"'
+
+
+def _facts(metadata: dict[str, Any]) -> list[str]:
+    """Return a line for every fact that is a short text or a number."""
+    simple = {k: v for k, v in metadata.items() if isinstance(v, str | int | float)}
+    return [f"{key}: {value}"[:200] for key, value in simple.items()]
+
+
+def _for_comment(text: str) -> str:
+    """Return one printable line that ends no comment and begins none."""
+    return (
+        "".join(c if c.isprintable() else " " for c in text)
+        .replace("*/", "* /")
+        .replace("/*", "/ *")
+    )

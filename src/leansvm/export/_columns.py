@@ -1,0 +1,249 @@
+"""What the steps of a pipeline do to each value, as one line of arithmetic for every column.
+
+A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper]. v is an
+input value (missing ones filled in), or 1 and 0: the value is one of some categories or not, or is
+missing or not. Scalers, imputers and one-hot encoders, one after the other, keep this form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    OneHotEncoder,
+    RobustScaler,
+    StandardScaler,
+)
+
+STEPS = (
+    "Pipeline, ColumnTransformer, SimpleImputer, OneHotEncoder, StandardScaler, MinMaxScaler, "
+    "MaxAbsScaler, RobustScaler"
+)
+# for users of a pipeline with a step that has no such form
+_WAY_OUT = (
+    "export the machine at the end alone, model[-1], and do this step where the model is used; "
+    "for ONNX, skl2onnx knows more steps: leansvm.export.register_onnx()."
+)
+
+
+class _Missing:
+    """The category of missing values: None and NaN alike."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = _Missing()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number that the machine sees, made of one input value."""
+
+    source: int  # position of the input value
+    kind: Literal["number", "member", "other", "missing"] = "number"
+    categories: tuple[Any, ...] = ()  # "member": 1 for one of these; "other": 1 for none of them
+    strict: bool = False  # whether Python refuses other categories
+    fill: Any = None  # what a missing value is replaced by; None: it stays missing
+    center: float = 0.0
+    scale: float = 1.0
+    lower: float = -np.inf  # of the result
+    upper: float = np.inf
+
+    def moved(
+        self, center: float, scale: float, lower: float = -np.inf, upper: float = np.inf
+    ) -> Column:
+        """Return the column followed by (u - center) * scale within [lower, upper]; scale >= 0."""
+        # infinity times 0 is no number
+        low, high = ((side - center) * scale if scale else 0.0 for side in self.bounds())
+        return replace(
+            self,
+            center=self.center + center / self.scale if self.scale else self.center,
+            scale=self.scale * scale,
+            lower=min(max(low, lower), upper),
+            upper=min(max(high, lower), upper),
+        )
+
+    def bounds(self) -> tuple[float, float]:
+        """Return the least and the largest result there can be."""
+        return self.lower, self.upper
+
+    def is_raw(self) -> bool:
+        """Whether nothing but filling in was done to the value yet."""
+        return self.kind == "number" and (self.center, self.scale) == (0.0, 1.0) and self.is_free()
+
+    def is_free(self) -> bool:
+        """Whether the result has no bounds."""
+        return self.bounds() == (-np.inf, np.inf)
+
+
+def raw_columns(n_inputs: int) -> list[Column]:
+    """Return the input values as they are."""
+    return [Column(source) for source in range(n_inputs)]
+
+
+def after(step: Any, columns: list[Column]) -> list[Column]:
+    """Return the columns after a fitted step of a pipeline."""
+    if isinstance(step, str):
+        return [] if step == "drop" else columns
+    if isinstance(step, Pipeline):
+        for _, inner in step.steps:
+            columns = after("passthrough" if inner is None else inner, columns)
+        return columns
+    if isinstance(step, ColumnTransformer):
+        return _by_column(step, columns)
+    for kind, apply in _APPLY.items():
+        if isinstance(step, kind):
+            return apply(step, columns)
+    raise ValueError(
+        f"{type(step).__name__} cannot be exported: of a pipeline's steps only {STEPS} can. "
+        f"Instead, {_WAY_OUT}"
+    )
+
+
+def _by_column(step: ColumnTransformer, columns: list[Column]) -> list[Column]:
+    """Return the columns of all branches, one branch after the other."""
+    places = step._transformer_to_input_indices
+    result: list[Column] = []
+    for name, branch, _ in step.transformers_:
+        chosen = [columns[place] for place in places[name]]
+        if chosen:  # a branch without columns was not fitted
+            result += after(branch, chosen)
+    return result
+
+
+def _affine(
+    columns: list[Column],
+    centers: NDArray[Any] | float | None,
+    scales: NDArray[Any] | float | None,
+) -> list[Column]:
+    """Return (u - center) / scale of every column; None stands for 0 and 1."""
+    centers = np.broadcast_to(0.0 if centers is None else centers, len(columns))
+    scales = np.broadcast_to(1.0 if scales is None else scales, len(columns))
+    pairs = zip(columns, centers, scales, strict=True)
+    return [column.moved(float(center), 1.0 / float(scale)) for column, center, scale in pairs]
+
+
+def _standard(step: StandardScaler, columns: list[Column]) -> list[Column]:
+    return _affine(columns, step.mean_ if step.with_mean else None, step.scale_)
+
+
+def _robust(step: RobustScaler, columns: list[Column]) -> list[Column]:
+    return _affine(columns, step.center_, step.scale_)
+
+
+def _by_largest(step: MaxAbsScaler, columns: list[Column]) -> list[Column]:
+    moved = _affine(columns, None, step.scale_)
+    if getattr(step, "clip", False):
+        return [column.moved(0.0, 1.0, -1.0, 1.0) for column in moved]
+    return moved
+
+
+def _by_range(step: MinMaxScaler, columns: list[Column]) -> list[Column]:
+    # x * scale_ + min_
+    moved = _affine(columns, -step.min_ / step.scale_, 1.0 / step.scale_)
+    if step.clip:
+        low, high = step.feature_range
+        return [column.moved(0.0, 1.0, float(low), float(high)) for column in moved]
+    return moved
+
+
+def _unchanged(step: FunctionTransformer, columns: list[Column]) -> list[Column]:
+    if step.func is not None:
+        raise ValueError(
+            f"FunctionTransformer with a function of your own cannot be exported: {_WAY_OUT}"
+        )
+    return columns
+
+
+def _imputed(step: SimpleImputer, columns: list[Column]) -> list[Column]:
+    marker = step.missing_values
+    if not (marker is None or (isinstance(marker, float) and np.isnan(marker))):
+        raise ValueError(
+            f"SimpleImputer(missing_values={marker!r}) cannot be exported: mark missing values by "
+            f"NaN or None, or {_WAY_OUT}"
+        )
+    result = []
+    for column, value in zip(columns, step.statistics_, strict=True):
+        empty = isinstance(value, float) and np.isnan(value)  # no value in training: left out
+        if empty and not step.keep_empty_features:
+            continue
+        result.append(_filled(column, 0.0 if empty else value))
+    if step.add_indicator:
+        for place in step.indicator_.features_:
+            result.append(Column(columns[place].source, "missing"))
+    return result
+
+
+def _filled(column: Column, value: Any) -> Column:
+    if column.kind != "number" or column.fill is not None:
+        return column  # nothing is missing there
+    if not column.is_free():
+        raise ValueError(
+            f"SimpleImputer behind a scaler with clip=True cannot be exported: {_WAY_OUT}"
+        )
+    if isinstance(value, str):
+        return replace(column, fill=value)
+    return replace(column, fill=float(value) / column.scale + column.center)
+
+
+def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
+    result: list[Column] = []
+    infrequent = getattr(step, "infrequent_categories_", None)
+    for place, column in enumerate(columns):
+        if not column.is_raw():
+            raise ValueError(f"OneHotEncoder behind a scaler cannot be exported: {_WAY_OUT}")
+        known = [_category(value) for value in step.categories_[place]]
+        rare = infrequent[place] if infrequent is not None else None
+        rare = [] if rare is None else [_category(value) for value in rare]
+        dropped = None if step.drop_idx_ is None else step.drop_idx_[place]
+        dropped = None if dropped is None else known[dropped]
+        common = [value for value in known if value not in rare]
+        column = replace(column, kind="member", strict=step.handle_unknown == "error")
+        result += [replace(column, categories=(v,)) for v in common if v is not dropped]
+        if not rare or dropped in rare:
+            continue
+        if step.handle_unknown in ("infrequent_if_exist", "warn"):
+            result.append(replace(column, kind="other", categories=tuple(common)))
+        else:
+            result.append(replace(column, categories=tuple(rare)))
+    return result
+
+
+def _category(value: Any) -> Any:
+    """Return a category as text, as a number, or as `MISSING`."""
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return MISSING
+    return value if isinstance(value, str) else float(value)
+
+
+_APPLY: dict[type[BaseEstimator], Any] = {
+    StandardScaler: _standard,
+    RobustScaler: _robust,
+    MaxAbsScaler: _by_largest,
+    MinMaxScaler: _by_range,
+    SimpleImputer: _imputed,
+    OneHotEncoder: _one_hot,
+    FunctionTransformer: _unchanged,
+}
+
+
+def known_texts(columns: Sequence[Column]) -> dict[int, list[str]]:
+    """Return, for every input value that is a text, the texts that mean something, sorted."""
+    found: dict[int, set[str]] = {}
+    for column in columns:
+        for value in (*column.categories, column.fill):
+            if isinstance(value, str):
+                found.setdefault(column.source, set()).add(value)
+    return {source: sorted(texts) for source, texts in found.items()}

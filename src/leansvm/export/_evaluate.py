@@ -1,0 +1,112 @@
+"""The formula in NumPy: what its numbers mean, and how well rounded ones do.
+
+The writers say the same in C, in JavaScript and as a graph; the tests compare all of them with
+the models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.export._columns import MISSING, Column
+from leansvm.export._formula import Array, Formula
+
+_TILE = 1 << 20  # numbers in a block of differences
+
+
+def values(formula: Formula, X: Any) -> Array:
+    """Return f of every row of a table or array, one column for each output."""
+    inputs = input_values(formula, X)
+    return values_of(formula, machine_columns(formula, inputs))
+
+
+def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
+    """Return one array for every input value: numbers, or objects where it is a text."""
+    texts = formula.texts
+    by_name = hasattr(X, "columns")
+    table = X if by_name else np.asarray(X, object if texts else np.float64)
+    result = []
+    for i, name in enumerate(formula.inputs):
+        values = np.asarray(table[name] if by_name else table[:, i])
+        result.append(values.astype(object if i in texts else np.float64))
+    return result
+
+
+def machine_columns(formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
+    """Return u of every row: what `_columns` says, column by column."""
+    return np.column_stack([_column(column, inputs[column.source]) for column in formula.columns])
+
+
+def _column(column: Column, values: NDArray[Any]) -> Array:
+    missing = np.array([value is None or value != value for value in values], bool)
+    if column.fill is not None:
+        values, missing = np.where(missing, column.fill, values), np.zeros_like(missing)
+    if column.kind == "number":
+        result = np.asarray(values, np.float64)
+    elif column.kind == "missing":
+        result = missing.astype(np.float64)
+    else:
+        found = missing if MISSING in column.categories else np.zeros(len(values), bool)
+        for category in column.categories:
+            found = found | (values == category)
+        result = (found if column.kind == "member" else ~found).astype(np.float64)
+    return np.clip((result - column.center) * column.scale, *column.bounds())
+
+
+def values_of(formula: Formula, U: Array) -> Array:
+    """Return f of rows whose columns are known."""
+    result = np.empty((len(U), formula.outputs))
+    for part in _tiles(len(U), formula.points.size):
+        phi = _outer(formula, _sums(formula, U[part]))
+        result[part] = phi if formula.coef is None else phi @ formula.coef
+    return result + formula.intercept
+
+
+def functions_of(formula: Formula, U: Array) -> Array:
+    """Return g(t_j(u)) of every row and function."""
+    result = np.empty((len(U), formula.size))
+    for part in _tiles(len(U), formula.points.size):
+        result[part] = _outer(formula, _sums(formula, U[part]))
+    return result
+
+
+def _tiles(n_rows: int, width: int) -> Iterator[slice]:
+    step = max(1, _TILE // max(1, width))
+    return (slice(start, start + step) for start in range(0, n_rows, step))
+
+
+def _sums(formula: Formula, U: Array) -> Array:
+    if formula.sum == "unit-dot":
+        norms = np.linalg.norm(U, axis=1, keepdims=True)
+        U = U / np.where(norms > 0, norms, 1.0)
+    if formula.sum in ("dot", "unit-dot"):
+        return U @ formula.points.T
+    d = U[:, None, :] - formula.points
+    if formula.sum == "absolute":
+        terms = np.abs(d)
+    elif formula.sum == "squared":
+        terms = d * d
+    else:
+        total = U[:, None, :] + formula.points
+        terms = np.divide(d * d, total, out=np.zeros_like(d), where=total > 0)
+    return np.sum(terms if formula.shapes is None else terms * formula.shapes, axis=2)
+
+
+def _outer(formula: Formula, t: Array) -> Array:
+    if formula.outer == "identity":
+        return t
+    if formula.outer == "power":
+        return np.asarray((t + formula.coef0) ** formula.degree)
+    if formula.outer == "tanh":
+        return np.tanh(t + formula.coef0)
+    if formula.outer == "simplex":
+        return np.maximum(0.0, 1.0 - t)
+    if formula.outer == "exp":
+        return np.exp(-t)
+    r = np.minimum(np.sqrt(t), 700.0)
+    factor = {"matern12": 1.0, "matern32": 1.0 + r, "matern52": 1.0 + r + r * r / 3.0}
+    return np.asarray(factor[formula.outer] * np.exp(-r))

@@ -1,0 +1,300 @@
+"""A fitted model as a formula: the one description that all writers start from.
+
+f(x) = sum_j coef_j g(t_j(u)) + b, with u the columns of `_columns` and t_j a sum over them: squared
+or absolute distances from point j, or a product with it. Scales are folded into u and the points,
+so that t is a plain sum: k = e^-t for rbf (squared) and laplacian (absolute), and so on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import sklearn
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm._array_api import to_host
+from leansvm._version import __version__
+from leansvm.estimators import KernelBasis
+from leansvm.estimators.machine import Machine
+from leansvm.estimators.predict import Classifier
+from leansvm.export._columns import Column, after, known_texts, raw_columns
+from leansvm.functions import RBF, RobustRBF, Simplex
+from leansvm.kernels import Kernel
+from leansvm.solvers.features import KernelFeatures, LearnedFeatures
+
+Array = NDArray[np.float64]
+Sum = Literal["squared", "absolute", "chi2", "dot", "unit-dot"]
+
+# name: (the sum t over columns, the function g of it, factor of gamma)
+_KERNELS: dict[str, tuple[Sum, str, float]] = {
+    "rbf": ("squared", "exp", 1.0),
+    "matern12": ("squared", "matern12", 1.0),
+    "matern32": ("squared", "matern32", 3.0),
+    "matern52": ("squared", "matern52", 5.0),
+    "laplacian": ("absolute", "exp", 1.0),
+    "chi2": ("chi2", "exp", 1.0),
+    "linear": ("dot", "identity", 1.0),
+    "poly": ("dot", "power", 1.0),
+    "sigmoid": ("dot", "tanh", 1.0),
+    "cosine": ("unit-dot", "identity", 1.0),
+}
+_FUNCTIONS: dict[type, tuple[Sum, str]] = {
+    RBF: ("squared", "exp"),
+    RobustRBF: ("absolute", "exp"),
+    Simplex: ("absolute", "simplex"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Formula:
+    """Everything that a prediction needs, as plain arrays and texts."""
+
+    columns: tuple[Column, ...]
+    prepared: tuple[Column, ...]  # as they leave the steps before the machine
+    inputs: tuple[str, ...]  # names of the input values
+    named: bool  # whether the names are those of a data frame
+    sum: Sum
+    outer: str
+    points: Array  # functions x columns
+    shapes: Array | None  # weight of every term of the sum, where each function has its own
+    coef: Array | None  # functions x outputs; None: the functions are the outputs
+    intercept: Array
+    band: Array  # sum of |coef| plus |intercept| of every output: what rounding is compared with
+    coef0: float = 0.0
+    degree: float = 1.0
+    classes: NDArray[Any] | None = None  # of a classifier
+    steepness: float | None = None  # a of the probabilities sigma(a f)
+    single: bool = True  # one number a row where there is one output
+    facts: dict[str, Any] = field(default_factory=dict)
+    store: str = "float64"  # type of the numbers of points and shapes
+    coef_store: str = "float64"  # and of the coefficients
+    # "float16", "int8": what 1 stands for, in every column of points and shapes, in every output
+    steps: Array | None = None
+    shape_steps: Array | None = None
+    coef_steps: Array | None = None
+
+    @property
+    def texts(self) -> dict[int, list[str]]:
+        """The known texts of every input value that is a text."""
+        return known_texts(self.prepared)
+
+    @property
+    def outputs(self) -> int:
+        """Number of values for a row; one for two classes."""
+        return len(self.intercept)
+
+    @property
+    def n_numbers(self) -> int:
+        """Number of columns that are numbers; they come first."""
+        return sum(column.kind == "number" for column in self.columns)
+
+    @property
+    def size(self) -> int:
+        """Number of functions."""
+        return len(self.points)
+
+
+def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
+    """Return the formula of a fitted machine, or of a pipeline that ends in one.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        The model is not fitted.
+    ValueError
+        The model, or a step before it, cannot be written as a formula; the text names the way out.
+    """
+    model = getattr(model, "formula", model)  # what `compress` returns
+    if isinstance(model, Formula):
+        return model
+    model = getattr(model, "best_estimator_", model)
+    steps, machine = [], model
+    if isinstance(model, Pipeline):
+        *before, (_, machine) = model.steps
+        steps = ["passthrough" if step is None else step for _, step in before]
+    if not isinstance(machine, Machine):
+        raise ValueError(
+            f"{type(machine).__name__} cannot be exported: give a machine of leansvm, or a "
+            f"pipeline that ends in one."
+        )
+    try:
+        check_is_fitted(machine)
+    except NotFittedError as error:
+        text = f"This {type(machine).__name__} is not fitted: call fit before exporting it."
+        raise NotFittedError(text) from error
+    columns = raw_columns(int(model.n_features_in_))
+    for step in steps:
+        columns = after(step, columns)
+    names = getattr(model, "feature_names_in_", None)
+    facts = {
+        "leansvm": __version__,
+        "scikit-learn": sklearn.__version__,
+        "model": type(machine).__name__,
+        "metadata": metadata or {},
+    }
+    return replace(
+        _in_order(_machine(machine, columns)),
+        inputs=tuple(f"x{i}" for i in range(model.n_features_in_))
+        if names is None
+        else tuple(str(name) for name in names),
+        named=names is not None,
+        prepared=tuple(columns),
+        facts=facts,
+    )
+
+
+def _in_order(formula: Formula) -> Formula:
+    """Put numbers first, then categories input by input, so that writers can loop over them."""
+    columns = formula.columns
+    order = sorted(range(len(columns)), key=lambda i: _place(columns[i]))
+    shapes = None if formula.shapes is None else formula.shapes[:, order]
+    return replace(
+        formula,
+        columns=tuple(columns[i] for i in order),
+        points=formula.points[:, order],
+        shapes=shapes,
+    )
+
+
+def _place(column: Column) -> tuple[bool, int]:
+    is_category = column.kind != "number"
+    return is_category, column.source if is_category else 0
+
+
+def _machine(machine: Any, columns: list[Column]) -> Formula:
+    """Return the formula without the names of the inputs."""
+    if isinstance(machine, KernelBasis):
+        features, coef = machine._features, machine.normalization_
+        intercept = np.zeros(coef.shape[1])
+    else:
+        features, coef = machine._model()
+        intercept = to_host(machine.intercept_)
+    coef = np.asarray(to_host(coef), np.float64)
+    intercept = np.broadcast_to(np.asarray(intercept, np.float64).ravel(), coef.shape[1]).copy()
+    if isinstance(features, LearnedFeatures):
+        formula = _of_functions(features, columns, coef, intercept)
+    else:
+        assert isinstance(features, KernelFeatures)
+        formula = _of_kernel(features.kernel, _dense(features.points), columns, coef, intercept)
+    if isinstance(machine, Classifier):
+        steepness = getattr(machine, "calibration_scale_", None) if machine.calibrate else None
+        return replace(formula, classes=np.asarray(machine.classes_), steepness=steepness)
+    single = not isinstance(machine, KernelBasis) and bool(machine._single_output)
+    return replace(formula, single=single)
+
+
+def _dense(points: Any) -> Array:
+    points = to_host(points)
+    return np.asarray(points.toarray() if sparse.issparse(points) else points, np.float64)
+
+
+def _of_kernel(
+    kernel: Kernel, points: Array, columns: list[Column], coef: Array, intercept: Array
+) -> Formula:
+    if kernel.precomputed:
+        raise ValueError(
+            "kernel='precomputed' cannot be exported: such a model holds no points, only columns "
+            "of a kernel matrix. Fit it on the rows, with the name of a kernel (kernel='rbf')."
+        )
+    if callable(kernel.name):
+        raise ValueError(
+            "A callable kernel cannot be exported: it is Python code. Fit with the name of a "
+            "kernel (kernel='rbf'), or keep the model in Python (pickle, joblib)."
+        )
+    name = str(kernel.name)
+    total, outer, factor = _KERNELS[name]
+    band = np.abs(coef).sum(axis=0) + np.abs(intercept)
+    if kernel.clip is not None:
+        bounds = list(zip(*(side.tolist() for side in kernel.clip), strict=True))
+        columns = [c.moved(0.0, 1.0, *b) for c, b in zip(columns, bounds, strict=True)]
+        points = np.clip(points, *kernel.clip)
+    gamma = np.broadcast_to(np.asarray(kernel.gamma, np.float64), points.shape[1])
+    kept: Array | None = coef
+    if total in ("squared", "absolute"):
+        scales = np.sqrt(factor * gamma) if total == "squared" else gamma
+        columns, points = _used(columns, points, scales)
+        columns, points = _centred(columns, points)
+    elif total == "chi2":  # gamma chi2(x, z) = chi2(gamma x, gamma z)
+        columns = [c.moved(0.0, float(g)) for c, g in zip(columns, gamma, strict=True)]
+        points = points * gamma
+    elif total == "unit-dot":
+        norms = np.linalg.norm(points, axis=1, keepdims=True)
+        points = points / np.where(norms > 0, norms, 1.0)
+    elif name == "linear":  # sum_j coef_j x'z_j = x'w
+        points, kept = coef.T @ points, None
+    else:  # gamma x'z
+        columns = [c.moved(0.0, float(np.sqrt(g))) for c, g in zip(columns, gamma, strict=True)]
+        points = np.sqrt(gamma) * points
+    return Formula(
+        columns=tuple(columns),
+        prepared=tuple(columns),
+        inputs=(),
+        named=False,
+        sum=total,
+        outer=outer,
+        points=points,
+        shapes=None,
+        coef=kept,
+        intercept=intercept,
+        band=band,
+        coef0=float(kernel.coef0),
+        degree=float(kernel.degree),
+    )
+
+
+def _of_functions(
+    features: LearnedFeatures, columns: list[Column], coef: Array, intercept: Array
+) -> Formula:
+    found = _FUNCTIONS.get(type(features.function))
+    if found is None:
+        raise ValueError(
+            f"{type(features.function).__name__} is a basis function of your own and cannot be "
+            f"exported: use function='simplex', 'robust-rbf' or 'rbf'."
+        )
+    moved, points = _centred(columns, np.asarray(features.centers, np.float64))
+    return Formula(
+        columns=tuple(moved),
+        prepared=tuple(columns),
+        inputs=(),
+        named=False,
+        sum=found[0],
+        outer=found[1],
+        points=points,
+        shapes=np.asarray(features.shapes, np.float64),
+        coef=coef,
+        intercept=intercept,
+        band=np.abs(coef).sum(axis=0) + np.abs(intercept),
+    )
+
+
+def _used(columns: list[Column], points: Array, scales: Array) -> tuple[list[Column], Array]:
+    """Scale the columns and the points; leave out columns of scale 0, which change nothing."""
+    kept = np.flatnonzero(scales)
+    kept = np.arange(1) if len(kept) == 0 else kept  # one stays, as no table may be empty
+    moved = [columns[i].moved(0.0, float(scales[i])) for i in kept]
+    return moved, points[:, kept] * scales[kept]
+
+
+def _centred(columns: list[Column], points: Array) -> tuple[list[Column], Array]:
+    """Shift columns and points by about the mean of the points: differences stay as they are.
+
+    The centre of every column is a number that float32 has, so that x - center loses nothing
+    where x is near.
+    """
+    means = points.mean(axis=0)
+    moved, shifts = [], np.zeros(len(columns))
+    for i, column in enumerate(columns):
+        if column.scale:
+            wanted = column.center + float(means[i]) / column.scale
+            shifts[i] = (float(np.float32(wanted)) - column.center) * column.scale
+        shifted = column.moved(shifts[i], 1.0)
+        if column.scale:  # exactly that number: rounding of the sum would be seen
+            shifted = replace(shifted, center=float(np.float32(wanted)))
+        moved.append(shifted)
+    return moved, points - shifts

@@ -1,0 +1,266 @@
+"""A model as one ES module without dependencies, for browsers and Node.
+
+Tables are kept as base64 of little-endian numbers; the arithmetic is JavaScript's, in double.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.export._c import small_numbers
+from leansvm.export._columns import MISSING, Column
+from leansvm.export._formula import Formula, formula_of
+from leansvm.export._store import BYTES, stored, table_bytes
+
+_READERS = {
+    "float64": "(view, i) => view.getFloat64(8 * i, true)",
+    "float32": "(view, i) => view.getFloat32(4 * i, true)",
+    "float16": "(view, i) => half(view.getUint16(2 * i, true))",
+    "int16": "(view, i) => view.getInt16(2 * i, true)",
+    "int8": "(view, i) => view.getInt8(i)",
+}
+_TABLE = """
+// the numbers of a table; `step` is what 1 stands for in each of its columns
+const table = (text, width, read, step) => {
+  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const view = new DataView(bytes.buffer), values = new Float64Array(bytes.length / width);
+  return values.map((_, i) => read(view, i) * (step ? step[i % step.length] : 1));
+};
+"""
+_HALF = """
+const half = (h) => {
+  const e = (h >> 10) & 31, m = h & 1023;
+  return (h & 0x8000 ? -1 : 1) * (e ? (m + 1024) * 2 ** (e - 25) : m * 2 ** -24);
+};
+"""
+_VALUES = """
+const missing = (v) => v === null || v === undefined || v !== v;
+const number = (v) => (missing(v) || v === "" ? NaN : Number(v));
+
+// the values of a row, which is an array in the order of `features` or an object with their names
+const valuesOf = (row) =>
+  Array.isArray(row) || ArrayBuffer.isView(row) ? row : features.map((name) => row[name]);
+"""
+_TERMS = {
+    "squared": "d * d",
+    "absolute": "Math.abs(d)",
+    "chi2": "(s > 0 ? (d * d) / s : 0)",
+    "dot": "u[i] * points[at + i]",
+    "unit-dot": "u[i] * points[at + i]",
+}
+_OUTER = {
+    "identity": "t",
+    "exp": "Math.exp(-t)",
+    "simplex": "t >= 1 ? 0 : 1 - t",
+    "power": "(t + COEF0) ** DEGREE",
+    "tanh": "Math.tanh(t + COEF0)",
+    "matern12": "Math.exp(-Math.sqrt(t))",
+    "matern32": "t > 490000 ? 0 : (1 + Math.sqrt(t)) * Math.exp(-Math.sqrt(t))",
+    "matern52": "t > 490000 ? 0 : (1 + Math.sqrt(t) + t / 3) * Math.exp(-Math.sqrt(t))",
+}
+
+
+def to_js(model: Any, *, store: str | None = None, metadata: dict[str, Any] | None = None) -> str:
+    """Write a fitted model as an ES module.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted machine, a pipeline that ends in one, or what `compress` returned.
+    store : {"float64", "float32", "float16", "int8"}, default=None
+        Type of the numbers in the tables; default: float64, or what `compress` chose.
+    metadata : dict, default=None
+        Facts to export as ``metadata``, of types that JSON has.
+
+    Returns
+    -------
+    str
+        The module. It exports ``predict(row)``, ``values(row)`` (what `decision_function` gives)
+        and, of a calibrated classifier, ``probabilities(row)``; and ``features``, ``classes`` and
+        ``metadata``. A row is an array, or an object with the names of the features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import LSSVR
+    >>> from leansvm.export import to_js
+    >>> X = np.linspace(0, 1, 5)[:, None]
+    >>> module = to_js(LSSVR().fit(X, X[:, 0]))
+    >>> "export function predict(row)" in module
+    True
+    """
+    formula = formula_of(model, metadata)
+    return _Module(stored(formula, store or formula.store)).text()
+
+
+class _Module:
+    """The parts of a module, in their order."""
+
+    def __init__(self, formula: Formula) -> None:
+        self.formula = formula
+
+    def text(self) -> str:
+        """Return the module."""
+        formula, facts = self.formula, self.formula.facts
+        head = (
+            f"// {facts['model']}, written by leansvm {facts['leansvm']}: {formula.size} functions "
+            f"of {len(formula.columns)} columns, {table_bytes(formula):,} bytes of {formula.store}."
+        )
+        lines = [head, *self._exports(), *self._tables(), _VALUES, *self._columns()]
+        lines += [*self._values(), *self._predict(), *self._probabilities()]
+        return "\n".join(line for line in lines if line) + "\n"
+
+    def _exports(self) -> Iterable[str]:
+        formula = self.formula
+        yield f"export const features = {_json(list(formula.inputs))};"
+        if formula.classes is not None:
+            yield f"export const classes = {_json(formula.classes.tolist())};"
+        texts = {formula.inputs[i]: values for i, values in formula.texts.items()}
+        if texts:
+            yield f"export const texts = {_json(texts)};"
+        yield f"export const metadata = {_json(formula.facts['metadata'])};"
+
+    def _tables(self) -> Iterable[str]:
+        formula = self.formula
+        yield _HALF if formula.store == "float16" else ""
+        yield _TABLE
+        store, coef_store = formula.store, formula.coef_store
+        for name, of_steps, kind in (
+            ("points", "steps", store),
+            ("shapes", "shape_steps", store),
+            ("coef", "coef_steps", coef_store),
+        ):
+            values, steps = getattr(formula, name), getattr(formula, of_steps)
+            if values is not None:
+                text = _base64(values, steps, kind)
+                given = "" if steps is None else f", {_list(steps)}"
+                reader = f"{BYTES[kind]}, {_READERS[kind]}"
+                yield f'const {name} = table("{text}", {reader}{given});'
+        yield f"const intercept = {_list(formula.intercept)};"
+        numbers = formula.columns[: formula.n_numbers]
+        yield f"const source = {_json([column.source for column in numbers])};"
+        for name in ("center", "scale", "lower", "upper", "fill"):
+            each = [getattr(column, name) for column in numbers]
+            yield f"const {name} = {_list(np.nan if v is None else v for v in each)};"
+
+    def _columns(self) -> Iterable[str]:
+        formula = self.formula
+        yield "// what the machine sees of a row"
+        yield "const columnsOf = (row) => {"
+        yield f"  const x = valuesOf(row), u = new Float64Array({len(formula.columns)});"
+        yield "  for (let i = 0; i < source.length; i++) {"
+        yield "    let v = number(x[source[i]]);"
+        yield "    if (v !== v) v = fill[i];"
+        yield "    v = (v - center[i]) * scale[i];"
+        yield "    u[i] = v < lower[i] ? lower[i] : v > upper[i] ? upper[i] : v;"
+        yield "  }"
+        texts = formula.texts
+        for place, column in enumerate(formula.columns):
+            if column.kind != "number":
+                yield self._category(place, column, column.source in texts)
+        yield "  return u;\n};\n"
+
+    def _category(self, place: int, column: Column, is_text: bool) -> str:
+        """Return a line that sets u to one of two numbers."""
+        value = f"x[{column.source}]"
+        if not is_text:
+            value = f"number({value})"
+        tests = [f"{value} === {_json(c)}" for c in column.categories if c is not MISSING]
+        holds = column.kind == "missing" or MISSING in column.categories
+        if holds or (column.fill is not None and column.fill in column.categories):
+            tests.append(f"missing({value})")
+        test = " || ".join(tests) or "false"
+        if column.kind == "other":
+            test = f"!({test})"
+        yes, no = (
+            min(max((v - column.center) * column.scale, column.lower), column.upper)
+            for v in (1.0, 0.0)
+        )
+        return f"  u[{place}] = {test} ? {_number(yes)} : {_number(no)};"
+
+    def _values(self) -> Iterable[str]:
+        formula = self.formula
+        linear = formula.coef is None
+        yield "// f of every output: what decision_function or predict gives in Python"
+        yield "export function values(row) {"
+        yield f"  const u = columnsOf(row), out = new Array({formula.outputs}).fill(0);"
+        if formula.sum == "unit-dot":
+            yield "  const norm = Math.hypot(...u) || 1;"
+        yield f"  for (let j = 0; j < {formula.size}; j++) {{"
+        yield f"    const at = j * {len(formula.columns)};"
+        yield "    let t = 0;"
+        yield f"    for (let i = 0; i < {len(formula.columns)}; i++) {{"
+        if formula.sum not in ("dot", "unit-dot"):
+            yield "      const d = u[i] - points[at + i];"
+        if formula.sum == "chi2":
+            yield "      const s = u[i] + points[at + i];"
+            yield "      if (u[i] < 0) t = NaN; // there are no counts below 0"
+        weight = "" if formula.shapes is None else "shapes[at + i] * "
+        yield f"      t += {weight}{_TERMS[formula.sum]};"
+        yield "    }"
+        if formula.sum == "unit-dot":
+            yield "    t /= norm;"
+        outer = _OUTER[formula.outer].replace("COEF0", _number(formula.coef0))
+        yield f"    const g = {outer.replace('DEGREE', _number(formula.degree))};"
+        if linear:
+            yield "    out[j] += g;"
+        else:
+            n = formula.outputs
+            yield f"    for (let k = 0; k < {n}; k++) out[k] += g * coef[j * {n} + k];"
+        yield "  }"
+        yield "  return out.map((value, k) => value + intercept[k]);\n}\n"
+
+    def _predict(self) -> Iterable[str]:
+        formula = self.formula
+        result = "f[0]" if formula.single and formula.outputs == 1 else "f"
+        if formula.classes is not None:
+            best = "+(f[0] > 0)" if formula.outputs == 1 else "f.indexOf(Math.max(...f))"
+            result = f"classes[{best}]"
+        yield "export function predict(row) {"
+        yield f"  const f = values(row);\n  return {result};\n}}"
+
+    def _probabilities(self) -> Iterable[str]:
+        formula = self.formula
+        if formula.steepness is None:
+            return
+        a = _number(formula.steepness)
+        yield "\n// in the order of `classes`\nexport function probabilities(row) {"
+        yield "  const f = values(row);"
+        if formula.outputs == 1:
+            yield f"  return [1 / (1 + Math.exp({a} * f[0])), 1 / (1 + Math.exp(-{a} * f[0]))];"
+        else:
+            yield "  const logs = f.map((v) => {"
+            yield f"    const z = {a} * v; // logarithm of sigma(a f)"
+            yield "    return Math.min(z, 0) - Math.log1p(Math.exp(-Math.abs(z)));"
+            yield "  });"
+            yield "  const top = Math.max(...logs), p = logs.map((v) => Math.exp(v - top));"
+            yield "  const sum = p.reduce((a, b) => a + b, 0);"
+            yield "  return p.map((v) => v / sum);"
+        yield "}"
+
+
+def _base64(values: NDArray[Any], steps: NDArray[Any] | None, store: str) -> str:
+    numbers = values.astype(store) if steps is None else small_numbers(values, steps, store)
+    little = numbers.astype(numbers.dtype.newbyteorder("<"), order="C")
+    return base64.b64encode(little.tobytes()).decode("ascii")
+
+
+def _number(value: float) -> str:
+    if np.isfinite(value):
+        return repr(float(value))
+    return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _list(values: Iterable[float]) -> str:
+    return f"[{', '.join(_number(value) for value in values)}]"
+
+
+def _json(value: Any) -> str:
+    """Return JSON that may also stand inside a page's <script>."""
+    return json.dumps(value).replace("</", "<\\/")

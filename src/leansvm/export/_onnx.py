@@ -1,0 +1,439 @@
+"""A model as an ONNX graph of core operators (opset 18), in float32 or float64.
+
+Distances come from one matrix product, |u - p|^2 = |u|^2 + |p|^2 - 2 u'p, where that is exact
+enough; other sums are a Scan over the functions. Texts need ai.onnx.ml's LabelEncoder.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.export._columns import MISSING, Column
+from leansvm.export._formula import Array, Formula, formula_of
+
+OPSET, _ML_OPSET, _IR = 18, 3, 8
+_FAR = 1e15  # scaled distances beyond it are infinite for every kernel, and their squares are not
+_SPREAD = {"float32": 16.0, "float64": 1e3}  # of points, up to which rounding of sums is small
+
+
+def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | None = None) -> Any:
+    """Write a fitted model as an ONNX graph.
+
+    Parameters
+    ----------
+    model : estimator
+        Fitted machine, or a pipeline that ends in one.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the numbers that go in and come out. The graph computes in float64 inside where
+        float32 would lose digits.
+    metadata : dict, default=None
+        Facts to keep in the graph, of types that JSON has.
+
+    Returns
+    -------
+    onnx.ModelProto
+        Its input is ``X``, (n_rows, n_features); of a pipeline that takes texts, one input of shape
+        (n_rows, 1) for every feature, by name, with "" for a missing text. Outputs: ``label``,
+        ``scores`` (what `decision_function` gives) and, where calibrated, ``probabilities``; of a
+        regressor ``predictions``; of a `KernelBasis` ``features``. Write it to a file with
+        ``path.write_bytes(graph.SerializeToString())``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import LSSVR
+    >>> from leansvm.export import to_onnx
+    >>> X = np.linspace(0, 1, 5)[:, None]
+    >>> graph = to_onnx(LSSVR().fit(X, X[:, 0]), dtype="float64")  # doctest: +SKIP
+    >>> session = onnxruntime.InferenceSession(graph.SerializeToString())  # doctest: +SKIP
+    >>> (predictions,) = session.run(None, {"X": X})  # doctest: +SKIP
+    """
+    if dtype not in _SPREAD:
+        raise ValueError(f"dtype must be 'float32' or 'float64', got {dtype!r}.")
+    formula = formula_of(model, metadata)
+    if formula.store != "float64":
+        raise ValueError("A compressed model cannot become an ONNX graph: give the model itself.")
+    return Graph(formula, dtype).model()
+
+
+class Graph:
+    """Nodes and constants of a graph, and the names of values on the way.
+
+    Parameters
+    ----------
+    formula : Formula
+        Of the model.
+    dtype : {"float32", "float64"}
+        Type of inputs and outputs.
+    in_pairs : bool
+        Return two outputs of a classifier, as skl2onnx wants them: the label, and probabilities (or
+        scores) with a column for every class; and columns for a regressor's single output.
+    """
+
+    def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
+        self.onnx = _import_onnx()
+        self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
+        single = dtype == "float32" and _sums_suit(formula, "float32")
+        self.work = "float32" if single else "float64"
+        self.by_product = formula.sum == "squared" and _product_suffices(formula, self.work)
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    # ------------------------------------------------------------------ parts of a graph
+
+    def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node with one output and return its name."""
+        name = f"v{len(self.nodes)}"
+        make = self.onnx.helper.make_node
+        self.nodes.append(make(op, list(inputs), [name], f"n_{name}", domain=domain, **attributes))
+        return name
+
+    def constant(self, values: Any, dtype: Any = None) -> str:
+        """Add a table, of the type that is computed in unless another is given."""
+        array = np.asarray(values, self.work if dtype is None else dtype)
+        name = f"c{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def cast(self, value: str, dtype: str) -> str:
+        """Return the value in another type."""
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.add("Cast", value, to=kind)
+
+    def named(self, value: str, name: str) -> str:
+        """Give a value the name of an output."""
+        self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name], f"n_{name}"))
+        return name
+
+    def info(self, name: str, dtype: Any, shape: list[Any]) -> Any:
+        """Return the type of an input or output."""
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.onnx.helper.make_tensor_value_info(name, kind, shape)
+
+    def model(self) -> Any:
+        """Return the whole graph with its facts."""
+        inputs, read = self._inputs()
+        f = self._values(self._columns(read))
+        outputs = self._outputs(f)
+        helper, facts = self.onnx.helper, self.formula.facts
+        graph = helper.make_graph(
+            self.nodes, facts["model"], inputs, outputs, initializer=self.constants
+        )
+        versions = [helper.make_opsetid("", OPSET)]
+        if self.formula.texts:
+            versions.append(helper.make_opsetid("ai.onnx.ml", _ML_OPSET))
+        model = helper.make_model(
+            graph,
+            opset_imports=versions,
+            ir_version=_IR,
+            producer_name="leansvm",
+            producer_version=facts["leansvm"],
+        )
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in facts.items()}
+        helper.set_model_props(model, texts)
+        self.onnx.checker.check_model(model)
+        return model
+
+    # ------------------------------------------------------------------ columns
+
+    def _inputs(self) -> tuple[list[Any], dict[int, str]]:
+        """Return the inputs of the graph, and for each input value the name of its column."""
+        formula, texts = self.formula, self.formula.texts
+        if not texts:
+            return [self.info("X", self.dtype, [None, len(formula.inputs)])], {}
+        names = dict(enumerate(formula.inputs))
+        return [
+            self.info(name, object if i in texts else self.dtype, [None, 1])
+            for i, name in names.items()
+        ], names
+
+    def _columns(self, read: dict[int, str]) -> str:
+        """Return u, (n_rows, n_columns)."""
+        formula = self.formula
+        numbers = formula.columns[: formula.n_numbers]
+        parts = [self._numbers(read, list(numbers))] if numbers else []
+        rest = formula.columns[len(numbers) :]
+        for source in dict.fromkeys(column.source for column in rest):
+            parts.append(self._categories(read, [c for c in rest if c.source == source]))
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
+
+    def _numbers(self, read: dict[int, str], columns: list[Column]) -> str:
+        sources = [column.source for column in columns]
+        if read:
+            x = self.add("Concat", *(read[source] for source in sources), axis=1)
+        elif sources == list(range(len(self.formula.inputs))):
+            x = "X"
+        else:
+            x = self.add("Gather", "X", self.constant(sources, np.int64), axis=1)
+        if self.work != self.dtype:
+            x = self.cast(x, self.work)
+        if any(column.fill is not None for column in columns):
+            fills = [np.nan if column.fill is None else column.fill for column in columns]
+            x = self.add("Where", self.add("IsNaN", x), self.constant([fills]), x)
+        return self._moved(x, columns)
+
+    def _moved(self, x: str, columns: list[Column]) -> str:
+        """Return (x - center) * scale within the bounds."""
+        centers, scales = ([getattr(c, n) for c in columns] for n in ("center", "scale"))
+        if any(centers):
+            x = self.add("Sub", x, self.constant([centers]))
+        if any(scale != 1.0 for scale in scales):
+            x = self.add("Mul", x, self.constant([scales]))
+        lower, upper = np.transpose([column.bounds() for column in columns])
+        if self.formula.sum == "squared":
+            lower, upper = np.maximum(lower, -_FAR), np.minimum(upper, _FAR)
+        if np.isfinite(lower).any() or np.isfinite(upper).any():
+            x = self.add("Max", x, self.constant([lower]))
+            x = self.add("Min", x, self.constant([upper]))
+        return x
+
+    def _categories(self, read: dict[int, str], columns: list[Column]) -> str:
+        """Return the columns of one input value: which known value it is, times a table."""
+        source, fill = columns[0].source, columns[0].fill
+        texts = self.formula.texts.get(source)
+        if texts is None:
+            known, equal = self._equal_numbers(read.get(source), source, columns)
+        else:
+            known, equal = self._equal_texts(read[source], texts)
+        table, bias = np.zeros((len(known), len(columns))), np.zeros(len(columns))
+        for j, column in enumerate(columns):
+            members = [MISSING] if column.kind == "missing" else [*column.categories]
+            if fill is not None and fill in members:
+                members.append(MISSING)
+            found = np.array([value in members for value in known], float)
+            table[:, j] = -found if column.kind == "other" else found
+            bias[j] = column.kind == "other"
+        ones = self.add("Gemm", equal, self.constant(table), self.constant(bias))
+        return self._moved(ones, columns)
+
+    def _equal_numbers(
+        self, value: str | None, source: int, columns: list[Column]
+    ) -> tuple[list[Any], str]:
+        """Return known numbers and whether the value is each of them; the last one is missing."""
+        if value is None:
+            value = self.add("Gather", "X", self.constant([source], np.int64), axis=1)
+        numbers = sorted({v for c in columns for v in c.categories if v is not MISSING})
+        missing = self.cast(self.add("IsNaN", value), self.work)
+        if not numbers:
+            return [MISSING], missing
+        equal = self.add("Equal", value, self.constant([numbers], self.dtype))
+        both = self.add("Concat", self.cast(equal, self.work), missing, axis=1)
+        return [*numbers, MISSING], both
+
+    def _equal_texts(self, value: str, texts: list[str]) -> tuple[list[Any], str]:
+        """Return known texts and whether the value is each of them; "" is a missing one."""
+        known: list[Any] = [*texts] if "" in texts else [*texts, MISSING]
+        code = self.add(
+            "LabelEncoder",
+            value,
+            domain="ai.onnx.ml",
+            keys_strings=["" if text is MISSING else text for text in known],
+            values_int64s=list(range(len(known))),
+            default_int64=-1,
+        )
+        places = self.constant([list(range(len(known)))], np.int64)
+        return known, self.cast(self.add("Equal", code, places), self.work)
+
+    # ------------------------------------------------------------------ values
+
+    def _values(self, u: str) -> str:
+        """Return f, (n_rows, n_outputs)."""
+        formula = self.formula
+        if formula.coef is None:
+            weights, bias = self.constant(formula.points), self.constant(formula.intercept)
+            return self.add("Gemm", u, weights, bias, transB=1)
+        coef, bias = self.constant(formula.coef), self.constant(formula.intercept)
+        if formula.sum in ("dot", "unit-dot") or self.by_product:
+            return self.add("Gemm", self._outer(self._products(u)), coef, bias)
+        return self.add("Gemm", self._outer(self._scan(u)), coef, bias, transA=1)
+
+    def _products(self, u: str) -> str:
+        """Return t of every row and function, (n_rows, n_functions), from a matrix product."""
+        points = self.formula.points
+        if self.formula.sum == "unit-dot":
+            norms = self.add("ReduceL2", u, self.constant([1], np.int64), keepdims=1)
+            nothing = self.cast(self.add("Equal", norms, self.constant(0.0)), self.work)
+            u = self.add("Div", u, self.add("Add", norms, nothing))  # 0 / 1 for rows of zeros
+        if self.formula.sum != "squared":
+            return self.add("MatMul", u, self.constant(points.T))
+        # |u - p|^2 = [u, |u|^2, 1] [-2 p, 1, |p|^2]'
+        squares = self.add("ReduceSumSquare", u, self.constant([1], np.int64), keepdims=1)
+        one = self.add("Add", self.add("Mul", squares, self.constant(0.0)), self.constant(1.0))
+        left = self.add("Concat", u, squares, one, axis=1)
+        norms = np.einsum("ij,ij->i", points, points)
+        right = np.vstack([-2.0 * points.T, np.ones(len(points)), norms])
+        if self.formula.outer == "exp":  # takes -t; rounding above 0 changes e^-t by no more
+            return self.add("MatMul", left, self.constant(-right))
+        return self.add("Max", self.add("MatMul", left, self.constant(right)), self.constant(0.0))
+
+    def _scan(self, u: str) -> str:
+        """Return t, (n_functions, n_rows), one function after the other: no product gives it."""
+        formula = self.formula
+        tables = [formula.points]
+        if formula.shapes is not None:  # w with sum |w (u - p)| or sum (w (u - p))^2
+            squared = formula.sum == "squared"
+            tables.append(np.sqrt(formula.shapes) if squared else formula.shapes)
+        scanned = [self.constant(table) for table in tables]
+        if formula.sum == "chi2":  # NaN for features below 0
+            root = self.add("Sqrt", u)
+            u = self.add("Add", u, self.add("Sub", root, root))
+        body = self._scan_body(len(tables) == 2)
+        name = f"v{len(self.nodes)}"
+        node = self.onnx.helper.make_node(
+            "Scan", [u, *scanned], [f"u_{name}", name], f"n_{name}", body=body
+        )
+        node.attribute.append(self.onnx.helper.make_attribute("num_scan_inputs", len(scanned)))
+        self.nodes.append(node)
+        return self.add("Neg", name) if formula.outer == "exp" else name
+
+    def _scan_body(self, weighted: bool) -> Any:
+        """Return the graph of one function: the sum of its terms for every row."""
+        make, kind = self.onnx.helper.make_node, self.formula.sum
+        axis = self.onnx.numpy_helper.from_array(np.array([1]))
+        nodes = [
+            make("Identity", ["u"], ["same"]),  # goes on to the next function
+            make("Constant", [], ["axis"], value=axis),
+            make("Sub", ["u", "p"], ["d"]),
+        ]
+        if weighted:
+            nodes.append(make("Mul", ["d", "w"], ["wd"]))
+        d = "wd" if weighted else "d"
+        if kind == "chi2":  # (u - p)^2 / (u + p), 0 where both are 0
+            tiny = np.finfo(self.work).smallest_normal
+            floor = self.onnx.numpy_helper.from_array(np.asarray(tiny, self.work))
+            nodes += [
+                make("Constant", [], ["floor"], value=floor),
+                make("Mul", ["d", "d"], ["dd"]),
+                make("Add", ["u", "p"], ["both"]),
+                make("Max", ["both", "floor"], ["divisor"]),
+                make("Div", ["dd", "divisor"], ["terms"]),
+                make("ReduceSum", ["terms", "axis"], ["t"], keepdims=0),
+            ]
+        else:
+            total = "ReduceL1" if kind == "absolute" else "ReduceSumSquare"
+            nodes.append(make(total, [d, "axis"], ["t"], keepdims=0))
+        shapes: dict[str, list[Any]] = {"u": [None, None], "p": [None]}
+        if weighted:
+            shapes["w"] = [None]
+        inputs = [self.info(name, self.work, shape) for name, shape in shapes.items()]
+        outputs = [self.info("same", self.work, [None, None]), self.info("t", self.work, [None])]
+        return self.onnx.helper.make_graph(nodes, "function", inputs, outputs)
+
+    def _outer(self, t: str) -> str:
+        """Return g(t); where that is e^-t, -t is given."""
+        formula, outer = self.formula, self.formula.outer
+        if outer == "identity":
+            return t
+        if outer in ("power", "tanh"):
+            t = self.add("Add", t, self.constant(formula.coef0))
+            if outer == "tanh":
+                return self.add("Tanh", t)
+            return self.add("Pow", t, self.constant(formula.degree))
+        if outer == "simplex":
+            return self.add("Max", self.add("Sub", self.constant(1.0), t), self.constant(0.0))
+        if outer == "exp":
+            return self.add("Exp", t)
+        # (1 + r + r^2 / 3) e^-r; beyond 500 it is 0 and r^2 e^-r would be no number
+        t = self.add("Min", t, self.constant(500.0**2))
+        r = self.add("Sqrt", t)
+        decay = self.add("Exp", self.add("Neg", r))
+        if outer == "matern12":
+            return decay
+        factor = self.add("Add", r, self.constant(1.0))
+        if outer == "matern52":
+            factor = self.add("Add", factor, self.add("Mul", t, self.constant(1.0 / 3.0)))
+        return self.add("Mul", factor, decay)
+
+    # ------------------------------------------------------------------ outputs
+
+    def _outputs(self, f: str) -> list[Any]:
+        formula = self.formula
+        if formula.classes is None:
+            flat = formula.single and formula.outputs == 1 and not self.in_pairs
+            name = "features" if formula.facts["model"] == "KernelBasis" else "predictions"
+            shape = [None] if flat else [None, formula.outputs]
+            self.named(self._given(self._flat(f) if flat else f), name)
+            return [self.info(name, self.dtype, shape)]
+        two, n_classes = formula.outputs == 1, len(formula.classes)
+        kind = _label_type(formula.classes)
+        if two:
+            number = self.cast(self.add("Greater", self._flat(f), self.constant(0.0)), "int64")
+        else:
+            number = self.add("ArgMax", f, axis=1, keepdims=0)
+        labels = self.constant(formula.classes.astype(kind), kind)
+        self.named(self.add("Gather", labels, number), "label")
+        outputs = [self.info("label", kind, [None])]
+        if not self.in_pairs:
+            self.named(self._given(self._flat(f) if two else f), "scores")
+            shape = [None] if two else [None, n_classes]
+            outputs.append(self.info("scores", self.dtype, shape))
+        elif formula.steepness is None:
+            both = self.add("Concat", self.add("Neg", f), f, axis=1) if two else f
+            self.named(self._given(both), "scores")
+            outputs.append(self.info("scores", self.dtype, [None, n_classes]))
+        if formula.steepness is not None:
+            self.named(self._given(self._probabilities(f)), "probabilities")
+            outputs.append(self.info("probabilities", self.dtype, [None, n_classes]))
+        return outputs
+
+    def _probabilities(self, f: str) -> str:
+        """Return p ~ sigma(a f), from logarithms."""
+        z = self.add("Mul", f, self.constant(self.formula.steepness))
+        if self.formula.outputs == 1:
+            both = self.add("Concat", self.add("Neg", z), z, axis=1)
+            return self.add("Sigmoid", both)
+        decay = self.add("Exp", self.add("Neg", self.add("Abs", z)))
+        log1p = self.add("Log", self.add("Add", decay, self.constant(1.0)))
+        logs = self.add("Sub", self.add("Min", z, self.constant(0.0)), log1p)
+        return self.add("Softmax", logs, axis=1)
+
+    def _flat(self, f: str) -> str:
+        return self.add("Reshape", f, self.constant([-1], np.int64))
+
+    def _given(self, value: str) -> str:
+        return value if self.work == self.dtype else self.cast(value, self.dtype)
+
+
+def _label_type(classes: NDArray[Any]) -> Any:
+    if classes.dtype.kind in "iu":
+        return np.int64
+    return {"b": np.bool_, "f": np.float64}.get(classes.dtype.kind, object)
+
+
+def _sums_suit(formula: Formula, dtype: str) -> bool:
+    """Whether sums may be rounded to a type: kernels of distances whose points lie close."""
+    if formula.sum not in ("squared", "absolute") or formula.outer == "matern12":
+        return False
+    return _spread(formula) <= _SPREAD[dtype]
+
+
+def _product_suffices(formula: Formula, dtype: str) -> bool:
+    """Whether distances may come from a product, which loses eps * |p|^2.
+
+    The root of Matérn-1/2 magnifies what is lost near 0, and there is one product only where all
+    functions weigh the columns alike.
+    """
+    if formula.shapes is not None or formula.outer == "matern12":
+        return False
+    return _spread(formula) <= _SPREAD[dtype]
+
+
+def _spread(formula: Formula) -> float:
+    """Return the largest sum of a point with 0."""
+    points: Array = np.abs(formula.points)
+    terms = points**2 if formula.sum == "squared" else points
+    weights = 1.0 if formula.shapes is None else formula.shapes
+    return float(np.max(np.sum(terms * weights, axis=1), initial=0.0))
+
+
+def _import_onnx() -> Any:
+    try:
+        import onnx
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise ImportError("to_onnx needs onnx: pip install 'leansvm[onnx]'") from error
+    return onnx

@@ -1,0 +1,75 @@
+"""Converters for skl2onnx, which then turns pipelines that end in our machines into graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leansvm.export._formula import formula_of
+from leansvm.export._onnx import Graph
+
+
+def register_onnx() -> None:
+    """Make leansvm's machines and `KernelBasis` known to skl2onnx.
+
+    Afterwards ``skl2onnx.to_onnx`` converts pipelines that hold them, with any step that skl2onnx
+    knows. `to_onnx` does without skl2onnx, for the steps that the guide lists.
+
+    Examples
+    --------
+    >>> from leansvm.export import register_onnx
+    >>> register_onnx()  # doctest: +SKIP
+    >>> graph = skl2onnx.to_onnx(pipeline, X[:1])  # doctest: +SKIP
+    """
+    try:
+        from skl2onnx import update_registered_converter
+    except ImportError as error:
+        raise ImportError("register_onnx needs skl2onnx: pip install 'leansvm[onnx]'") from error
+    import leansvm
+    from leansvm.estimators.predict import Classifier
+
+    for name in leansvm.__all__:
+        kind = getattr(leansvm, name)
+        if not (isinstance(kind, type) and hasattr(kind, "fit")):
+            continue
+        zipmap = {"zipmap": [True, False, "columns"]}
+        update_registered_converter(
+            kind,
+            f"Leansvm{name}",
+            _output_types,
+            _convert,
+            options=zipmap if issubclass(kind, Classifier) else None,
+        )
+
+
+def _output_types(operator: Any) -> None:
+    """Tell skl2onnx the types and shapes of the outputs."""
+    from skl2onnx.common.data_types import (
+        BooleanTensorType,
+        Int64TensorType,
+        StringTensorType,
+        guess_tensor_type,
+    )
+
+    formula = formula_of(operator.raw_operator)
+    rows = operator.inputs[0].get_first_dimension()
+    numbers = guess_tensor_type(operator.inputs[0].type)
+    if formula.classes is None:
+        numbers.shape = [rows, formula.outputs]
+        operator.outputs[0].type = numbers
+        return
+    kinds = {"i": Int64TensorType, "u": Int64TensorType, "b": BooleanTensorType}
+    operator.outputs[0].type = kinds.get(formula.classes.dtype.kind, StringTensorType)([rows])
+    numbers.shape = [rows, len(formula.classes)]
+    operator.outputs[1].type = numbers
+
+
+def _convert(scope: Any, operator: Any, container: Any) -> None:
+    """Add the graph of a machine to the graph of the pipeline."""
+    from skl2onnx.common.data_types import DoubleTensorType
+    from skl2onnx.helpers.integration import add_onnx_graph
+
+    double = isinstance(operator.inputs[0].type, DoubleTensorType)
+    dtype = "float64" if double else "float32"
+    add_onnx_graph(
+        scope, operator, container, Graph(formula_of(operator.raw_operator), dtype, True).model()
+    )

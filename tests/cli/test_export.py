@@ -1,0 +1,112 @@
+"""``leansvm export``: files in every format, tried before they are written."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
+    pytest.importorskip(module)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A model file of a table with numbers and texts."""
+    from typer.testing import CliRunner
+
+    from leansvm.cli._app import app
+
+    rng = np.random.default_rng(0)
+    ages, cities = rng.normal(40, 5, 60).round(1), rng.choice(["Rome", "Oslo"], 60)
+    lines = [
+        f"{age},{city},{'yes' if (age > 40) ^ (city == 'Rome') else 'no'}"
+        for age, city in zip(ages, cities, strict=True)
+    ]
+    folder = tmp_path_factory.mktemp("trained")
+    data, model = folder / "data.csv", folder / "model.skops"
+    data.write_text("\n".join(["age,city,target", *lines]))
+    options = ["-t", "target", "-s", "gamma=scale", "-s", "kernel=rbf", "-s", "n_basis=10"]
+    done = CliRunner().invoke(app, ["train", str(data), *options, "-o", str(model), "--quiet"])
+    assert done.exit_code == 0, done.output
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [("model.onnx", None), ("model.h", "cc"), ("model.mjs", "node")],
+)
+def test_a_file_is_written_and_tried(run, trained, tmp_path, name, program):
+    if program is None:
+        pytest.importorskip("onnxruntime")
+    elif shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    done = run("export", trained, "-o", name, "--json")
+    assert done.exit_code == 0, done.output
+    facts = json.loads(done.stdout)
+    assert facts["bytes"] == (tmp_path / name).stat().st_size
+    assert facts["rows"] == 1000
+    assert facts["difference"] < 1e-12
+
+
+def test_graph_of_a_file_carries_its_metadata(run, trained, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    assert run("export", trained, "-o", "model.onnx", "--dtype", "float32").exit_code == 0
+    graph = onnx.load(tmp_path / "model.onnx")
+    facts = {p.key: p.value for p in graph.metadata_props}
+    assert json.loads(facts["metadata"])["target"] == "target"
+    assert json.loads(facts["metadata"])["columns"] == {"age": "number", "city": "category"}
+
+
+def test_small_numbers_and_names(run, trained, tmp_path):
+    done = run(
+        "export", trained, "-o", "m.h", "--store", "int8", "--dtype", "float32", "--name", "it"
+    )
+    assert done.exit_code == 0, done.output
+    header = (tmp_path / "m.h").read_text()
+    assert f"wrote m.h: {len(header):,} bytes; " in done.stdout
+    if shutil.which("cc"):
+        assert "cc differs from Python by at most" in done.stdout
+    assert "static const int8_t it_points[]" in header
+    assert "it_predict(const float *x, float *out)" in header
+    assert "target: target" in header
+
+
+def test_without_a_compiler_that_is_said(run, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    done = run("export", trained, "-o", "model.h")
+    assert done.exit_code == 0, done.output
+    assert "not tried: no C compiler (cc) was found" in done.stdout
+    assert (tmp_path / "model.h").exists()
+
+
+def test_what_differs_is_not_written(run, trained, tmp_path, monkeypatch):
+    from leansvm import export
+
+    found = export.Check("a compiler that is wrong", 1000, 0.5)
+    monkeypatch.setattr(export, "check", lambda *arguments: found)
+    done = run("export", trained, "-o", "model.h")
+    assert done.exit_code == 1
+    assert "nothing was written" in done.stderr
+    assert not (tmp_path / "model.h").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-o", "model.txt"], "name it .onnx, .h or .mjs"),
+        (["-o", "model.onnx", "--store", "int8"], "--store is for .h and .mjs"),
+        (["-o", "model.h", "--name", "my model"], "C identifier"),
+    ],
+)
+def test_wrong_options_are_named(run, trained, arguments, words):
+    done = run("export", trained, *arguments)
+    assert done.exit_code == 1
+    assert words in done.stderr
+
+
+def test_a_damaged_file_is_refused(run, tmp_path):
+    (tmp_path / "model.skops").write_bytes(b"PK nothing")
+    done = run("export", "model.skops", "-o", "model.h")
+    assert done.exit_code == 1
+    assert "not a model file" in done.stderr
