@@ -27,6 +27,7 @@ from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.sesqui import minimise_with_bias, solve_sesqui
 from leansvm.solvers.smo import Quadratic, solve_smo
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.working_sets import solve_working_sets
 
 Array = NDArray[np.float64]
 
@@ -89,6 +90,10 @@ def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
     so many rows have to be support vectors, which a sample tells.
     """
     m, sweeps = len(problem.weight), None
+    if problem.kernel.name != "linear":
+        solution = solve_working_sets(problem, C, tol=tol, max_iter=max_iter)
+        if solution is not None:
+            return solution
     if m >= _FEW_ROWS and problem.kernel.name != "linear":
         if problem.kernel.precomputed or problem.fits(8 * m * m):
             sweeps = m / _SWEEP_ROWS
