@@ -168,7 +168,7 @@ def test_the_two_forms_of_the_linear_system_agree():
     # 569 x 30: the n x n form; the same kernel as a function: the form of the support vectors
     X, y = breast()
     model = L2SVC(1.0, "linear").fit(X, y)
-    other = L2SVC(1.0, lambda A, B: A @ B.T).fit(X, y)
+    other = L2SVC(1.0, lambda A, B: A @ B.T, solver="active-set").fit(X, y)
     assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-8)
     assert_array_equal(model.support_, other.support_)
     assert model.fit_report_["factor"]["appended"] == 0 < other.fit_report_["factor"]["appended"]
@@ -385,6 +385,25 @@ def test_the_best_of_several_C_has_the_least_left_out_loss():
     assert [10.0, 0.1, 1.0][best] == model.C_
     single = L2SVC(model.C_, gamma=0.05).fit(X, y)
     assert_allclose(model.decision_function(X), single.decision_function(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_c_by_leave_one_out(kernel):
+    X, y = load_iris(return_X_y=True)
+    X = np.vstack([X, X[:9]])  # rows that come twice are left out together
+    y = np.append(y, y[:9])
+    model = L2SVC(C="loo", kernel=kernel, gamma=0.3).fit(X, y)
+    grid = np.logspace(-3, 4, 15)
+    assert model.cv_curve_.shape == (15,)
+    assert grid[np.argmin(model.cv_curve_)] == model.C_
+    listed = L2SVC(C=grid, kernel=kernel, gamma=0.3, solver="active-set").fit(X, y)
+    assert_allclose(model.cv_curve_, listed.cv_curve_, rtol=1e-4)
+    single = L2SVC(C=model.C_, kernel=kernel, gamma=0.3).fit(X, y)
+    assert_allclose(model.decision_function(X), single.decision_function(X), atol=1e-6)
+    assert not hasattr(single, "cv_curve_") and not hasattr(single, "loo_residuals_")
+    slack = np.maximum(np.where(y[:, None] == model.classes_, 1, -1) * model.loo_residuals_, 0)
+    assert np.mean(np.sum(slack**2, axis=1)) == pytest.approx(model.cv_curve_.min(), rel=1e-6)
+    assert_allclose(model.loo_residuals_[:9], model.loo_residuals_[-9:])
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])

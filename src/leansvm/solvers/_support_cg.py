@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._parallel import for_tiles
-from leansvm.linalg import cholesky_in_place, cholesky_solve
+from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
 from leansvm.solvers._hinge import Hinge, Point
 from leansvm.solvers._least_squares import bias_from
 
@@ -64,7 +64,7 @@ def times(K: Array, v: Array) -> Array:
 
 def solve_by_cg(
     K: Array, hinge: Hinge, S: Rows, point: Point, cheap: Cheap, *, tol: float, most: int
-) -> tuple[Point, bool]:
+) -> tuple[Point, int, bool]:
     """Solve the equations of S from ``point``, whose beta is zero outside S.
 
     Parameters
@@ -86,8 +86,8 @@ def solve_by_cg(
 
     Returns
     -------
-    Point, bool
-        What was found, with f of all rows of the working set, and whether it meets tol.
+    Point, int, bool
+        What was found, with f of all rows of the working set; steps; whether it meets tol.
 
     Raises
     ------
@@ -101,9 +101,11 @@ def solve_by_cg(
     off = 0.0 if np.isinf(A) else A * b - float(beta.sum())  # what 1'beta = A b lacks
     before, p, pb, full = np.nan, np.zeros(len(S)), 0.0, np.zeros(len(K))
     restart, done = True, False
-    for _ in range(most):
+    steps = 0
+    while steps < most:
+        steps += 1
         x = cheap.solve(r)
-        zb = float(bias_from(float(u.sum()), float(x.sum()) - off, A))
+        zb = float(bias_from(float(u.sum()), x.sum() - off, A))
         z = x - zb * u
         now = float(r @ z)
         ahead = 0.0 if restart else now / before
@@ -126,7 +128,7 @@ def solve_by_cg(
             break
     values = np.zeros(len(K))
     values[S] = beta
-    return Point(values, b, f), done
+    return Point(values, b, f), steps, done
 
 
 def solve_by_factor(K: Array, hinge: Hinge, S: Rows) -> Point:
@@ -134,7 +136,23 @@ def solve_by_factor(K: Array, hinge: Hinge, S: Rows) -> Point:
     M = K[np.ix_(S, S)]
     M.flat[:: len(S) + 1] += 1.0 / hinge.cost[S]
     u, v = cholesky_solve(cholesky_in_place(M), np.column_stack([np.ones(len(S)), hinge.y[S]])).T
-    b = float(bias_from(float(u.sum()), float(v.sum()), hinge.bias_penalty))
+    b = float(bias_from(float(u.sum()), v.sum(), hinge.bias_penalty))
     beta = np.zeros(len(K))
     beta[S] = v - b * u
     return Point(beta, b, times(K, beta) + b)
+
+
+def left_out_of(K: Array, hinge: Hinge, S: Rows, point: Point) -> Array:
+    """Return y - f of models without each row: beta_i / T_ii on S, the rest of S kept.
+
+    T is the inverse of K_SS + diag(1 / (C s)), bordered by the bias; K = K_SS is overwritten.
+    """
+    result = np.asarray(hinge.y - point.f)
+    if len(S):
+        K.flat[:: len(S) + 1] += 1.0 / hinge.cost[S]
+        T = inverse_diagonal(cholesky_in_place(K))
+        if not np.isinf(hinge.bias_penalty):
+            u = cholesky_solve(K, np.ones(len(S)))
+            T = T - u**2 / (hinge.bias_penalty + u.sum())
+        result[S] = point.beta[S] / T
+    return result

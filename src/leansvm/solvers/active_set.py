@@ -27,6 +27,7 @@ from leansvm.solvers._hinge import (
     errors,
     exact_step,
     feasible_dual,
+    left_out_loss,
     objective,
     stopped_advice,
     violation,
@@ -110,14 +111,11 @@ class ActiveSet:
 
     def best_of(self, candidates: Array, *, tol: float, max_iter: int) -> Solution:
         """Solve for every C, smallest first; return the solution of least left-out loss."""
-        problem, best = self.problem, None
-        curve = np.empty(len(candidates))
+        best, curve = None, np.empty(len(candidates))
         for i in np.argsort(candidates, kind="stable"):
             solution = self.solve(float(candidates[i]), tol=tol, max_iter=max_iter, left_out=True)
-            assert solution.left_out is not None  # asked for
-            slack = np.maximum(problem.Y * solution.left_out, 0.0)  # y (y - f) = 1 - y f
-            curve[i] = float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
-            solution.curve, solution.error = curve, float(curve[i])
+            solution.error = curve[i] = left_out_loss(self.problem, solution)
+            solution.curve = curve
             if best is None or solution.error < best.error or np.isnan(best.error):
                 best = solution
         assert best is not None

@@ -9,7 +9,6 @@ until there is none. Nothing larger than K_WW is kept, and nothing of it is fact
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,12 +23,17 @@ from leansvm.solvers._hinge import (
     errors,
     exact_step,
     feasible_dual,
-    linear_weights,
     objective,
     stopped_advice,
 )
 from leansvm.solvers._nystrom import Nystrom, changed_gram, rank_for
-from leansvm.solvers._support_cg import Cheap, solve_by_cg, solve_by_factor
+from leansvm.solvers._support_cg import (
+    Cheap,
+    left_out_of,
+    solve_by_cg,
+    solve_by_factor,
+    times,
+)
 from leansvm.solvers.kernel_matrix import KernelMatrix, product_bytes, unstored
 from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.solution import Solution
@@ -37,12 +41,15 @@ from leansvm.solvers.solution import Solution
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_MARGIN = 0.05  # rows this close to an error belong to the working set
+_MARGIN = 0.05  # rows this close to an error belong to the working set, less at first
+_FIRST_MARGIN, _FIRST_TOL = 0.02, 0.02  # the first working sets are found by low rank: roughly
 _FEW = 300  # support vectors up to which a factor is faster than conjugate gradients (measured)
-_FACTORED = 2500  # the same where these converge slowly
-_FIRST, _SHARPER, _OWN = 1e-2, 0.03, 0.15  # tolerance of a solve: most, of the violation, of tol
+_FIRST, _SHARPER, _OWN = 1e-2, 0.03, 0.3  # tolerance of a solve: most, by violation, by aim
 _INSIDE = 0.5  # share of tol to aim at: `feasible_dual` changes the multipliers a little
-_MOST_CG = 60  # steps of one solve
+# steps of CG for one output beyond which an active set, with its factor, is faster (measured): to
+# factor k rows takes as long as k / 24 steps, and three times that is enough. The first solve, of
+# two digits, takes a tenth of all steps
+_MOST_CG, _CG_SHARE, _FIRST_SHARE = 100, 8, 10
 _MOST_STEPS = 40  # of Newton, for one working set
 _ROUNDS = 20
 _IN_THREADS = 1000  # rows from which on outputs are solved side by side
@@ -56,7 +63,7 @@ class TooSlow(Exception):
 
 
 @dataclass
-class _Output:
+class _ClassSet:
     """One class against the rest: its working set W and what was found on it."""
 
     hinge: Hinge  # of all rows
@@ -67,58 +74,89 @@ class _Output:
     K: Array | None = None  # K_WW of the first `known` rows of W, with room to grow
     known: int = 0
     point: Point | None = None  # of W, later of all rows
-    few: int = _FEW  # support vectors up to which K_SS is factored
     n_iter: int = 0
+    n_cg: int = 0
     violation: float = 1.0
     objective: float = np.nan
     gap: float = np.nan
     stopped: bool = False
+    left_out: Array | None = None  # y - f without each row
 
 
-def solve_working_sets(
-    problem: DualProblem, C: float, *, tol: float, max_iter: int
-) -> Solution | None:
-    """Solve for all outputs (targets +-1); None where another solver will be faster, or fit."""
-    m, n_outputs = problem.Y.shape
-    rank = rank_for(m)
-    needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs + 2 * rank)
-    needed += 8 * rank**2 * (n_outputs + 4) + product_bytes(problem)
-    if not problem.fits(needed):
-        return None
-    problem.reserve(needed, "Working sets", or_cg=False)
-    try:
-        with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as threads:
-            outputs = _Fit(problem, C, tol, max_iter, threads, needed).run()
-    except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
-        return None
-    return _solution(problem, C, outputs, tol)
+class WorkingSets:
+    """Solver of one problem for any C; the features of low rank serve all of them.
+
+    Parameters
+    ----------
+    problem : DualProblem
+        Rows, kernel, targets +-1, weights, bias, budget.
+    """
+
+    def __init__(self, problem: DualProblem) -> None:
+        self.problem = problem
+        m, n_outputs = problem.Y.shape
+        rank = rank_for(m)
+        needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs + 2 * rank)
+        self.needed = needed + 8 * rank**2 * (n_outputs + 4) + product_bytes(problem)
+        self.low_rank: Nystrom | None = None
+
+    def solve(
+        self, C: float, *, tol: float, max_iter: int, left_out: bool = False
+    ) -> Solution | None:
+        """Solve for all outputs; None where another solver will be faster, or fit.
+
+        ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
+        """
+        problem = self.problem
+        if not problem.fits(self.needed):
+            return None
+        problem.reserve(self.needed, "Working sets", or_cg=False)
+        try:
+            with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as threads:
+                matrix = unstored(problem)
+                self.low_rank = self.low_rank or Nystrom(matrix, problem.bias_penalty)
+                fit = _SetFit(
+                    problem,
+                    matrix,
+                    self.low_rank,
+                    C * problem.weight,
+                    tol,
+                    max_iter,
+                    left_out,
+                    threads,
+                    self.needed,
+                )
+                outputs = fit.run()
+        except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
+            return None
+        return _solution(problem, C, outputs, tol)
 
 
-class _Fit:
-    """One fit: the kernel matrix, its low rank, and the loop over working sets."""
+@dataclass
+class _SetFit:
+    """The fit of one C: the loop over working sets."""
 
-    def __init__(
-        self,
-        problem: DualProblem,
-        C: float,
-        tol: float,
-        max_iter: int,
-        threads: int,
-        planned: int,
-    ) -> None:
-        self.problem, self.cost, self.tol, self.max_iter = problem, C * problem.weight, tol, max_iter
-        self.threads, self.planned = threads, planned
-        self.matrix: KernelMatrix = unstored(problem)
-        self.low_rank = Nystrom(self.matrix, problem.bias_penalty)
+    problem: DualProblem
+    matrix: KernelMatrix
+    low_rank: Nystrom
+    cost: Array  # C s
+    tol: float
+    max_iter: int
+    left_out: bool
+    threads: int
+    planned: int  # bytes beside the matrices K_WW
+    inside: float = _FIRST_TOL  # violation to reach on working sets
 
-    def run(self) -> list[_Output]:
+    def run(self) -> list[_ClassSet]:
         """Solve on working sets until no row outside of them has an error."""
         outputs = self._begin()
         todo, side_by_side = outputs, len(self.cost) >= _IN_THREADS
-        for _ in range(_ROUNDS):
+        for number in range(_ROUNDS):
             keep = self._plan(outputs)
+            self.inside = max(_INSIDE * self.tol, 0.0 if number else self.inside)
             if side_by_side and len(todo) > 1 and self.problem.on_iteration is None:
-                deque(in_order(self._solve_on_set, todo, keep), maxlen=0)
+                for _ in in_order(self._solve_on_set, todo, keep):
+                    pass
             else:
                 for output in todo:
                     self._solve_on_set(output, keep)
@@ -127,7 +165,7 @@ class _Fit:
                 return outputs
         raise TooSlow
 
-    def _begin(self) -> list[_Output]:
+    def _begin(self) -> list[_ClassSet]:
         """Return the outputs with the working sets that the model of low rank suggests."""
         Y, penalty = np.ascontiguousarray(self.problem.Y.T), self.problem.bias_penalty
         E, grams, counted = self.low_rank.start(Y, self.cost)
@@ -135,17 +173,21 @@ class _Fit:
             raise TooSlow
         outputs = []
         for y, e, gram, was in zip(Y, E, grams, counted, strict=True):
-            W = np.flatnonzero((e > -_MARGIN) | was)
-            outputs.append(_Output(Hinge(y, self.cost, penalty), W, e[W], gram, was[W]))
+            W = np.flatnonzero((e > -_FIRST_MARGIN) | was)
+            outputs.append(_ClassSet(Hinge(y, self.cost, penalty), W, e[W], gram, was[W]))
         return outputs
 
-    def _plan(self, outputs: list[_Output]) -> bool:
+    def _plan(self, outputs: list[_ClassSet]) -> bool:
         """Plan the memory of the matrices K_WW; return whether all of them can be kept."""
-        rows = np.sort([len(output.rows) for output in outputs]).astype(float)
+        rows = np.empty(len(outputs))
+        for j, output in enumerate(outputs):
+            rows[j] = len(output.rows)
+        rows.sort()
         sizes = 8 * (rows + rows // _SPARE + 1) ** 2
         at_once = min(len(rows), self.threads + 1)
         # beside K_WW a thread holds rows of Z and the system of a few rows
-        work = 8 * at_once * (rows[-1] * self.low_rank.Z.shape[1] + 3 * _FEW**2)
+        work = 8 * at_once * (rows[-1] * self.low_rank.Z.shape[1] + 3 * min(_FEW, rows[-1]) ** 2)
+        work += 2 * 8 * rows[-1] ** 2 if self.left_out else 0  # a factor, and panels
         keep = self.problem.fits(int(self.planned + work + sizes.sum()))
         needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
         if not self.problem.fits(needed):
@@ -153,7 +195,7 @@ class _Fit:
         self.problem.reserve(needed, "Working sets", or_cg=False)
         return keep
 
-    def _values(self, output: _Output) -> Array:
+    def _values(self, output: _ClassSet) -> Array:
         """Return K_WW: computed at first, and only its new rows after W has grown."""
         W, n, K = output.rows, len(output.rows), output.K
         first = 0
@@ -161,6 +203,7 @@ class _Fit:
             first = output.known
         else:
             room = n + n // _SPARE
+            K = output.K = None  # its memory first
             K = output.K = np.empty((room, room))
         for start in range(first, n, _TILE):
             stop = min(start + _TILE, n)
@@ -169,7 +212,7 @@ class _Fit:
         output.known = n
         return K[:n, :n]
 
-    def _solve_on_set(self, output: _Output, keep: bool) -> None:
+    def _solve_on_set(self, output: _ClassSet, keep: bool) -> None:
         """Take Newton steps on the working set, each to the minimum on its line."""
         K, W, point = self._values(output), output.rows, output.point
         hinge = Hinge(output.hinge.y[W], self.cost[W], output.hinge.bias_penalty)
@@ -182,7 +225,7 @@ class _Fit:
             output.violation = distance(hinge, found)
             if self.problem.on_iteration is not None:
                 output.stopped = self.problem.on_iteration(output.n_iter, output.violation)
-            solved = output.violation <= _INSIDE * self.tol
+            solved = output.violation <= self.inside
             if point is None or solved:
                 point = found
             else:
@@ -200,33 +243,37 @@ class _Fit:
             output.K = None
 
     def _newton_point(
-        self, output: _Output, K: Array, hinge: Hinge, Z: Array, point: Point | None
+        self, output: _ClassSet, K: Array, hinge: Hinge, Z: Array, point: Point | None
     ) -> Point:
         """Return the solution of the equations of S, the rows with an error."""
         now = output.e > 0
         S = np.flatnonzero(now)
         if not len(S):
             raise TooSlow
-        if len(S) <= output.few:
+        if len(S) <= _FEW:
             return solve_by_factor(K, hinge, S)
-        output.gram = changed_gram(output.gram, Z, hinge.cost, output.counted, now)
-        output.counted = now
+        moved = not np.array_equal(now, output.counted)
+        if moved:
+            output.gram = changed_gram(output.gram, Z, hinge.cost, output.counted, now)
+            output.counted = now
         start = Point(np.zeros(len(K)), 0.0, np.zeros(len(K)))
         if point is not None:  # less the rows that left S
             left = np.flatnonzero((point.beta != 0) & ~now)
             f = point.f - point.beta[left] @ K[left]
             start = Point(np.where(now, point.beta, 0.0), point.b, f)
-        tol = max(_OWN * self.tol, min(_FIRST, _SHARPER * output.violation))
+        # while S still moves, its equations need no more digits than the violation has
+        rough = max(min(_FIRST, _SHARPER * output.violation), _OWN * self.inside)
+        tol = rough if moved else _OWN * self.inside
         cheap = Cheap.of(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
-        found, done = solve_by_cg(K, hinge, S, start, cheap, tol=tol, most=_MOST_CG)
-        if done:
-            return found
-        if len(S) > _FACTORED:
+        most = max(_MOST_CG, len(S) // _CG_SHARE)
+        most = most // _FIRST_SHARE if point is None else most - output.n_cg
+        found, steps, done = solve_by_cg(K, hinge, S, start, cheap, tol=tol, most=most)
+        output.n_cg += steps
+        if not done:
             raise TooSlow
-        output.few = _FACTORED
-        return solve_by_factor(K, hinge, S)
+        return found
 
-    def _lacking(self, todo: list[_Output]) -> list[_Output]:
+    def _lacking(self, todo: list[_ClassSet]) -> list[_ClassSet]:
         """Certify on all rows; return the outputs whose working sets lacked some, with these."""
         m, lacking = len(self.cost), []
         B = np.zeros((m, len(todo)))
@@ -234,7 +281,7 @@ class _Fit:
             assert output.point is not None  # a step was taken
             column[output.rows] = output.point.beta
             column[:] = feasible_dual(output.hinge, column)
-        for beta, product, output in zip(B.T, self.matrix.product(B).T, todo, strict=True):
+        for beta, product, output in zip(B.T, self._products(B, todo).T, todo, strict=True):
             assert output.point is not None
             hinge, W = output.hinge, output.rows
             point = Point(beta.copy(), output.point.b, product + output.point.b)
@@ -242,6 +289,9 @@ class _Fit:
             if output.violation <= self.tol or output.n_iter >= self.max_iter or output.stopped:
                 output.objective = objective(hinge, point)
                 output.gap = output.objective - dual_objective(hinge, beta, product)
+                if self.left_out:
+                    S = np.flatnonzero(beta)
+                    output.left_out = left_out_of(self.matrix.block(S, S), hinge, S, point)
                 output.point, output.K = point, None
                 continue
             e = errors(hinge, point)
@@ -254,8 +304,26 @@ class _Fit:
             lacking.append(output)
         return lacking
 
+    def _products(self, B: Array, todo: list[_ClassSet]) -> Array:
+        """Return K B: output by output with its K_WW where that takes fewer new kernel values."""
+        m, new = len(B), 0.0
+        for output, count in zip(todo, np.count_nonzero(B, axis=0), strict=True):
+            new += np.inf if output.K is None else (m - len(output.rows)) * count
+        if new > m * np.count_nonzero(B.any(axis=1)):
+            return self.matrix.product(B)
+        result = np.empty(B.shape)
+        for beta, out, output in zip(B.T, result.T, todo, strict=True):
+            W, support = output.rows, np.flatnonzero(beta)
+            assert output.K is not None
+            out[W] = times(output.K[: len(W), : len(W)], beta[W])
+            others = np.delete(np.arange(m), W)
+            for start in range(0, len(others), _TILE):
+                rows = others[start : start + _TILE]
+                out[rows] = self.matrix.block(rows, support) @ beta[support]
+        return result
 
-def _solution(problem: DualProblem, C: float, outputs: list[_Output], tol: float) -> Solution:
+
+def _solution(problem: DualProblem, C: float, outputs: list[_ClassSet], tol: float) -> Solution:
     """Put together what the outputs found."""
     found = Solution("working-set", np.empty(problem.Y.shape), np.empty(len(outputs)), C)
     found.objective = found.gap = found.residual = 0.0
@@ -266,8 +334,11 @@ def _solution(problem: DualProblem, C: float, outputs: list[_Output], tol: float
         found.gap += max(output.gap, 0.0)
         found.residual = max(output.violation, found.residual)
         found.iterations = max(output.n_iter, found.iterations)
+        if output.left_out is not None:
+            if found.left_out is None:
+                found.left_out = np.empty(problem.Y.shape)
+            found.left_out[:, j] = output.left_out
     found.converged = found.residual <= tol
-    found.weights = linear_weights(problem, found.coef)
     found.details = {"violation": found.residual, "rows_kept_out": 0, "factor": {}}
     if not found.converged:
         found.advice = stopped_advice(found.iterations, found.residual, tol)
