@@ -13,7 +13,7 @@ from leansvm.solvers._nystrom import Nystrom, changed_gram, gram_of
 from leansvm.solvers._support_cg import Cheap, solve_by_cg, solve_by_factor, times
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.hinge_newton import solve_newton
-from leansvm.solvers.kernel_matrix import KernelMatrix
+from leansvm.solvers.kernel_matrix import KernelMatrix, StoredMatrix
 from leansvm.solvers.working_sets import WorkingSets
 
 KERNEL = Kernel("rbf", gamma=0.3)
@@ -163,6 +163,21 @@ def test_a_poor_start_makes_the_sets_grow_to_the_same_solution(monkeypatch, few)
     exact = solve_newton(problem(noise=0.1), 10.0, tol=1e-10, max_iter=100)
     assert_allclose(found.coef, exact.coef, atol=1e-6 * np.abs(exact.coef).max())
     assert np.any(np.array(sizes[-1]) > sizes[0]) and np.min(sizes[-1]) < M
+
+
+@pytest.mark.parametrize("C, shared", [(0.01, True), (300.0, False)])
+def test_classes_share_one_matrix_where_their_sets_are_large(monkeypatch, C, shared):
+    matrices, plain = [], working_sets._SetFit._products
+
+    def watch(fit, B, todo):
+        matrices.append(type(fit.matrix))
+        return plain(fit, B, todo)
+
+    monkeypatch.setattr(working_sets._SetFit, "_products", watch)
+    found = WorkingSets(problem(noise=0.05)).solve(C, tol=TOL, max_iter=100)
+    exact = solve_newton(problem(noise=0.05), C, tol=1e-10, max_iter=100)
+    assert set(matrices) == {StoredMatrix if shared else KernelMatrix}
+    assert_allclose(found.coef, exact.coef, atol=1e-6 * np.abs(exact.coef).max())
 
 
 def test_matrices_that_cannot_be_kept_are_made_again(monkeypatch):

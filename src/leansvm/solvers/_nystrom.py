@@ -19,7 +19,7 @@ from leansvm.solvers.kernel_matrix import KernelMatrix, check_symmetric
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-_FEWEST, _MOST, _SHARE = 64, 300, 8  # random rows: a share of all, within these (measured)
+_FEWEST, _MOST, _SHARE = 64, 300, 16  # random rows: a share of all, within these (measured)
 _INDEPENDENT = 1e-10  # rows whose pivot is below this share of the largest add nothing
 _STEPS = 8  # Newton steps at most: it is a start, no solution
 _SETTLED = 0.02  # share of the support whose change ends them

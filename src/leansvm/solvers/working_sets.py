@@ -34,15 +34,15 @@ from leansvm.solvers._support_cg import (
     solve_by_factor,
     times,
 )
-from leansvm.solvers.kernel_matrix import KernelMatrix, product_bytes, unstored
+from leansvm.solvers.kernel_matrix import KernelMatrix, StoredMatrix, product_bytes, unstored
 from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_MARGIN = 0.05  # rows this close to an error belong to the working set, less at first
-_FIRST_MARGIN, _FIRST_TOL = 0.02, 0.02  # the first working sets are found by low rank: roughly
+_MARGIN = 0.02  # rows this close to an error belong to the working set
+_FIRST_TOL = 0.01  # violation at which the first ones, found by low rank, have served
 _FEW = 300  # support vectors up to which a factor is faster than conjugate gradients (measured)
 _FIRST, _SHARPER, _OWN = 1e-2, 0.03, 0.3  # tolerance of a solve: most, by violation, by aim
 _INSIDE = 0.5  # share of tol to aim at: `feasible_dual` changes the multipliers a little
@@ -171,10 +171,17 @@ class _SetFit:
         E, grams, counted = self.low_rank.start(Y, self.cost)
         if not np.all(np.isfinite(E)):
             raise TooSlow
-        outputs = []
+        outputs, own, m = [], 0, len(self.cost)
         for y, e, gram, was in zip(Y, E, grams, counted, strict=True):
-            W = np.flatnonzero((e > -_FIRST_MARGIN) | was)
+            W = np.flatnonzero((e > -_MARGIN) | was)
             outputs.append(_ClassSet(Hinge(y, self.cost, penalty), W, e[W], gram, was[W]))
+            own += len(W) ** 2
+        # the classes share one matrix where, each on its own, they would compute more values
+        shared = self.planned + 8 * m * m
+        worth_it = len(outputs) > 1 and own > m * m and not isinstance(self.matrix, StoredMatrix)
+        if worth_it and self.problem.fits(shared + 8 * own):
+            self.planned = shared
+            self.matrix = StoredMatrix(self.matrix.block(np.arange(m), np.arange(m)))
         return outputs
 
     def _plan(self, outputs: list[_ClassSet]) -> bool:
@@ -309,7 +316,8 @@ class _SetFit:
         m, new = len(B), 0.0
         for output, count in zip(todo, np.count_nonzero(B, axis=0), strict=True):
             new += np.inf if output.K is None else (m - len(output.rows)) * count
-        if new > m * np.count_nonzero(B.any(axis=1)):
+        stored = isinstance(self.matrix, StoredMatrix)
+        if stored or new > m * np.count_nonzero(B.any(axis=1)):
             return self.matrix.product(B)
         result = np.empty(B.shape)
         for beta, out, output in zip(B.T, result.T, todo, strict=True):
