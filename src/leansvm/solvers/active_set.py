@@ -11,12 +11,14 @@ without error leave and which the rows of largest error enter, until no row outs
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._parallel import serial_blas
 from leansvm._phases import Phases
 from leansvm.blocks import check_budget
 from leansvm.solvers._hinge import (
@@ -45,6 +47,7 @@ _VECTORS, _PER_OUTPUT = 12, 4  # of length m: what an iteration works with and a
 SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
 _SAMPLE_SHARE = 4
 _SAMPLE_TOL = 1e-2  # violation at which a sample has served
+_SERIAL_ROWS = 2000  # threads of BLAS wait longer for each other than they work, up to here
 _PATIENCE = 16  # steps after which smaller values of C are solved first
 _CONTINUATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _WAY_OUT = (
@@ -102,7 +105,8 @@ class ActiveSet:
 
         ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
         """
-        with self.problem.phases("solve"):
+        small = len(self.problem.weight) <= _SERIAL_ROWS
+        with self.problem.phases("solve"), serial_blas() if small else nullcontext():
             for output in self._outputs:
                 output.run(C, tol=tol, max_iter=max_iter, left_out=left_out)
                 if not self._keep:
