@@ -46,9 +46,9 @@ _FIRST_TOL = 0.01  # violation at which the first ones, found by low rank, have 
 _FEW = 300  # support vectors up to which a factor is faster than conjugate gradients (measured)
 _FIRST, _SHARPER, _OWN = 1e-2, 0.03, 0.3  # tolerance of a solve: most, by violation, by aim
 _INSIDE = 0.5  # share of tol to aim at: `feasible_dual` changes the multipliers a little
-# steps of CG for one output beyond which an active set, with its factor, is faster (measured): to
-# factor k rows takes as long as k / 24 steps, and three times that is enough. The first solve, of
-# two digits, takes a tenth of all steps
+# steps of CG for one output beyond which an active set, with its factor, is faster: to factor 500
+# to 4,000 rows takes as long as 50 to 80 steps (measured), and it takes several factors. The first
+# solve, of two digits, takes about a tenth of all steps
 _MOST_CG, _CG_SHARE, _FIRST_SHARE = 100, 8, 10
 _MOST_STEPS = 40  # of Newton, for one working set
 _ROUNDS = 20
