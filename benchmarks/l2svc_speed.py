@@ -1,7 +1,9 @@
 """L2SVC over C beside SVC and LinearSVC (peng2016, Tables 9-11); what reusing the factor saves.
 
 Linear kernel on splice, a1a and w1a; Gaussian kernel on 5,000 rows of ADULT. SVC with a linear
-kernel is stopped after a minute, and not tried for a larger C then.
+kernel is stopped after a minute, and not tried for a larger C then. Then L2SVC() beside SVC(),
+no argument given, on the classification sets of the tabular suite, and with one and all threads
+of BLAS on digits.
 """
 
 import time
@@ -11,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from ._data import peng2016, zhou2016
-from ._harness import Options, Report, Summary, ratio, time_interleaved
+from ._harness import Options, Report, SkipBenchmark, Summary, ratio, time_interleaved
 from ._isolated import run_isolated
+from ._tabular import Part, folder, split
 
 LIMIT = 60.0
 GAMMA = 2.0**-6
+SPLITS = (0, 1, 2)
+LOO_ROWS = 2_500  # with more, C='loo' is not timed
 
 
 def run(options: Options) -> Report:
@@ -25,6 +30,8 @@ def run(options: Options) -> Report:
         _linear(report, name, options.pick(10.0 ** np.arange(-4, 5), [0.1, 1.0]))
     rows = options.pick(5_000, 400)
     _gaussian(report, rows, options.pick([1e-2, 1e-1, 1.0, 10.0, 100.0, 1e3], [1.0]))
+    _suite(report)
+    _threads(report)
     return report
 
 
@@ -168,3 +175,99 @@ def _path_seconds(X: Any, y: Any, values: list[float]) -> float:
     start = time.perf_counter()
     c_path(L2SVC(gamma=GAMMA), X, y, values)
     return Summary([time.perf_counter() - start]).median
+
+
+def _suite(report: Report) -> None:
+    """Compare default models on everyday tables: seconds, accuracy, and what C="loo" costs."""
+    try:
+        names = sorted(path.stem for path in folder().glob("*.npz"))
+    except SkipBenchmark as reason:
+        report.notes.append(f"suite: {reason}")
+        return
+    most_rows, ratios = report.options.pick(10_000, 400), list[float]()
+    for name in names:
+        parts = [split(name, number, most_rows) for number in SPLITS]
+        if parts[0].is_classification and len(ratios) < report.options.pick(len(names), 2):
+            ratios.append(_one_set(report, name, parts))
+    report.at_most("L2SVC / SVC, median of the suite", float(np.median(ratios)), 5.0)
+    report.at_most("L2SVC / SVC, worst of the suite", max(ratios), 15.0)
+
+
+def _one_set(report: Report, name: str, parts: list[Part]) -> float:
+    """Add the row of one table: seconds of the first split, mean accuracies; return the ratio."""
+    from sklearn.svm import SVC
+
+    from leansvm import L2SVC
+
+    X, y, _, _ = _standardised(parts[0])
+    times = time_interleaved(
+        {"L2SVC": lambda: L2SVC().fit(X, y), "SVC": lambda: SVC().fit(X, y)},
+        repeats=report.options.pick(3, 1),
+        keep=lambda model: getattr(model, "fit_report_", None),
+    )
+    against, kept = ratio(times["L2SVC"], times["SVC"]), times["L2SVC"].kept[0]
+    ours, theirs = (float(np.mean([_accuracy(m, p) for p in parts])) for m in (L2SVC(), SVC()))
+    report.rows.append(
+        {
+            "data": f"{name}, rbf, defaults",
+            "C": 1.0,
+            "solver": kept["solver"],
+            "iterations": kept["iterations"],
+            "SVs": kept["basis"],
+            "L2SVC [ms]": f"{1e3 * times['L2SVC'].median:.0f}",
+            "SVC [ms]": f"{1e3 * times['SVC'].median:.0f}",
+            "SVC / L2SVC": f"{1 / against.median:.2f}",
+            "accuracies [%]": f"{ours:.2f}, SVC {theirs:.2f}",
+        }
+    )
+    report.add_timings(f"{name}, defaults", times)
+    report.at_least(f"accuracy less SVC's, {name}", ours - theirs, -0.5)
+    if len(y) <= LOO_ROWS:
+        _loo_cost(report, name, X, y, times["L2SVC"].median)
+    return against.median
+
+
+def _standardised(part: Part) -> tuple[np.ndarray, ...]:
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(part.X)
+    return scaler.transform(part.X), part.y, scaler.transform(part.X_test), part.y_test
+
+
+def _accuracy(model: Any, part: Part) -> float:
+    X, y, X_test, y_test = _standardised(part)
+    return 100 * float(model.fit(X, y).score(X_test, y_test))
+
+
+def _loo_cost(report: Report, name: str, X: Any, y: Any, single: float) -> None:
+    from leansvm import L2SVC
+
+    start = time.perf_counter()
+    model = L2SVC(C="loo").fit(X, y)
+    seconds = time.perf_counter() - start
+    report.notes.append(
+        f"{name}: C='loo' takes {seconds / single:.0f} fits for {len(model.cv_curve_)} values and "
+        f"chooses C={model.C_:.3g}"
+    )
+
+
+def _threads(report: Report) -> None:
+    """1,200 digits with one thread of BLAS and with all: small systems take one by themselves."""
+    from sklearn.datasets import load_digits
+    from threadpoolctl import threadpool_limits
+
+    from leansvm import L2SVC
+
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:1200] / 16, y[:1200]
+
+    def alone() -> Any:
+        with threadpool_limits(1):
+            return L2SVC().fit(X, y)
+
+    times = time_interleaved(
+        {"all": lambda: L2SVC().fit(X, y), "one": alone}, repeats=report.options.pick(7, 2)
+    )
+    report.add_timings("1,200 digits", times)
+    against = ratio(times["all"], times["one"]).median
+    report.at_most("all threads / one thread, 1,200 digits", against, 1.05)

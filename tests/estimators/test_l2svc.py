@@ -168,7 +168,7 @@ def test_the_two_forms_of_the_linear_system_agree():
     # 569 x 30: the n x n form; the same kernel as a function: the form of the support vectors
     X, y = breast()
     model = L2SVC(1.0, "linear").fit(X, y)
-    other = L2SVC(1.0, lambda A, B: A @ B.T).fit(X, y)
+    other = L2SVC(1.0, lambda A, B: A @ B.T, solver="active-set").fit(X, y)
     assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-8)
     assert_array_equal(model.support_, other.support_)
     assert model.fit_report_["factor"]["appended"] == 0 < other.fit_report_["factor"]["appended"]
@@ -312,9 +312,10 @@ def crowd(m=3000, flip=0.05):
     return make_classification(m, 8, n_informative=5, flip_y=flip, random_state=0)
 
 
-def test_a_large_problem_starts_from_a_sample_and_ends_at_the_same_solution():
+@pytest.mark.parametrize("solver", ["active-set", "auto"])
+def test_a_large_problem_starts_from_a_part_and_ends_at_the_solution(solver):
     X, y = crowd()
-    model = L2SVC(1.0, gamma=0.1).fit(X, y)
+    model = L2SVC(1.0, gamma=0.1, solver=solver).fit(X, y)
     e = 1 - np.where(y == 1, 1, -1) * model.decision_function(X)
     assert_array_equal(np.flatnonzero(e > 1e-9), model.support_)
     assert model.fit_report_["gap"] <= 1e-9 * model.objective_
@@ -356,9 +357,10 @@ def test_a_factor_that_does_not_fit_is_refused_before_it_is_made():
 
 def test_kernel_rows_that_do_not_fit_are_computed_again():
     X, y = crowd(1200)
-    free = L2SVC(1.0, gamma=0.1).fit(X, y)
+    options = {"gamma": 0.1, "solver": "active-set"}
+    free = L2SVC(1.0, **options).fit(X, y)
     k = len(free.support_)
-    tight = L2SVC(1.0, gamma=0.1, cache_size=(16 * (1.2 * k) ** 2 + 5e6) / 2**20).fit(X, y)
+    tight = L2SVC(1.0, cache_size=(16 * (1.2 * k) ** 2 + 5e6) / 2**20, **options).fit(X, y)
     assert_allclose(tight.decision_function(X), free.decision_function(X), atol=1e-9)
 
 
@@ -370,7 +372,7 @@ def test_a_path_gives_the_models_of_single_fits_in_fewer_solves(kernel):
     X, y = breast()
     values = [100.0, 0.1, 1.0, 10.0]
     found = c_path(L2SVC(kernel=kernel, gamma=0.05), X, y, values, X_score=X, y_score=y)
-    single = [L2SVC(C, kernel, gamma=0.05).fit(X, y) for C in values]
+    single = [L2SVC(C, kernel, gamma=0.05, solver="active-set").fit(X, y) for C in values]
     for ours, model in zip(found.models, single, strict=True):
         assert ours.C_ == model.C_
         assert_allclose(ours.decision_function(X), model.decision_function(X), atol=1e-7)
@@ -385,6 +387,25 @@ def test_the_best_of_several_C_has_the_least_left_out_loss():
     assert [10.0, 0.1, 1.0][best] == model.C_
     single = L2SVC(model.C_, gamma=0.05).fit(X, y)
     assert_allclose(model.decision_function(X), single.decision_function(X), atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_c_by_leave_one_out(kernel):
+    X, y = load_iris(return_X_y=True)
+    X = np.vstack([X, X[:9]])  # rows that come twice are left out together
+    y = np.append(y, y[:9])
+    model = L2SVC(C="loo", kernel=kernel, gamma=0.3).fit(X, y)
+    grid = np.logspace(-3, 4, 15)
+    assert model.cv_curve_.shape == (15,)
+    assert grid[np.argmin(model.cv_curve_)] == model.C_
+    listed = L2SVC(C=grid, kernel=kernel, gamma=0.3, solver="active-set").fit(X, y)
+    assert_allclose(model.cv_curve_, listed.cv_curve_, rtol=1e-4)
+    single = L2SVC(C=model.C_, kernel=kernel, gamma=0.3).fit(X, y)
+    assert_allclose(model.decision_function(X), single.decision_function(X), atol=1e-6)
+    assert not hasattr(single, "cv_curve_") and not hasattr(single, "loo_residuals_")
+    slack = np.maximum(np.where(y[:, None] == model.classes_, 1, -1) * model.loo_residuals_, 0)
+    assert np.mean(np.sum(slack**2, axis=1)) == pytest.approx(model.cv_curve_.min(), rel=1e-6)
+    assert_allclose(model.loo_residuals_[:9], model.loo_residuals_[-9:])
 
 
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])

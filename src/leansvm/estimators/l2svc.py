@@ -47,10 +47,10 @@ class L2SVC(Classifier, DualMachine):
 
     Parameters
     ----------
-    C : float or array-like, default=1.0
+    C : float, array-like or "loo", default=1.0
         Regularisation: weight of the squared errors. Among several candidates the one with the
-        least leave-one-out loss (at fixed support sets) is taken, each solved from the last one's
-        solution.
+        least leave-one-out loss is taken: exact as long as the other support vectors stay what
+        they are without a row. "loo" tries ``numpy.logspace(-3, 4, 15)``.
     kernel : str or callable, default="rbf"
         A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
         better of "matern32" and "laplacian", with ``gamma="learn"``).
@@ -67,12 +67,14 @@ class L2SVC(Classifier, DualMachine):
     bias_penalty : float, default=0.0
         A of the term A b^2 / 2; 0 leaves the bias free.
     solver : {"auto", "active-set", "newton", "smo"}, default="auto"
-        "active-set" follows the support set with a factor that is updated; the linear kernel
-        takes a system of n_features where that is smaller. "newton" is Newton's method in the
-        primal on the whole kernel matrix, a reference for small problems. "smo" minimises over a
-        few multipliers at a time, with the kernel matrix or a cache of its rows: the fastest
-        where thousands of rows are support vectors, and at home in little memory. "auto" watches
-        "smo" in that case, and else takes "active-set".
+        "auto" solves on working sets of rows that a model of low rank suggests, by conjugate
+        gradients ("working-set" in ``fit_report_``); where these are slow (a large ``C``), or the
+        working sets exceed ``cache_size``, it takes "active-set", or "smo" where thousands of
+        rows are support vectors. "active-set" follows the support set with a factor that is
+        updated; the linear kernel takes a system of n_features where that is smaller. "newton"
+        is Newton's method in the primal on the whole kernel matrix, a reference for small
+        problems. "smo" minimises over a few multipliers at a time, with the kernel matrix or a
+        cache of its rows, and is at home in little memory.
     max_support : int or "auto", default="auto"
         Most support vectors, which bounds memory and time. A fit that needs more warns and says
         so in ``fit_report_``. "auto" takes as many as it needs.
@@ -111,6 +113,9 @@ class L2SVC(Classifier, DualMachine):
         Values used; ``gamma_`` may be an array with one value per feature.
     cv_curve_ : ndarray of shape (n_candidates,)
         Leave-one-out loss at every candidate of ``C``; only when there are several.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Target +-1 less the decision value without the row, at fixed support sets; only with
+        ``C="loo"``.
     objective_ : float
         Value of the objective, summed over the classes.
     n_iter_ : int
@@ -140,12 +145,13 @@ class L2SVC(Classifier, DualMachine):
     """
 
     _family = "hinge"
+    _candidates = np.logspace(-3, 4, 15)
     _merges_for_choice = True
     _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **DualMachine._parameter_constraints,
         **Classifier._class_constraints,
-        "C": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "C": [Interval(Real, 0, None, closed="neither"), "array-like", StrOptions({"loo"})],
         "solver": [StrOptions(set(table.names("hinge")))],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }

@@ -79,6 +79,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
     _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `TRAINING_ONLY`
+    _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
     _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -145,7 +146,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         calibrate = getattr(self, "calibrate", False)
         if isinstance(self.C, str):
             folds = KFoldSums() if self.C == "kfold" else None
-            return Criterion(C_GRID, self.C, calibrate or self.C == "loo", folds)
+            return Criterion(self._candidates, self.C, calibrate or self.C == "loo", folds)
         if isinstance(self.C, KFoldSums):
             return Criterion(C_GRID, "kfold", calibrate, self.C)
         if isinstance(self.C, Real):

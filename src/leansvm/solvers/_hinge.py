@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.solvers.problem import DualProblem
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
@@ -149,6 +150,13 @@ def dual_objective(hinge: Hinge, beta: Array, product: Array) -> float:
     if 0 < hinge.bias_penalty < np.inf:
         value -= float(beta.sum()) ** 2 / (2 * hinge.bias_penalty)
     return value
+
+
+def left_out_loss(problem: DualProblem, solution: Solution) -> float:
+    """Return the weighted mean of the squared hinge loss of left-out rows, summed over outputs."""
+    assert solution.left_out is not None  # asked for
+    slack = np.maximum(problem.Y * solution.left_out, 0.0)  # y (y - f) = 1 - y f
+    return float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
 
 
 def stopped_advice(iterations: int, violation: float, tol: float) -> str:

@@ -11,12 +11,14 @@ without error leave and which the rows of largest error enter, until no row outs
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._parallel import serial_blas
 from leansvm._phases import Phases
 from leansvm.blocks import check_budget
 from leansvm.solvers._hinge import (
@@ -27,6 +29,7 @@ from leansvm.solvers._hinge import (
     errors,
     exact_step,
     feasible_dual,
+    left_out_loss,
     objective,
     stopped_advice,
     violation,
@@ -44,6 +47,7 @@ _VECTORS, _PER_OUTPUT = 12, 4  # of length m: what an iteration works with and a
 SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
 _SAMPLE_SHARE = 4
 _SAMPLE_TOL = 1e-2  # violation at which a sample has served
+_SERIAL_ROWS = 2000  # threads of BLAS wait longer for each other than they work, up to here
 _PATIENCE = 16  # steps after which smaller values of C are solved first
 _CONTINUATION = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _WAY_OUT = (
@@ -101,7 +105,8 @@ class ActiveSet:
 
         ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
         """
-        with self.problem.phases("solve"):
+        small = len(self.problem.weight) <= _SERIAL_ROWS
+        with self.problem.phases("solve"), serial_blas() if small else nullcontext():
             for output in self._outputs:
                 output.run(C, tol=tol, max_iter=max_iter, left_out=left_out)
                 if not self._keep:
@@ -110,14 +115,11 @@ class ActiveSet:
 
     def best_of(self, candidates: Array, *, tol: float, max_iter: int) -> Solution:
         """Solve for every C, smallest first; return the solution of least left-out loss."""
-        problem, best = self.problem, None
-        curve = np.empty(len(candidates))
+        best, curve = None, np.empty(len(candidates))
         for i in np.argsort(candidates, kind="stable"):
             solution = self.solve(float(candidates[i]), tol=tol, max_iter=max_iter, left_out=True)
-            assert solution.left_out is not None  # asked for
-            slack = np.maximum(problem.Y * solution.left_out, 0.0)  # y (y - f) = 1 - y f
-            curve[i] = float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
-            solution.curve, solution.error = curve, float(curve[i])
+            solution.error = curve[i] = left_out_loss(self.problem, solution)
+            solution.curve = curve
             if best is None or solution.error < best.error or np.isnan(best.error):
                 best = solution
         assert best is not None

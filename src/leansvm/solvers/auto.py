@@ -3,9 +3,9 @@
 `solve_lssvm` prefers the Cholesky factorisation (m^3 / 3 flops at GEMM speed) unless sequential
 updates (where the kernel is close to diagonal) or conjugate gradients, watched for a few
 iterations, are on the way to be cheaper (32 m^2 per iteration: a kernel product with few
-columns is bound by memory, 32 flops' worth of time per entry). `solve_hinge` prefers the active
-set unless a sample says that many rows are support vectors. Both give a solver up as soon as its
-progress says that another one will be faster.
+columns is bound by memory, 32 flops' worth of time per entry). `solve_hinge` prefers working sets,
+then the active set unless a sample says that many rows are support vectors. Both give a solver up
+as soon as its progress says that another one will be faster.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace
 from leansvm.solvers import cg
+from leansvm.solvers._hinge import left_out_loss
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.cholesky import factor_and_solve, factor_bytes, solve_cholesky
 from leansvm.solvers.kernel_matrix import (
@@ -27,6 +28,7 @@ from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.sesqui import minimise_with_bias, solve_sesqui
 from leansvm.solvers.smo import Quadratic, solve_smo
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.working_sets import WorkingSets
 
 Array = NDArray[np.float64]
 
@@ -83,13 +85,19 @@ def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
 
 
 def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
-    """Solve the squared-hinge SVM by SesquiSMO where that is faster, else by the active set.
+    """Solve the squared-hinge SVM on working sets, else by SesquiSMO or the active set.
 
-    An active set of k rows takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
+    Working sets give up where conjugate gradients are slow (a large C) or K_WW does not fit. An
+    active set of k rows then takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
     so many rows have to be support vectors, which a sample tells.
     """
     m, sweeps = len(problem.weight), None
-    if m >= _FEW_ROWS and problem.kernel.name != "linear":
+    if problem.kernel.name == "linear":  # the active set has a smaller system for it
+        return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
+    solution = WorkingSets(problem).solve(C, tol=tol, max_iter=max_iter)
+    if solution is not None:
+        return solution
+    if m >= _FEW_ROWS:
         if problem.kernel.precomputed or problem.fits(8 * m * m):
             sweeps = m / _SWEEP_ROWS
         else:
@@ -101,6 +109,34 @@ def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
             return solution
         problem.bytes = reserved
     return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
+
+
+def solve_hinge_left_out(
+    problem: DualProblem, C: float | Array, *, tol: float, max_iter: int
+) -> Solution:
+    """Solve the squared-hinge SVM with left-out residuals; of several C, take the best.
+
+    That is the least squared hinge loss of the rows left out. Working sets solve every C they can,
+    from the smallest on; where they give up, the active set goes on, from its own last solution.
+    """
+    sets = None if problem.kernel.name == "linear" else WorkingSets(problem)
+    active: ActiveSet | None = None
+    best, candidates = None, np.atleast_1d(C)
+    curve = np.empty(len(candidates))
+    for i in np.argsort(candidates, kind="stable"):
+        value, solution = float(candidates[i]), None
+        if sets is not None and active is None:
+            solution = sets.solve(value, tol=tol, max_iter=max_iter, left_out=True)
+        if solution is None:
+            active = active or ActiveSet(problem)
+            solution = active.solve(value, tol=tol, max_iter=max_iter, left_out=True)
+        solution.error = left_out_loss(problem, solution)
+        curve[i] = solution.error
+        if best is None or solution.error < best.error or np.isnan(best.error):
+            best = solution
+    assert best is not None
+    best.curve = curve if isinstance(C, np.ndarray) else None
+    return best
 
 
 def _affordable_sweeps(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float | None:

@@ -72,11 +72,14 @@ class KernelMatrix:
         return self.block(rows, rows)
 
     def product(self, V: Array) -> Array:
-        """Return K V for a vector, or a matrix of columns."""
+        """Return K V for a vector, or a matrix of columns; zero rows of V need no kernel values."""
         if foreign_namespace(self.X) is not None:
             return _symmetric_product(in_float64(self.X), self.kernel, V)
-        blocks = MemoryBlocks(self.X, tile_rows=_product_rows(self.X, self.m))
-        return blocks.concatenate(_kernel_times, self.kernel, self.X, V)
+        blocks, X = MemoryBlocks(self.X, tile_rows=_product_rows(self.X, self.m)), self.X
+        used = V.any(axis=1) if V.ndim == 2 else V != 0
+        if not used.all():
+            X, V = X[np.flatnonzero(used)], V[used]
+        return blocks.concatenate(_kernel_times, self.kernel, X, V)
 
     def quick_product(self, V: Array) -> Array:
         """Return K V, on a device with values in the precision of the rows: for CG's steps."""

@@ -70,6 +70,13 @@ def _active_set(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solut
     return solver.solve(C, tol=tol, max_iter=max_iter, left_out=wishes.left_out)
 
 
+def _hinge(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
+    """Do as `_active_set`; without a bound on the support, mostly on working sets."""
+    if wishes.max_support is not None:
+        return _active_set(problem, C, wishes)
+    return auto.solve_hinge_left_out(problem, C, tol=wishes.tol, max_iter=wishes.max_iter)
+
+
 SOLVERS = {
     "lssvm": {
         "auto": Solver(auto.solve_lssvm, _factorise),
@@ -82,7 +89,7 @@ SOLVERS = {
         "penalty-flow": Solver(solve_penalty_flow, free_bias=True, on_host=True),
     },
     "hinge": {
-        "auto": Solver(auto.solve_hinge, _active_set, on_host=True),
+        "auto": Solver(auto.solve_hinge, _hinge, on_host=True),
         "active-set": Solver(general=_active_set, on_host=True),
         "newton": Solver(solve_newton, on_host=True),
         "smo": Solver(solve_sesqui, on_host=True),
