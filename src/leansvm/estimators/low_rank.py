@@ -111,8 +111,9 @@ class LowRankMachine(ReadableModel, Machine):
             1 + (ascent is not None),
             resolve_cache_size(self.cache_size, data.X),
         )
+        columns = 4 * (sizes[-1] + data.n_outputs * np.size(criterion.C))
         learner = LowRankLearner(
-            data.blocks(tile_rows=tile_rows(data.X, 4 * (sizes[-1] + data.n_outputs))),
+            data.blocks(tile_rows=tile_rows(data.X, columns)),
             get_function(self.function),
             self._bias_penalty(),
             criterion,

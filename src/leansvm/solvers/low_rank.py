@@ -230,13 +230,21 @@ class LowRankLearner:
 
         Before the functions are ``final`` only the error is asked for, even where C is one number.
         """
-        criterion = self.criterion
-        if not final:
-            criterion = Criterion(np.atleast_1d(criterion.C), criterion.name)
         free_bias = self.bias_penalty == 0
         shift = first_shift(self.blocks, basis, free_bias, SHIFT_ROWS)
         sums = add_up(self.blocks, basis, shift, self.count)
-        return primal.solve(self.blocks, basis, sums, free_bias, criterion)
+        criterion, scored = self.criterion, None
+        if not final or np.ndim(criterion.C):
+            candidates = Criterion(np.atleast_1d(criterion.C), criterion.name)
+            scored = primal.solve(self.blocks, basis, sums, free_bias, candidates)
+        if scored is not None and not (final and criterion.left_out):
+            return scored
+        if scored is not None:  # blocks need not keep the left-out residuals of every candidate
+            criterion = replace(criterion, C=scored.C)
+        solution = primal.solve(self.blocks, basis, sums, free_bias, criterion)
+        if scored is not None:
+            solution.curve, solution.error = scored.curve, scored.error
+        return solution
 
     def learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
         """Move the functions of one start."""

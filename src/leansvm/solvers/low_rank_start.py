@@ -115,7 +115,7 @@ def class_medoids(sample: StartRows, n_basis: int) -> Array:
     centers = []
     for label, share in zip(present, shares, strict=True):
         rows = np.flatnonzero(classes == label)
-        limit = start_limits(int(share), sample.X.shape[1])[0]
+        limit = start_limits(int(share), sample.X.shape[1])[0] // 2  # there are other classes
         if len(rows) > limit:  # evenly over them: they may be in order
             rows = rows[np.linspace(0, len(rows) - 1, limit).astype(np.intp)]
         X = sample.X[rows]
