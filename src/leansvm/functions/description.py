@@ -77,7 +77,7 @@ class ReadableModel:
             self.intercept_,
             feature_names,
             classes=getattr(self, "classes_", None),
-            spread=self.fit_report_["feature_spread"],
+            spread=self.fit_report_.get("feature_spread"),  # models of older files have none
             scaler=scaler,
             max_features=max_features,
             max_functions=max_functions,
@@ -116,6 +116,15 @@ def describe(
         What has scaled the features: numbers are then in the units before it.
     max_features, max_functions : int or None
         Most features of a sentence, and most sentences.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.functions import RobustRBF, describe
+    >>> centers, shapes = np.array([[8.0, 20.0]]), np.array([[0.5, 0.1]])
+    >>> text = describe(RobustRBF(), centers, shapes, np.array([[1.5]]), np.zeros(1), ["h", "C"])
+    >>> print(text.splitlines()[1])
+      1. Raises the prediction by up to 1.5 near h = 8 (reach 2), C = 20 (reach 10).
     """
     for name, value in (("max_features", max_features), ("max_functions", max_functions)):
         if value is not None and value < 1:
