@@ -26,6 +26,7 @@ NAMES = (
     "selectors",
     "covtype",
     "reduced_speed",
+    "low_rank_classes",
     "low_rank_scaling",
     "l2svc_speed",
     "out_of_core",

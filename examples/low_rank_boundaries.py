@@ -53,7 +53,7 @@ def main():
     from matplotlib import pyplot
 
     X, y, X_test, y_test = ripley()
-    paper = {"shape_init": 0.2, "iterate": "last"}
+    paper = {"shape_init": 0.2, "max_iter": 100, "iterate": "last"}
     models = {
         "Gaussian kernel, 250 points": LSSVC(5000.0, gamma=0.5),
         "4 simplex functions": LowRankLSSVC(

@@ -59,10 +59,12 @@ CONFIGURED = [
     ReducedSVC(kernel="precomputed", regularizer="coef"),
     ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
     ReducedSVR(C=100, delta=0.1, basis="forward"),
-    LowRankLSSVC(function="simplex", objective="abs", max_iter=20),
-    LowRankLSSVC("loo", objective="squared", update="sequential", backtracking=True, max_iter=20),
-    LowRankLSSVC(function="rbf", calibrate=True, iterate="last", n_init=2),
-    LowRankLSSVR("gcv", bias_penalty=1.0),
+    LowRankLSSVC(n_basis=5, function="simplex", objective="abs", max_iter=20),
+    LowRankLSSVC(
+        "loo", 5, objective="squared", update="sequential", backtracking=True, max_iter=20
+    ),
+    LowRankLSSVC(n_basis=5, function="rbf", calibrate=True, iterate="last", n_init=2),
+    LowRankLSSVR("gcv", 5, bias_penalty=1.0),
     SparseLSSVC("kfold", "rbf", gamma="scale", bias_penalty=1.0),
     SparseLSSVR(1.0, "rbf", gamma="scale", basis="pivoted-cholesky", n_basis="auto"),
 ]

@@ -37,7 +37,7 @@ MODELS = [
     leansvm.ReducedSVC(n_basis=20, loss="logistic", random_state=0),
     leansvm.ReducedSVR(n_basis=20, random_state=0),
     leansvm.LowRankLSSVC(random_state=0),
-    leansvm.LowRankLSSVR(function=functions.Simplex(), random_state=0),
+    leansvm.LowRankLSSVR(n_basis=5, function=functions.Simplex(), random_state=0),
     make_pipeline(StandardScaler(), leansvm.KernelBasis(20, random_state=0), leansvm.LSSVC()),
     *(getattr(baselines, name)() for name in baselines.__all__),
     GridSearchCV(leansvm.LSSVC(), {"C": [1.0, 10.0]}, cv=2),

@@ -50,6 +50,23 @@ def test_several_classes_regression_and_given_axes():
     matplotlib.pyplot.close("all")
 
 
+def test_the_two_features_that_matter_most_are_chosen_and_named():
+    wide = rng.normal(size=(200, 6))
+    model = LowRankLSSVC(n_basis=4).fit(wide, wide[:, 4] * wide[:, 1] > 0)
+    display = LowRankDisplay.from_estimator(model, wide, grid_resolution=10)
+    assert display.feature_names == ("x1", "x4")
+    title = display.ax_.get_title()
+    assert title == "x1 and x4 matter most; the other 4 held at their medians"
+    given = LowRankDisplay.from_estimator(model, wide, features=(0, 2), grid_resolution=10)
+    assert given.ax_.get_title() == "The other 4 held at their medians"
+    plane = LowRankLSSVC(n_basis=2).fit(wide[:, :2], wide[:, 0] > 0)
+    assert LowRankDisplay.from_estimator(plane, wide[:, :2], grid_resolution=10).note == ""
+    line = LowRankLSSVC(n_basis=2).fit(wide[:, :1], wide[:, 0] > 0)
+    with pytest.raises(ValueError, match="no plane to draw"):
+        LowRankDisplay.from_estimator(line, wide[:, :1])
+    matplotlib.pyplot.close("all")
+
+
 def test_bad_features_are_named():
     model = LowRankLSSVC(n_basis=2).fit(X, LABELS)
     for features in ((0, 3), (1, 1), (0,)):

@@ -41,6 +41,13 @@ def test_regression_with_choice_of_C(array_source):
         check(array_source, model, X, np.column_stack([X[:, 0] ** 2, X[:, 1]]) + noise)
 
 
+def test_number_of_functions(array_source):
+    model = LowRankLSSVC(10.0, function="rbf", max_iter=4, tol=0.0, random_state=0)
+    with pytest.warns(match="still improve"):
+        check(array_source, model, X, y)
+    assert list(model.fit_report_["sizes"]) == [5, 10]
+
+
 def test_probabilities(array_source):
     model = LowRankLSSVC(1.0, 2, function="rbf", max_iter=3, tol=0.0, random_state=0)
     model.set_params(calibrate=True)

@@ -21,9 +21,9 @@ from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.functions import (
     FUNCTIONS,
     BasisFunction,
+    ReadableModel,
     SeparableFunction,
     Simplex,
-    describe,
     get_function,
 )
 from leansvm.linalg import dense64
@@ -32,11 +32,11 @@ from leansvm.solvers.low_rank import (
     ORDERED_ROWS,
     AscentOptions,
     LowRankLearner,
-    given_centers,
-    medoid_rows,
     reserve,
     tile_rows,
 )
+from leansvm.solvers.low_rank_size import learn_functions, sizes_to_try
+from leansvm.solvers.low_rank_start import given_centers
 from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
@@ -48,17 +48,18 @@ def _is_simplex(machine: Any) -> bool:
     return True
 
 
-class LowRankMachine(Machine):
+class LowRankMachine(ReadableModel, Machine):
     """Learn a handful of functions, and their weights in closed form."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Machine._parameter_constraints,
         "n_basis": [
+            StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
             Interval(Real, 0, 1, closed="neither"),
         ],
         "function": [StrOptions(set(FUNCTIONS)), BasisFunction],
-        "init": [StrOptions({"medoids", "random"}), "array-like"],
+        "init": [StrOptions({"auto", "medoids", "random"}), "array-like"],
         "shape_init": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "anchor": [Interval(Real, 0, None, closed="left")],
@@ -92,16 +93,27 @@ class LowRankMachine(Machine):
         if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
         given = None if isinstance(self.init, str) else given_centers(self.init, data.X.shape[1])
-        size = resolve_n_basis(self.n_basis, data.n_positive) if given is None else len(given)
-        n_bytes = reserve(
-            f"{type(self).__name__} with {size} functions",
+        if given is not None:
+            sizes = [len(given)]
+        elif self.n_basis == "auto":
+            sizes = sizes_to_try(data.n_positive, data.n_outputs)
+        else:
+            sizes = [resolve_n_basis(self.n_basis, data.n_positive)]
+        ascent, init = self._ascent(), "given" if given is not None else self.init
+        if init == "auto" and ascent is not None:
+            init = "medoids"
+        sizes, n_bytes = reserve(
+            type(self).__name__,
             data.X,
-            data.n_outputs * 3 + size * (1 + (self._ascent() is not None)),
-            medoid_rows(size) if isinstance(self.init, str) and self.init == "medoids" else 0,
+            data.n_outputs,
+            sizes,
+            init,
+            1 + (ascent is not None),
             resolve_cache_size(self.cache_size, data.X),
         )
+        columns = 4 * (sizes[-1] + data.n_outputs * np.size(criterion.C))
         learner = LowRankLearner(
-            data.blocks(tile_rows=tile_rows(data.X, 4 * (size + data.n_outputs))),
+            data.blocks(tile_rows=tile_rows(data.X, columns)),
             get_function(self.function),
             self._bias_penalty(),
             criterion,
@@ -112,11 +124,11 @@ class LowRankMachine(Machine):
             self.tol,
             self.n_iter_no_change,
             float(self.anchor),
-            self._ascent(),
+            ascent,
             iteration_hook(self, context, "iteration"),
         )
         rng = check_random_state(self.random_state)
-        basis, solution = learner.learn(given, self.init, size, self.n_init, rng)
+        basis, solution = learn_functions(learner, given, init, sizes, self.n_init, rng)
         solution.bytes, solution.seconds = n_bytes, learner.phases.seconds
         return data, basis, solution
 
@@ -130,28 +142,6 @@ class LowRankMachine(Machine):
 
     def _model(self) -> tuple[LearnedFeatures, Array]:
         return LearnedFeatures(self.function_, self.centers_, self.shapes_), self.coef_.T
-
-    def describe(self, feature_names: Any = None) -> str:
-        """Write the model down: every function's weight, centre and width by feature.
-
-        Parameters
-        ----------
-        feature_names : sequence of str, default=None
-            Names; default: those seen in `fit`, else x0, x1, ...
-
-        Returns
-        -------
-        str
-            One block of lines per function, largest weight first. A width is how far the function
-            reaches along the feature, in the feature's unit; features that hardly change the
-            function (wider than a thousand times their usual reach) are left out.
-        """
-        check_is_fitted(self)
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", None)
-        return describe(
-            self.function_, self.centers_, self.shapes_, self.coef_, self.intercept_, feature_names
-        )
 
     @available_if(_is_simplex)
     def local_linear_model(self, X: Any) -> tuple[Array, Array]:
@@ -193,8 +183,10 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         for the functions at the start, and again for the learned ones: of a list and "gcv" by
         generalised cross-validation, "loo" by the exact leave-one-out squared error with the
         functions kept. The strings try ``numpy.logspace(-6, 7, 50)``.
-    n_basis : int or float in (0, 1), default=5
-        Number of functions, or their share of the rows.
+    n_basis : int, float in (0, 1) or "auto", default="auto"
+        Number of functions, or their share of the rows. "auto" starts with five, or one for each
+        class, and doubles as long as that lowers the error of rows on which the functions were
+        not learned by a twentieth; at most 40, or four for each class.
     function : {"robust-rbf", "simplex", "rbf"} or BasisFunction, default="robust-rbf"
         exp(-sum mu |x - c|), max(0, 1 - sum mu |x - c|), exp(-sum mu (x - c)^2), or an instance
         of a class derived from `leansvm.functions.BasisFunction`.
@@ -202,9 +194,12 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         What the functions are learned on. "loss": the regularised squared error itself, by L-BFGS
         with the weights projected out. The others are the paper's: sum |f(x)|, sum y f(x) and
         sum f(x)^2, raised by normalised gradient steps with the dual variables held.
-    init : {"medoids", "random"} or array-like of shape (n_basis, n_features), default="medoids"
+    init : {"auto", "medoids", "random"} or array-like of shape (n_basis, n_features), \
+default="auto"
         Where the centres start: at the medoids of the rows (of 1000 of them if there are more),
-        at random rows, or at given points. Features should have comparable scales.
+        at random rows, or at given points. "auto" starts with few functions at the medoids of
+        each class, and doubles them where the error is largest; the paper's objectives start at
+        the medoids of all rows. Features should have comparable scales.
     shape_init : "auto" or float, default="auto"
         Shapes mu to start from. "auto" follows the spread of the features and takes, of four
         scales, the one with the least estimated error.
@@ -227,7 +222,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         fall; the fixed step does not ensure that.
     iterate : {"best", "last"}, default="best"
         Which iterate is the model: the one of least leave-one-out squared error, or the last.
-    max_iter : int, default=100
+    max_iter : int, default=200
         Iterations of L-BFGS (at most), or rounds of the paper's algorithm.
     tol : float, default=1e-5
         "loss" stops when the objective falls by less than this share of itself.
@@ -274,7 +269,8 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         Iterations of the start that was kept.
     fit_report_ : dict
         ``curve`` has the objective, the leave-one-out error and the paper's objective at every
-        iteration; which iteration was kept, rows, functions, bytes, seconds by phase.
+        iteration; which iteration was kept, ``sizes`` that were compared with ``size_errors``,
+        ``feature_spread``, rows, functions, bytes, seconds by phase.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
 
@@ -312,11 +308,11 @@ class LowRankLSSVC(Classifier, LowRankMachine):
     def __init__(
         self,
         C: Any = 1.0,
-        n_basis: Any = 5,
+        n_basis: Any = "auto",
         *,
         function: Any = "robust-rbf",
         objective: str = "loss",
-        init: Any = "medoids",
+        init: Any = "auto",
         shape_init: Any = "auto",
         n_init: int = 1,
         anchor: float = 1.0,
@@ -324,7 +320,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         update: str = "simultaneous",
         backtracking: bool = False,
         iterate: str = "best",
-        max_iter: int = 100,
+        max_iter: int = 200,
         tol: float = 1e-5,
         n_iter_no_change: int = 20,
         fit_intercept: bool = True,
@@ -374,8 +370,8 @@ class LowRankLSSVR(Regressor, LowRankMachine):
     ----------
     C : float, array-like, "gcv" or "loo", default=1.0
         Regularisation: weight of the squared errors; see `LowRankLSSVC`.
-    n_basis : int or float in (0, 1), default=5
-        Number of functions, or their share of the rows.
+    n_basis : int, float in (0, 1) or "auto", default="auto"
+        Number of functions, or their share of the rows; see `LowRankLSSVC`.
     function, init, shape_init, n_init, anchor, iterate, max_iter, tol, n_iter_no_change, \
 fit_intercept, bias_penalty, cache_size, random_state
         As in `LowRankLSSVC`.
@@ -414,15 +410,15 @@ fit_intercept, bias_penalty, cache_size, random_state
     def __init__(
         self,
         C: Any = 1.0,
-        n_basis: Any = 5,
+        n_basis: Any = "auto",
         *,
         function: Any = "robust-rbf",
-        init: Any = "medoids",
+        init: Any = "auto",
         shape_init: Any = "auto",
         n_init: int = 1,
         anchor: float = 1.0,
         iterate: str = "best",
-        max_iter: int = 100,
+        max_iter: int = 200,
         tol: float = 1e-5,
         n_iter_no_change: int = 20,
         fit_intercept: bool = True,

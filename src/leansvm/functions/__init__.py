@@ -7,7 +7,7 @@ from typing import Any
 from leansvm.functions._base import BasisFunction
 from leansvm.functions._medoids import pam
 from leansvm.functions._separable import SeparableFunction
-from leansvm.functions.description import describe, names_of_features
+from leansvm.functions.description import ReadableModel, describe, names_of_features
 from leansvm.functions.rbf import RBF
 from leansvm.functions.robust_rbf import RobustRBF
 from leansvm.functions.simplex import Simplex
@@ -16,6 +16,7 @@ __all__ = [
     "FUNCTIONS",
     "RBF",
     "BasisFunction",
+    "ReadableModel",
     "RobustRBF",
     "SeparableFunction",
     "Simplex",

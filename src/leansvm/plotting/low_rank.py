@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm.functions import names_of_features
 from leansvm.plotting._axes import new_axes, plain_text
 
+_COMPARED_ROWS = 500  # rows on which features are compared
+
 
 class LowRankDisplay:
     """The functions of a low-rank model and its decision boundary over two features.
@@ -38,6 +40,8 @@ class LowRankDisplay:
         Number of classes, 0 for regression.
     points : tuple of ndarray or None, default=None
         Rows (two columns) and their colours, to be drawn as dots.
+    note : str, default=""
+        Which features were chosen, and what the others are held at; the title.
 
     Attributes
     ----------
@@ -74,6 +78,7 @@ class LowRankDisplay:
         feature_names: tuple[str, str],
         n_classes: int,
         points: tuple[NDArray[Any], Any] | None = None,
+        note: str = "",
     ) -> None:
         self.x0 = x0
         self.x1 = x1
@@ -84,6 +89,7 @@ class LowRankDisplay:
         self.feature_names = feature_names
         self.n_classes = n_classes
         self.points = points
+        self.note = note
 
     @classmethod
     def from_estimator(
@@ -92,7 +98,7 @@ class LowRankDisplay:
         X: Any,
         y: Any = None,
         *,
-        features: tuple[int, int] = (0, 1),
+        features: tuple[int, int] | None = None,
         grid_resolution: int = 100,
         margin: float = 0.1,
         ax: Any = None,
@@ -108,8 +114,9 @@ class LowRankDisplay:
             Rows that span the plane; features that are not drawn are held at their medians.
         y : array-like of shape (n_samples,), default=None
             Labels or targets; with them the rows are drawn as dots.
-        features : tuple of two int, default=(0, 1)
-            Features to draw.
+        features : tuple of two int, default=None
+            Features to draw; default: the two that matter most, by how much the model's values
+            change when a feature is held at its median. The title says which.
         grid_resolution : int, default=100
             Points of the grid along each feature.
         margin : float, default=0.1
@@ -127,7 +134,10 @@ class LowRankDisplay:
         check_is_fitted(estimator, "centers_")
         X = check_array(X, accept_sparse="csr", dtype=np.float64)
         X = X if isinstance(X, np.ndarray) else X.toarray()
-        first, second = _checked_features(features, estimator.n_features_in_)
+        seen = getattr(estimator, "feature_names_in_", None)
+        names = names_of_features(seen, estimator.n_features_in_)
+        chosen = _most_important(estimator, X) if features is None else features
+        first, second = _checked_features(chosen, estimator.n_features_in_)
         grids = [_grid(X[:, i], grid_resolution, margin) for i in (first, second)]
         plane = np.tile(np.median(X, axis=0), (grid_resolution**2, 1))
         a, b = np.meshgrid(*grids)
@@ -138,8 +148,6 @@ class LowRankDisplay:
         phi = estimator.function_.values(plane, estimator.centers_, estimator.shapes_)
         phi = phi / np.maximum(phi.max(axis=0), np.finfo(np.float64).tiny)
         coef = estimator.coef_
-        seen = getattr(estimator, "feature_names_in_", None)
-        names = names_of_features(seen, estimator.n_features_in_)
         points = None
         if y is not None:
             colours = np.asarray(y)
@@ -156,6 +164,7 @@ class LowRankDisplay:
             feature_names=(names[first], names[second]),
             n_classes=n_classes,
             points=points,
+            note=_note(names, (first, second), chosen=features is None),
         )
         return display.plot(ax=ax, **kwargs)
 
@@ -210,8 +219,38 @@ class LowRankDisplay:
             xlim=(self.x0[0], self.x0[-1]),
             ylim=(self.x1[0], self.x1[-1]),
         )
+        if self.note:
+            ax.set_title(plain_text(self.note), fontsize="medium", wrap=True)
         self.ax_, self.figure_ = ax, ax.figure
         return self
+
+
+def _most_important(estimator: Any, X: NDArray[np.float64]) -> tuple[int, ...]:
+    """Return the two features without which the model's values change most, in their order.
+
+    Without a feature: with it held at its median, over at most 500 rows.
+    """
+    n_features, median = X.shape[1], np.median(X, axis=0)
+    if n_features <= 2:
+        return tuple(range(n_features))
+    rows = X[np.linspace(0, len(X) - 1, min(len(X), _COMPARED_ROWS)).astype(np.intp)]
+    values, change = estimator._values(rows), np.empty(n_features)
+    for i in range(n_features):
+        held = rows.copy()
+        held[:, i] = median[i]
+        change[i] = np.square(estimator._values(held) - values).sum()
+    first, second = np.sort(np.argsort(-change, kind="stable")[:2])
+    return int(first), int(second)
+
+
+def _note(names: list[str], pair: tuple[int, int], *, chosen: bool) -> str:
+    """Say which features are drawn and what happens to the others; nothing where there are none."""
+    if len(names) == 2:
+        return ""
+    held = f"the other {len(names) - 2} held at their medians"
+    if not chosen:
+        return held[0].upper() + held[1:]
+    return f"{names[pair[0]]} and {names[pair[1]]} matter most; {held}"
 
 
 def _checked_features(features: Any, n_features: int) -> tuple[int, int]:

@@ -8,25 +8,30 @@ error itself (`variable_projection`) or by the paper's Algorithm 1 (`ascent`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.metrics.pairwise import euclidean_distances
-from sklearn.utils import check_array
 
-from leansvm._array_api import foreign_namespace, to_host
+from leansvm._array_api import foreign_namespace
 from leansvm._phases import Phases
-from leansvm.blocks import RowBlocks, WeightedSample, check_budget, tile_rows_for
-from leansvm.functions import BasisFunction, pam
-from leansvm.linalg import dense64
+from leansvm.blocks import RowBlocks, check_budget, tile_rows_for
+from leansvm.functions import BasisFunction
 from leansvm.solvers import primal
 from leansvm.solvers.ascent import Ascent, learn_by_steps
 from leansvm.solvers.closed_form import SHIFT_ROWS, LearningPath, LowRankProblem
 from leansvm.solvers.feature_units import FeatureUnits, feature_units
 from leansvm.solvers.features import LearnedFeatures
+from leansvm.solvers.low_rank_start import (
+    StartRows,
+    add_functions,
+    class_medoids,
+    initial_centers,
+    start_limits,
+    tried_functions,
+)
 from leansvm.solvers.primal import Criterion
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import add_up, first_shift
@@ -35,10 +40,11 @@ from leansvm.solvers.variable_projection import learn_by_projection
 Array = NDArray[np.float64]
 
 ORDERED_ROWS = 2**16  # up to so many rows are copied into an order of their own
-_MEDOID_ROWS, _ROWS_PER_MEDOID = 1000, 4  # rows that are clustered: a sample of more
 SHAPE_SCALES = (1.0, 0.3, 3.0, 0.1)  # multiples of initial_shapes that shape_init="auto" tries
 _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's cache
 _TILE_BYTES = 2**24  # most that a tile and what is computed from it take
+FIRST_SIZE = 5  # functions that a model starts with, or one for each class
+EARLY_ITERATIONS = 30  # of L-BFGS, before a model grows
 AUTO_RATE = 0.15  # learning_rate="auto", in units of the features' spread and the first shapes
 
 
@@ -56,51 +62,40 @@ def tile_rows(X: Any, columns: int) -> int:
     return max(1, min(rows, _TILE_BYTES // row_bytes))
 
 
-def reserve(what: str, X: Any, per_row: int, clustered: int, budget: int) -> int:
-    """Refuse a fit that does not fit in the budget; return its bytes.
+def reserve(
+    what: str, X: Any, n_outputs: int, sizes: list[int], init: str, per_function: int, budget: int
+) -> tuple[list[int], int]:
+    """Return the sizes that fit in the budget, and the bytes of the largest.
 
-    ``per_row`` numbers are kept for every row, ``clustered`` rows at most are compared in pairs.
+    ``per_function`` numbers are kept for every row and function. A fit is refused where not even
+    the smallest size fits.
     """
-    n_rows, n_features = X.shape
-    needed = 8 * n_rows * per_row
+    (n_rows, n_features), fitting, planned = X.shape, sizes[:1], 0
+    fixed = 8 * n_rows * 3 * n_outputs
     if n_rows <= ORDERED_ROWS:  # a copy of the rows
-        needed += 2 * X.data.nbytes if sparse.issparse(X) else 8 * n_rows * n_features
-    needed += 4 * 8 * min(n_rows, clustered) ** 2  # distances and changes
-    check_budget(
-        needed,
-        budget,
-        f"{what} on {n_rows:,} rows",
-        "Use fewer functions (n_basis), fewer rows, or a larger cache_size.",
-    )
-    return needed
-
-
-def given_centers(points: Any, n_features: int) -> Array:
-    """Return points that a user gave as centres, checked."""
-    points = check_array(points, dtype=np.float64, input_name="init")
-    if points.shape[1] != n_features:
-        raise ValueError(f"init: points have {points.shape[1]} features, X has {n_features}.")
-    return np.ascontiguousarray(points)
-
-
-def medoid_rows(n_basis: int) -> int:
-    """Return how many rows are clustered at most."""
-    return max(_MEDOID_ROWS, _ROWS_PER_MEDOID * n_basis)
-
-
-def initial_centers(blocks: RowBlocks, init: str, n_basis: int, rng: Any) -> Array:
-    """Return rows to start from: the medoids of (a sample of) the rows, or random ones."""
-    limit = medoid_rows(n_basis)
-    rows = WeightedSample(blocks, rng).first(n_basis if init == "random" else limit + 1)
-    if init == "random":
-        return np.ascontiguousarray(to_host(dense64(blocks.take(rows))))
-    weight = None
-    if len(rows) <= limit:  # all of them: their weights count
-        rows = np.sort(rows)
-        _, weight = blocks.targets_of(rows)
-    X = to_host(dense64(blocks.take(rows[:limit])))
-    medoids = pam(np.asarray(euclidean_distances(X)), n_basis, weight)
-    return np.ascontiguousarray(X[medoids])
+        fixed += 2 * X.data.nbytes if sparse.issparse(X) else 8 * n_rows * n_features
+    for size in sizes:
+        clustered, sampled = start_limits(size, n_features)
+        needed = fixed + 8 * n_rows * size * per_function
+        if init in ("auto", "medoids"):  # distances and changes
+            needed += 4 * 8 * min(n_rows, clustered) ** 2
+        if init == "auto" or len(sizes) > 1:  # the rows that functions start on, parts of them
+            needed += 8 * min(n_rows, sampled) * 3 * (n_features + n_outputs)
+        if init == "auto" and size >= 2 * FIRST_SIZE:  # columns that are compared
+            needed += 2 * 8 * min(n_rows, sampled) * tried_functions(size // 2)
+        if size == sizes[0]:
+            check_budget(
+                needed,
+                budget,
+                f"{what} with {size} functions on {n_rows:,} rows",
+                "Use fewer functions (n_basis), fewer rows, or a larger cache_size.",
+            )
+        elif needed > budget:
+            break
+        else:
+            fitting.append(size)
+        planned = needed
+    return fitting, planned
 
 
 class Start(NamedTuple):
@@ -109,6 +104,7 @@ class Start(NamedTuple):
     basis: LearnedFeatures
     C: float
     error: float
+    shape_unit: Array  # shapes of a usual function: steps are measured by them
 
 
 class AscentOptions(NamedTuple):
@@ -140,26 +136,46 @@ class LowRankLearner:
     phases: Phases = field(default_factory=Phases)
 
     def learn(
-        self, centers: Array | None, init: str, n_basis: int, n_init: int, rng: Any
+        self,
+        centers: Array | None,
+        init: str,
+        n_basis: int,
+        n_init: int,
+        sample: StartRows | None,
+        rng: Any,
     ) -> tuple[LearnedFeatures, Solution]:
-        """Learn from every start; solve for the weights of the best functions."""
+        """Learn from every start; solve for the weights of the best functions.
+
+        With a ``sample`` of rows the functions grow: each stage doubles their number.
+        """
         with self.phases("scan"):
             units = feature_units(self.blocks)
+        stages = [n_basis]
+        if sample is not None and centers is None:
+            while stages[0] >= 2 * max(FIRST_SIZE, sample.Y.shape[1]):
+                stages.insert(0, (stages[0] + 1) // 2)
+        early = replace(self, max_iter=min(self.max_iter, EARLY_ITERATIONS), on_iteration=None)
         best: LearningPath | None = None
         for number in range(n_init if centers is None else 1):
             with self.phases("start"):
                 rows = centers
-                if rows is None:
+                if rows is None and sample is not None and number == 0:
+                    rows = class_medoids(sample, stages[0])
+                elif rows is None:
                     how = init if number == 0 else "random"
-                    rows = initial_centers(self.blocks, how, n_basis, rng)
-                start = self._start(rows, units)
+                    rows = initial_centers(self.blocks, how, stages[0], rng)
+                start = self.start_at(rows, units)
+                for size in stages[1:]:
+                    assert sample is not None
+                    learned = early.learn_from(start, units).basis
+                    start = self.grown(start._replace(basis=learned), units, sample, size)
             with self.phases("learn"):
-                path = self._learn_from(start, units)
+                path = self.learn_from(start, units)
             if best is None or path.score < best.score:
                 best = path
         assert best is not None
         with self.phases("solve"):
-            solution = self._solve(best.basis, self.criterion)
+            solution = self.solve(best.basis, final=True)
         solution.solver = "variable-projection" if self.ascent is None else "steps"
         solution.iterations, solution.converged = best.n_iter, best.converged
         solution.advice = (
@@ -172,13 +188,26 @@ class LowRankLearner:
         if best.criterion:
             curve["criterion"] = np.array(best.criterion)
         solution.details = {
+            "feature_spread": units.spread,
             "best_iteration": best.best_iter,
             "message": best.message,
             "curve": curve,
         }
         return best.basis, solution
 
-    def _start(self, centers: Array, units: FeatureUnits) -> Start:
+    def grown(self, learned: Start, units: FeatureUnits, sample: StartRows, size: int) -> Start:
+        """Add functions to learned ones, where their error is; or start anew, if that is better.
+
+        Few wide functions do not lead to many narrow ones, which oscillating targets need.
+        """
+        before = self.solve(learned.basis, final=False)
+        basis = add_functions(sample, learned.basis, before, size - learned.basis.size)
+        solution = self.solve(basis, final=False)
+        larger = Start(basis, solution.C, solution.error, learned.shape_unit)
+        anew = self.start_at(class_medoids(sample, size), units)
+        return anew if anew.error < larger.error else larger
+
+    def start_at(self, centers: Array, units: FeatureUnits) -> Start:
         """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
         scales: tuple[float, ...] = (1.0,)
         if self.shape_init == "auto":
@@ -186,25 +215,38 @@ class LowRankLearner:
         else:
             usual = np.full(centers.shape[1], float(self.shape_init))
         constant = 1 / np.sqrt(self.bias_penalty) if 0 < self.bias_penalty < np.inf else None
-        scored = Criterion(np.atleast_1d(self.criterion.C), self.criterion.name)
         best: Start | None = None
         for scale in scales:
             shapes = np.tile(scale * usual, (len(centers), 1))
             basis = LearnedFeatures(self.function, centers, shapes, constant)
-            solution = self._solve(basis, scored)
+            solution = self.solve(basis, final=False)
             if best is None or solution.error < best.error:
-                best = Start(basis, solution.C, solution.error)
+                best = Start(basis, solution.C, solution.error, shapes[0])
         assert best is not None
         return best
 
-    def _solve(self, basis: LearnedFeatures, criterion: Criterion) -> Solution:
-        """Solve for the weights of given functions, at the best of several C."""
+    def solve(self, basis: LearnedFeatures, *, final: bool) -> Solution:
+        """Solve for the weights of given functions, at the best of several C.
+
+        Before the functions are ``final`` only the error is asked for, even where C is one number.
+        """
         free_bias = self.bias_penalty == 0
         shift = first_shift(self.blocks, basis, free_bias, SHIFT_ROWS)
         sums = add_up(self.blocks, basis, shift, self.count)
-        return primal.solve(self.blocks, basis, sums, free_bias, criterion)
+        criterion, scored = self.criterion, None
+        if not final or np.ndim(criterion.C):
+            candidates = Criterion(np.atleast_1d(criterion.C), criterion.name)
+            scored = primal.solve(self.blocks, basis, sums, free_bias, candidates)
+        if scored is not None and not (final and criterion.left_out):
+            return scored
+        if scored is not None:  # blocks need not keep the left-out residuals of every candidate
+            criterion = replace(criterion, C=scored.C)
+        solution = primal.solve(self.blocks, basis, sums, free_bias, criterion)
+        if scored is not None:
+            solution.curve, solution.error = scored.curve, scored.error
+        return solution
 
-    def _learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
+    def learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
         """Move the functions of one start."""
         problem = LowRankProblem(self.blocks, start.C, self.bias_penalty == 0, self.count)
         if self.ascent is not None:
@@ -222,7 +264,7 @@ class LowRankLearner:
             start.basis,
             center_unit=units.spread,
             center_range=units.bounds,
-            shape_unit=start.basis.shapes[0],
+            shape_unit=start.shape_unit,
             max_iter=self.max_iter,
             tol=self.tol,
             patience=self.patience,
@@ -234,7 +276,7 @@ class LowRankLearner:
     def _steps(self, options: AscentOptions, start: Start, units: FeatureUnits) -> Ascent:
         ones = np.ones(self.blocks.n_features)
         if options.learning_rate == "auto":
-            rate, by = AUTO_RATE, (units.spread, start.basis.shapes[0])
+            rate, by = AUTO_RATE, (units.spread, start.shape_unit)
         else:
             rate, by = float(options.learning_rate), (ones, ones)
         return Ascent(options.objective, rate, *by, options.sequential, options.backtracking)

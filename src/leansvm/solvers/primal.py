@@ -68,7 +68,7 @@ def solve(
     spectrum = decompose(equations, blocks.place)
     # as much as tiles may take, which follows the budget
     room = min(_KEEP_LOO_BYTES, get_config()["working_memory"] * 2**20)
-    kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room
+    kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room and criterion.left_out
     curve = None
     if by_loo:
         curve = left_out_errors(
