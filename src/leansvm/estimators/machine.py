@@ -74,6 +74,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
     _fits_sources = False  # data sets in files, Dask collections
     _classifies: ClassVar[bool] = False
+    _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
     _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
@@ -87,6 +88,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
     }
     fit_report_: dict[str, Any]
+    _answers: Any
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -190,6 +192,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         for name in ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence"):
             self.__dict__.pop(name, None)
         self._set_basis(data, basis, solution)
+        if self._keeps_rows:
+            self._rows, self._answers = data, None
         if not self._classifies:  # standard deviation of the targets, of the first rows in files
             Y = data.blocks().head(_SPREAD_ROWS)[1] if data.Y is None else data.Y
             self._spread = np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)

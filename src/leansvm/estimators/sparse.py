@@ -14,6 +14,7 @@ from leansvm._array_api import moved, to_host
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
+from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
@@ -153,7 +154,7 @@ class SparseMachine(KernelMachine):
         return self
 
 
-class SparseLSSVC(Classifier, SparseMachine):
+class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     """Least-squares support vector classifier on a small basis.
 
     The decision function is a combination of ``n_basis`` kernel functions, chosen among the
@@ -338,7 +339,7 @@ class SparseLSSVC(Classifier, SparseMachine):
         return self._add_batch(X, y, sample_weight, classes)
 
 
-class SparseLSSVR(Regressor, SparseMachine):
+class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     """Least-squares support vector regressor on a small basis.
 
     Parameters

@@ -1,0 +1,299 @@
+"""The model without row i, at any x, from the fit with it.
+
+Squared loss, rows z (whitened, with the bias's column), A = Z'SZ + I/C (0 for a free bias):
+
+    f_-i(x) = f(x) - S_i(x) r_i,   S_i(x) = s_i z(x)'A^-1 z_i,   r_i = e_i / (1 - h_i),
+
+with h_i = S_i(x_i) the leverage and r_i the left-out residual. `PrimalLeftOut` has A, of the size
+of the basis; `DualLeftOut` has G = K + diag(1 / (C s)), of the number of rows, for machines whose
+basis is (nearly) all rows: there S(x) = G^-1 k(x) + u (1 - u'k(x)) / (A_b + 1'u) with u = G^-1 1
+and A_b the penalty of the bias, and 1 - h_i = T_ii / (C s_i) without cancellation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.blocks import Block, RowBlocks, check_budget, declare
+from leansvm.kernels import Kernel
+from leansvm.solvers.cholesky import Factor, factor_bytes, factored
+from leansvm.solvers.features import FeatureMap
+from leansvm.solvers.primal import decompose
+from leansvm.solvers.sums import Sums, normal_equations
+
+Array = NDArray[np.float64]
+_KEEP_BYTES = 2**26  # of the training rows' coordinates; more, and they are computed again
+_LEAST_ROOM = 1e-12  # of 1 - h
+
+
+class LeftOut(ABC):
+    """What leaving out one distinct training row does, to itself and to any other row."""
+
+    rows: NDArray[np.intp]  # numbers of the distinct rows that count
+    target: Array  # y, rows x outputs
+    residual: Array  # y - f without the row, rows x outputs
+    leverage: Array  # h of every row
+    weight: Array  # s of every row
+
+    @abstractmethod
+    def place(self, X: Any) -> Array:
+        """Return what `shares` and `leverage_at` need to know of new rows."""
+
+    def chosen(self, rows: NDArray[np.intp]) -> Any:
+        """Return what `shares` needs to know of some training rows."""
+        return rows
+
+    @abstractmethod
+    def shares(self, places: Array, chosen: Any) -> Array:
+        """Return S_i(x): what f at new rows gains when the target of row i grows by one."""
+
+    @abstractmethod
+    def leverage_at(self, places: Array) -> Array:
+        """Return h(x) = z(x)'A^-1 z(x) of new rows."""
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Bytes that `place` takes for a new row."""
+        raise NotImplementedError
+
+    def reach(self) -> Array:
+        """Return sqrt(s_i h_i): |S_i(x)| is at most sqrt(h(x)) times that."""
+        return np.sqrt(self.weight * self.leverage)
+
+    def noise(self) -> Array:
+        """Return the variance of the targets around f, by output: s e^2 over n - sum h."""
+        errors = self.residual * (1.0 - self.leverage)[:, None]
+        free = max(float(self.weight.sum() - self.leverage.sum()), _LEAST_ROOM)
+        return np.asarray(self.weight @ errors**2) / free
+
+    def left_out_leverage(self) -> Array:
+        """Return h of every row in the model without it: h / (s (1 - h))."""
+        return self.leverage / (self.weight * np.maximum(1.0 - self.leverage, _LEAST_ROOM))
+
+
+# ---------------------------------------------------------------------------- a small basis
+
+
+@dataclass
+class Coordinates:
+    """x -> w(x) with w(x)'w(z) = z(x)'A^-1 z(z), from sums over the rows."""
+
+    features: FeatureMap
+    centre: Array  # mean of phi; zeros unless the bias is free
+    turn: Array  # V / sqrt(sigma + 1/C) of M = V diag(sigma) V'
+    constant: float  # last coordinate, 1/sqrt(n); 0 unless the bias is free
+    theta: Array
+    mean_y: Array
+    noise: Array  # variance of the targets around f, by output
+
+    @classmethod
+    def of(cls, sums: Sums, features: FeatureMap, free_bias: bool, C: float) -> Coordinates:
+        """Decompose the small matrix of the fit."""
+        equations = normal_equations(sums, features, free_bias)
+        spectrum, lam = decompose(equations), 1.0 / C
+        shrunk = spectrum.values + lam
+        theta = spectrum.theta(C)
+        fitted = spectrum.z**2 * ((spectrum.values + 2 * lam) / shrunk**2)[:, None]
+        trace = float(free_bias) + float(np.sum(spectrum.values / shrunk))
+        rss = np.maximum(equations.yy - fitted.sum(axis=0), 0.0)
+        return cls(
+            features,
+            equations.mean_phi if free_bias else np.zeros(features.width),
+            spectrum.vectors / np.sqrt(shrunk),
+            1.0 / np.sqrt(equations.n) if free_bias else 0.0,
+            theta,
+            equations.mean_y if free_bias else np.zeros(theta.shape[1]),
+            rss / max(equations.n - trace, _LEAST_ROOM),
+        )
+
+    def at(self, X: Any) -> Array:
+        """Return w(x) of rows."""
+        return self._turned(self.features.transform(X) - self.centre)
+
+    def _turned(self, Phi: Array) -> Array:
+        result = np.empty((len(Phi), len(self.turn) + 1))
+        np.matmul(Phi, self.turn, out=result[:, :-1])
+        result[:, -1] = self.constant
+        return result
+
+    def leverages(self, X: Any, budget: int) -> Array:
+        """Return h(x) = |w(x)|^2 of rows, a tile at a time."""
+        tile = max(1, min(_KEEP_BYTES, budget // 8) // (16 * (len(self.turn) + 1)))
+        result = np.empty(X.shape[0])
+        for start in range(0, X.shape[0], tile):
+            rows = slice(start, start + tile)
+            result[rows] = np.square(self.at(X[rows])).sum(axis=1)
+        return result
+
+    def of_training_rows(self, X: Any, Y: Array) -> tuple[Array, Array]:
+        """Return w(x) and y - f(x) of rows."""
+        Phi = self.features.transform(X) - self.centre
+        return self._turned(Phi), Y - self.mean_y - Phi @ self.theta
+
+
+class PrimalLeftOut(LeftOut):
+    """A basis of few points: one pass over the training rows, which stay where they are."""
+
+    def __init__(self, blocks: RowBlocks, coordinates: Coordinates, budget: int) -> None:
+        self.coordinates = coordinates
+        self._blocks = blocks
+        width = 8 * (len(coordinates.turn) + 1)
+        keep = blocks.n_rows * width <= min(_KEEP_BYTES, budget // 4)
+        found = blocks.collect(_left_out_rows, coordinates, keep)
+        self.rows, self.target, self.weight, self.leverage, self.residual, self._kept = found
+        self.residual /= np.maximum(1.0 - self.leverage, _LEAST_ROOM)[:, None]
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Bytes of the coordinates of a row."""
+        return 8 * (len(self.coordinates.turn) + 1)
+
+    def place(self, X: Any) -> Array:
+        """Return w(x)."""
+        return self.coordinates.at(X)
+
+    def chosen(self, rows: NDArray[np.intp]) -> Array:
+        """Return s_i w_i of some training rows."""
+        return self.coordinates_of_rows(rows) * self.weight[rows, None]
+
+    def shares(self, places: Array, chosen: Array) -> Array:
+        """Return s_i w(x)'w_i."""
+        return places @ chosen.T
+
+    def leverage_at(self, places: Array) -> Array:
+        """Return |w(x)|^2."""
+        return np.einsum("ij,ij->i", places, places)
+
+    def coordinates_of_rows(self, rows: Any) -> Array:
+        """Return w_i of some training rows."""
+        if self._kept is not None:
+            return self._kept[rows]
+        return self.coordinates.at(self._blocks.take(self.rows[rows]))
+
+
+@declare("X", "y", "weight")
+def _left_out_rows(block: Block, coordinates: Coordinates, keep: bool) -> tuple[Any, ...]:
+    """Return number, weight, leverage, residual and (if kept) coordinates of rows that count."""
+    weight = np.ones(block.stop - block.start) if block.weight is None else block.weight
+    used = np.flatnonzero(weight > 0)
+    Y, s = np.asarray(block.y)[used], np.asarray(weight, dtype=np.float64)[used]
+    W, errors = coordinates.of_training_rows(block.X[used], Y)
+    leverage = s * np.einsum("ij,ij->i", W, W)
+    return block.start + used, Y, s, leverage, errors, W if keep else None
+
+
+# ---------------------------------------------------------------------------- all rows
+
+
+class DualLeftOut(LeftOut):
+    """A basis of all rows, or nearly so: the factor of G, of the size of the kernel matrix.
+
+    Parameters
+    ----------
+    kernel : Kernel or FeatureMap
+        The kernel of the model; features phi stand for the kernel phi(x)'phi(z).
+    X, points : array
+        Distinct training rows, as rows and as points of `Kernel.block` (the same unless
+        precomputed).
+    Y, weight : ndarray
+        Their targets and weights.
+    C, bias_penalty : float
+        Of the fit; a penalty of 0 is a free bias, inf is none.
+    budget : int
+        Bytes there are.
+    rows : ndarray
+        Numbers of the rows among those given to `fit`.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | FeatureMap,
+        X: Any,
+        points: Any,
+        Y: Array,
+        weight: Array,
+        C: float,
+        bias_penalty: float,
+        budget: int,
+        rows: NDArray[np.intp],
+    ) -> None:
+        m = len(weight)
+        check_budget(
+            factor_bytes(m, Y.shape[1], left_out=True),
+            budget,
+            f"The model without each of {m:,} rows",
+            "Use SparseLSSVC / SparseLSSVR (a small basis), or a larger cache_size.",
+        )
+        self.rows, self.target, self.weight, self.C = rows, Y, weight, C
+        self._kernel = kernel
+        self._points = kernel.transform(X) if isinstance(kernel, FeatureMap) else points
+        self._factor: Factor = factored(self._similar(X), 1.0 / (C * weight))
+        self._u = self._factor.solve(np.ones((m, 1)))[:, 0]
+        self._bottom = bias_penalty + float(self._u.sum())  # inf without a bias
+        V = self._factor.solve(Y)
+        beta = V - np.outer(self._u, self._u @ Y) / self._bottom
+        diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
+        self.residual = beta / diagonal[:, None]
+        self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - _LEAST_ROOM)
+        self.beta, self.diagonal = beta, diagonal
+
+    def _similar(self, X: Any) -> Array:
+        """Return k(x, x_i) of rows and all training rows."""
+        if isinstance(self._kernel, FeatureMap):
+            return self._kernel.transform(X) @ self._points.T
+        return np.asarray(self._kernel.block(X, self._points, dtype=np.float64))
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Bytes of a row of S and its work space."""
+        return 32 * len(self.weight)
+
+    def place(self, X: Any) -> Array:
+        """Return k(x, x_i) and, last, k(x, x)."""
+        result = np.empty((X.shape[0], len(self.weight) + 1))
+        result[:, :-1] = self._similar(X)
+        if isinstance(self._kernel, FeatureMap):
+            result[:, -1] = np.square(self._kernel.transform(X)).sum(axis=1)
+        elif self._kernel.precomputed:
+            result[:, -1] = np.nan  # a row of the matrix does not have it
+        else:
+            result[:, -1] = self._kernel.diag(X)
+        return result
+
+    def shares(self, places: Array, chosen: NDArray[np.intp]) -> Array:
+        """Return G^-1 k(x) + u (1 - u'k(x)) / (A + 1'u)."""
+        k = places[:, :-1]
+        solved = self._factor.solve(np.ascontiguousarray(k.T))[chosen].T
+        return solved + np.outer((1.0 - k @ self._u) / self._bottom, self._u[chosen])
+
+    def leverage_at(self, places: Array) -> Array:
+        """Return C (k(x, x) - k'G^-1 k + (1 - u'k)^2 / (A + 1'u)); nan where k(x, x) is unknown."""
+        k = places[:, :-1]
+        solved = self._factor.solve(np.ascontiguousarray(k.T))
+        rest = places[:, -1] - np.einsum("ij,ji->i", k, solved)
+        bias = (1.0 - k @ self._u) ** 2 / self._bottom
+        return self.C * (np.maximum(rest, 0.0) + bias)
+
+    def without_groups(self, group: NDArray[np.intp], n_groups: int) -> Array:
+        """Return the residuals of every group in the model without it: T_gg^-1 beta_g."""
+        residual = np.empty_like(self.beta)
+        for g in range(n_groups):
+            rows = np.flatnonzero(group == g)
+            if not len(rows):
+                continue
+            unit = np.zeros((len(self.weight), len(rows)))
+            unit[rows, np.arange(len(rows))] = 1.0
+            T = self._factor.solve(unit)[rows]
+            T -= np.outer(self._u[rows], self._u[rows] / self._bottom)
+            residual[rows] = np.linalg.solve(T, self.beta[rows])
+        return residual
+
+    def shift_coefficients(self, R: Array) -> tuple[Array, Array]:
+        """Return a, c with S(x)'R = k(x)'a + c for any columns R."""
+        constant = self._u @ R / self._bottom
+        return self._factor.solve(R) - np.outer(self._u, constant), constant
