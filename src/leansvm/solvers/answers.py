@@ -95,9 +95,14 @@ class Answers:
         return replace(self._data, X=X, Y=Y, weight=weight)
 
     @cached_property
+    def distinct(self) -> Any:
+        """The training rows, the first of equal ones standing for all."""
+        return self.data.leave_out(self.fitted.budget)
+
+    @cached_property
     def left_out(self) -> LeftOut:
         """The models without each distinct row."""
-        fitted, data = self.fitted, self.data.leave_out(self.fitted.budget)
+        fitted, data = self.fitted, self.distinct
         if fitted.features is None:
             found = self._of_all_rows(data, fitted.kernel, fitted.bias_penalty)
         elif 2 * fitted.features.width > data.n_positive and data.encode is None:
@@ -175,6 +180,18 @@ class Answers:
                 "have: use method='jackknife+'."
             )
         return np.asarray(norm.ppf(1 - alpha / 2) * np.sqrt(np.outer(1.0 + leverage, noise)))
+
+    def novelty(self, leverage: Array) -> Array:
+        """Return the share of training rows that are at least as far out as rows of leverage h(x).
+
+        Training rows have their leverage in the model without them; the new row counts as one.
+        """
+        model = self.left_out
+        known = model.left_out_leverage()
+        order = np.argsort(known)
+        below = np.concatenate([[0.0], np.cumsum(model.weight[order])])
+        rank = np.searchsorted(known[order], leverage, side="left")
+        return np.asarray((1.0 + below[-1] - below[rank]) / (1.0 + below[-1]))
 
     def sets(self, X: Any, values: Array, alpha: float) -> NDArray[np.bool_]:
         """Return which classes are in the set of every row, given f(x)."""

@@ -57,9 +57,13 @@ class LeftOut(ABC):
         """Return h(x) = z(x)'A^-1 z(x) of new rows."""
 
     @property
+    @abstractmethod
     def bytes_a_row(self) -> int:
         """Bytes that `place` takes for a new row."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
+        """Return sum_j g_ij a_j and sum_j g_ij^2 c_j over the other rows, g_ij = z_i'A^-1 z_j."""
 
     def reach(self) -> Array:
         """Return sqrt(s_i h_i): |S_i(x)| is at most sqrt(h(x)) times that."""
@@ -70,6 +74,20 @@ class LeftOut(ABC):
         errors = self.residual * (1.0 - self.leverage)[:, None]
         free = max(float(self.weight.sum() - self.leverage.sum()), _LEAST_ROOM)
         return np.asarray(self.weight @ errors**2) / free
+
+    def influence(self) -> Array:
+        """Return what each row adds to the mean squared left-out error of the other rows.
+
+        Without rows i and j, row j's residual is r_j' = (r_j + s_i g_ij r_i / (1-h_j)) / (1-q) with
+        q = s_i s_j g_ij^2 / ((1-h_i)(1-h_j)); r_j'^2 is taken up to squares of g_ij.
+        """
+        s, room = self.weight, np.maximum(1.0 - self.leverage, _LEAST_ROOM)
+        squares = np.sum(self.residual**2, axis=1)
+        a = self.residual * (s / room)[:, None]
+        once, twice = self.pulls(a, np.column_stack([s / room**2, s**2 * squares / room]))
+        without = 2 * s * np.sum(self.residual * once, axis=1)
+        without += s**2 * squares * twice[:, 0] + 2 * s / room * twice[:, 1]
+        return np.asarray(-without / s.sum())
 
     def left_out_leverage(self) -> Array:
         """Return h of every row in the model without it: h / (s (1 - h))."""
@@ -168,6 +186,28 @@ class PrimalLeftOut(LeftOut):
     def leverage_at(self, places: Array) -> Array:
         """Return |w(x)|^2."""
         return np.einsum("ij,ij->i", places, places)
+
+    def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
+        """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i, less what row i itself has in them."""
+        width = self.bytes_a_row // 8
+        once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width))
+        for rows in self._slices():
+            W = self.coordinates_of_rows(rows)
+            once += W.T @ a[rows]
+            for column, total in enumerate(twice):
+                total += W.T @ (W * c[rows, column, None])
+        first, second = np.empty(a.shape), np.empty(c.shape)
+        for rows in self._slices():
+            W = self.coordinates_of_rows(rows)
+            first[rows] = W @ once
+            for column, total in enumerate(twice):
+                second[rows, column] = np.einsum("ij,ij->i", W @ total, W)
+        own = (self.leverage / self.weight)[:, None]
+        return first - own * a, second - own**2 * c
+
+    def _slices(self) -> list[slice]:
+        step = max(1, _KEEP_BYTES // 4 // self.bytes_a_row)
+        return [slice(a, a + step) for a in range(0, len(self.rows), step)]
 
     def coordinates_of_rows(self, rows: Any) -> Array:
         """Return w_i of some training rows."""
@@ -279,6 +319,24 @@ class DualLeftOut(LeftOut):
         bias = (1.0 - k @ self._u) ** 2 / self._bottom
         return self.C * (np.maximum(rest, 0.0) + bias)
 
+    def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
+        """Use g_ij = -T_ij / (C s_i s_j), i != j, from the columns of T, a panel at a time."""
+        first, second, m = np.empty(a.shape), np.empty(c.shape), len(self.weight)
+        step = max(1, _KEEP_BYTES // 4 // (8 * m))
+        for start in range(0, m, step):
+            rows = np.arange(start, min(start + step, m))
+            g = self._columns_of_T(rows)
+            g[rows, rows - start] = 0.0
+            g /= -self.C * np.outer(self.weight, self.weight[rows])
+            first[rows], second[rows] = g.T @ a, (g * g).T @ c
+        return first, second
+
+    def _columns_of_T(self, rows: NDArray[np.intp]) -> Array:
+        """Return columns of T = G^-1 - uu' / (A + 1'u)."""
+        unit = np.zeros((len(self.weight), len(rows)))
+        unit[rows, np.arange(len(rows))] = 1.0
+        return self._factor.solve(unit) - np.outer(self._u, self._u[rows] / self._bottom)
+
     def without_groups(self, group: NDArray[np.intp], n_groups: int) -> Array:
         """Return the residuals of every group in the model without it: T_gg^-1 beta_g."""
         residual = np.empty_like(self.beta)
@@ -286,11 +344,7 @@ class DualLeftOut(LeftOut):
             rows = np.flatnonzero(group == g)
             if not len(rows):
                 continue
-            unit = np.zeros((len(self.weight), len(rows)))
-            unit[rows, np.arange(len(rows))] = 1.0
-            T = self._factor.solve(unit)[rows]
-            T -= np.outer(self._u[rows], self._u[rows] / self._bottom)
-            residual[rows] = np.linalg.solve(T, self.beta[rows])
+            residual[rows] = np.linalg.solve(self._columns_of_T(rows)[rows], self.beta[rows])
         return residual
 
     def shift_coefficients(self, R: Array) -> tuple[Array, Array]:

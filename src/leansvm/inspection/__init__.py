@@ -1,0 +1,8 @@
+"""Questions that a fit can answer about its rows and its features.
+
+Intervals and sets are methods of the estimators: ``predict_interval`` and ``predict_set``.
+"""
+
+from leansvm.inspection.rows import RowInspection, inspect_rows, novelty
+
+__all__ = ["RowInspection", "inspect_rows", "novelty"]
