@@ -3,8 +3,9 @@
 Matplotlib is loaded when something is drawn (``pip install leansvm[plot]``).
 """
 
+from leansvm.plotting.effects import EffectsDisplay
 from leansvm.plotting.low_rank import LowRankDisplay
 from leansvm.plotting.scales import FeatureScalesDisplay
 from leansvm.plotting.sparsity import SparsityPathDisplay
 
-__all__ = ["FeatureScalesDisplay", "LowRankDisplay", "SparsityPathDisplay"]
+__all__ = ["EffectsDisplay", "FeatureScalesDisplay", "LowRankDisplay", "SparsityPathDisplay"]
