@@ -92,10 +92,23 @@ def test_normal_interval_is_the_formula(rows):
     errors = Y[:, 0] - model.predict(X)
     free = weight.sum() - np.trace(A @ Z.T @ (weight[:, None] * Z))
     sigma = np.sqrt(weight @ errors**2 / free)
-    margin = 1.959963985 * sigma * np.sqrt(1 + np.einsum("ij,jk,ik->i", Z_new, A, Z_new))
+    k, K = Z_new[:, :8], rbf_kernel(X[:8], gamma=0.4)
+    unreached = 1 - np.einsum("ij,ji->i", k, np.linalg.solve(K, k.T))
+    variance = np.einsum("ij,jk,ik->i", Z_new, A, Z_new) + 5.0 * unreached
+    margin = 1.959963985 * sigma * np.sqrt(1 + variance)
     found = model.predict_interval(X_new, 0.05, method="normal")
     np.testing.assert_allclose(np.diff(found)[:, 0], 2 * margin, rtol=1e-7)
     np.testing.assert_allclose(found.mean(axis=1), model.predict(X_new), rtol=1e-10)
+
+
+def test_a_basis_of_all_rows_has_the_intervals_of_the_exact_machine(rows):
+    X, Y, weight, X_new = rows
+    exact = LSSVR(5.0, gamma=0.4).fit(X, Y, sample_weight=weight)
+    small = SparseLSSVR(5.0, gamma=0.4, basis="all").fit(X, Y, sample_weight=weight)
+    for options in ({}, {"adaptive": True}, {"method": "cv+"}, {"method": "normal"}):
+        expected = exact.predict_interval(X_new, ALPHA, **options)
+        found = small.predict_interval(X_new, ALPHA, **options)
+        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
 
 
 def test_weights_count_as_copies(rows):
@@ -140,13 +153,16 @@ def test_adaptive_intervals_are_wider_far_from_the_rows():
     assert width[1] > 1.3 * width[0]
 
 
-@pytest.mark.parametrize("method", ["jackknife+", "cv+", "normal"])
-def test_coverage(method):
+@pytest.mark.parametrize("n_basis", [60, 500])
+@pytest.mark.parametrize(
+    "options", [{}, {"adaptive": True}, {"method": "cv+"}, {"method": "normal"}]
+)
+def test_coverage(options, n_basis):
     rng = np.random.default_rng(2)
     X = rng.uniform(-2, 2, size=(2600, 2))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=2600)
-    model = SparseLSSVR("loo", n_basis=60, random_state=0).fit(X[:600], y[:600])
-    low, high = model.predict_interval(X[600:], 0.1, method=method).T
+    model = SparseLSSVR("loo", n_basis=n_basis, random_state=0).fit(X[:600], y[:600])
+    low, high = model.predict_interval(X[600:], 0.1, **options).T
     inside = np.mean((low <= y[600:]) & (y[600:] <= high))
     assert 0.87 < inside < 0.93  # the best there is has 0.90 +- 0.014 (600 training rows)
 

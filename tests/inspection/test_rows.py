@@ -105,7 +105,8 @@ def test_wrong_numbers_are_suspicious(rows):
 def test_novelty_of_rows_like_the_training_rows_is_even():
     rng = np.random.default_rng(2)
     X, X_new = rng.normal(size=(1000, 2)), rng.normal(size=(1000, 2))
-    for machine in (SparseLSSVR(1.0, n_basis=30, random_state=0), LSSVR(1.0)):
+    sparse = [SparseLSSVR(1.0, n_basis=size, random_state=0) for size in (30, 150, 350)]
+    for machine in (*sparse, LSSVR(1.0)):
         model = machine.fit(X[:400], X[:400, 0])
         assert kstest(novelty(model, X_new), "uniform").pvalue > 1e-4
     far = novelty(LSSVR(1.0, gamma=0.5).fit(X[:400], X[:400, 0]), X_new[:20] + 8)

@@ -85,7 +85,7 @@ class PredictsIntervals(KeepsRows):
             ``C=KFoldSums(...)``, whose groups stay together); "normal" assumes that errors are
             normal and alike everywhere, and needs no training rows where the basis is small.
         adaptive : bool, default=False
-            With "jackknife+": wider where training rows are few, by the leverage h(x).
+            With "jackknife+": wider where training rows are few, by the variance of f(x).
 
         Returns
         -------

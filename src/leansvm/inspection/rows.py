@@ -18,7 +18,7 @@ from leansvm.estimators.answers import KeepsRows
 from leansvm.estimators.calibration import fit_scale, log_probabilities
 from leansvm.estimators.data import labels_of, validate
 from leansvm.solvers.answers import Answers
-from leansvm.solvers.jackknife import leverages_at
+from leansvm.solvers.jackknife import refuse_unknown, spreads_at
 from leansvm.solvers.left_out import LeftOut
 
 Array = NDArray[np.float64]
@@ -100,21 +100,21 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     unused = np.flatnonzero(merged.group < 0)  # of zero weight: in no model
     residual, suspicion = found.residual[place], _suspicion(model, found)[place]
     leverage, influence = found.leverage[place], found.influence()[place]
-    novelty = answers.novelty(found.left_out_leverage())[place]
+    novelty = answers.novelty(found.left_out_variance())[place]
     if len(unused):
         rows = to_host(answers.data.blocks().take(unused))
         residual[unused] = answers.data.targets()[unused] - model._values(rows)
         leverage[unused] = influence[unused] = 0.0
         suspicion[unused] = np.nan
-        novelty[unused] = answers.novelty(leverages_at(found, rows, answers.fitted.budget))
+        novelty[unused] = answers.novelty(spreads_at(found, rows, answers.fitted.budget)[1])
     return RowInspection(model._in_shape(residual), leverage, influence, suspicion, novelty)
 
 
 def novelty(model: Any, X: Any) -> Array:
     """Return how usual new rows are among the training rows, as a p-value.
 
-    The leverage h(x) says how far the model has to reach from its training rows to x. It is
-    ranked among the leverages that training rows have in the model without them.
+    The variance of f(x), in units of the noise's, says how far the model has to reach from its
+    training rows to x. It is ranked among those of training rows in the model without them.
 
     Parameters
     ----------
@@ -142,12 +142,9 @@ def novelty(model: Any, X: Any) -> Array:
     """
     answers = _asked(model)
     rows = to_host(validate(model, X, reset=False))
-    leverage = leverages_at(answers.left_out, rows, answers.fitted.budget)
-    if np.isnan(leverage).any():
-        raise ValueError(
-            "novelty needs k(x, x) of new rows, which a precomputed matrix does not have."
-        )
-    return answers.novelty(leverage)
+    _, variance = spreads_at(answers.left_out, rows, answers.fitted.budget)
+    refuse_unknown(variance, "novelty")
+    return answers.novelty(variance)
 
 
 def _asked(model: Any, *rows: Any) -> Answers:

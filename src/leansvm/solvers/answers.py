@@ -26,8 +26,9 @@ from leansvm.solvers.fold_models import (
 from leansvm.solvers.jackknife import (
     fold_margins,
     jackknife_margins,
-    leverages_at,
     prediction_sets,
+    refuse_unknown,
+    spreads_at,
 )
 from leansvm.solvers.kfold import FoldSums, KFoldSums
 from leansvm.solvers.left_out import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
@@ -167,30 +168,26 @@ class Answers:
         return np.stack([values - below, values + above], axis=2)
 
     def _normal_margins(self, X: Any, alpha: float) -> Array:
-        """Return z sigma sqrt(1 + h(x)), from the sums of the fit where it has them."""
+        """Return z sigma sqrt(1 + variance of f), from the sums of the fit where it has them."""
         budget = self.fitted.budget
         if self.fitted.features is None:
-            leverage, noise = leverages_at(self.left_out, X, budget), self.left_out.noise()
+            variance, noise = spreads_at(self.left_out, X, budget)[1], self.left_out.noise()
         else:
             place = self.fitted.coordinates
-            leverage, noise = place.leverages(X, budget), place.noise
-        if np.isnan(leverage).any():
-            raise ValueError(
-                "method='normal' needs k(x, x) of new rows, which a precomputed matrix does not "
-                "have: use method='jackknife+'."
-            )
-        return np.asarray(norm.ppf(1 - alpha / 2) * np.sqrt(np.outer(1.0 + leverage, noise)))
+            variance, noise = place.variances(X, budget), place.noise
+        refuse_unknown(variance, "method='normal'")
+        return np.asarray(norm.ppf(1 - alpha / 2) * np.sqrt(np.outer(1.0 + variance, noise)))
 
-    def novelty(self, leverage: Array) -> Array:
-        """Return the share of training rows that are at least as far out as rows of leverage h(x).
+    def novelty(self, variance: Array) -> Array:
+        """Return the share of training rows where f is at least as unsure as at rows of a variance.
 
-        Training rows have their leverage in the model without them; the new row counts as one.
+        Training rows have that of the model without them; the new row counts as one.
         """
         model = self.left_out
-        known = model.left_out_leverage()
+        known = model.left_out_variance()
         order = np.argsort(known)
         below = np.concatenate([[0.0], np.cumsum(model.weight[order])])
-        rank = np.searchsorted(known[order], leverage, side="left")
+        rank = np.searchsorted(known[order], variance, side="left")
         return np.asarray((1.0 + below[-1] - below[rank]) / (1.0 + below[-1]))
 
     def sets(self, X: Any, values: Array, alpha: float) -> NDArray[np.bool_]:

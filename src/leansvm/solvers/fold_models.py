@@ -40,7 +40,7 @@ class FoldModels:
     def place(self, X: Any) -> Array:
         """Return f(x) - f_-k(x), rows x outputs x folds."""
         if isinstance(self.features, DualLeftOut):
-            columns = self.features.place(X)[:, :-1]
+            columns = self.features.place(X)[:, :-2]
         else:
             columns = self.features.transform(X)
         return np.einsum("nc,cok->nok", columns, self.shift, optimize=True) + self.constant

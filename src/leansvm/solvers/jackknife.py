@@ -41,27 +41,30 @@ def jackknife_margins(
 ) -> tuple[Array, Array]:
     """Return how far the interval reaches below and above f(x), rows x outputs.
 
-    With ``adaptive`` R_i = |r_i| sqrt(1 - h_i), and at x it counts sqrt(1 + h(x)) times.
+    With ``adaptive`` R_i and the width at x are in units of sqrt(1 + variance of f there).
     """
     k = rank_of(alpha, model.weight)
-    scale = np.sqrt(1.0 - model.leverage) if adaptive else 1.0
     below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
-    leverage, group = leverages_at(model, X, budget), _rows_together(model, budget)
-    reach, order = model.reach(), np.argsort(leverage)  # rows that are alike together
+    leverage, variance = spreads_at(model, X, budget)
+    scale, widen = np.ones(len(model.weight)), np.ones(X.shape[0])
+    if adaptive:
+        refuse_unknown(variance, "adaptive=True")
+        scale, widen = 1.0 / np.sqrt(1.0 + model.left_out_variance()), np.sqrt(1.0 + variance)
+    # rows that are alike together
+    reach, order = model.reach(), np.argsort(variance if adaptive else leverage)
+    group = _rows_together(model, budget)
     for start in range(0, len(order), group):
         rows = order[start : start + group]
-        places, widen = model.place(X[rows]), np.ones(len(rows))
-        if adaptive:
-            widen = np.sqrt(1.0 + leverage[rows])
+        places, wide = model.place(X[rows]), widen[rows]
         furthest = float(np.sqrt(leverage[rows].max()))
         for o in range(below.shape[1]):
             r = model.residual[:, o]
             R, shift = np.abs(r) * scale, furthest * reach * np.abs(r)
-            near = _may_matter(R * widen.min() - shift, R * widen.max() + shift, model.weight, k)
+            near = _may_matter(R * wide.min() - shift, R * wide.max() + shift, model.weight, k)
             chosen, weight = model.chosen(near), model.weight[near]
             for part in _tiles(len(rows), len(near), budget):
                 moved = model.shares(places[part], chosen) * r[near]
-                base = np.outer(widen[part], R[near])
+                base = np.outer(wide[part], R[near])
                 below[rows[part], o] = _kth_largest(base + moved, weight, k)
                 above[rows[part], o] = _kth_largest(base - moved, weight, k)
     return below, above
@@ -85,13 +88,23 @@ def fold_margins(model: FoldModels, X: Any, alpha: float, budget: int) -> tuple[
     return below, above
 
 
-def leverages_at(model: LeftOut, X: Any, budget: int) -> Array:
-    """Return h(x) of new rows, a group at a time."""
-    leverage, group = np.empty(X.shape[0]), _rows_together(model, budget)
+def spreads_at(model: LeftOut, X: Any, budget: int) -> tuple[Array, Array]:
+    """Return h(x) and the variance of f(x) over that of the noise, a group of rows at a time."""
+    leverage, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
+    group = _rows_together(model, budget)
     for start in range(0, X.shape[0], group):
         rows = slice(start, start + group)
-        leverage[rows] = model.leverage_at(model.place(X[rows]))
-    return leverage
+        places = model.place(X[rows])
+        leverage[rows], variance[rows] = model.leverage_at(places), model.variance_at(places)
+    return leverage, variance
+
+
+def refuse_unknown(variance: Array, what: str) -> None:
+    """Say that a precomputed kernel matrix lacks k(x, x) of new rows."""
+    if np.isnan(variance).any():
+        raise ValueError(
+            f"{what} needs k(x, x) of new rows, which a precomputed kernel matrix does not have."
+        )
 
 
 def _rows_together(model: LeftOut | FoldModels, budget: int) -> int:

@@ -4,10 +4,13 @@ Squared loss, rows z (whitened, with the bias's column), A = Z'SZ + I/C (0 for a
 
     f_-i(x) = f(x) - S_i(x) r_i,   S_i(x) = s_i z(x)'A^-1 z_i,   r_i = e_i / (1 - h_i),
 
-with h_i = S_i(x_i) the leverage and r_i the left-out residual. `PrimalLeftOut` has A, of the size
-of the basis; `DualLeftOut` has G = K + diag(1 / (C s)), of the number of rows, for machines whose
-basis is (nearly) all rows: there S(x) = G^-1 k(x) + u (1 - u'k(x)) / (A_b + 1'u) with u = G^-1 1
-and A_b the penalty of the bias, and 1 - h_i = T_ii / (C s_i) without cancellation.
+with h_i = S_i(x_i) the leverage and r_i the left-out residual. The variance of f(x), in units of
+the noise's, is h(x) = z(x)'A^-1 z(x) plus C (k(x, x) - |phi(x)|^2) for what the basis does not reach;
+without the latter, basis rows would look less certain than others.
+
+`PrimalLeftOut` has A, of the size of the basis; `DualLeftOut` has G = K + diag(1 / (C s)), of the
+number of rows, for machines whose basis is (nearly) all rows: S(x) = G^-1 k(x) + u (1 - u'k(x)) /
+(A_b + 1'u) with u = G^-1 1 and A_b the penalty of the bias; 1 - h_i = T_ii / (C s_i) does not cancel.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from numpy.typing import NDArray
 from leansvm.blocks import Block, RowBlocks, check_budget, declare
 from leansvm.kernels import Kernel
 from leansvm.solvers.cholesky import Factor, factor_bytes, factored
-from leansvm.solvers.features import FeatureMap
+from leansvm.solvers.features import KernelFeatures
 from leansvm.solvers.primal import decompose
 from leansvm.solvers.sums import Sums, normal_equations
 
@@ -39,6 +42,7 @@ class LeftOut(ABC):
     residual: Array  # y - f without the row, rows x outputs
     leverage: Array  # h of every row
     weight: Array  # s of every row
+    beyond: Array  # C (k(x, x) - |phi(x)|^2) of every row; nan where k(x, x) is unknown
 
     @abstractmethod
     def place(self, X: Any) -> Array:
@@ -55,6 +59,10 @@ class LeftOut(ABC):
     @abstractmethod
     def leverage_at(self, places: Array) -> Array:
         """Return h(x) = z(x)'A^-1 z(x) of new rows."""
+
+    def variance_at(self, places: Array) -> Array:
+        """Return the variance of f(x) over that of the noise; nan where k(x, x) is unknown."""
+        return self.leverage_at(places) + places[:, -1]
 
     @property
     @abstractmethod
@@ -89,9 +97,18 @@ class LeftOut(ABC):
         without += s**2 * squares * twice[:, 0] + 2 * s / room * twice[:, 1]
         return np.asarray(-without / s.sum())
 
-    def left_out_leverage(self) -> Array:
-        """Return h of every row in the model without it: h / (s (1 - h))."""
-        return self.leverage / (self.weight * np.maximum(1.0 - self.leverage, _LEAST_ROOM))
+    def left_out_variance(self) -> Array:
+        """Return `variance_at` of every row in the model without it, where h is h / (s (1 - h))."""
+        room = self.weight * np.maximum(1.0 - self.leverage, _LEAST_ROOM)
+        return self.leverage / room + self.beyond
+
+
+def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Array:
+    """Return C (k(x, x) - |phi(x)|^2) of rows; nan for a precomputed kernel."""
+    if features.kernel.precomputed:
+        return np.full(len(Phi), np.nan)
+    reached = np.square(Phi[:, : features.size]).sum(axis=1)
+    return np.asarray(C * np.maximum(features.kernel.diag(X) - reached, 0.0))
 
 
 # ---------------------------------------------------------------------------- a small basis
@@ -101,7 +118,8 @@ class LeftOut(ABC):
 class Coordinates:
     """x -> w(x) with w(x)'w(z) = z(x)'A^-1 z(z), from sums over the rows."""
 
-    features: FeatureMap
+    features: KernelFeatures
+    C: float
     centre: Array  # mean of phi; zeros unless the bias is free
     turn: Array  # V / sqrt(sigma + 1/C) of M = V diag(sigma) V'
     constant: float  # last coordinate, 1/sqrt(n); 0 unless the bias is free
@@ -110,7 +128,7 @@ class Coordinates:
     noise: Array  # variance of the targets around f, by output
 
     @classmethod
-    def of(cls, sums: Sums, features: FeatureMap, free_bias: bool, C: float) -> Coordinates:
+    def of(cls, sums: Sums, features: KernelFeatures, free_bias: bool, C: float) -> Coordinates:
         """Decompose the small matrix of the fit."""
         equations = normal_equations(sums, features, free_bias)
         spectrum, lam = decompose(equations), 1.0 / C
@@ -121,6 +139,7 @@ class Coordinates:
         rss = np.maximum(equations.yy - fitted.sum(axis=0), 0.0)
         return cls(
             features,
+            C,
             equations.mean_phi if free_bias else np.zeros(features.width),
             spectrum.vectors / np.sqrt(shrunk),
             1.0 / np.sqrt(equations.n) if free_bias else 0.0,
@@ -130,28 +149,34 @@ class Coordinates:
         )
 
     def at(self, X: Any) -> Array:
-        """Return w(x) of rows."""
-        return self._turned(self.features.transform(X) - self.centre)
+        """Return w(x) of rows and, last, what the basis does not reach of them."""
+        Phi = self.features.transform(X)
+        beyond = beyond_basis(self.features, X, Phi, self.C)
+        Phi -= self.centre
+        return self._turned(Phi, beyond)
 
-    def _turned(self, Phi: Array) -> Array:
-        result = np.empty((len(Phi), len(self.turn) + 1))
-        np.matmul(Phi, self.turn, out=result[:, :-1])
-        result[:, -1] = self.constant
+    def _turned(self, Phi: Array, beyond: Array) -> Array:
+        result = np.empty((len(Phi), len(self.turn) + 2))
+        np.matmul(Phi, self.turn, out=result[:, :-2])
+        result[:, -2], result[:, -1] = self.constant, beyond
         return result
 
-    def leverages(self, X: Any, budget: int) -> Array:
-        """Return h(x) = |w(x)|^2 of rows, a tile at a time."""
-        tile = max(1, min(_KEEP_BYTES, budget // 8) // (16 * (len(self.turn) + 1)))
+    def variances(self, X: Any, budget: int) -> Array:
+        """Return the variance of f(x) over that of the noise, a tile at a time."""
+        tile = max(1, min(_KEEP_BYTES, budget // 8) // (16 * (len(self.turn) + 2)))
         result = np.empty(X.shape[0])
         for start in range(0, X.shape[0], tile):
             rows = slice(start, start + tile)
-            result[rows] = np.square(self.at(X[rows])).sum(axis=1)
+            places = self.at(X[rows])
+            result[rows] = np.square(places[:, :-1]).sum(axis=1) + places[:, -1]
         return result
 
     def of_training_rows(self, X: Any, Y: Array) -> tuple[Array, Array]:
-        """Return w(x) and y - f(x) of rows."""
-        Phi = self.features.transform(X) - self.centre
-        return self._turned(Phi), Y - self.mean_y - Phi @ self.theta
+        """Return w(x), with what the basis does not reach, and y - f(x) of rows."""
+        Phi = self.features.transform(X)
+        beyond = beyond_basis(self.features, X, Phi, self.C)
+        Phi -= self.centre
+        return self._turned(Phi, beyond), Y - self.mean_y - Phi @ self.theta
 
 
 class PrimalLeftOut(LeftOut):
@@ -163,16 +188,17 @@ class PrimalLeftOut(LeftOut):
         width = 8 * (len(coordinates.turn) + 1)
         keep = blocks.n_rows * width <= min(_KEEP_BYTES, budget // 4)
         found = blocks.collect(_left_out_rows, coordinates, keep)
-        self.rows, self.target, self.weight, self.leverage, self.residual, self._kept = found
+        self.rows, self.target, self.weight, self.leverage, self.beyond = found[:5]
+        self.residual, self._kept = found[5:]
         self.residual /= np.maximum(1.0 - self.leverage, _LEAST_ROOM)[:, None]
 
     @property
     def bytes_a_row(self) -> int:
         """Bytes of the coordinates of a row."""
-        return 8 * (len(self.coordinates.turn) + 1)
+        return 8 * (len(self.coordinates.turn) + 2)
 
     def place(self, X: Any) -> Array:
-        """Return w(x)."""
+        """Return w(x) and, last, what the basis does not reach."""
         return self.coordinates.at(X)
 
     def chosen(self, rows: NDArray[np.intp]) -> Array:
@@ -181,15 +207,15 @@ class PrimalLeftOut(LeftOut):
 
     def shares(self, places: Array, chosen: Array) -> Array:
         """Return s_i w(x)'w_i."""
-        return places @ chosen.T
+        return places[:, :-1] @ chosen.T
 
     def leverage_at(self, places: Array) -> Array:
         """Return |w(x)|^2."""
-        return np.einsum("ij,ij->i", places, places)
+        return np.einsum("ij,ij->i", places[:, :-1], places[:, :-1])
 
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
         """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i, less what row i itself has in them."""
-        width = self.bytes_a_row // 8
+        width = len(self.coordinates.turn) + 1
         once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width))
         for rows in self._slices():
             W = self.coordinates_of_rows(rows)
@@ -213,7 +239,7 @@ class PrimalLeftOut(LeftOut):
         """Return w_i of some training rows."""
         if self._kept is not None:
             return self._kept[rows]
-        return self.coordinates.at(self._blocks.take(self.rows[rows]))
+        return self.coordinates.at(self._blocks.take(self.rows[rows]))[:, :-1]
 
 
 @declare("X", "y", "weight")
@@ -223,8 +249,9 @@ def _left_out_rows(block: Block, coordinates: Coordinates, keep: bool) -> tuple[
     used = np.flatnonzero(weight > 0)
     Y, s = np.asarray(block.y)[used], np.asarray(weight, dtype=np.float64)[used]
     W, errors = coordinates.of_training_rows(block.X[used], Y)
+    beyond, W = W[:, -1].copy(), W[:, :-1]
     leverage = s * np.einsum("ij,ij->i", W, W)
-    return block.start + used, Y, s, leverage, errors, W if keep else None
+    return block.start + used, Y, s, leverage, beyond, errors, W if keep else None
 
 
 # ---------------------------------------------------------------------------- all rows
@@ -235,7 +262,7 @@ class DualLeftOut(LeftOut):
 
     Parameters
     ----------
-    kernel : Kernel or FeatureMap
+    kernel : Kernel or KernelFeatures
         The kernel of the model; features phi stand for the kernel phi(x)'phi(z).
     X, points : array
         Distinct training rows, as rows and as points of `Kernel.block` (the same unless
@@ -252,7 +279,7 @@ class DualLeftOut(LeftOut):
 
     def __init__(
         self,
-        kernel: Kernel | FeatureMap,
+        kernel: Kernel | KernelFeatures,
         X: Any,
         points: Any,
         Y: Array,
@@ -271,7 +298,7 @@ class DualLeftOut(LeftOut):
         )
         self.rows, self.target, self.weight, self.C = rows, Y, weight, C
         self._kernel = kernel
-        self._points = kernel.transform(X) if isinstance(kernel, FeatureMap) else points
+        self._points = kernel.transform(X) if isinstance(kernel, KernelFeatures) else points
         self._factor: Factor = factored(self._similar(X), 1.0 / (C * weight))
         self._u = self._factor.solve(np.ones((m, 1)))[:, 0]
         self._bottom = bias_penalty + float(self._u.sum())  # inf without a bias
@@ -280,11 +307,14 @@ class DualLeftOut(LeftOut):
         diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
         self.residual = beta / diagonal[:, None]
         self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - _LEAST_ROOM)
-        self.beta, self.diagonal = beta, diagonal
+        self.beta = beta
+        self.beyond = np.zeros(m)
+        if isinstance(kernel, KernelFeatures):
+            self.beyond = beyond_basis(kernel, X, self._points, C)
 
     def _similar(self, X: Any) -> Array:
         """Return k(x, x_i) of rows and all training rows."""
-        if isinstance(self._kernel, FeatureMap):
+        if isinstance(self._kernel, KernelFeatures):
             return self._kernel.transform(X) @ self._points.T
         return np.asarray(self._kernel.block(X, self._points, dtype=np.float64))
 
@@ -294,28 +324,30 @@ class DualLeftOut(LeftOut):
         return 32 * len(self.weight)
 
     def place(self, X: Any) -> Array:
-        """Return k(x, x_i) and, last, k(x, x)."""
-        result = np.empty((X.shape[0], len(self.weight) + 1))
-        result[:, :-1] = self._similar(X)
-        if isinstance(self._kernel, FeatureMap):
-            result[:, -1] = np.square(self._kernel.transform(X)).sum(axis=1)
-        elif self._kernel.precomputed:
-            result[:, -1] = np.nan  # a row of the matrix does not have it
-        else:
-            result[:, -1] = self._kernel.diag(X)
+        """Return k(x, x_i), k(x, x) and, last, what the basis does not reach."""
+        result = np.zeros((X.shape[0], len(self.weight) + 2))
+        if isinstance(self._kernel, KernelFeatures):
+            Phi = self._kernel.transform(X)
+            np.matmul(Phi, self._points.T, out=result[:, :-2])
+            result[:, -2] = np.square(Phi).sum(axis=1)
+            result[:, -1] = beyond_basis(self._kernel, X, Phi, self.C)
+            return result
+        result[:, :-2] = self._similar(X)
+        # a row of a precomputed matrix does not have it
+        result[:, -2] = np.nan if self._kernel.precomputed else self._kernel.diag(X)
         return result
 
     def shares(self, places: Array, chosen: NDArray[np.intp]) -> Array:
         """Return G^-1 k(x) + u (1 - u'k(x)) / (A + 1'u)."""
-        k = places[:, :-1]
+        k = places[:, :-2]
         solved = self._factor.solve(np.ascontiguousarray(k.T))[chosen].T
         return solved + np.outer((1.0 - k @ self._u) / self._bottom, self._u[chosen])
 
     def leverage_at(self, places: Array) -> Array:
         """Return C (k(x, x) - k'G^-1 k + (1 - u'k)^2 / (A + 1'u)); nan where k(x, x) is unknown."""
-        k = places[:, :-1]
+        k = places[:, :-2]
         solved = self._factor.solve(np.ascontiguousarray(k.T))
-        rest = places[:, -1] - np.einsum("ij,ji->i", k, solved)
+        rest = places[:, -2] - np.einsum("ij,ji->i", k, solved)
         bias = (1.0 - k @ self._u) ** 2 / self._bottom
         return self.C * (np.maximum(rest, 0.0) + bias)
 
