@@ -5,12 +5,13 @@ Squared loss, rows z (whitened, with the bias's column), A = Z'SZ + I/C (0 for a
     f_-i(x) = f(x) - S_i(x) r_i,   S_i(x) = s_i z(x)'A^-1 z_i,   r_i = e_i / (1 - h_i),
 
 with h_i = S_i(x_i) the leverage and r_i the left-out residual. The variance of f(x), in units of
-the noise's, is h(x) = z(x)'A^-1 z(x) plus C (k(x, x) - |phi(x)|^2) for what the basis does not reach;
-without the latter, basis rows would look less certain than others.
+the noise's, is h(x) = z(x)'A^-1 z(x) plus C (k(x, x) - |phi(x)|^2) for what the basis does not
+reach; without the latter, basis rows would look less certain than others.
 
 `PrimalLeftOut` has A, of the size of the basis; `DualLeftOut` has G = K + diag(1 / (C s)), of the
 number of rows, for machines whose basis is (nearly) all rows: S(x) = G^-1 k(x) + u (1 - u'k(x)) /
-(A_b + 1'u) with u = G^-1 1 and A_b the penalty of the bias; 1 - h_i = T_ii / (C s_i) does not cancel.
+(A_b + 1'u) with u = G^-1 1 and A_b the penalty of the bias; 1 - h_i = T_ii / (C s_i) does not
+cancel.
 """
 
 from __future__ import annotations
