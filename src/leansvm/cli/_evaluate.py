@@ -84,23 +84,25 @@ def cross_validate(
 
 def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
     """Use the exact left-out residuals of a machine that was fitted with C="loo"."""
-    model = pipeline[-1]
-    residuals = model.loo_residuals_
     metric, score = metric_of(pipeline)
-    if not is_classifier(pipeline):
-        predicted = y - residuals
-    elif residuals.ndim == 1:
-        signs = np.where(y == model.classes_[1], 1.0, -1.0)
-        predicted = model.classes_[(signs - residuals > 0).astype(int)]
-    else:
-        signs = np.where(y[:, None] == model.classes_, 1.0, -1.0)
-        predicted = model.classes_[np.argmax(signs - residuals, axis=1)]
+    predicted = left_out_predictions(pipeline[-1], y, pipeline[-1].loo_residuals_)
     notes = [
         "the preprocessing saw all rows and C was chosen by the same left-out errors: "
         "the estimate is slightly optimistic"
     ]
     whole = float(score(y, predicted))
     return Evaluation("exact leave-one-out", metric, whole, [], predicted, None, notes)
+
+
+def left_out_predictions(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """Return what the model without each row predicts for it, from its left-out residuals."""
+    if not is_classifier(model):
+        return np.asarray(y - residuals)
+    if residuals.ndim == 1:
+        signs = np.where(y == model.classes_[1], 1.0, -1.0)
+        return np.asarray(model.classes_[(signs - residuals > 0).astype(int)])
+    signs = np.where(y[:, None] == model.classes_, 1.0, -1.0)
+    return np.asarray(model.classes_[np.argmax(signs - residuals, axis=1)])
 
 
 def prepare_leave_one_out(estimator: Any) -> None:
