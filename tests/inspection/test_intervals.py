@@ -247,8 +247,11 @@ def test_models_without_their_rows_ask_for_them(rows):
         copy.predict_interval(X_new)
     normal = copy.predict_interval(X_new, method="normal")  # from sums
     np.testing.assert_array_equal(normal, model.predict_interval(X_new, method="normal"))
-    with pytest.raises(ValueError, match="not those"):
-        copy.keep_rows(X, Y[::-1])
+    for other in ((X, Y[::-1]), (X[1:], Y[1:])):
+        with pytest.raises(ValueError, match="not those"):
+            copy.keep_rows(*other)
+    with pytest.raises(ValueError, match="keep_rows"):  # nothing of them stayed
+        copy.predict_interval(X_new)
     np.testing.assert_array_equal(copy.keep_rows(X, Y).predict_interval(X_new), expected)
 
 

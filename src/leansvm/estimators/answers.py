@@ -12,7 +12,6 @@ from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import read, validate
 from leansvm.estimators.machine import KernelMachine
 from leansvm.solvers.answers import Answers, Fitted
-from leansvm.solvers.features import KernelFeatures
 
 
 class KeepsRows(KernelMachine):
@@ -40,25 +39,27 @@ class KeepsRows(KernelMachine):
         """
         check_is_fitted(self)
         classes = self.classes_ if self._classifies else None
-        self._rows = read(self, X, y, sample_weight, reset=False, classes=classes)
-        self._answers = None
-        self._ask().refuse_other_rows()
+        data = read(self, X, y, sample_weight, reset=False, classes=classes)
+        answers = self._answers_from(data)
+        answers.refuse_other_rows()
+        self._rows, self._answers = data, answers
         return self
 
     def _ask(self) -> Answers:
-        """Return what the training rows, where they are known, and the model can answer."""
+        """Return what the model and its training rows, where they are known, can answer."""
         check_is_fitted(self)
-        if getattr(self, "_answers", None) is None:
-            rows, features = getattr(self, "_rows", None), self._model()[0]
-            seen = getattr(self, "n_rows_seen_", None)
-            if seen is not None and rows is not None and seen != rows.X.shape[0]:
-                rows = None  # those of the last batch alone
-            assert isinstance(features, KernelFeatures)
-            parts = getattr(self, "_features", None), getattr(self, "_sums", None)
-            terms = self.C_, self._bias_penalty(), self.objective_
-            budget, folds = resolve_cache_size(self.cache_size), self._criterion().folds
-            self._answers = Answers(Fitted(features.kernel, *terms, budget, *parts, folds), rows)
+        if self.__dict__.get("_answers") is None:
+            self._answers = self._answers_from(self.__dict__.get("_rows"))
         return self._answers
+
+    def _answers_from(self, rows: Any) -> Answers:
+        seen = getattr(self, "n_rows_seen_", None)
+        if rows is not None and seen not in (None, rows.X.shape[0]):
+            rows = None  # those of the last batch alone, or others
+        kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
+        small = getattr(self, "_features", None), getattr(self, "_sums", None)
+        terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
+        return Answers(Fitted(kernel, *terms, *small, self._criterion().folds), rows)
 
     def _rows_and_values(self, X: Any) -> tuple[Any, Any]:
         X = to_host(validate(self, X, reset=False))

@@ -116,7 +116,9 @@ class Answers:
         return self._checked(found)
 
     def refuse_other_rows(self) -> None:
-        """Raise a ValueError unless the rows are those of the fit."""
+        """Raise a ValueError unless rows are known and those of the fit."""
+        if self._data is None:
+            raise ValueError(_OTHER_ROWS)
         self._checked(self.left_out)
 
     def _of_all_rows(self, data: Any, kernel: Any, bias_penalty: float) -> LeftOut:
