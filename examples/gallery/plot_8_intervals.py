@@ -13,15 +13,15 @@ from leansvm import SparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, size=(300, 1))
-X = X[(X[:, 0] < 0.4) | (X[:, 0] > 1.6)]  # a gap
+X = X[(X[:, 0] < -0.5) | (X[:, 0] > 1.5)]  # a gap
 y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=len(X))
-model = SparseLSSVR(kernel="rbf", gamma=0.5, n_basis=60, random_state=0).fit(X, y)
+model = SparseLSSVR(kernel="matern32", gamma=2.0, n_basis=80, random_state=0).fit(X, y)
 
 # %%
 # How often do they contain new targets?
 
 X_new = rng.uniform(-3, 3, size=(2000, 1))
-X_new = X_new[(X_new[:, 0] < 0.4) | (X_new[:, 0] > 1.6)]
+X_new = X_new[(X_new[:, 0] < -0.5) | (X_new[:, 0] > 1.5)]
 y_new = np.sin(2 * X_new[:, 0]) + 0.3 * rng.normal(size=len(X_new))
 for method in ("jackknife+", "cv+", "normal"):
     low, high = model.predict_interval(X_new, alpha=0.1, method=method).T
