@@ -72,7 +72,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     sets = run.model.predict_set(X[some], ALPHA)
     sizes = sets.sum(axis=1)
     counts = np.bincount(sizes, minlength=2)
-    names = {0: "none: unlike all classes", 1: "one"}
+    names = {0: "none: no class is clear", 1: "one"}
     rows = [
         [names.get(size, str(size)), f"{count:,}", f"{100 * count / len(sizes):.1f} %"]
         for size, count in enumerate(counts)
@@ -87,7 +87,8 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     count, first, second = max(pairs, key=lambda pair: pair[0])
     text = (
         f"A set holds the classes that a row may have: about {100 * (1 - ALPHA):.0f} % of the sets "
-        f"of new rows like these have the right one. One class in the set: the model is sure. In "
+        f"of new rows like these have the right one. One class in the set: the model is sure. "
+        f"None: no class is as clear as for most rows, which happens where most are easy. In "
         f"Python: predict_set(X, alpha={ALPHA})."
     )
     if count:
@@ -103,11 +104,16 @@ def _effects(run: TrainingRun, X: Any) -> str:
         )
         return html.section("What the features do", "", text, "effects")
     found = effects(run.model, X, feature_names=run.feature_names())
-    figures = [_effect(run, found, int(place)) for place in found.strongest(SHOWN_FEATURES)]
+    shown = found.strongest(SHOWN_FEATURES)
+    changes = [found.average[place] - found.average[place][:, :1] for place in shown]
+    ends = min(change.min() for change in changes), max(change.max() for change in changes)
+    margin = 0.05 * max(ends[1] - ends[0], np.finfo(np.float64).tiny)
+    limits = ends[0] - margin, ends[1] + margin
+    figures = [_effect(run, found, int(place), limits) for place in shown]
     text = (
-        "The change of the prediction (for classes: of the decision value) as one feature changes "
-        "and the others stay as they are, on average over rows; the strongest features first. It "
-        "describes the model, not a cause."
+        "The change of the prediction (for classes: of the decision value) as one feature, in the "
+        "units that the machine sees, changes and the others stay as they are, on average over "
+        "rows; the strongest features first. It describes the model, not a cause."
     )
     if len(found.pairs):
         size = found.interaction.max(axis=0)
@@ -116,21 +122,23 @@ def _effects(run: TrainingRun, X: Any) -> str:
     return html.section("What the features do", html.figures(figures), text, "effects")
 
 
-def _effect(run: TrainingRun, found: Effects, place: int) -> str:
+def _effect(run: TrainingRun, found: Effects, place: int, limits: tuple[float, float]) -> str:
     """Draw one feature, with a line for each of the classes that it matters most for."""
     lines, grid = found.average[place], found.grids[place]
-    outputs = np.argsort(-found.strength[:, place], kind="stable")[:SHOWN_CLASSES]
+    outputs = np.sort(np.argsort(-found.strength[:, place], kind="stable")[:SHOWN_CLASSES])
     classes = getattr(run.model, "classes_", None)
     name = found.names[place]
     with html.drawing(figsize=(4.6, 2.6)) as (fig, ax):
         for o in outputs:
             label = None if classes is None or len(lines) == 1 else plain_text(classes[o])
             marker = "o" if len(grid) < 5 else ""
-            ax.plot(grid, lines[o] - lines[o, 0], marker=marker, label=label)
+            colour = f"C{o % 10}"  # a class has one colour in all pictures
+            ax.plot(grid, lines[o] - lines[o, 0], color=colour, marker=marker, label=label)
         if len(lines) > 1:
             ax.legend()
         ax.axhline(0.0, color="0.5", linewidth=0.5)
-        ax.set(xlabel=plain_text(name if len(name) <= 40 else f"{name[:39]}…"), ylabel="change")
+        label = plain_text(name if len(name) <= 40 else f"{name[:39]}…")
+        ax.set(xlabel=label, ylabel="change", ylim=limits)
         picture = html.svg(fig, f"effect of {name}")
     caption = f"Mean size of its effect {found.strength[:, place].max():.3g}."
     return html.figure(picture, name, caption)

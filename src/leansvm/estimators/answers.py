@@ -125,8 +125,8 @@ class PredictsSets(KeepsRows):
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            True where the class, in the order of ``classes_``, is in the set; an empty set is a
-            row unlike all classes. Sets have the true class with probability 1 - 2 alpha at least
-            (in practice 1 - alpha), as `SparseLSSVR.predict_interval` says.
+            True where the class, in the order of ``classes_``, is in the set; a set is empty where
+            no class is as clear as for most rows. It has the true class with probability
+            1 - 2 alpha at least (in practice 1 - alpha), as `SparseLSSVR.predict_interval` says.
         """
         return self._ask().sets(*self._rows_and_values(X), alpha)
