@@ -8,7 +8,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
 from leansvm.model_selection import KFoldSums
-from leansvm.solvers import jackknife, left_out
+from leansvm.solvers import jackknife, without_row
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 ALPHA = 0.15
@@ -137,7 +137,7 @@ def test_small_tiles_and_rows_that_are_not_kept_give_the_same(rows, monkeypatch)
     X, Y, _, X_new = rows
     model = machine("few", X).fit(X, Y)
     expected = model.predict_interval(X_new, ALPHA)
-    monkeypatch.setattr(left_out, "_KEEP_BYTES", 0)
+    monkeypatch.setattr(without_row, "_KEEP_BYTES", 0)
     monkeypatch.setattr(jackknife, "_GROUP", 2)
     monkeypatch.setattr(jackknife, "_TILE_BYTES", 1)
     model = machine("few", X).fit(X, Y)

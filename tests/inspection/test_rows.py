@@ -54,12 +54,12 @@ def left_out_errors(model, X, Y, weight):
 
 
 def test_rows_that_are_not_kept_give_the_same(rows, monkeypatch):
-    from leansvm.solvers import left_out
+    from leansvm.solvers import without_row
 
     X, Y, weight = rows
     model = machines(X)["few"].fit(X, Y, sample_weight=weight)
     expected = inspect_rows(model, X, Y, weight)
-    monkeypatch.setattr(left_out, "_KEEP_BYTES", 4 * 8 * 11 * 50)
+    monkeypatch.setattr(without_row, "_KEEP_BYTES", 4 * 8 * 11 * 50)
     found = inspect_rows(model, X, Y, weight)
     for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)

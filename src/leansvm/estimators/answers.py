@@ -58,6 +58,8 @@ class KeepsRows(KernelMachine):
             rows = None  # those of the last batch alone, or others
         kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
         small = getattr(self, "_features", None), getattr(self, "_sums", None)
+        if hasattr(self, "n_basis") and None in small:
+            raise ValueError("The sums of the fit are not known: save them with the model, or fit.")
         terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
         return Answers(Fitted(kernel, *terms, *small, self._criterion().folds), rows)
 

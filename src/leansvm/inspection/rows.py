@@ -1,6 +1,6 @@
 """Training rows one by one: wrong, unusual, harmful; and new rows: unlike the training rows.
 
-All from the models without each row, r = e / (1 - h) and h (see `leansvm.solvers.left_out`).
+All from the models without each row, r = e / (1 - h) and h (see `leansvm.solvers.without_row`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leansvm.estimators.calibration import fit_scale, log_probabilities
 from leansvm.estimators.data import labels_of, validate
 from leansvm.solvers.answers import Answers
 from leansvm.solvers.jackknife import refuse_unknown, spreads_at
-from leansvm.solvers.left_out import LeftOut
+from leansvm.solvers.without_row import LeftOut
 
 Array = NDArray[np.float64]
 

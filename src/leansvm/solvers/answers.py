@@ -31,8 +31,8 @@ from leansvm.solvers.jackknife import (
     spreads_at,
 )
 from leansvm.solvers.kfold import FoldSums, KFoldSums
-from leansvm.solvers.left_out import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 from leansvm.solvers.sums import Sums
+from leansvm.solvers.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 
 Array = NDArray[np.float64]
 METHODS = ("jackknife+", "cv+", "normal")

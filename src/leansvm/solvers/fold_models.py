@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from leansvm.blocks import Block, RowBlocks, declare, row_hashes
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.kfold import FoldSums, KFoldSums, add_up_folds
-from leansvm.solvers.left_out import DualLeftOut
 from leansvm.solvers.sums import Sums, normal_equations
+from leansvm.solvers.without_row import DualLeftOut
 
 Array = NDArray[np.float64]
 

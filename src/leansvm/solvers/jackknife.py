@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from leansvm.blocks import check_budget
 from leansvm.solvers.fold_models import FoldModels
-from leansvm.solvers.left_out import LeftOut
+from leansvm.solvers.without_row import LeftOut
 
 Array = NDArray[np.float64]
 _TILE_BYTES = 2**25  # of a tile of new rows x training rows, with its copies
