@@ -120,6 +120,27 @@ def test_weights_count_as_copies(rows):
     np.testing.assert_allclose(once, again, rtol=1e-9)
 
 
+def test_rows_of_a_small_basis_are_not_counted(rows):
+    X, Y, _, X_new = rows
+    basis = np.arange(0, 24, 3)
+    model = SparseLSSVR(5.0, gamma=0.4, basis=basis).fit(X, Y)
+    asked = model._ask()
+    found = asked.left_out
+    outside = np.setdiff1d(np.arange(len(X)), basis)
+    np.testing.assert_array_equal(found.rows[asked.counted(found.rows)], outside)
+    # k-th largest of |r_i| - S_i r_i over the rows outside
+    r = found.residual[outside, 0]
+    shares = found.shares(found.place(X_new), found.chosen(outside))
+    above = np.sort(np.abs(r) - shares * r, axis=1)[:, -int(ALPHA * (len(outside) + 1))]
+    ends = model.predict_interval(X_new, ALPHA)[:, 0, 1]
+    np.testing.assert_allclose(ends, model.predict(X_new)[:, 0] + above, rtol=1e-10)
+    most = SparseLSSVR(5.0, gamma=0.4, basis=np.arange(30)).fit(X, Y)._ask()
+    assert len(most.counted(most.left_out.rows)) == len(X)  # too few outside
+    copies = SparseLSSVR(5.0, gamma=0.4, basis=np.array([47])).fit(np.r_[X, X[:1]], np.r_[Y, Y[:1]])
+    counted = copies._ask().counted(copies._ask().left_out.rows)
+    assert len(counted) == len(X) - 1 and 0 not in counted  # row 47 is a copy of row 0
+
+
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_rows_that_cannot_matter_change_nothing(rows, adaptive, monkeypatch):
     X, Y, weight, X_new = rows

@@ -61,7 +61,7 @@ class KeepsRows(KernelMachine):
         if hasattr(self, "n_basis") and None in small:
             raise ValueError("The sums of the fit are not known: save them with the model, or fit.")
         terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
-        return Answers(Fitted(kernel, *terms, *small, self._criterion().folds), rows)
+        return Answers(Fitted(kernel, *terms, *small, self._criterion().folds, self.support_), rows)
 
     def _rows_and_values(self, X: Any) -> tuple[Any, Any]:
         X = to_host(validate(self, X, reset=False))

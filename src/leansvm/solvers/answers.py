@@ -35,6 +35,7 @@ from leansvm.solvers.sums import Sums
 from leansvm.solvers.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 
 Array = NDArray[np.float64]
+_ENOUGH = 500  # rows outside of the basis, or half of all
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
     "This model does not know its training rows: it came from a file, a pickle or batches. Call "
@@ -58,6 +59,7 @@ class Fitted:
     features: KernelFeatures | None = None  # of a small basis; None: all rows
     sums: Sums | FoldSums | None = None
     folds: KFoldSums | None = None  # None: five, by a hash
+    basis_rows: Any = None  # numbers of rows that are basis points; -1: given points
 
     @cached_property
     def coordinates(self) -> Coordinates:
@@ -138,6 +140,21 @@ class Answers:
             raise ValueError(_OTHER_ROWS)
         return found
 
+    def counted(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return positions of rows whose left-out errors are like those of new rows.
+
+        These are the rows outside of a small basis: without its target a basis row still has a
+        function of its own. Where few rows are left outside, all are counted.
+        """
+        every, basis = np.arange(len(rows)), self.fitted.basis_rows
+        if self.fitted.features is None or basis is None:
+            return every
+        merged = self.distinct.merged
+        basis = basis[(basis >= 0) & (basis < len(merged.group))]
+        basis = basis[merged.group[basis] >= 0]
+        outside = every[~np.isin(rows, [*basis, *merged.first[merged.group[basis]]])]
+        return outside if len(outside) >= min(_ENOUGH, len(rows) / 2) else every
+
     @cached_property
     def fold_models(self) -> FoldModels:
         """The models without each fold."""
@@ -162,9 +179,11 @@ class Answers:
         _check_alpha(alpha)
         budget = self.fitted.budget
         if method == "jackknife+":
-            below, above = jackknife_margins(self.left_out, X, alpha, adaptive, budget)
+            model, counted = self.left_out, self.counted(self.left_out.rows)
+            below, above = jackknife_margins(model, counted, X, alpha, adaptive, budget)
         elif method == "cv+":
-            below, above = fold_margins(self.fold_models, X, alpha, budget)
+            folds, counted = self.fold_models, self.counted(self.fold_models.rows)
+            below, above = fold_margins(folds, counted, X, alpha, budget)
         else:
             below = above = self._normal_margins(X, alpha)
         return np.stack([values - below, values + above], axis=2)
@@ -197,7 +216,8 @@ class Answers:
         _check_alpha(alpha)
         model = self.left_out
         margins = own_margins(model.target - model.residual, labels_of_targets(model.target))
-        return prediction_sets(model, X, both_columns(values), margins, alpha, self.fitted.budget)
+        counted, budget = self.counted(model.rows), self.fitted.budget
+        return prediction_sets(model, counted, X, both_columns(values), margins, alpha, budget)
 
 
 def _check_alpha(alpha: float) -> None:

@@ -28,7 +28,8 @@ class FoldModels:
     features: FeatureMap | DualLeftOut  # what makes columns of rows
     shift: Array  # columns x outputs x folds
     constant: Array  # outputs x folds
-    fold: NDArray[np.intp]  # of every row
+    rows: NDArray[np.intp]  # numbers of the rows that count
+    fold: NDArray[np.intp]  # of each of them
     residual: Array  # y - f without the row's fold, rows x outputs
     weight: Array
 
@@ -58,13 +59,14 @@ def fold_models_of_sums(
     sums = add_up_folds(blocks, features, shift, None, folds)
     theta, b = _solutions(sums, features, free_bias, C)
     given = folds.folds_of_groups(blocks.n_rows)
-    fold, residual, weight = blocks.collect(
+    rows, fold, residual, weight = blocks.collect(
         _fold_residuals, features, theta[:, :, :-1], b[:, :-1], given
     )
     return FoldModels(
         features,
         theta[:, :, -1:] - theta[:, :, :-1],
         b[:, -1:] - b[:, :-1],
+        rows,
         fold,
         residual,
         weight,
@@ -90,14 +92,14 @@ def _solutions(
 @declare("X", "y", "weight")
 def _fold_residuals(
     block: Block, features: FeatureMap, theta: Array, b: Array, given: NDArray[np.intp] | None
-) -> tuple[Any, Array, Any]:
-    """Return fold, residual in the model without the fold, and weight of rows that count."""
+) -> tuple[Any, Any, Array, Any]:
+    """Return number, fold, residual without the fold, and weight of rows that count."""
     fold = given[block.rows] if given is not None else folds_by_hash(block, theta.shape[2])
     weight = np.ones(len(fold)) if block.weight is None else np.asarray(block.weight)
     used = np.flatnonzero(weight > 0)
     values = np.einsum("nc,cok->nok", features.transform(block.X[used]), theta, optimize=True) + b
     own = values[np.arange(len(used)), :, fold[used]]
-    return fold[used], np.asarray(block.y)[used] - own, weight[used]
+    return block.start + used, fold[used], np.asarray(block.y)[used] - own, weight[used]
 
 
 @declare("X", "y")
@@ -116,6 +118,7 @@ def fold_models_of_rows(model: DualLeftOut, fold: NDArray[np.intp], n_folds: int
         model,
         shift.reshape(R.shape),
         constant.reshape(R.shape[1:]),
+        model.rows,
         fold,
         residual,
         model.weight,

@@ -20,6 +20,7 @@ from leansvm.solvers.fold_models import FoldModels
 from leansvm.solvers.without_row import LeftOut
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 _TILE_BYTES = 2**25  # of a tile of new rows x training rows, with its copies
 _GROUP = 4096  # new rows whose training rows that matter are found together
 
@@ -37,31 +38,34 @@ def rank_of(alpha: float, weight: Array) -> float:
 
 
 def jackknife_margins(
-    model: LeftOut, X: Any, alpha: float, adaptive: bool, budget: int
+    model: LeftOut, counted: Rows, X: Any, alpha: float, adaptive: bool, budget: int
 ) -> tuple[Array, Array]:
     """Return how far the interval reaches below and above f(x), rows x outputs.
 
-    With ``adaptive`` R_i and the width at x are in units of sqrt(1 + variance of f there).
+    ``counted`` are the training rows whose errors are looked at. With ``adaptive`` R_i and
+    the width at x are in units of sqrt(1 + variance of f there).
     """
-    k = rank_of(alpha, model.weight)
+    weights = model.weight[counted]
+    k = rank_of(alpha, weights)
     below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
     leverage, variance = spreads_at(model, X, budget)
-    scale, widen = np.ones(len(model.weight)), np.ones(X.shape[0])
+    scale, widen = np.ones(len(counted)), np.ones(X.shape[0])
     if adaptive:
         refuse_unknown(variance, "adaptive=True")
-        scale, widen = 1.0 / np.sqrt(1.0 + model.left_out_variance()), np.sqrt(1.0 + variance)
+        scale = 1.0 / np.sqrt(1.0 + model.left_out_variance()[counted])
+        widen = np.sqrt(1.0 + variance)
     # rows that are alike together
-    reach, order = model.reach(), np.argsort(variance if adaptive else leverage)
+    reach, order = model.reach()[counted], np.argsort(variance if adaptive else leverage)
     group = _rows_together(model, budget)
     for start in range(0, len(order), group):
         rows = order[start : start + group]
         places, wide = model.place(X[rows]), widen[rows]
         furthest = float(np.sqrt(leverage[rows].max()))
         for o in range(below.shape[1]):
-            r = model.residual[:, o]
+            r = model.residual[counted, o]
             R, shift = np.abs(r) * scale, furthest * reach * np.abs(r)
-            near = _may_matter(R * wide.min() - shift, R * wide.max() + shift, model.weight, k)
-            chosen, weight = model.chosen(near), model.weight[near]
+            near = _may_matter(R * wide.min() - shift, R * wide.max() + shift, weights, k)
+            chosen, weight = model.chosen(counted[near]), weights[near]
             for part in _tiles(len(rows), len(near), budget):
                 moved = model.shares(places[part], chosen) * r[near]
                 base = np.outer(wide[part], R[near])
@@ -70,19 +74,22 @@ def jackknife_margins(
     return below, above
 
 
-def fold_margins(model: FoldModels, X: Any, alpha: float, budget: int) -> tuple[Array, Array]:
+def fold_margins(
+    model: FoldModels, counted: Rows, X: Any, alpha: float, budget: int
+) -> tuple[Array, Array]:
     """Do the same for CV+: f without the row's fold instead of f without the row."""
-    k, group = rank_of(alpha, model.weight), _rows_together(model, budget)
+    weights, folds = model.weight[counted], model.fold[counted]
+    k, group = rank_of(alpha, weights), _rows_together(model, budget)
     below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
     for start in range(0, X.shape[0], group):
         moved = model.place(X[start : start + group])  # rows x outputs x folds
         for o in range(below.shape[1]):
-            R, furthest = np.abs(model.residual[:, o]), np.abs(moved[:, o]).max(axis=0)[model.fold]
-            near = _may_matter(R - furthest, R + furthest, model.weight, k)
-            weight = model.weight[near]
+            R, furthest = np.abs(model.residual[counted, o]), np.abs(moved[:, o]).max(axis=0)[folds]
+            near = _may_matter(R - furthest, R + furthest, weights, k)
+            weight = weights[near]
             for part in _tiles(len(moved), len(near), budget):
                 rows = slice(start + part.start, start + part.stop)
-                shift = moved[part, o][:, model.fold[near]]
+                shift = moved[part, o][:, folds[near]]
                 below[rows, o] = _kth_largest(R[near] + shift, weight, k)
                 above[rows, o] = _kth_largest(R[near] - shift, weight, k)
     return below, above
@@ -146,7 +153,13 @@ def _kth_largest(values: Array, weight: Array, k: float) -> Array:
 
 
 def prediction_sets(
-    model: LeftOut, X: Any, values: Array, margins: Array, alpha: float, budget: int
+    model: LeftOut,
+    counted: Rows,
+    X: Any,
+    values: Array,
+    margins: Array,
+    alpha: float,
+    budget: int,
 ) -> NDArray[np.bool_]:
     """Return which classes belong to the set of every row (Romano, Sesia and Candes, 2020).
 
@@ -156,15 +169,15 @@ def prediction_sets(
     """
     from leansvm.solvers._jackknife_kernels import count_better
 
-    n = float(model.weight.sum())
+    n = float(model.weight[counted].sum())
     residual = model.residual
     if residual.shape[1] == 1:
         residual = np.hstack([-residual, residual])
     residual, group = np.ascontiguousarray(residual), _rows_together(model, budget)
     counts = np.zeros(values.shape)
     step = max(1, min(_TILE_BYTES, budget // 8) // (8 * min(group, X.shape[0])))
-    for first in range(0, len(model.weight), step):
-        some = np.arange(first, min(first + step, len(model.weight)))
+    for first in range(0, len(counted), step):
+        some = counted[first : first + step]
         chosen = model.chosen(some)
         for start in range(0, X.shape[0], group):
             rows = slice(start, start + group)
