@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from ._harness import Options, Report, SkipBenchmark
 
-# In running order; the last three take long: "large" and "criterion" minutes, "tabular" hours.
+# In running order; the last four take long: "large" and "criterion" minutes, "coverage" half an
+# hour, "tabular" hours.
 NAMES = (
     "import_time",
     "latency",
@@ -34,8 +35,10 @@ NAMES = (
     "merging",
     "export",
     "peers",
+    "answers",
     "large",
     "criterion",
+    "coverage",
     "tabular",
 )
 

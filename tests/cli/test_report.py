@@ -43,6 +43,12 @@ def page(folder):
         "Confusion matrix",
         "Calibration",
         "Brier score",
+        "How sure is it?",
+        "classes in the set",
+        "What the features do",
+        "Mean size of its effect",
+        "Which rows look wrong?",
+        "predicted without it",
         "Sparsity path",
         "Choice of C",
         "Time by phase",
@@ -101,6 +107,29 @@ def test_learned_scales_are_kept_with_the_model(learned):
     shown = CliRunner().invoke(app, ["info", str(folder / "m.skops")])
     assert shown.exit_code == 0
     assert "x1 1.00, x0 0.25, x2 0.00" in shown.stdout and "20 more" in shown.stdout
+
+
+def test_a_regression_has_intervals_and_its_wrong_row_is_first(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    y = X[:, 1] + 0.1 * rng.normal(size=120)
+    y[41] = 9.0
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    options = ("-e", "sparse", "-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20")
+    page = train(tmp_path, *options, "--cv", "0")
+    assert "prediction intervals of some rows" in page and "(jackknife+)" in page
+    table = page[page.index("Which rows look wrong?") :]
+    assert re.search(r'<th scope="row">(\d+)</th>', table).group(1) == "42"
+    assert page.index("effect of x1") < page.index("effect of x0")
+
+
+@pytest.mark.parametrize("estimator", ["reduced", "low-rank"])
+def test_machines_without_exact_left_out_models_say_less(tmp_path, estimator):
+    X, y = load_iris(return_X_y=True)
+    np.savez(tmp_path / "d.npz", X=X, y=y)
+    page = train(tmp_path, "-e", estimator, "-s", "n_basis=5", "--no-calibrate", "--cv", "0")
+    assert "How sure is it?" not in page and "Which rows look wrong?" not in page
+    assert ("What the features do" in page) == (estimator == "reduced")
 
 
 def test_values_in_words():

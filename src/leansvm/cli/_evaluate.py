@@ -118,20 +118,13 @@ def has_left_out(estimator: Any) -> bool:
 
 def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
     """Use the exact left-out residuals of a machine that was fitted with C="loo"."""
-    model = pipeline[-1]
-    residuals = model.loo_residuals_
     metric, score = metric_of(pipeline)
-    classes, probabilities = None, None
-    if not is_classifier(pipeline):
-        predicted = y - residuals
-    else:
+    model, classes, probabilities = pipeline[-1], None, None
+    predicted = left_out_predictions(model, y, model.loo_residuals_)
+    if is_classifier(pipeline):
         classes = model.classes_
-        several = residuals.ndim > 1
-        own = y[:, None] == classes if several else y == classes[1]
-        values = np.where(own, 1.0, -1.0) - residuals  # decision values of the left-out rows
-        number = values.argmax(axis=1) if several else (values > 0).astype(int)
-        predicted = classes[number]
         if model.calibrate:
+            values = _left_out_values(model, y, model.loo_residuals_)
             probabilities = calibrated(values, model.calibration_scale_)
     notes = [
         "the accuracy is that of left-out rows, but preprocessing, C and scales of features saw "
@@ -140,6 +133,21 @@ def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
     whole = float(score(y, predicted))
     found = Evaluation("exact leave-one-out", metric, whole, [], predicted, probabilities, notes)
     return _with_scores(found, y, classes)
+
+
+def left_out_predictions(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """Return what the model without each row predicts for it, from its left-out residuals."""
+    if not is_classifier(model):
+        return np.asarray(y - residuals)
+    values = _left_out_values(model, y, residuals)
+    number = values.argmax(axis=1) if values.ndim > 1 else (values > 0).astype(int)
+    return np.asarray(model.classes_[number])
+
+
+def _left_out_values(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """Return the decision values of a classifier at rows that were left out."""
+    own = y[:, None] == model.classes_ if residuals.ndim > 1 else y == model.classes_[1]
+    return np.asarray(np.where(own, 1.0, -1.0) - residuals)
 
 
 def prepare_leave_one_out(estimator: Any) -> None:

@@ -1,7 +1,8 @@
 """The report of a training run: one HTML page with everything a reader asks first.
 
 How accurate, on what it errs, whether its probabilities can be believed, where the time went and
-how to use the model in Python are here; what the model looks like is in `_report_model`.
+how to use the model in Python are here; what the model looks like is in `_report_model`, what it
+says of rows and features in `_report_answers`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sklearn.metrics import brier_score_loss, confusion_matrix, precision_recall
 from leansvm import _html as html
 from leansvm.cli._output import CommandError, readable
 from leansvm.cli._read import CATEGORY, NUMBER
+from leansvm.cli._report_answers import answers
 from leansvm.cli._report_importance import importance
 from leansvm.cli._report_model import feature_scales, sparsity, tuning
 from leansvm.cli._run import TrainingRun, support_size
@@ -36,7 +38,7 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
     sections = [_facts(run), _notes(run)]
     if run.evaluation is not None:
         sections += [_errors(run), _calibration(run)]
-    sections += [feature_scales(run) or importance(run), sparsity(run), tuning(run)]
+    sections += [*answers(run), feature_scales(run) or importance(run), sparsity(run), tuning(run)]
     sections += [_time(run), _data(run), _use(run, model_file)]
     name = run.target or run.data.path.name
     lead = (

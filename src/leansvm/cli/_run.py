@@ -68,11 +68,16 @@ class TrainingRun:
         scales = getattr(self.model, "feature_scales_", None)
         if scales is None:
             return None
+        names = self.feature_names()
+        order = sorted(range(len(scales)), key=scales.__getitem__, reverse=True)
+        return {names[i]: float(scales[i]) for i in order}
+
+    def feature_names(self) -> list[str]:
+        """Return the names of the columns that the machine sees."""
         names = self.pipeline[:-1].get_feature_names_out()
         if names is None:  # nothing was done to an array, whose columns have no names
-            names = [f"x{i}" for i in range(len(scales))]
-        order = sorted(range(len(scales)), key=scales.__getitem__, reverse=True)
-        return {str(names[i]): float(scales[i]) for i in order}
+            names = [f"x{i}" for i in range(self.model.n_features_in_)]
+        return [str(name) for name in names]
 
     def metadata(self) -> dict[str, Any]:
         """Return what is kept with the model, in JSON's types."""

@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from leansvm._phases import Phases
 from leansvm.blocks import resolve_cache_size
+from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.data import TrainingData
 from leansvm.estimators.machine import KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
@@ -82,7 +83,7 @@ class DualMachine(KernelMachine):
         )
 
 
-class LSSVC(Classifier, DualMachine):
+class LSSVC(PredictsSets, Classifier, DualMachine):
     """Least-squares support vector classifier, solved exactly.
 
     Every training row becomes a support vector, so fit takes a dense m x m kernel matrix
@@ -218,7 +219,7 @@ default="auto"
         self.cache_size = cache_size
 
 
-class LSSVR(Regressor, DualMachine):
+class LSSVR(PredictsIntervals, Regressor, DualMachine):
     """Least-squares support vector regressor, solved exactly.
 
     Without a bias this is kernel ridge regression with ``alpha = 1 / C``; with one, the bias is

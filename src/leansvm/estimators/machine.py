@@ -76,6 +76,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
     _fits_sources = False  # data sets in files, Dask collections
     _classifies: ClassVar[bool] = False
+    _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
     _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `TRAINING_ONLY`
@@ -91,6 +92,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
     }
     fit_report_: dict[str, Any]
+    _answers: Any
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -195,6 +197,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         for name in (*optional, "_saved_small"):
             self.__dict__.pop(name, None)
         self._set_basis(data, basis, solution)
+        if self._keeps_rows:
+            self._rows, self._answers = data, None
         if not self._classifies:
             self._spread = data.spread()
         self.intercept_ = np.asarray(solution.b)

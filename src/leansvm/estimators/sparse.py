@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
+from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.data import TrainingData
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.mergeable import Mergeable
@@ -113,7 +114,7 @@ class SparseMachine(Mergeable):
         return Basis(self.support_, blocks.take(self.support_))
 
 
-class SparseLSSVC(Classifier, SparseMachine):
+class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     """Least-squares support vector classifier on a small basis.
 
     The decision function is a combination of ``n_basis`` kernel functions, chosen among the
@@ -298,7 +299,7 @@ class SparseLSSVC(Classifier, SparseMachine):
         return self._add_batch(X, y, sample_weight, classes)
 
 
-class SparseLSSVR(Regressor, SparseMachine):
+class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     """Least-squares support vector regressor on a small basis.
 
     Parameters

@@ -3,8 +3,10 @@
 The only place that knows ``gamma``: a number, or one value for each feature.
 """
 
+from leansvm.kernels._clip import clipped
 from leansvm.kernels._coordinates import absolute_distances, absolute_moments
 from leansvm.kernels._gamma import resolve_gamma
+from leansvm.kernels._gradients import gradients, mixed_derivatives
 from leansvm.kernels._kernel import KERNELS, Kernel
 from leansvm.kernels._one_row import row_form
 from leansvm.kernels._radial import radial
@@ -14,6 +16,9 @@ __all__ = [
     "Kernel",
     "absolute_distances",
     "absolute_moments",
+    "clipped",
+    "gradients",
+    "mixed_derivatives",
     "radial",
     "resolve_gamma",
     "row_form",

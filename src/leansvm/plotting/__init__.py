@@ -3,6 +3,7 @@
 Matplotlib is loaded when something is drawn (``pip install leansvm[plot]``).
 """
 
+from leansvm.plotting.effects import EffectsDisplay
 from leansvm.plotting.groups import GroupErrorsDisplay
 from leansvm.plotting.learning_curve import LearningCurveDisplay
 from leansvm.plotting.low_rank import LowRankDisplay
@@ -10,6 +11,7 @@ from leansvm.plotting.scales import FeatureScalesDisplay
 from leansvm.plotting.sparsity import SparsityPathDisplay
 
 __all__ = [
+    "EffectsDisplay",
     "FeatureScalesDisplay",
     "GroupErrorsDisplay",
     "LearningCurveDisplay",

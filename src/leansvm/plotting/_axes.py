@@ -10,11 +10,25 @@ from typing import Any
 
 def new_axes() -> Any:
     """Return the axes of a new figure, or say what to install."""
+    return _pyplot().subplots()[1]
+
+
+def new_grid(count: int, columns: int = 3) -> Any:
+    """Return so many axes of a new figure, in rows of three."""
+    width, height = min(count, columns), -(-count // columns)
+    size = (3.0 * width, 2.6 * height)
+    _, axes = _pyplot().subplots(height, width, figsize=size, layout="constrained", squeeze=False)
+    for ax in axes.ravel()[count:]:
+        ax.set_axis_off()
+    return axes.ravel()[:count]
+
+
+def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("plotting needs matplotlib: pip install leansvm[plot]") from error
-    return plt.subplots()[1]
+    return plt
 
 
 def plain_text(name: object) -> str:

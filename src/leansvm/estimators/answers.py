@@ -1,0 +1,134 @@
+"""Intervals and sets of the squared-loss machines; `fit` keeps a reference to its rows for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm._array_api import to_host
+from leansvm.blocks import resolve_cache_size
+from leansvm.estimators.data import read, validate
+from leansvm.estimators.machine import KernelMachine
+from leansvm.solvers.answers import Answers, Fitted
+
+
+class KeepsRows(KernelMachine):
+    """A machine that remembers where its training rows are; files and pickles do not."""
+
+    _keeps_rows = True
+    _answers: Any  # worked out when first asked
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("_rows", "_answers")}
+
+    def keep_rows(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Give a model from a file, a pickle or batches the rows that it was fitted on.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            What `fit` got; other rows are refused.
+
+        Returns
+        -------
+        estimator
+            The estimator; its coefficients stay as they are.
+        """
+        check_is_fitted(self)
+        classes = self.classes_ if self._classifies else None
+        data = read(self, X, y, sample_weight, reset=False, classes=classes)
+        answers = self._answers_from(data)
+        answers.refuse_other_rows()
+        self._rows, self._answers = data, answers
+        return self
+
+    def _ask(self) -> Answers:
+        """Return what the model and its training rows, where they are known, can answer."""
+        check_is_fitted(self)
+        if self.__dict__.get("_answers") is None:
+            self._answers = self._answers_from(self.__dict__.get("_rows"))
+        return self._answers
+
+    def _answers_from(self, rows: Any) -> Answers:
+        seen = getattr(self, "n_rows_seen_", None)
+        if rows is not None and seen not in (None, rows.X.shape[0]):
+            rows = None  # those of the last batch alone, or others
+        kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
+        small = getattr(self, "_features", None), getattr(self, "_sums", None)
+        if hasattr(self, "n_basis") and None in small:
+            raise ValueError("The sums of the fit are not known: save them with the model, or fit.")
+        terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
+        return Answers(Fitted(kernel, *terms, *small, self._criterion().folds, self.support_), rows)
+
+    def _rows_and_values(self, X: Any) -> tuple[Any, Any]:
+        X = to_host(validate(self, X, reset=False))
+        return X, np.asarray(to_host(self._values(X)), dtype=np.float64)
+
+
+class PredictsIntervals(KeepsRows):
+    """Adds prediction intervals to a regressor."""
+
+    def predict_interval(
+        self, X: Any, alpha: float = 0.1, method: str = "jackknife+", adaptive: bool = False
+    ) -> Any:
+        """Return an interval for the target of every row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows, in memory.
+        alpha : float, default=0.1
+            Share of the targets that may lie outside.
+        method : {"jackknife+", "cv+", "normal"}, default="jackknife+"
+            "jackknife+" takes predictions and errors of the models without each training row,
+            exactly; "cv+" those of the models without each fold (five, or those of
+            ``C=KFoldSums(...)``, whose groups stay together); "normal" assumes that errors are
+            normal and alike everywhere, and needs no training rows where the basis is small.
+        adaptive : bool, default=False
+            With "jackknife+": wider where training rows are few, by the variance of f(x).
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2) or (n_samples, n_outputs, 2)
+            Lower and upper end.
+
+        Notes
+        -----
+        "jackknife+" and "cv+" contain a new target with probability 1 - 2 alpha at least (in
+        practice 1 - alpha), whatever its distribution, if new rows are drawn like the training
+        rows, and basis, gamma and C are set without a look at the targets. The defaults do look:
+        they learn gamma and choose C by left-out errors, a few numbers for all rows. Coverage
+        stays close to 1 - alpha, but without a proof.
+        """
+        X, values = self._rows_and_values(X)
+        ends = self._ask().intervals(X, values, alpha, method, adaptive)
+        return self._in_shape(ends)
+
+
+class PredictsSets(KeepsRows):
+    """Adds prediction sets to a classifier."""
+
+    def predict_set(self, X: Any, alpha: float = 0.1) -> Any:
+        """Return the classes that every row may belong to.
+
+        A class is in the set unless nearly all training rows have a larger margin (decision value
+        of their class less the largest of the others), both without that training row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows, in memory.
+        alpha : float, default=0.1
+            Share of the sets that may miss the class.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            True where the class, in the order of ``classes_``, is in the set; a set is empty where
+            no class is as clear as for most rows. It has the true class with probability
+            1 - 2 alpha at least (in practice 1 - alpha), as `SparseLSSVR.predict_interval` says.
+        """
+        return self._ask().sets(*self._rows_and_values(X), alpha)

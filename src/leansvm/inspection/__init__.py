@@ -1,0 +1,9 @@
+"""Questions that a fit can answer about its rows and its features.
+
+Intervals and sets are methods of the estimators: ``predict_interval`` and ``predict_set``.
+"""
+
+from leansvm.inspection.effects import Effects, effects
+from leansvm.inspection.rows import RowInspection, inspect_rows, novelty
+
+__all__ = ["Effects", "RowInspection", "effects", "inspect_rows", "novelty"]

@@ -1,0 +1,125 @@
+"""Sums over rows that partial dependence is made of, in vector registers.
+
+``base`` has one row for each x and one column for each point, ``own`` is the part of it that comes
+from the feature at hand; what is left, rest = base - own, is never below 0 (rounding is cut off).
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from leansvm._compile import compiled
+
+_OPTIONS = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+_ROUND = 6755399441055744.0  # 1.5 * 2^52: a sum with it is a whole number, in its lowest bits
+_FURTHEST = 700.0  # e^-r is 0 beyond
+_EQUAL = 1e-14  # of base: less is rounding
+
+
+@compiled(**_OPTIONS)
+def decay(r: float) -> float:
+    """Return e^-r for r >= 0, as `leansvm.kernels` computes it for the Matérn kernels."""
+    r = r if r < _FURTHEST else _FURTHEST
+    shifted = _ROUND - r * _LOG2_E
+    n = shifted - _ROUND
+    x = (-r - n * _LN2_HIGH) - n * _LN2_LOW
+    e = 1.0 / 6227020800.0
+    e = e * x + 1.0 / 479001600.0
+    e = e * x + 1.0 / 39916800.0
+    e = e * x + 1.0 / 3628800.0
+    e = e * x + 1.0 / 362880.0
+    e = e * x + 1.0 / 40320.0
+    e = e * x + 1.0 / 5040.0
+    e = e * x + 1.0 / 720.0
+    e = e * x + 1.0 / 120.0
+    e = e * x + 1.0 / 24.0
+    e = e * x + 1.0 / 6.0
+    e = e * x + 0.5
+    e = e * x + 1.0
+    e = e * x + 1.0
+    exponent = np.float64(shifted).view(np.int64) << 52
+    return np.int64(np.float64(e).view(np.int64) + exponent).view(np.float64)
+
+
+@compiled(fastmath={"reassoc", "nsz"})
+def total(values: Any, count: int) -> float:
+    """Return the sum of the first values."""
+    result = 0.0
+    for i in range(count):
+        result += values[i]
+    return result
+
+
+@compiled(**_OPTIONS)
+def add_decays(base: Any, own: Any, out: Any) -> None:
+    """Add e^-(base - own) of every row to ``out``, one number for each point."""
+    for i in range(base.shape[0]):
+        b, o = base[i], own[i]
+        for j in range(base.shape[1]):
+            rest = b[j] - o[j]
+            out[j] += decay(rest if rest > 0.0 else 0.0)
+
+
+@compiled(**_OPTIONS)
+def add_materns(
+    base: Any, x: Any, z: Any, gamma: float, floors: Any, starts: Any, t: Any, terms: Any, out: Any
+) -> None:
+    """Add k(rest_ij + t_js) of every row to out_js, at the steps s of the pair's band alone.
+
+    ``base`` has one row for each point here. rest = base - gamma (x_i - z_j)^2 decides the band:
+    the first whose floor it reaches; its steps are starts[band] to starts[band + 1].
+    k = (1 + a r + b r^2) e^-r with r^2 = c D; ``terms`` are a, b, c.
+    """
+    linear, quadratic, factor = terms
+    n_bands, n_rows = floors.shape[0], base.shape[1]
+    rest, chosen, values = np.empty(n_rows), np.empty(n_rows), np.empty(n_rows)
+    for j in range(base.shape[0]):
+        b = base[j]
+        for i in range(n_rows):
+            difference = x[i] - z[j]
+            left = b[i] - gamma * difference * difference
+            rest[i] = left if left > _EQUAL * b[i] else 0.0
+        for band in range(n_bands):
+            lower, upper = floors[band], floors[band - 1] if band else np.inf
+            count = 0
+            for i in range(n_rows):
+                chosen[count] = rest[i]
+                count += lower <= rest[i] < upper
+            for s in range(starts[band], starts[band + 1]):
+                step = t[j, s]
+                for i in range(count):
+                    r = sqrt(factor * (chosen[i] + step))
+                    values[i] = (1.0 + r * (linear + r * quadratic)) * decay(r)
+                out[j, s] += total(values, count)
+
+
+@compiled(**_OPTIONS)
+def add_sigmoids(A: Any, B: Any, out: Any) -> None:
+    """Add tanh(a_ij + b_jv) of every row to out_jv, given A = e^2a and B = e^2b."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            a, values, factors = A[i, j], out[j], B[j]
+            for v in range(factors.shape[0]):
+                values[v] += 1.0 - 2.0 / (a * factors[v] + 1.0)
+
+
+@compiled(**_OPTIONS)
+def add_series(coefficients: Any, places: Any, out: Any) -> None:
+    """Add sum_n c_jn T_n(x_jv), T_n Chebyshev's polynomials, by Clenshaw's recurrence."""
+    first, second = np.empty(places.shape[1]), np.empty(places.shape[1])
+    for j in range(places.shape[0]):
+        x, values = places[j], out[j]
+        first[:], second[:] = 0.0, 0.0
+        for n in range(coefficients.shape[1] - 1, 0, -1):
+            c = coefficients[j, n]
+            for v in range(x.shape[0]):
+                before = first[v]
+                first[v] = c + 2.0 * x[v] * before - second[v]
+                second[v] = before
+        for v in range(x.shape[0]):
+            values[v] += coefficients[j, 0] + x[v] * first[v] - second[v]

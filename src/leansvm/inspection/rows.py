@@ -1,0 +1,170 @@
+"""Training rows one by one: wrong, unusual, harmful; and new rows: unlike the training rows.
+
+All from the models without each row, r = e / (1 - h) and h (see `leansvm.solvers.without_row`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
+
+from leansvm._array_api import to_host
+from leansvm.estimators.answers import KeepsRows
+from leansvm.estimators.calibration import fit_scale, log_probabilities
+from leansvm.estimators.data import labels_of, validate
+from leansvm.solvers.answers import Answers
+from leansvm.solvers.jackknife import refuse_unknown, spreads_at
+from leansvm.solvers.without_row import LeftOut
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class RowInspection:
+    """What left-out models say of every training row; copies of a row share their numbers.
+
+    Attributes
+    ----------
+    residual : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        Target less the prediction of the model without the row (and its copies).
+    leverage : ndarray of shape (n_samples,)
+        How much the row decides its own prediction: 0 not at all, 1 alone.
+    influence : ndarray of shape (n_samples,)
+        What the row adds to the mean squared left-out error of the other rows; above 0 they would
+        do better without it.
+    suspicion : ndarray of shape (n_samples,)
+        Classes: probability that the label is another one, by the model without the row.
+        Numbers: share of the rows whose left-out residual, in units of its spread, is smaller.
+    novelty : ndarray of shape (n_samples,)
+        Share of the rows that are at least as far from the others: small means unusual.
+    """
+
+    residual: Array
+    leverage: Array
+    influence: Array
+    suspicion: Array
+    novelty: Array
+
+    def most_suspicious(self, count: int = 10) -> NDArray[np.intp]:
+        """Return the numbers of the most suspicious rows, the first most.
+
+        Parameters
+        ----------
+        count : int, default=10
+            Rows at most.
+
+        Returns
+        -------
+        ndarray of shape (count,)
+            Row numbers.
+        """
+        return np.argsort(-self.suspicion, kind="stable")[:count]
+
+
+def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -> RowInspection:
+    """Look at every training row with the model without it; no model is fitted again.
+
+    Parameters
+    ----------
+    model : SparseLSSVC, SparseLSSVR, LSSVC or LSSVR
+        Fitted.
+    X, y, sample_weight
+        What it was fitted on; other rows are refused.
+
+    Returns
+    -------
+    RowInspection
+        One entry a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import SparseLSSVC
+    >>> from leansvm.inspection import inspect_rows
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> y = (X[:, 0] > 0).astype(int)
+    >>> wrong = int(np.argmax(X[:, 0]))
+    >>> y[wrong] = 0
+    >>> model = SparseLSSVC(kernel="rbf", gamma=0.5, n_basis=40, random_state=0).fit(X, y)
+    >>> bool(inspect_rows(model, X, y).most_suspicious(1)[0] == wrong)
+    True
+    """
+    answers = _asked(model, X, y, sample_weight)
+    found, merged = answers.left_out, answers.distinct.merged
+    place = np.searchsorted(found.rows, merged.first)[merged.group]
+    unused = np.flatnonzero(merged.group < 0)  # of zero weight: in no model
+    residual, suspicion = found.residual[place], _suspicion(model, found)[place]
+    leverage, influence = found.leverage[place], found.influence()[place]
+    novelty = answers.novelty(found.left_out_variance())[place]
+    if len(unused):
+        rows = to_host(answers.data.blocks().take(unused))
+        residual[unused] = answers.data.targets()[unused] - model._values(rows)
+        leverage[unused] = influence[unused] = 0.0
+        suspicion[unused] = np.nan
+        novelty[unused] = answers.novelty(spreads_at(found, rows, answers.fitted.budget)[1])
+    return RowInspection(model._in_shape(residual), leverage, influence, suspicion, novelty)
+
+
+def novelty(model: Any, X: Any) -> Array:
+    """Return how usual new rows are among the training rows, as a p-value.
+
+    The variance of f(x), in units of the noise's, says how far the model has to reach from its
+    training rows to x. It is ranked among those of training rows in the model without them.
+
+    Parameters
+    ----------
+    model : SparseLSSVC, SparseLSSVR, LSSVC or LSSVR
+        Fitted, with its training rows (see its method ``keep_rows``).
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        New rows, in memory.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        Share of the training rows that are at least as far out; for rows drawn like them it is
+        spread evenly over (0, 1), for others it is small.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import SparseLSSVR
+    >>> from leansvm.inspection import novelty
+    >>> X = np.random.default_rng(0).normal(size=(300, 1))
+    >>> model = SparseLSSVR(kernel="poly", gamma=1, degree=2, coef0=1, n_basis=5, random_state=0)
+    >>> p = novelty(model.fit(X, X[:, 0] ** 2), [[0.5], [9.0]])
+    >>> bool(p[0] > 0.1), bool(p[1] < 0.01)
+    (True, True)
+    """
+    answers = _asked(model)
+    rows = to_host(validate(model, X, reset=False))
+    _, variance = spreads_at(answers.left_out, rows, answers.fitted.budget)
+    refuse_unknown(variance, "novelty")
+    return answers.novelty(variance)
+
+
+def _asked(model: Any, *rows: Any) -> Answers:
+    if not isinstance(model, KeepsRows):
+        raise TypeError(
+            f"{type(model).__name__} has no exact left-out models: use SparseLSSVC, SparseLSSVR, "
+            f"LSSVC or LSSVR (the last step of a pipeline, with the rows that it sees)."
+        )
+    check_is_fitted(model)
+    return (model.keep_rows(*rows) if rows else model)._ask()
+
+
+def _suspicion(model: Any, found: LeftOut) -> Array:
+    if is_classifier(model):
+        labels, values = labels_of(found.target), found.target - found.residual
+        logs = log_probabilities(values, fit_scale(values, labels, found.weight))
+        return np.asarray(-np.expm1(logs[np.arange(len(labels)), labels]))
+    spread = np.sqrt(np.maximum(found.noise(), np.finfo(np.float64).tiny))
+    size = np.abs(found.residual * np.sqrt(1.0 - found.leverage)[:, None] / spread).max(axis=1)
+    order = np.argsort(size, kind="stable")
+    share = np.empty(len(size))
+    share[order] = (np.cumsum(found.weight[order]) - found.weight[order]) / found.weight.sum()
+    return share

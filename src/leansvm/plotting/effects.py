@@ -1,0 +1,139 @@
+"""Lines: what the prediction does when a feature changes, one picture for each feature."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from leansvm.inspection import Effects, effects
+from leansvm.plotting._axes import new_grid, plain_text
+
+
+class EffectsDisplay:
+    """Partial dependence of the features that matter most, with lines of single rows.
+
+    Use `from_estimator`; the constructor takes effects that are known already.
+
+    Parameters
+    ----------
+    effects : Effects
+        What `leansvm.inspection.effects` returned.
+
+    Attributes
+    ----------
+    lines_ : list of matplotlib Line2D
+        The average line of every picture.
+    axes_ : ndarray of matplotlib Axes
+        The pictures, the strongest feature first.
+    figure_ : matplotlib Figure
+        Where they were drawn.
+
+    Notes
+    -----
+    All pictures share the vertical axis: the change of the prediction (or of the decision value of
+    one class) from its value at the left end. Thin lines are single rows; where they are not
+    parallel the feature interacts with others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import SparseLSSVR
+    >>> from leansvm.plotting import EffectsDisplay
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> model = SparseLSSVR(kernel="rbf", gamma=0.3, n_basis=50, random_state=0)
+    >>> display = EffectsDisplay.from_estimator(model.fit(X, np.sin(2 * X[:, 1])), X)
+    >>> display.axes_[0].get_xlabel()
+    'x1'
+    """
+
+    def __init__(self, effects: Effects) -> None:
+        self.effects = effects
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Any,
+        *,
+        max_features: int = 6,
+        n_individual: int = 30,
+        output: int = 0,
+        axes: Any = None,
+        line_kw: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> EffectsDisplay:
+        """Compute and draw the effects of a fitted machine.
+
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted kernel machine.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows to average over.
+        max_features : int, default=6
+            Pictures at most, the strongest features first.
+        n_individual : int, default=30
+            Single rows to draw.
+        output : int, default=0
+            Which output, or class of a model with more than two.
+        axes : sequence of matplotlib Axes, default=None
+            Where to draw; default: a new figure.
+        line_kw : dict, default=None
+            Passed to `matplotlib.axes.Axes.plot` for the average line.
+        **kwargs : dict
+            Passed to `leansvm.inspection.effects`.
+
+        Returns
+        -------
+        EffectsDisplay
+            The display, drawn.
+        """
+        found = effects(estimator, X, n_individual=n_individual, **kwargs)
+        return cls(found).plot(axes=axes, max_features=max_features, output=output, line_kw=line_kw)
+
+    def plot(
+        self,
+        axes: Any = None,
+        *,
+        max_features: int = 6,
+        output: int = 0,
+        line_kw: dict[str, Any] | None = None,
+    ) -> EffectsDisplay:
+        """Draw one picture for each feature.
+
+        Parameters
+        ----------
+        axes, max_features, output, line_kw
+            As in `from_estimator`.
+
+        Returns
+        -------
+        EffectsDisplay
+            The display, drawn.
+        """
+        if max_features < 1:
+            raise ValueError(f"max_features must be at least 1, got {max_features!r}.")
+        found = self.effects
+        if not 0 <= output < len(found.slope):
+            raise ValueError(f"output must be from 0 to {len(found.slope) - 1}, got {output!r}.")
+        shown = np.argsort(-found.strength[output], kind="stable")[:max_features]
+        axes = new_grid(len(shown)) if axes is None else np.ravel(axes)
+        if len(axes) < len(shown):
+            raise ValueError(f"axes: {len(shown)} features need as many axes, got {len(axes)}.")
+        self.lines_ = []
+        for ax, place in zip(axes, shown, strict=False):
+            grid, line = found.grids[place], found.average[place][output]
+            if found.individual is not None:
+                ax.plot(grid, found.individual[place][output].T, color="0.8", linewidth=0.5)
+            options = {"color": "C0", "linewidth": 2, **(line_kw or {})}
+            self.lines_ += ax.plot(grid, line - line[0], **options)
+            ax.axhline(0.0, color="0.5", linewidth=0.5)
+            ax.set_xlabel(plain_text(found.names[place]))
+        axes = np.asarray(axes[: len(shown)])
+        reach = [ax.get_ylim() for ax in axes]
+        for ax in axes:
+            ax.set_ylim(min(low for low, _ in reach), max(high for _, high in reach))
+        axes[0].set_ylabel("change of f")
+        self.axes_, self.figure_ = axes, axes[0].figure
+        return self

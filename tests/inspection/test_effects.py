@@ -1,0 +1,181 @@
+"""Effects: partial dependence is scikit-learn's, slopes are those of the predictions."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.inspection import partial_dependence
+
+from leansvm import LowRankLSSVR, ReducedSVC
+from leansvm.inspection import _dependence, effects
+from leansvm.plotting import EffectsDisplay
+from tests.plain import SparseLSSVC, SparseLSSVR
+
+GAMMAS = {"one": 0.3, "each": [0.8, 0.0, 2.5, 0.01]}
+RADIAL = ("rbf", "matern12", "matern32", "matern52", "laplacian")
+CASES = [(name, key) for name in RADIAL for key in GAMMAS]
+CASES += [(name, "one") for name in ("chi2", "poly", "sigmoid", "cosine", "linear")]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 2.0, size=(150, 4))
+    X[:, 3] = rng.integers(0, 3, size=150)  # few values
+    X[:3] = 0.0
+    return X, np.column_stack([np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], X[:, 3] - X[:, 0]])
+
+
+def machine(name, gamma=0.3, **options):
+    return SparseLSSVR(10.0, name, gamma=gamma, coef0=0.5, n_basis=40, random_state=0, **options)
+
+
+def assert_same_dependence(model, X, tolerance=1e-8):
+    found = effects(model, X, n_individual=5, pairs=[], grid_resolution=40)
+    for f in range(X.shape[1]):
+        expected = partial_dependence(model, X, [f], kind="both", grid_resolution=40)
+        np.testing.assert_allclose(found.grids[f], expected["grid_values"][0])
+        np.testing.assert_allclose(found.average[f], expected["average"], atol=tolerance, rtol=0)
+        lines = expected["individual"][:, :5]
+        centred = lines - lines[:, :, :1]
+        np.testing.assert_allclose(found.individual[f], centred, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize(("name", "key"), CASES)
+def test_partial_dependence_is_that_of_scikit_learn(rows, name, key):
+    X, Y = rows
+    assert_same_dependence(machine(name, GAMMAS[key]).fit(X, Y), X)
+
+
+@pytest.mark.parametrize("degree", [1, 2.5, 9])
+def test_other_degrees(rows, degree):
+    X, Y = rows
+    assert_same_dependence(machine("poly", degree=degree).fit(X, Y[:, 0]), X)
+
+
+def test_sigmoid_with_huge_products_is_computed_directly(rows):
+    X, Y = rows
+    model = machine("sigmoid").fit(X, Y[:, 0]).set_params(coef0=-400.0)
+    model.gamma_ = 100.0
+    assert_same_dependence(model, X)
+
+
+@pytest.mark.parametrize("name", ["matern12", "matern32", "matern52"])
+def test_one_feature_has_no_rest(name):
+    X = np.linspace(0, 3, 120)[:, None] ** 2
+    assert_same_dependence(machine(name).fit(X, np.sin(X[:, 0])), X)
+
+
+def test_clipped_features(rows):
+    X, Y = rows
+    X = X.copy()
+    X[5, 0] = 1e4  # a heavy tail
+    model = SparseLSSVR("loo", gamma="learn", n_basis=30, random_state=0).fit(X, Y[:, 0])
+    assert model.clip_ is not None
+    assert_same_dependence(model, X)
+
+
+@pytest.mark.parametrize("machine", [SparseLSSVC, ReducedSVC])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes(rows, machine, n_classes):
+    X, Y = rows
+    y = np.digitize(Y[:, 0], np.quantile(Y[:, 0], [0.4, 0.7][: n_classes - 1]))
+    model = machine(1.0, "rbf", gamma=0.5, n_basis=20, random_state=0).fit(X, y)
+    assert_same_dependence(model, X)
+    assert effects(model, X).slope.shape == (1 if n_classes == 2 else 3, 4)
+
+
+def test_tiles_change_nothing(rows, monkeypatch):
+    X, Y = rows
+    model = machine("matern32").fit(X, Y)
+    expected = effects(model, X)
+    monkeypatch.setattr(_dependence, "_TILE", 400)
+    found = effects(model, X)
+    for a, b in zip(found.average, expected.average, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+def test_slopes_and_interactions(rows):
+    X, Y = rows
+    model = machine("rbf").fit(X, Y)
+    found = effects(model, X, pairs=[[1, 2], [0, 3]])
+    for f in range(4):
+        step = np.zeros(4)
+        step[f] = 1e-5
+        slopes = (model.predict(X + step) - model.predict(X - step)) / 2e-5
+        np.testing.assert_allclose(found.slope[:, f], slopes.mean(axis=0), atol=1e-7)
+        strength = np.abs(slopes).mean(axis=0) * X[:, f].std()
+        np.testing.assert_allclose(found.strength[:, f], strength, atol=1e-6)
+    e, h = np.eye(4) * 1e-3, 1e-3
+    signs = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
+    corner = [model.predict(X + a * e[1] + b * e[2]) for a, b in signs]
+    mixed = (corner[0] - corner[1] - corner[2] + corner[3]) / (4 * h * h)
+    size = np.sqrt(np.mean(mixed**2, axis=0)) * X[:, 1].std() * X[:, 2].std()
+    np.testing.assert_allclose(found.interaction[:, 0], size, rtol=1e-3)
+    assert found.interaction[0, 0] > 1.5 * found.interaction[0, 1]  # of x1 x2, not of x0 and x3
+
+
+def test_default_pairs_are_of_the_strongest_features():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 9))
+    model = machine("rbf").fit(X, X @ np.arange(9.0))
+    found = effects(model, X)
+    assert len(found.pairs) == 15
+    assert set(found.pairs.ravel()) == set(found.strongest()) and 8 in found.strongest()
+
+
+def test_some_features_names_scales_and_sparse_rows(rows):
+    X, Y = rows
+    model = SparseLSSVR(1.0, gamma="learn", n_basis=20, random_state=0).fit(X, Y[:, 0])
+    found = effects(model, csr_matrix(X), features=[2, 0], feature_names=list("abcd"))
+    assert found.names == ["c", "a"]
+    np.testing.assert_array_equal(found.scales, model.feature_scales_[[2, 0]])
+    whole = effects(model, X)
+    np.testing.assert_allclose(found.average[0], whole.average[2])
+    np.testing.assert_allclose(found.slope, whole.slope[:, [2, 0]])
+    assert effects(machine("rbf").fit(X, Y), X).scales is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"features": [4]}, "column numbers"),
+        ({"features": []}, "column numbers"),
+        ({"pairs": [[1, 1]]}, "two different"),
+        ({"grid_resolution": 1}, "grid_resolution"),
+        ({"percentiles": (0.9, 0.1)}, "percentiles"),
+        ({"feature_names": ["a"]}, "feature_names"),
+    ],
+)
+def test_refusals(rows, options, text):
+    X, Y = rows
+    with pytest.raises(ValueError, match=text):
+        effects(machine("rbf").fit(X, Y), X, **options)
+
+
+def test_machines_without_kernels_and_kernels_without_gradients_are_refused(rows):
+    X, Y = rows
+    with pytest.raises(TypeError, match="LowRankLSSVR"):
+        effects(LowRankLSSVR(), X)
+    with pytest.raises(ValueError, match="no known gradient"):
+        effects(machine(lambda A, B: A @ B.T).fit(X, Y), X)
+    model = machine("rbf").fit(X, Y).set_params(cache_size=0.1)
+    with pytest.raises(MemoryError, match="fewer rows"):
+        effects(model, X)
+
+
+def test_display(rows):
+    pytest.importorskip("matplotlib").use("Agg")
+    X, Y = rows
+    model = machine("rbf").fit(X, Y)
+    display = EffectsDisplay.from_estimator(model, X, max_features=2, n_individual=4, output=1)
+    found = display.effects
+    first = int(np.argmax(found.strength[1]))
+    assert display.axes_[0].get_xlabel() == f"x{first}"
+    line = found.average[first][1]
+    np.testing.assert_allclose(display.lines_[0].get_ydata(), line - line[0])
+    assert len(display.axes_) == 2
+    assert len(display.axes_[0].lines) == 4 + 2  # rows, average, zero
+    with pytest.raises(ValueError, match="output"):
+        display.plot(output=2)
+    with pytest.raises(ValueError, match="axes"):
+        display.plot(axes=display.axes_[:1])

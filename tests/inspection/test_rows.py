@@ -1,0 +1,125 @@
+"""Rows one by one: residual, leverage and influence are those of refitting."""
+
+import numpy as np
+import pytest
+from scipy.stats import kstest
+from sklearn.metrics.pairwise import rbf_kernel
+
+from leansvm import LSSVC, LSSVR, ReducedSVC
+from leansvm.inspection import inspect_rows, novelty
+from tests.plain import SparseLSSVC, SparseLSSVR
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 2))
+    Y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 1]]) + 0.3 * rng.normal(size=(120, 2))
+    return X, Y, rng.integers(1, 4, size=120).astype(float)
+
+
+def machines(X):
+    return {
+        "few": SparseLSSVR(2.0, gamma=0.3, basis=X[:9].copy()),
+        "most": SparseLSSVR(2.0, gamma=0.3, basis=X[:80].copy()),
+        "all": LSSVR(2.0, gamma=0.3),
+        "penalised": LSSVR(2.0, gamma=0.3, bias_penalty=3.0),
+    }
+
+
+@pytest.mark.parametrize("kind", ["few", "most", "all", "penalised"])
+def test_rows_are_those_of_refitting(rows, kind):
+    X, Y, weight = rows
+    model = machines(X)[kind].fit(X, Y, sample_weight=weight)
+    found = inspect_rows(model, X, Y, weight)
+    errors = left_out_errors(model, X, Y, weight)
+    for i in range(0, 120, 40):
+        kept = np.arange(120) != i
+        less = machines(X)[kind].fit(X[kept], Y[kept], sample_weight=weight[kept])
+        residual = Y[i] - less.predict(X[i : i + 1])[0]
+        np.testing.assert_allclose(found.residual[i], residual, rtol=1e-8)
+        # e = r (1 - h)
+        share = 1 - (Y[i] - model.predict(X[i : i + 1])[0]) / residual
+        np.testing.assert_allclose(found.leverage[i], share, rtol=1e-6)
+        others = left_out_errors(less, X[kept], Y[kept], weight[kept])
+        added = (errors[kept].sum() - others.sum()) / weight.sum()
+        size = np.abs(errors[kept] - others).sum() / weight.sum()
+        assert abs(found.influence[i] - added) < 0.05 * size
+
+
+def left_out_errors(model, X, Y, weight):
+    """Return s r^2 of every row; the residuals r are compared with refitting above."""
+    residual = inspect_rows(model, X, Y, weight).residual
+    return weight * np.sum(residual**2, axis=1)
+
+
+def test_rows_that_are_not_kept_give_the_same(rows, monkeypatch):
+    from leansvm.solvers import without_row
+
+    X, Y, weight = rows
+    model = machines(X)["few"].fit(X, Y, sample_weight=weight)
+    expected = inspect_rows(model, X, Y, weight)
+    monkeypatch.setattr(without_row, "_KEEP_BYTES", 4 * 8 * 11 * 50)
+    found = inspect_rows(model, X, Y, weight)
+    for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
+def test_copies_share_their_numbers_and_weights_of_zero_are_told(rows):
+    X, Y, _ = rows
+    X, Y = np.vstack([X, X[:2], X[5:6] + 9]), np.vstack([Y, Y[:2], Y[5:6]])
+    weight = np.r_[np.ones(122), 0.0]
+    model = SparseLSSVR(2.0, gamma=0.3, basis=X[:9].copy()).fit(X, Y, sample_weight=weight)
+    found = inspect_rows(model, X, Y, weight)
+    for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
+        np.testing.assert_array_equal(getattr(found, name)[120:122], getattr(found, name)[:2])
+    np.testing.assert_allclose(found.residual[122], Y[122] - model.predict(X[122:])[0])
+    assert found.leverage[122] == found.influence[122] == 0
+    assert np.isnan(found.suspicion[122]) and 122 not in found.most_suspicious(122)
+
+
+@pytest.mark.parametrize("machine", [SparseLSSVC(1.0, n_basis=50, random_state=0), LSSVC()])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_wrong_labels_are_suspicious(machine, n_classes):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    y = np.digitize(X[:, 0], [-0.4, 0.4] if n_classes == 3 else [0.0])
+    flipped = rng.choice(np.flatnonzero(np.abs(X[:, 0]) > 0.8), 12, replace=False)
+    y[flipped] = n_classes - 1 - y[flipped]
+    found = inspect_rows(machine.fit(X, y), X, y)
+    assert np.isin(found.most_suspicious(12), flipped).mean() > 0.9
+    assert found.suspicion[flipped].min() > 0.5
+    others = np.delete(found.influence, flipped)
+    assert found.influence[flipped].mean() > 0 > others.mean()  # wrong rows hurt, others help
+
+
+def test_wrong_numbers_are_suspicious(rows):
+    X, Y, _ = rows
+    y = Y[:, 0].copy()
+    y[7] += 10
+    found = inspect_rows(SparseLSSVR(n_basis=30, random_state=0).fit(X, y), X, y)
+    assert found.most_suspicious(1)[0] == 7
+    assert found.suspicion[7] == pytest.approx(1 - 1 / 120)
+
+
+def test_novelty_of_rows_like_the_training_rows_is_even():
+    rng = np.random.default_rng(2)
+    X, X_new = rng.normal(size=(1000, 2)), rng.normal(size=(1000, 2))
+    sparse = [SparseLSSVR(1.0, n_basis=size, random_state=0) for size in (30, 150, 350)]
+    for machine in (*sparse, LSSVR(1.0)):
+        model = machine.fit(X[:400], X[:400, 0])
+        assert kstest(novelty(model, X_new), "uniform").pvalue > 1e-4
+    far = novelty(LSSVR(1.0, gamma=0.5).fit(X[:400], X[:400, 0]), X_new[:20] + 8)
+    assert far.max() < 0.01
+
+
+def test_refusals(rows):
+    X, Y, _ = rows
+    with pytest.raises(TypeError, match="ReducedSVC"):
+        inspect_rows(ReducedSVC(), X, Y)
+    model = SparseLSSVR(1.0, n_basis=5, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match="not those"):
+        inspect_rows(model, X[::-1], Y)
+    K = rbf_kernel(X)
+    with pytest.raises(ValueError, match="precomputed"):
+        novelty(LSSVR(kernel="precomputed").fit(K, Y), K)
