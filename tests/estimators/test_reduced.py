@@ -224,7 +224,7 @@ def test_path_of_C_equals_single_fits(moons):
 
 def test_report_callbacks_and_pickle(moons, capsys):
     X, y = moons
-    model = ReducedSVC(loss="huber", n_basis=20, random_state=0)
+    model = ReducedSVC(1.0, loss="huber", n_basis=20, random_state=0)
     model.set_callbacks(ProgressBar()).fit(X, y)
     report = model.fit_report_
     assert report["converged"] and report["iterations"] == model.n_iter_ and report["bytes"] > 0
@@ -291,7 +291,8 @@ class NoCurvature:
         ({"C": -1.0}, "'C' parameter"),
         ({"C": np.inf}, "'C' parameter"),
         ({"C": 1e-310}, "so must 1 / C"),
-        ({"C": [1.0, 2.0]}, "'C' parameter"),
+        ({"C": [1.0, -2.0]}, "C must be a number > 0, a list of them"),
+        ({"C": "kfold"}, "'C' parameter"),
         ({"regularizer": "l1"}, "'regularizer' parameter"),
         ({"loss": "huber", "delta": -1.0}, "'delta' parameter"),
         ({"basis": "best"}, "basis must be one of"),

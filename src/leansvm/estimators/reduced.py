@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from leansvm.basis import Fit
+from leansvm.basis import Fit, RandomBasis
 from leansvm.basis.choose import basis_size, choose, resolve_basis
 from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.losses import Loss, get_loss
-from leansvm.solvers.growth import FIRST_SIZE, grow
 from leansvm.solvers.newton import check_loss
-from leansvm.solvers.reduced import ReducedFit, ReducedProblem
+from leansvm.solvers.reduced import CANDIDATES, ReducedFit, ReducedProblem
 from leansvm.solvers.refit import refit
 from leansvm.solvers.solution import Solution, Support
 
@@ -43,30 +42,36 @@ class ReducedMachine(KernelMachine):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
         **BASIS_CONSTRAINTS,
-        "C": [Interval(Real, 0, None, closed="neither")],
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"loo"}), "array-like"],
         "loss": [str, HasMethods(["value"])],
         "regularizer": [StrOptions({"rkhs", "coef"})],
         "delta": [Interval(Real, 0, None, closed="neither"), None],
     }
     _losses: ClassVar[tuple[str, ...]]
+    _scores_lists_by = "loo"
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
-        data, found = self._solve_path(data, context, np.array([self._criterion().C]))
+        C = self._criterion().C
+        path = CANDIDATES if isinstance(self.C, str) else np.sort(np.atleast_1d(C))
+        data, found = self._solve_path(data, context, path, isinstance(self.C, str) or np.ndim(C))
         return data, Support.of(found.basis, found.features), found.solution
 
     def _solve_path(
-        self, data: TrainingData, context: Any, path: Array
+        self, data: TrainingData, context: Any, path: Array, compares: Any = False
     ) -> tuple[TrainingData, ReducedFit]:
-        """Choose a basis and solve at every C of a path."""
+        """Choose a basis and solve at every C of a path, or at the best."""
         n_rows, n_features = data.X.shape
         penalty, hook = self._bias_penalty(), iteration_hook(self, context, "newton-iteration")
         on_step = iteration_hook(self, context, "basis-point")
         loss, budget = self._loss(n_rows), resolve_cache_size(self.cache_size)
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         auto = basis_size(selector, self.n_basis, n_rows)[1]
-        left_out = auto or getattr(self, "calibrate", False)
-        if left_out:
+        left_out = self.C == "loo" if isinstance(self.C, str) else getattr(self, "calibrate", False)
+        left_out = left_out or getattr(self, "calibrate", False)
+        if left_out or auto or compares:
             data = data.leave_out(budget)
+            if data.n_positive < 2 and compares:
+                self._refuse_one_row(data)
         size, _ = basis_size(selector, self.n_basis, data.n_positive)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
         kernel = self._resolve_kernel(blocks, context, None if auto else size)
@@ -83,21 +88,21 @@ class ReducedMachine(KernelMachine):
             blocks.state_budget(self.cache_size),
             left_out,
             hook,
+            bool(compares),
         )
-        chooser = partial(
-            choose,
-            blocks,
-            kernel,
-            selector,
-            select_on=self.select_on,
-            budget=problem.budget,
-            random_state=self.random_state,
-            fit=Fit(float(self.C), penalty, loss, self.regularizer, self._classifies, refit),
-            on_step=on_step,
-        )
+        options: dict[str, Any] = {
+            "select_on": self.select_on,
+            "budget": problem.budget,
+            "random_state": self.random_state,
+            "on_step": on_step,
+        }
+        if getattr(selector, "uses_targets", False):
+            chooser = partial(choose, blocks, kernel, RandomBasis(), **options)
+            C = problem.pilot_C(chooser, path) if compares else float(path[0])
+            options["fit"] = Fit(C, penalty, loss, self.regularizer, self._classifies, refit)
+        chooser = partial(choose, blocks, kernel, selector, **options)
         if auto:
-            solve = partial(problem.solve, chooser, path=path)
-            return data, grow(solve, FIRST_SIZE, min(size, problem.most_points()))
+            return data, problem.find_size(chooser, selector, size, path)
         return data, problem.solve(chooser, size, path)
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
@@ -267,7 +272,7 @@ class ReducedSVC(Classifier, ReducedMachine):
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: Any = "loo",
         kernel: Any = "rbf",
         *,
         loss: Any = "squared_hinge",
@@ -377,7 +382,7 @@ tol, max_iter, cache_size, random_state
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: Any = "loo",
         kernel: Any = "rbf",
         *,
         loss: Any = "huber",
