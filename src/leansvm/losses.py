@@ -226,6 +226,20 @@ class Logistic(Loss):
         entropy = sum(x * xp.log(xp.where(x > 0, x, 1.0)) for x in (w, 1.0 - w))
         return xp.where((v < 0.0) | (v > 1.0), math.inf, entropy / self.p)
 
+    def log_odds(self, f: Array) -> Array:
+        """Return log(q / (1 - q)) of the class +1 where f minimises the expected loss.
+
+        There q L'(1 - f) = (1 - q) L'(1 + f).
+
+        Examples
+        --------
+        >>> Logistic(p=1.0).log_odds([-1.0, 0.0, 1.0]).round(3).tolist()
+        [-0.566, 0.0, 0.566]
+        """
+        _, f = floating(f)
+        odds = np.logaddexp(0.0, self.p * (f - 1.0)) - np.logaddexp(0.0, -self.p * (f + 1.0))
+        return odds.astype(f.dtype)
+
     def smoothing_path(self) -> tuple[Logistic, ...]:
         """Return p = 10, 100, ... up to this one (zhou2013 §4.2.4)."""
         return (*(Logistic(10.0**k) for k in range(1, 9) if 10.0**k < self.p), self)

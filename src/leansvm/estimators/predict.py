@@ -21,7 +21,7 @@ from leansvm.estimators.machine import Machine
 
 
 def _calibrated(estimator: Any) -> bool:
-    if not estimator.calibrate:
+    if not (estimator.calibrate or estimator._is_probabilistic):
         raise AttributeError(
             f"{type(estimator).__name__} gives probabilities with calibrate=True; or wrap it in "
             f"sklearn.calibration.CalibratedClassifierCV."
@@ -33,6 +33,7 @@ class Classifier(ClassifierMixin, Machine):
     """Adds labels, class weights and one-vs-rest decisions."""
 
     _classifies = True
+    _is_probabilistic: bool | property = False  # gives probabilities without calibration
     _class_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
@@ -104,7 +105,7 @@ class Classifier(ClassifierMixin, Machine):
 
     @available_if(_calibrated)
     def predict_proba(self, X: Any) -> Any:
-        """Probability of every class; exists with ``calibrate=True``.
+        """Probability of every class; exists with ``calibrate=True`` or a logistic loss.
 
         Parameters
         ----------
@@ -120,7 +121,8 @@ class Classifier(ClassifierMixin, Machine):
         if is_dask(X):
             return predict_later(self, "predict_proba", X)
         values = self._in_shape(self._decision_values(X))
-        return like_rows(probabilities(to_host(values), self.calibration_scale_), values)
+        scores = self._as_log_odds(to_host(values))
+        return like_rows(probabilities(scores, self.calibration_scale_), values)
 
     @available_if(_calibrated)
     def predict_log_proba(self, X: Any) -> Any:
@@ -140,8 +142,12 @@ class Classifier(ClassifierMixin, Machine):
         if is_dask(X):
             return predict_later(self, "predict_log_proba", X)
         values = self._in_shape(self._decision_values(X))
-        result = log_probabilities(to_host(values), self.calibration_scale_)
+        result = log_probabilities(self._as_log_odds(to_host(values)), self.calibration_scale_)
         return like_rows(result.astype(to_host(values).dtype), values)
+
+    def _as_log_odds(self, values: Any) -> Any:
+        """Return numbers that calibration multiplies by its scale: decision values, or odds."""
+        return values
 
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values

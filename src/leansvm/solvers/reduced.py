@@ -97,7 +97,8 @@ class ReducedProblem:
 
     def pilot_C(self, choose: Callable[[int], Any], path: Array) -> float:
         """Return the best C on a small basis, for selectors that need one."""
-        return self.solve(choose, min(_PILOT_SIZE, self.blocks.n_rows), path).solution.C
+        pilot = replace(self, compares=True, left_out=False)
+        return pilot.solve(choose, min(_PILOT_SIZE, self.blocks.n_rows), path).solution.C
 
     def solve(self, choose: Callable[[int], Any], size: int, path: Array) -> ReducedFit:
         """Choose ``size`` points and solve on them, at every C of the path or at the best."""
@@ -204,8 +205,10 @@ class ReducedSearch:
     best: Found
 
     def __init__(self, problem: ReducedProblem, candidates: Array, last: int | None) -> None:
-        self.problem, self.candidates, self.last = problem, candidates, last
-        middle = int(np.argmin(np.abs(np.log(candidates))))
+        self.problem, self.last = problem, last
+        self.order = np.argsort(candidates, kind="stable")
+        self.candidates = candidates[self.order]
+        middle = int(np.argmin(np.abs(np.log(self.candidates))))
         self.position = middle if problem.compares else 0
         self.curve: dict[int, float] = {}  # left-out loss by position, where C was compared
         self.compared: list[tuple[int, float]] = []  # sizes and their left-out loss
@@ -282,7 +285,7 @@ class ReducedSearch:
         solution.error = found.error
         if self.problem.compares:
             solution.curve = np.full(len(self.candidates), np.nan)
-            solution.curve[list(self.curve)] = list(self.curve.values())
+            solution.curve[self.order[list(self.curve)]] = list(self.curve.values())
         if self.last is None:
             sizes, errors = zip(*self.compared, strict=True)
             solution.details["sizes"] = {"sizes": np.array(sizes), "errors": np.array(errors)}
