@@ -228,13 +228,13 @@ def test_C_is_chosen_where_left_out_rows_lose_least(moons):
     model = ReducedSVC(n_basis=40, random_state=0).fit(X, y)
     candidates = np.logspace(-6, 7, 27)
     assert model.cv_curve_.shape == (27,) and 3 <= np.isfinite(model.cv_curve_).sum() < 27
-    assert model.C_ == candidates[np.nanargmin(model.cv_curve_)]
+    assert candidates[np.nanargmin(model.cv_curve_)] == model.C_
     same = ReducedSVC(model.C_, n_basis=40, random_state=0).fit(X, y)
     np.testing.assert_allclose(same.decision_function(X), model.decision_function(X), atol=1e-5)
     assert not hasattr(same, "cv_curve_") and model.loo_residuals_.shape == (300,)
     # a list in any order, all of whose members are near the best
     some = ReducedSVC([10.0, 0.1, 1.0], n_basis=40, random_state=0).fit(X, y)
-    assert some.C_ == [10.0, 0.1, 1.0][np.nanargmin(some.cv_curve_)]
+    assert [10.0, 0.1, 1.0][np.nanargmin(some.cv_curve_)] == some.C_
     assert not hasattr(some, "loo_residuals_")
 
 

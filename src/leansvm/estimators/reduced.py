@@ -289,9 +289,11 @@ class ReducedSVC(Classifier, ReducedMachine):
             self.calibration_scale_ = 1.0
 
     def _as_log_odds(self, values: Any) -> Any:
+        if self.calibrate:
+            return values
         loss = self._loss(1)
-        calibrated = self.calibrate or not isinstance(loss, Logistic)
-        return values if calibrated else loss.log_odds(values)
+        assert isinstance(loss, Logistic)
+        return loss.log_odds(values)
 
     def __init__(
         self,

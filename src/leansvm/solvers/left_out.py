@@ -11,7 +11,7 @@ the squared hinge as long as no other row changes sides. Rows without a slope do
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,13 @@ from leansvm.blocks import Block, declare
 from leansvm.linalg import cholesky_in_place, right_solve_in_place
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers._newton_blocks import NewtonPass
-from leansvm.solvers._newton_matrix import Job, NewtonMatrices, factored, without_bias
+from leansvm.solvers._newton_matrix import (
+    Job,
+    NewtonMatrices,
+    Output,
+    factored,
+    without_bias,
+)
 from leansvm.solvers.features import inverse_transpose_like
 from leansvm.solvers.newton import NewtonSolver
 
@@ -94,29 +100,54 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
 def leave_out(solver: NewtonSolver) -> float:
     """Let blocks keep the decision values without each row; return the mean loss at them.
 
-    The solver is at a minimum. The loss is summed over the outputs.
+    The solver is at a minimum. The loss is summed over the outputs. The curvature of a sharp loss
+    says little about a step of finite length: a second look takes that of one that is smooth over
+    the mean step of the first.
     """
-    outputs, matrices = solver.outputs, solver.matrices
-    total = np.zeros(2)
+    outputs = solver.outputs
+    total, weight, moved, slopes = _leave_out_with(solver, outputs, outputs)
+    width = moved / max(slopes, _ROOM)
+    softer = [o.loss.smoothed_over(width) for o in outputs]
+    if any(soft is not o.loss for soft, o in zip(softer, outputs, strict=True)):
+        copies = [replace(o, loss=soft, gram=None) for soft, o in zip(softer, outputs, strict=True)]
+        solver.evaluate(copies)
+        total, weight, _, _ = _leave_out_with(solver, outputs, copies)
+        for o in outputs:  # marks of rows in Gram matrices are those of the copies now
+            o.gram = None
+    return float(len(outputs) * total / weight)
+
+
+def _leave_out_with(
+    solver: NewtonSolver, outputs: list[Output], curved: list[Output]
+) -> tuple[float, float, float, float]:
+    """Leave rows out with the curvature of some losses; return what `_leave_out` adds up."""
+    matrices, total = solver.matrices, np.zeros(4)
     for start in range(0, len(outputs), matrices.at_once):
-        some = outputs[start : start + matrices.at_once]
-        leverages = matrices.of_every(some, _leverages, matrices, solver.lam)
-        total += solver.blocks.sum(_leave_out, matrices.task(some), leverages)
-    return float(len(outputs) * total[0] / total[1])
+        some = slice(start, start + matrices.at_once)
+        leverages = matrices.of_every(curved[some], _leverages, matrices, solver.lam)
+        tasks = matrices.task(outputs[some]), matrices.task(curved[some])
+        total += solver.blocks.sum(_leave_out, *tasks, leverages)
+    loss, weight, moved, slopes = total.tolist()
+    return loss, weight, moved, slopes
 
 
 @declare("X", "y", "weight", changes=("without",), sets=("Phi", "P"))
-def _leave_out(block: Block, task: NewtonPass, leverages: Sequence[Leverages]) -> Array:
-    """Set the values without the row; return the sums of s L there and of s, over the outputs."""
+def _leave_out(
+    block: Block, task: NewtonPass, curved: NewtonPass, leverages: Sequence[Leverages]
+) -> Array:
+    """Set the values without the row; return sums over rows and outputs.
+
+    Of s L at these values, of s, of steps up to 1 and of the rows that have a slope.
+    """
     (side, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
-    Phi, total = task.features.of(block), np.zeros(2)
+    Phi, total = task.features.of(block), np.zeros(4)
     if "without" not in block.state:
         block.state["without"] = xp.zeros_like(block.state["f"])
-    for (o, loss), g, leverage in zip(
-        task.outputs, rows_of.slopes_at(block, task), leverages, strict=True
+    for (o, loss), (_, soft), g, leverage in zip(
+        task.outputs, curved.outputs, rows_of.slopes_at(block, task), leverages, strict=True
     ):
         f = block.state["f"][o, :]
-        w = s * loss.second_derivative(side[:, o] * (y[:, o] - f))
+        w = s * soft.second_derivative(side[:, o] * (y[:, o] - f))
         if foreign_namespace(Phi) is None:
             move, rows = np.zeros_like(f), np.flatnonzero(g)
             h = leverage.of(Phi if len(rows) == len(f) else Phi[rows])
@@ -126,7 +157,8 @@ def _leave_out(block: Block, task: NewtonPass, leverages: Sequence[Leverages]) -
             move = g * h / xp.clip(1.0 - w * h, _ROOM, None)
         block.state["without"][o, :] = f - move
         slack = side[:, o] * (y[:, o] - f + move)
-        total += float(s @ loss.value(slack)), float(xp.sum(s))
+        steps = float(xp.sum(xp.clip(abs(move), None, 1.0)))
+        total += float(s @ loss.value(slack)), float(xp.sum(s)), steps, float(xp.count_nonzero(g))
     return total
 
 
