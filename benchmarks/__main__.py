@@ -24,6 +24,7 @@ NAMES = (
     "selectors",
     "covtype",
     "reduced_speed",
+    "multiclass",
     "low_rank_scaling",
     "l2svc_speed",
     "out_of_core",

@@ -78,7 +78,7 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     o, plan, rows = job
     Z, rho = np.sqrt(o.loss.max_curvature) * matrices.bring_up_to_date(job), matrices.rho
     if plan.kind != "woodbury" and o.counts[0] > 0:
-        return Leverages(np.asfortranarray(np.tril(matrices.factor(o, lam))))
+        return Leverages(_lower(matrices.factor(o, lam)))
     mean: Array | float = 0.0
     scale, weight = np.sqrt(np.divide(1.0, rho, out=np.zeros_like(rho), where=rho > 0)), np.inf
     if not matrices.free_bias:
@@ -90,11 +90,18 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     small = Z @ Z.T
     small.flat[:: len(small) + 1] += lam
     try:
-        A = np.asfortranarray(np.tril(cholesky_in_place(small)))
+        A = _lower(cholesky_in_place(small))
     except np.linalg.LinAlgError:  # lam is lost in rounding: by the system of all columns
         curved = np.sqrt(o.loss.max_curvature) * np.concatenate(rows[0])
-        return Leverages(np.asfortranarray(np.tril(factored(curved.T @ curved, lam * rho))))
+        return Leverages(_lower(factored(curved.T @ curved, lam * rho)))
     return Leverages(A, Z, mean, scale, lam, 1.0 / weight, matrices.free_bias)
+
+
+def _lower(A: Array) -> Array:
+    """Put zeros above the diagonal, without a copy."""
+    for i, row in enumerate(A):
+        row[i + 1 :] = 0.0
+    return A
 
 
 def leave_out(solver: NewtonSolver) -> float:
