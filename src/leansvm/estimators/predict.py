@@ -143,7 +143,9 @@ class Classifier(ClassifierMixin, Machine):
             return predict_later(self, "predict_log_proba", X)
         values = self._in_shape(self._decision_values(X))
         result = log_probabilities(self._as_log_odds(to_host(values)), self.calibration_scale_)
-        return like_rows(result.astype(to_host(values).dtype), values)
+        result = result.astype(to_host(values).dtype)
+        result[np.exp(result) == 1.0] = 0.0  # as rounded as the probability is
+        return like_rows(result, values)
 
     def _as_log_odds(self, values: Any) -> Any:
         """Return numbers that calibration multiplies by its scale: decision values, or odds."""

@@ -35,6 +35,7 @@ _PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that n
 _TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
 _ROUGH = 1e-2  # relative gradient and gap of solutions that are compared, or that others start from
 _COMPARED = 256  # points of the largest basis on which values of C are compared
+_BETTER = 1e-3  # another C has to lower it by this share: rounding decides nothing
 _FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this share
 # Half-decades: C="loo" looks at as many of them as it needs.
 CANDIDATES = np.logspace(-6, 7, 27)
@@ -267,7 +268,7 @@ class ReducedSearch:
         self.solver.minimise(self.problem.loss, float(self.candidates[position]), theta, _ROUGH)
         error = leave_out(self.solver)
         found.errors[position] = error
-        if not error < found.error and found.theta is not None:
+        if not error < (1.0 - _BETTER) * found.error and found.theta is not None:
             return False
         found.position, found.error, found.theta = position, error, self.solver.theta.copy()
         return True
