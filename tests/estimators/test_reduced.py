@@ -228,13 +228,14 @@ def test_C_is_chosen_where_left_out_rows_lose_least(moons):
     model = ReducedSVC(n_basis=40, random_state=0).fit(X, y)
     candidates = np.logspace(-6, 7, 27)
     assert model.cv_curve_.shape == (27,) and 3 <= np.isfinite(model.cv_curve_).sum() < 27
-    assert candidates[np.nanargmin(model.cv_curve_)] == model.C_
+    at = np.flatnonzero(candidates == model.C_)[0]  # the first that is not clearly worse
+    assert model.cv_curve_[at] <= 1.002 * np.nanmin(model.cv_curve_)
     same = ReducedSVC(model.C_, n_basis=40, random_state=0).fit(X, y)
     np.testing.assert_allclose(same.decision_function(X), model.decision_function(X), atol=1e-5)
     assert not hasattr(same, "cv_curve_") and model.loo_residuals_.shape == (300,)
     # a list in any order, all of whose members are near the best
     some = ReducedSVC([10.0, 0.1, 1.0], n_basis=40, random_state=0).fit(X, y)
-    assert [10.0, 0.1, 1.0][np.nanargmin(some.cv_curve_)] == some.C_
+    assert some.cv_curve_[[10.0, 0.1, 1.0].index(some.C_)] <= 1.002 * np.nanmin(some.cv_curve_)
     assert not hasattr(some, "loo_residuals_")
 
 
