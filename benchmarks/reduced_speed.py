@@ -252,8 +252,8 @@ def _first_step(X: np.ndarray, y: np.ndarray, r: int, repeats: int) -> tuple[flo
     Phi = np.concatenate([block.state["Phi"] for block in solver.blocks._blocks])
 
     def step() -> None:
-        directions = solver.matrices.directions(solver.outputs, solver.lam)
-        solver._line_search(solver.outputs, directions)
+        found = solver.matrices.of_every(solver.outputs, solver.matrices.direction, solver.lam)
+        solver._line_search(solver.outputs, np.stack(found, axis=1))
 
     def products() -> None:
         gram = Phi.T @ Phi

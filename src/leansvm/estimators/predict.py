@@ -33,6 +33,7 @@ class Classifier(ClassifierMixin, Machine):
     """Adds labels, class weights and one-vs-rest decisions."""
 
     _classifies = True
+    calibration_scale_: float
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
     _class_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
@@ -117,12 +118,11 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Probabilities in the order of ``classes_``; the largest belongs to `predict`.
         """
-        check_is_fitted(self, "calibration_scale_")
+        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
         if is_dask(X):
             return predict_later(self, "predict_proba", X)
         values = self._in_shape(self._decision_values(X))
-        scores = self._as_log_odds(to_host(values))
-        return like_rows(probabilities(scores, self.calibration_scale_), values)
+        return like_rows(probabilities(*self._log_odds(to_host(values))), values)
 
     @available_if(_calibrated)
     def predict_log_proba(self, X: Any) -> Any:
@@ -138,18 +138,18 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Log-probabilities in the order of ``classes_``.
         """
-        check_is_fitted(self, "calibration_scale_")
+        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
         if is_dask(X):
             return predict_later(self, "predict_log_proba", X)
         values = self._in_shape(self._decision_values(X))
-        result = log_probabilities(self._as_log_odds(to_host(values)), self.calibration_scale_)
+        result = log_probabilities(*self._log_odds(to_host(values)))
         result = result.astype(to_host(values).dtype)
         result[np.exp(result) == 1.0] = 0.0  # as rounded as the probability is
         return like_rows(result, values)
 
-    def _as_log_odds(self, values: Any) -> Any:
-        """Return numbers that calibration multiplies by its scale: decision values, or odds."""
-        return values
+    def _log_odds(self, values: Any) -> tuple[Any, float]:
+        """Return numbers, and by what to multiply them, of which sigma makes probabilities."""
+        return values, self.calibration_scale_
 
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values

@@ -283,17 +283,12 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _is_probabilistic(self) -> bool:  # type: ignore[override]
         return self.loss == "logistic" or isinstance(self.loss, Logistic)
 
-    def _publish(self, data: TrainingData, basis: Any, solution: Solution) -> None:
-        super()._publish(data, basis, solution)
-        if self._is_probabilistic and not self.calibrate:
-            self.calibration_scale_ = 1.0
-
-    def _as_log_odds(self, values: Any) -> Any:
+    def _log_odds(self, values: Any) -> tuple[Any, float]:
         if self.calibrate:
-            return values
+            return super()._log_odds(values)
         loss = self._loss(1)
         assert isinstance(loss, Logistic)
-        return loss.log_odds(values)
+        return loss.log_odds(values), 1.0
 
     def __init__(
         self,

@@ -74,21 +74,33 @@ class NewtonMatrices:
         """Return what passes over the rows need to know of these outputs."""
         return NewtonPass(self.features, self.margin, tuple(map(_NUMBER_AND_LOSS, outputs)))
 
-    def directions(self, outputs: list[Output], lam: float) -> Array:
-        """Return -H^-1 g of every output, one column each; brings the Gram matrices up to date."""
-        return np.stack(self.of_every(outputs, self._direction, lam), axis=1)
-
     def of_every(
         self, outputs: list[Output], function: Callable[..., Any], *args: Any
     ) -> list[Any]:
         """Return ``function((output, its plan, its rows), *args)``, several outputs at a time.
 
-        Each has a thread to itself; matrices of all outputs need not fit.
+        Each has a thread to itself; matrices of all outputs need not fit. What the plans ask of
+        the rows takes one pass. Outputs of which every row is curved, as at zero, have one Gram
+        matrix: it is sent once.
         """
         results: list[Any] = []
         for start in range(0, len(outputs), self.at_once):
-            some = outputs[start : start + self.at_once]
-            jobs = self._jobs(some)
+            some, plans, same = outputs[start : start + self.at_once], [], []
+            wanted = False
+            for c, o in enumerate(some):
+                plan, constant = self.plan(o), o.loss.curvature_is_piecewise_constant
+                wanted |= plan.kind != "none"
+                whole = plan.as_gram and constant and o.counts[0] == self.rows
+                if whole and plan.kind == "rebuild":
+                    same.append(c)
+                    plan = plan if len(same) == 1 else HessianPlan("shared")
+                plans.append(plan)
+            parts: list[Any] = [None] * len(plans)
+            if wanted:
+                parts = self.blocks.fold(_both, rows_of.curvature, self.task(some), plans)
+            for c in same[1:]:
+                plans[c], parts[c] = plans[same[0]], parts[same[0]]
+            jobs = list(zip(some, plans, parts, strict=True))
             if len(jobs) == 1:
                 results.append(function(jobs[0], *args))
             else:
@@ -98,8 +110,8 @@ class NewtonMatrices:
                     o.gram = None
         return results
 
-    def _direction(self, job: Job, lam: float) -> Array:
-        """Return -H^-1 g of one output."""
+    def direction(self, job: Job, lam: float) -> Array:
+        """Return -H^-1 g of one output; brings its Gram matrix up to date."""
         o, plan, _ = job
         Z = self.bring_up_to_date(job)
         o.history["hessian"].append(plan.kind)
@@ -107,7 +119,9 @@ class NewtonMatrices:
             return self._without_curvature(o, lam)
         if plan.kind == "woodbury":
             return self._by_woodbury(o, Z, lam)
-        return -cholesky_solve(self.factor(o, lam), o.gradient)
+        assert o.gram is not None
+        H = factored(o.gram, lam * self.rho, o.loss.max_curvature)
+        return -cholesky_solve(H, o.gradient)
 
     def plan(self, o: Output, woodbury: bool = True) -> HessianPlan:
         """Choose the cheapest way to the Newton matrix by counting multiplications."""
@@ -126,25 +140,6 @@ class NewtonMatrices:
             return HessianPlan("none")
         return HessianPlan("rebuild" if rebuild else "update", as_gram=rows > width)
 
-    def _jobs(self, outputs: list[Output]) -> list[Job]:
-        """Plan for every output and collect what that asks of the rows: one pass.
-
-        Outputs of which every row is curved, as at zero, have one Gram matrix: it is sent once.
-        """
-        plans, same = [], []
-        for c, o in enumerate(outputs):
-            plan = self.plan(o)
-            constant = o.loss.curvature_is_piecewise_constant
-            if plan.kind == "rebuild" and plan.as_gram and constant and o.counts[0] == self.rows:
-                same.append(c)
-            plans.append(HessianPlan("shared") if len(same) > 1 and same[-1] == c else plan)
-        parts: list[Any] = [None] * len(plans)
-        if any(plan.kind != "none" for plan in plans):
-            parts = self.blocks.fold(_both, rows_of.curvature, self.task(outputs), plans)
-        for c in same[1:]:
-            plans[c], parts[c] = plans[same[0]], parts[same[0]]
-        return list(zip(outputs, plans, parts, strict=True))
-
     def bring_up_to_date(self, job: Job) -> Array:
         """Bring a Gram matrix up to date; return the curved rows where Woodbury wants them."""
         o, plan, part = job
@@ -157,17 +152,12 @@ class NewtonMatrices:
             assert o.gram is not None
             o.gram += part
             return np.empty((0, self.features.width))
-        plus, minus = (np.concatenate(rows) for rows in part)
+        plus, minus = np.concatenate(part[0]), np.concatenate(part[1])
         if plan.kind != "woodbury":
             assert o.gram is not None
             o.gram += plus.T @ plus
             o.gram -= minus.T @ minus
         return plus
-
-    def factor(self, o: Output, lam: float) -> Array:
-        """Factor lam diag(rho) + Phi' diag(s L'') Phi."""
-        assert o.gram is not None
-        return factored(o.gram, lam * self.rho, o.loss.max_curvature)
 
     def _by_woodbury(self, o: Output, Z: Array, lam: float) -> Array:
         """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""

@@ -78,7 +78,8 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     o, plan, rows = job
     Z, rho = np.sqrt(o.loss.max_curvature) * matrices.bring_up_to_date(job), matrices.rho
     if plan.kind != "woodbury" and o.counts[0] > 0:
-        return Leverages(_lower(matrices.factor(o, lam)))
+        assert o.gram is not None
+        return Leverages(_lower(factored(o.gram, lam * rho, o.loss.max_curvature)))
     mean: Array | float = 0.0
     scale, weight = np.sqrt(np.divide(1.0, rho, out=np.zeros_like(rho), where=rho > 0)), np.inf
     if not matrices.free_bias:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
@@ -38,7 +39,13 @@ _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
-_NOTES = ("objective", "gradient", "curved", "step", "hessian")  # of every step
+_NO_STEPS: dict[str, list[Any]] = {
+    "objective": [],
+    "gradient": [],
+    "curved": [],
+    "step": [],
+    "hessian": [],
+}
 _AT_THE_END = attrgetter("history", "objective", "residual", "n_iter", "state")
 
 
@@ -122,7 +129,7 @@ class NewtonSolver:
         self.outputs: list[Output] = []
         for number in outputs:
             output = Output(number, np.zeros_like(self.rho), np.zeros_like(self.rho))
-            output.history = {name: [] for name in _NOTES}
+            output.history = deepcopy(_NO_STEPS)
             self.outputs.append(output)
         self._columns = 1 + max(outputs)  # of the targets, as far as they are used
         self.lam = 1.0
@@ -145,7 +152,7 @@ class NewtonSolver:
         with serial_blas() if self.features.width <= SERIAL_WIDTH else nullcontext():
             if not goes_on:
                 for o in self.outputs:
-                    o.n_iter, o.history = 0, {name: [] for name in _NOTES}
+                    o.n_iter, o.history = 0, deepcopy(_NO_STEPS)
             self.minimise(loss, C, theta, self.tol)
             return self._certified(C)
 
@@ -153,11 +160,14 @@ class NewtonSolver:
         """Take Newton steps until gradient and gap are below ``tol``, without a certificate."""
         self._setup(loss, C, theta, tol)
         for iteration in range(1, self.max_iter + 1):
-            running = [o for o in self.outputs if o.state == "running"]
+            running = []
+            for o in self.outputs:
+                if o.state == "running":
+                    running.append(o)
             if not running or self.stopped:
                 break
-            directions = self.matrices.directions(running, self.lam)
-            self._line_search(running, directions)
+            found = self.matrices.of_every(running, self.matrices.direction, self.lam)
+            self._line_search(running, np.stack(found, axis=1))
             self._check_convergence(running, tol)
             if self._told_to_stop(iteration, running):
                 break
@@ -199,20 +209,17 @@ class NewtonSolver:
         if known and self._loss is loss:  # only C is another
             self.evaluate(self.outputs, again=True)
         else:
-            self._from_zero(loss, cold, loss.smoothing_path() if resized else (loss,))
+            at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
+            if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
+                raise ValueError(NOT_FINITE)
+            stages = loss.smoothing_path() if resized else (loss,)
+            first, *later = self._stages(loss) if cold else stages
+            for c, o in enumerate(self.outputs):
+                o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)
+                o.loss, o.stages = first, later
+            self.evaluate(self.outputs, at_zero if cold and first is loss else None)
         self._loss = loss
         self._check_convergence(self.outputs, tol)
-
-    def _from_zero(self, loss: Loss, cold: bool, stages: tuple[Loss, ...]) -> None:
-        """Take the norm of the gradient at zero; evaluate at the start."""
-        at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
-        if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
-            raise ValueError(NOT_FINITE)
-        first, *later = self._stages(loss) if cold else stages
-        for c, o in enumerate(self.outputs):
-            o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)
-            o.loss, o.stages = first, later
-        self.evaluate(self.outputs, at_zero if cold and first is loss else None)
 
     def _stages(self, loss: Loss) -> tuple[Loss, ...]:
         """Losses to solve in turn from zero; least squares first where few rows are curved."""

@@ -90,7 +90,8 @@ class ReducedProblem:
             return grow(partial(self.solve, choose, path=path), FIRST_SIZE, largest)
         with self.phases("select"):
             basis = choose(largest)
-        whitened, constant = self.regularizer == "rkhs", self._constant()
+        whitened = self.regularizer == "rkhs"
+        constant = 1.0 if np.isfinite(self.bias_penalty) else None
         growing = NestedPoints(
             self.kernel, basis.rows, basis.points(self.kernel), whitened, constant
         )
@@ -107,16 +108,17 @@ class ReducedProblem:
         with self.phases("select"):
             basis = choose(size)
         points, known = basis.points(self.kernel), basis.L is not None
+        constant = 1.0 if np.isfinite(self.bias_penalty) else None
         with self.phases("factor"):
             if self.regularizer == "coef":
-                features = KernelFeatures(self.kernel, points, constant=self._constant())
+                features = KernelFeatures(self.kernel, points, constant=constant)
             else:
                 features = whiten(
                     self.kernel,
                     basis.rows,
                     points,
                     basis.L,
-                    constant=self._constant(),
+                    constant=constant,
                     in_state=known,
                 )
         one = known or (self.outputs == 1 and not self.compares)
@@ -129,9 +131,12 @@ class ReducedProblem:
         """Go through sizes of a basis; solve at the ``last`` one, or at the one that pays."""
         serial = basis.rows.shape[0] <= SERIAL_WIDTH
         with self.phases("solve"), serial_blas() if serial else nullcontext():
-            search = ReducedSearch(self, path, last)
-            search.run(sizes)
-            solutions, solver, room = search.solutions(), search.solver, search.best.room
+            order = np.argsort(path, kind="stable")
+            middle = int(np.argmin(np.abs(np.log(path[order]))))
+            start = middle if self.compares else 0
+            search = ReducedSearch(self, path[order], order, last, start)
+            solutions = search.run(sizes)
+            solver, room = search.solver, search.best.room
             if self.left_out:
                 error = leave_out(solver)
                 solutions[-1].left_out = left_out_residuals_of(solver)
@@ -147,25 +152,6 @@ class ReducedProblem:
                 "selection": basis.report,
             }
         return ReducedFit(basis, room.features, solutions, solutions[-1])
-
-    def solver_in(self, room: Room) -> NewtonSolver:
-        """Return a solver for all outputs that keeps what there is room for."""
-        return NewtonSolver(
-            self.blocks,
-            room.features,
-            bias_penalty=self.bias_penalty,
-            margin=self.margin,
-            outputs=range(self.outputs),
-            tol=self.tol,
-            max_iter=self.max_iter,
-            on_iteration=self.on_iteration,
-            at_once=room.at_once,
-            keeps=room.keeps,
-        )
-
-    def _constant(self) -> float | None:
-        """Return the value of the bias's column."""
-        return 1.0 if np.isfinite(self.bias_penalty) else None
 
     def room_for(self, features: KernelFeatures) -> Room:
         """Decide what is kept between passes and steps at the size of these features."""
@@ -193,6 +179,7 @@ class Found:
     errors: dict[int, float] = field(default_factory=dict)  # by position
 
 
+@dataclass
 class ReducedSearch:
     """Goes through the sizes of a basis with one solver, and through values of C at each of them.
 
@@ -202,33 +189,52 @@ class ReducedSearch:
     C that it has: close to the minimum, that needs few Newton steps.
     """
 
-    solver: NewtonSolver
-    best: Found
+    problem: ReducedProblem
+    candidates: Array  # in increasing order
+    order: NDArray[np.intp]  # their places in what was given
+    last: int | None  # size at which to solve; None: the one that pays
+    position: int  # of the C to start from
+    curve: dict[int, float] = field(default_factory=dict)  # left-out loss by position
+    compared: list[tuple[int, float]] = field(default_factory=list)  # sizes, left-out loss
+    solver: NewtonSolver = field(init=False)
+    best: Found = field(init=False)
 
-    def __init__(self, problem: ReducedProblem, candidates: Array, last: int | None) -> None:
-        self.problem, self.last = problem, last
-        self.order = np.argsort(candidates, kind="stable")
-        self.candidates = candidates[self.order]
-        middle = int(np.argmin(np.abs(np.log(self.candidates))))
-        self.position = middle if problem.compares else 0
-        self.curve: dict[int, float] = {}  # left-out loss by position, where C was compared
-        self.compared: list[tuple[int, float]] = []  # sizes and their left-out loss
-
-    def run(self, sizes: Iterator[KernelFeatures]) -> None:
-        """Take one size after the other; where no ``last`` one is given, while it pays."""
-        first = True
+    def run(self, sizes: Iterator[KernelFeatures]) -> list[Solution]:
+        """Take one size after the other; solve at the best C and size, or at every C given."""
+        problem, first = self.problem, True
         for features in sizes:
-            room = self.problem.room_for(features)
+            room = problem.room_for(features)
             if first:
-                self.solver = self.problem.solver_in(room)
+                self.solver = NewtonSolver(
+                    problem.blocks,
+                    room.features,
+                    bias_penalty=problem.bias_penalty,
+                    margin=problem.margin,
+                    outputs=range(problem.outputs),
+                    tol=problem.tol,
+                    max_iter=problem.max_iter,
+                    on_iteration=problem.on_iteration,
+                    at_once=room.at_once,
+                    keeps=room.keeps,
+                )
             else:
                 self.solver.resize(room.features, room.at_once, room.keeps)
-            found = self._best_at(room, first)
-            if not first and self.last is None and not self._pays(found):
-                break
+            found = Found(room, self.position)
+            if problem.compares or self.last is None:
+                self._look(found, first)
+                if not first and self.last is None and not self._pays(found):
+                    break
+            elif features.size < self.last:  # where the next size starts
+                self.solver.minimise(problem.loss, float(self.candidates[0]), None, _ROUGH)
             self.best, self.position, first = found, found.position, False
             if self.solver.stopped:
                 break
+        if self.best.theta is not None:
+            return [self._solved(self.best)]
+        solutions = []
+        for k, C in enumerate(self.candidates.tolist()):
+            solutions.append(self.solver.solve(problem.loss, C, goes_on=k == 0))
+        return solutions
 
     def _pays(self, found: Found) -> bool:
         """Whether a size is better than the one before, if need be at the next smaller C."""
@@ -237,22 +243,15 @@ class ReducedSearch:
             self._go(found, -1, 1)
         return found.error <= enough
 
-    def _best_at(self, room: Room, first: bool) -> Found:
-        """Find the best C at one size, or solve roughly at the one there is."""
-        found = Found(room, self.position)
-        if not self.problem.compares and self.last is not None:
-            if room.features.size < self.last:
-                C = float(self.candidates[0])
-                self.solver.minimise(self.problem.loss, C, None, _ROUGH)
-            return found
+    def _look(self, found: Found, first: bool) -> None:
+        """Find the best C at one size, or how good the one there is is."""
         self._try(found, self.position, None)
-        if self.problem.compares and (first or room.features.size <= _COMPARED):
+        if self.problem.compares and (first or found.room.features.size <= _COMPARED):
             self.curve = found.errors
             rose = self._go(found, 1, 1 + first)
             if first or not rose:
                 self._go(found, -1, 1 + first)
-        self.compared.append((room.features.size, found.error))
-        return found
+        self.compared.append((found.room.features.size, found.error))
 
     def _go(self, found: Found, step: int, patience: int) -> bool:
         """Try larger values of C, or smaller ones, until the loss has risen so many times."""
@@ -273,12 +272,9 @@ class ReducedSearch:
         found.position, found.error, found.theta = position, error, self.solver.theta.copy()
         return True
 
-    def solutions(self) -> list[Solution]:
-        """Solve to the end: at the best C and size, or at every C that was given."""
-        solver, found, loss = self.solver, self.best, self.problem.loss
-        if found.theta is None:
-            path = enumerate(self.candidates.tolist())
-            return [solver.solve(loss, C, goes_on=k == 0) for k, C in path]
+    def _solved(self, found: Found) -> Solution:
+        """Solve to the end at the best C and size."""
+        solver, loss = self.solver, self.problem.loss
         if solver.features is not found.room.features:
             solver.resize(found.room.features, found.room.at_once, found.room.keeps)
         C = float(self.candidates[found.position])
@@ -290,4 +286,4 @@ class ReducedSearch:
         if self.last is None:
             sizes, errors = zip(*self.compared, strict=True)
             solution.details["sizes"] = {"sizes": np.array(sizes), "errors": np.array(errors)}
-        return [solution]
+        return solution
