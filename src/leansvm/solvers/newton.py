@@ -46,6 +46,7 @@ _NO_STEPS: dict[str, list[Any]] = {
     "step": [],
     "hessian": [],
 }
+_THETA = attrgetter("theta")
 _AT_THE_END = attrgetter("history", "objective", "residual", "n_iter", "state")
 
 
@@ -171,7 +172,7 @@ class NewtonSolver:
             self._check_convergence(running, tol)
             if self._told_to_stop(iteration, running):
                 break
-        self.theta = np.stack([o.theta for o in self.outputs], axis=1)
+        self.theta = np.stack(list(map(_THETA, self.outputs)), axis=1)
 
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
