@@ -172,7 +172,10 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
         plus = _scaled(block, task.features, entered, loss, u, s)
         minus = _scaled(block, task.features, left, loss, u, s)
         if plan.as_gram:
-            results.append(to_host(gram(plus) - gram(minus)))
+            total = gram(plus)
+            if minus.shape[0]:
+                total -= gram(minus)
+            results.append(to_host(total))
         else:
             results.append(([to_host(plus)], [to_host(minus)]))
     return results

@@ -30,7 +30,7 @@ from leansvm.solvers.solution import Solution
 from leansvm.solvers.widening import NestedPoints, prefixes
 
 Array = NDArray[np.float64]
-_MATRICES = 6  # r x r at a time, beside those of tiles on their way
+_MATRICES = 7  # r x r at a time, beside those of tiles on their way
 _PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that need one
 _TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
 _ROUGH = 1e-2  # relative gradient and gap of solutions that are compared, or that others start from
