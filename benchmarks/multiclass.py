@@ -156,7 +156,7 @@ def _refitting(report: Report, loss: str, C: float, rows: int) -> None:
     from leansvm.kernels import Kernel
     from leansvm.losses import get_loss
     from leansvm.solvers.features import whiten
-    from leansvm.solvers.left_out import leave_out, left_out_residuals_of
+    from leansvm.solvers.one_step import leave_out, left_out_residuals_of
 
     part = _standardised(split(BINARY, 0, rows))
     X, y = part.X, np.where(part.y == part.y[0], 1.0, -1.0)

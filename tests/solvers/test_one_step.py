@@ -8,7 +8,7 @@ from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
 from leansvm.solvers.features import whiten
-from leansvm.solvers.left_out import leave_out, left_out_residuals_of
+from leansvm.solvers.one_step import leave_out, left_out_residuals_of
 from leansvm.solvers.newton import NewtonSolver
 
 KERNEL = Kernel("rbf", gamma=0.5)
