@@ -28,6 +28,7 @@ NAMES = (
     "covtype",
     "reduced_speed",
     "low_rank_classes",
+    "multiclass",
     "low_rank_scaling",
     "l2svc_speed",
     "out_of_core",

@@ -74,6 +74,10 @@ class Loss:
         """Return losses to solve one after another, each from the last solution; ends with self."""
         return (self,)
 
+    def smoothed_over(self, width: float) -> Loss:
+        """Return a loss whose curvature says what steps of this length meet; self if smooth."""
+        return self
+
 
 class Squared(Loss):
     """Least squares: L(u) = u²/2, L*(v) = v²/2.
@@ -173,6 +177,10 @@ class Huber(Loss):
         w = xp.clip(v, 0.0, 1.0)
         return xp.where((v < 0.0) | (v > 1.0), math.inf, self.delta * w * (w - 1.0))
 
+    def smoothed_over(self, width: float) -> Huber:
+        """Return the loss with a quadratic zone of at least this half-width."""
+        return self if width <= self.delta else Huber(width)
+
     def smoothing_path(self) -> tuple[Huber, ...]:
         """Return delta = 1, 0.1, ... down to this one (zhou2013 §4.2.3)."""
         return (*(Huber(10.0**-k) for k in range(9) if 10.0**-k > self.delta), self)
@@ -225,6 +233,24 @@ class Logistic(Loss):
         w = xp.clip(v, 0.0, 1.0)
         entropy = sum(x * xp.log(xp.where(x > 0, x, 1.0)) for x in (w, 1.0 - w))
         return xp.where((v < 0.0) | (v > 1.0), math.inf, entropy / self.p)
+
+    def log_odds(self, f: Array) -> Array:
+        """Return log(q / (1 - q)) of the class +1 where f minimises the expected loss.
+
+        There q L'(1 - f) = (1 - q) L'(1 + f).
+
+        Examples
+        --------
+        >>> Logistic(p=1.0).log_odds([-1.0, 0.0, 1.0]).round(3).tolist()
+        [-0.566, 0.0, 0.566]
+        """
+        _, f = floating(f)
+        odds = np.logaddexp(0.0, self.p * (f - 1.0)) - np.logaddexp(0.0, -self.p * (f + 1.0))
+        return odds.astype(f.dtype)
+
+    def smoothed_over(self, width: float) -> Logistic:
+        """Return the loss with a sharpness of at most 1 / width."""
+        return self if self.p * width <= 1.0 else Logistic(1.0 / width)
 
     def smoothing_path(self) -> tuple[Logistic, ...]:
         """Return p = 10, 100, ... up to this one (zhou2013 §4.2.4)."""

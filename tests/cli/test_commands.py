@@ -366,7 +366,7 @@ def test_default_search_of_every_family(run, tmp_path, estimator):
                *few)  # fmt: skip
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
-    values = {"lssvm": 7, "sparse": 7, "reduced": 28, "low-rank": 16, "l2": 28}
+    values = {"lssvm": 7, "sparse": 7, "reduced": 7, "low-rank": 16, "l2": 28}
     # scales that the estimator learns by default are one more gamma
     learned = getattr(getattr(estimators, result["estimator"])(), "gamma", None) == "learn"
     assert len(result["trials"]) == values[estimator] + learned * values[estimator] // 7

@@ -205,6 +205,56 @@ def test_probabilities_rest_on_left_out_decisions():
         ReducedSVC().fit(X, y).predict_proba  # noqa: B018
 
 
+def test_logistic_loss_gives_probabilities_by_itself():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 2))
+    truth = 1 / (1 + np.exp(-2 * X[:, 0]))
+    y = (rng.random(1500) < truth).astype(int)
+    model = ReducedSVC(loss="logistic", n_basis=40, random_state=0).fit(X, y)
+    p = model.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert np.abs(p[:, 1] - truth).mean() < 0.05
+    assert np.array_equal(p.argmax(axis=1), model.predict(X))
+    np.testing.assert_allclose(model.predict_log_proba(X), np.log(p), atol=1e-9)
+    three = ReducedSVC(loss="logistic", n_basis=40, random_state=0).fit(X, y + (X[:, 1] > 1))
+    p = three.predict_proba(X)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert np.array_equal(p.argmax(axis=1), three.predict(X))
+    assert not hasattr(ReducedSVC().fit(X[:50], y[:50]), "predict_proba")
+
+
+def test_C_is_chosen_where_left_out_rows_lose_least(moons):
+    X, y = moons
+    model = ReducedSVC(n_basis=40, random_state=0).fit(X, y)
+    candidates = np.logspace(-6, 7, 27)
+    assert model.cv_curve_.shape == (27,) and 3 <= np.isfinite(model.cv_curve_).sum() < 27
+    at = np.flatnonzero(candidates == model.C_)[0]  # the first that is not clearly worse
+    assert model.cv_curve_[at] <= 1.002 * np.nanmin(model.cv_curve_)
+    same = ReducedSVC(model.C_, n_basis=40, random_state=0).fit(X, y)
+    np.testing.assert_allclose(same.decision_function(X), model.decision_function(X), atol=1e-5)
+    assert not hasattr(same, "cv_curve_") and model.loo_residuals_.shape == (300,)
+    # a list in any order, all of whose members are near the best
+    some = ReducedSVC([10.0, 0.1, 1.0], n_basis=40, random_state=0).fit(X, y)
+    assert some.cv_curve_[[10.0, 0.1, 1.0].index(some.C_)] <= 1.002 * np.nanmin(some.cv_curve_)
+    assert not hasattr(some, "loo_residuals_")
+
+
+def test_chosen_C_is_as_good_as_the_best():
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y, y_test = X[:900], X[900:], y[:900], y[900:]
+    chosen = ReducedSVC(n_basis=150, random_state=0).fit(X, y).score(X_test, y_test)
+    scores = [
+        ReducedSVC(C, n_basis=150, random_state=0).fit(X, y).score(X_test, y_test)
+        for C in (0.1, 1.0, 10.0, 100.0)
+    ]
+    assert chosen > max(scores) - 0.01
+
+
+def test_one_row_cannot_be_left_out():
+    with pytest.raises(ValueError, match="give C as a number"):
+        ReducedSVR().fit([[1.0], [1.0]], [2.0, 2.0])
+
+
 def test_path_of_C_equals_single_fits(moons):
     X, y = moons
     estimator = ReducedSVC(basis="random", n_basis=30, random_state=0)
@@ -224,7 +274,7 @@ def test_path_of_C_equals_single_fits(moons):
 
 def test_report_callbacks_and_pickle(moons, capsys):
     X, y = moons
-    model = ReducedSVC(loss="huber", n_basis=20, random_state=0)
+    model = ReducedSVC(1.0, loss="huber", n_basis=20, random_state=0)
     model.set_callbacks(ProgressBar()).fit(X, y)
     report = model.fit_report_
     assert report["converged"] and report["iterations"] == model.n_iter_ and report["bytes"] > 0
@@ -291,7 +341,8 @@ class NoCurvature:
         ({"C": -1.0}, "'C' parameter"),
         ({"C": np.inf}, "'C' parameter"),
         ({"C": 1e-310}, "so must 1 / C"),
-        ({"C": [1.0, 2.0]}, "'C' parameter"),
+        ({"C": [1.0, -2.0]}, "C must be a number > 0, a list of them"),
+        ({"C": "kfold"}, "'C' parameter"),
         ({"regularizer": "l1"}, "'regularizer' parameter"),
         ({"loss": "huber", "delta": -1.0}, "'delta' parameter"),
         ({"basis": "best"}, "basis must be one of"),

@@ -57,3 +57,21 @@ def test_features(array_source):
     expected = features.fit_transform(X)
     found = array_source.host(features.fit_transform(array_source.rows(X)))
     assert_allclose(found, expected, atol=1e-9)
+
+
+@pytest.mark.slow  # a cluster takes its time for every pass
+def test_many_classes_on_files_and_clusters(source):
+    """C is chosen by left-out rows, wherever the rows are."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(26), 10)
+    centres = rng.normal(scale=3.0, size=(26, 3))
+    rows = centres[labels] + rng.normal(size=(260, 3))
+    order = rng.permutation(260)
+    rows, labels = rows[order], labels[order]
+    model = ReducedSVC([1.0, 10.0], gamma=0.1, n_basis=40, random_state=0, tol=1e-7)
+    values = model.fit(rows, labels).decision_function(rows)
+    support, C = model.support_, model.C_
+    source.fit(model, rows, labels)
+    assert_array_equal(model.support_, support)
+    assert_allclose(model.C_, C)
+    assert_allclose(source.apply(model, "decision_function", rows), values, atol=1e-5)

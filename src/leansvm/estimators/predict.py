@@ -23,9 +23,9 @@ from leansvm.estimators.machine import Machine
 
 
 class _WithCalibration:
-    """A method that exists with ``calibrate=True``; else the error's own line says how to get it.
+    """A method that exists with ``calibrate=True`` or a loss of probabilities; else an error.
 
-    scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
+    Its own line says how to get the method: scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
     """
 
     def __init__(self, method: Callable[[Any, Any], Any]) -> None:
@@ -35,7 +35,7 @@ class _WithCalibration:
     def __get__(self, estimator: Any, owner: type) -> Callable[..., Any]:
         if estimator is None:
             return self._method
-        if not estimator.calibrate:
+        if not (estimator.calibrate or estimator._is_probabilistic):
             raise AttributeError(
                 f"{owner.__name__} has {self._method.__name__} with calibrate=True alone: set it "
                 f"before fit, or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
@@ -47,6 +47,8 @@ class Classifier(ClassifierMixin, Machine):
     """Adds labels, class weights and one-vs-rest decisions."""
 
     _classifies = True
+    calibration_scale_: float
+    _is_probabilistic: bool | property = False  # gives probabilities without calibration
     _class_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
@@ -118,7 +120,7 @@ class Classifier(ClassifierMixin, Machine):
 
     @_WithCalibration
     def predict_proba(self, X: Any) -> Any:
-        """Probability of every class; exists with ``calibrate=True``.
+        """Probability of every class; exists with ``calibrate=True`` or a logistic loss.
 
         Parameters
         ----------
@@ -130,11 +132,11 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Probabilities in the order of ``classes_``; the largest belongs to `predict`.
         """
-        check_is_fitted(self, "calibration_scale_")
+        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
         if is_dask(X):
             return predict_later(self, "predict_proba", X)
         values = self._in_shape(self._decision_values(X))
-        return like_rows(probabilities(to_host(values), self.calibration_scale_), values)
+        return like_rows(probabilities(*self._log_odds(to_host(values))), values)
 
     @_WithCalibration
     def predict_log_proba(self, X: Any) -> Any:
@@ -150,12 +152,18 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Log-probabilities in the order of ``classes_``.
         """
-        check_is_fitted(self, "calibration_scale_")
+        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
         if is_dask(X):
             return predict_later(self, "predict_log_proba", X)
         values = self._in_shape(self._decision_values(X))
-        result = log_probabilities(to_host(values), self.calibration_scale_)
-        return like_rows(result.astype(to_host(values).dtype), values)
+        result = log_probabilities(*self._log_odds(to_host(values)))
+        result = result.astype(to_host(values).dtype)
+        result[np.exp(result) == 1.0] = 0.0  # as rounded as the probability is
+        return like_rows(result, values)
+
+    def _log_odds(self, values: Any) -> tuple[Any, float]:
+        """Return numbers, and by what to multiply them, of which sigma makes probabilities."""
+        return values, self.calibration_scale_
 
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values

@@ -11,16 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from leansvm.basis import Fit
+from leansvm.basis import Fit, RandomBasis
 from leansvm.basis.choose import basis_size, choose, resolve_basis
 from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.losses import Loss, get_loss
-from leansvm.solvers.growth import FIRST_SIZE, grow
+from leansvm.losses import Logistic, Loss, get_loss
 from leansvm.solvers.newton import check_loss
-from leansvm.solvers.reduced import ReducedFit, ReducedProblem
+from leansvm.solvers.reduced import CANDIDATES, ReducedFit, ReducedProblem
 from leansvm.solvers.refit import refit
 from leansvm.solvers.solution import Solution, Support
 
@@ -43,30 +42,35 @@ class ReducedMachine(KernelMachine):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
         **BASIS_CONSTRAINTS,
-        "C": [Interval(Real, 0, None, closed="neither")],
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"loo"}), "array-like"],
         "loss": [str, HasMethods(["value"])],
         "regularizer": [StrOptions({"rkhs", "coef"})],
         "delta": [Interval(Real, 0, None, closed="neither"), None],
     }
     _losses: ClassVar[tuple[str, ...]]
+    _scores_lists_by = "loo"
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
-        data, found = self._solve_path(data, context, np.array([self._criterion().C]))
+        C = self._criterion().C
+        path = CANDIDATES if isinstance(self.C, str) else np.atleast_1d(C)
+        data, found = self._solve_path(data, context, path, np.ndim(C) == 1)
         return data, Support.of(found.basis, found.features), found.solution
 
     def _solve_path(
-        self, data: TrainingData, context: Any, path: Array
+        self, data: TrainingData, context: Any, path: Array, compares: bool = False
     ) -> tuple[TrainingData, ReducedFit]:
-        """Choose a basis and solve at every C of a path."""
+        """Choose a basis and solve at every C of a path, or at the best."""
         n_rows, n_features = data.X.shape
         penalty, hook = self._bias_penalty(), iteration_hook(self, context, "newton-iteration")
         on_step = iteration_hook(self, context, "basis-point")
         loss, budget = self._loss(n_rows), resolve_cache_size(self.cache_size)
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         auto = basis_size(selector, self.n_basis, n_rows)[1]
-        left_out = auto or getattr(self, "calibrate", False)
-        if left_out:
+        left_out = getattr(self, "calibrate", False) or (compares and isinstance(self.C, str))
+        if left_out or auto or compares:
             data = data.leave_out(budget)
+            if data.n_positive < 2 and compares:
+                self._refuse_one_row(data)
         size, _ = basis_size(selector, self.n_basis, data.n_positive)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
         kernel = self._resolve_kernel(blocks, context, None if auto else size)
@@ -81,23 +85,23 @@ class ReducedMachine(KernelMachine):
             self.tol,
             self.max_iter,
             blocks.state_budget(self.cache_size),
-            left_out,
+            bool(left_out),
             hook,
+            compares,
         )
-        chooser = partial(
-            choose,
-            blocks,
-            kernel,
-            selector,
-            select_on=self.select_on,
-            budget=problem.budget,
-            random_state=self.random_state,
-            fit=Fit(float(self.C), penalty, loss, self.regularizer, self._classifies, refit),
-            on_step=on_step,
-        )
+        options: dict[str, Any] = {
+            "select_on": self.select_on,
+            "budget": problem.budget,
+            "random_state": self.random_state,
+            "on_step": on_step,
+        }
+        if getattr(selector, "uses_targets", False):
+            chooser = partial(choose, blocks, kernel, RandomBasis(), **options)
+            C = float(self.C) if isinstance(self.C, Real) else problem.pilot_C(chooser, path)
+            options["fit"] = Fit(C, penalty, loss, self.regularizer, self._classifies, refit)
+        chooser = partial(choose, blocks, kernel, selector, **options)
         if auto:
-            solve = partial(problem.solve, chooser, path=path)
-            return data, grow(solve, FIRST_SIZE, min(size, problem.most_points()))
+            return data, problem.find_size(chooser, selector, size, path)
         return data, problem.solve(chooser, size, path)
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
@@ -142,7 +146,8 @@ class ReducedMachine(KernelMachine):
             return get_loss(self.loss, "regression", delta=self.delta)
         # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
         delta = max(1e-4, 4 * self.tol / n_rows) if self.delta is None else self.delta
-        return get_loss(self.loss, "classification", delta=delta, p=self.p)
+        p = 1.0 if self.p is None else self.p
+        return get_loss(self.loss, "classification", delta=delta, p=p)
 
 
 class ReducedSVC(Classifier, ReducedMachine):
@@ -155,14 +160,17 @@ class ReducedSVC(Classifier, ReducedMachine):
 
     Parameters
     ----------
-    C : float, default=1.0
-        Regularisation: weight of the losses.
+    C : "loo", float or list of float, default="loo"
+        Regularisation: weight of the losses. "loo" takes the half-decade, a list its member, at
+        which the loss of left-out rows is lowest (one Newton step away from the solution; exact
+        for "squared"). Values are compared on a part of the basis and followed as it grows.
     kernel : str or callable, default="rbf"
         A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
         better of "matern32" and "laplacian", with ``gamma="learn"``).
     loss : {"squared_hinge", "squared", "huber", "logistic"} or Loss, default="squared_hinge"
         Loss of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or one of two smooth forms of
         the hinge loss max(0, u); or an object with the methods of `leansvm.losses.Loss`.
+        "logistic" gives probabilities by itself.
     regularizer : {"rkhs", "coef"}, default="rkhs"
         Norm of the decision function in the kernel's space, or of its coefficients.
     gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
@@ -184,7 +192,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         themselves.
     n_basis : int, float in (0, 1) or "auto", default="auto"
         Number of basis points, or their share of the rows. "auto" doubles it until the loss of
-        left-out rows, estimated, hardly falls.
+        left-out rows, estimated, hardly falls; each size starts from the model on the one before.
     select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
@@ -192,12 +200,12 @@ class ReducedSVC(Classifier, ReducedMachine):
         Half-width of the quadratic zone of "huber"; None is max(1e-4, 4 * tol / n_samples). It is
         approached from 1 by factors of 10.
     p : float or None, default=None
-        Sharpness of "logistic"; None is 1e4, approached from 10 by factors of 10; 1 is logistic
-        regression.
+        Sharpness of "logistic"; None is 1, as in logistic regression. Large ones come close to the
+        hinge loss and are approached from 10 by factors of 10.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``.
     calibrate : bool, default=False
-        Fit probabilities to approximate leave-one-out decision values, for `predict_proba`.
+        Fit probabilities to left-out decision values, for `predict_proba`.
     tol : float, default=1e-6
         Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
         below it.
@@ -225,14 +233,20 @@ class ReducedSVC(Classifier, ReducedMachine):
         Labels.
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Mean loss of left-out rows at every candidate of C (for "loo" ``logspace(-6, 7, 27)``), on
+        the largest basis on which they were compared; NaN where none was needed.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Labels +-1 less the decision values without the row; with ``C="loo"``.
     objective_ : float
         Value of the objective, summed over the classes.
     n_iter_ : int
-        Newton steps, the most of all classes.
+        Newton steps in all, the most of all classes.
     fit_report_ : dict
         Objective, relative duality gap and gradient, seconds by phase, bytes, and for every class
         the history of its iterations: objective, relative gradient, curved rows, step length,
-        and how the Hessian came about.
+        and how the Hessian came about. With ``n_basis="auto"``, "sizes": those compared and
+        their left-out loss.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
 
@@ -265,9 +279,20 @@ class ReducedSVC(Classifier, ReducedMachine):
     }
     _losses = ("squared_hinge", "squared", "huber", "logistic")
 
+    @property
+    def _is_probabilistic(self) -> bool:  # type: ignore[override]
+        return self.loss == "logistic" or isinstance(self.loss, Logistic)
+
+    def _log_odds(self, values: Any) -> tuple[Any, float]:
+        if self.calibrate:
+            return super()._log_odds(values)
+        loss = self._loss(1)
+        assert isinstance(loss, Logistic)
+        return loss.log_odds(values), 1.0
+
     def __init__(
         self,
-        C: float = 1.0,
+        C: Any = "loo",
         kernel: Any = "rbf",
         *,
         loss: Any = "squared_hinge",
@@ -318,8 +343,8 @@ class ReducedSVR(Regressor, ReducedMachine):
 
     Parameters
     ----------
-    C : float, default=1.0
-        Regularisation: weight of the losses.
+    C : "loo", float or list of float, default="loo"
+        Regularisation: weight of the losses, or how it is chosen; as in `ReducedSVC`.
     kernel : str or callable, default="rbf"
         A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
         better of "matern32" and "laplacian", with ``gamma="learn"``).
@@ -346,10 +371,12 @@ tol, max_iter, cache_size, random_state
         Number of basis points ("rkhs" drops dependent ones).
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
+    cv_curve_, loo_residuals_ : ndarray
+        As in `ReducedSVC`; residuals are targets less predictions without the row.
     objective_ : float
         Value of the objective, summed over the outputs.
     n_iter_ : int
-        Newton steps, the most of all outputs.
+        Newton steps in all, the most of all outputs.
     fit_report_ : dict
         As in `ReducedSVC`.
     n_features_in_, feature_names_in_
@@ -377,7 +404,7 @@ tol, max_iter, cache_size, random_state
 
     def __init__(
         self,
-        C: float = 1.0,
+        C: Any = "loo",
         kernel: Any = "rbf",
         *,
         loss: Any = "huber",

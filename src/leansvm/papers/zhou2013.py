@@ -38,6 +38,7 @@ def _model(method: str, lam: float, gamma: float, r: int, seed: int) -> ReducedS
     return ReducedSVC(
         1 / lam,
         loss=_LOSSES[loss],
+        p=1e4,  # the last of the paper's values
         regularizer=_REGULARIZERS[regularizer],
         gamma=gamma,
         fit_intercept=False,

@@ -30,6 +30,7 @@ from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
 _SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
+_MANY = 6  # outputs
 _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
 
 
@@ -67,10 +68,10 @@ def begin(block: Block, features: FeatureMap, theta: Array) -> None:
     block.state["in_gram"] = zeros((outputs, n), X, namespace(X).bool)
 
 
-@declare(sets=("Phi", "f", "df", "in_gram", "P"))
+@declare(sets=("Phi", "f", "df", "in_gram", "P", "without"))
 def end(block: Block) -> None:
     """Drop all state of the solver."""
-    for key in ("Phi", "f", "df", "in_gram", "P"):
+    for key in ("Phi", "f", "df", "in_gram", "P", "without"):
         block.state.pop(key, None)
 
 
@@ -95,12 +96,12 @@ def slopes(
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
     state, k, n = block.state, len(task.outputs), block.stop - block.start
     Phi, xp = task.features.of(block), namespace(block.X)
-    side, y, s = _targets(block, task)
+    side, y, s = targets_of_block(block, task)
     result = Slopes(np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp))
     direction = None if direction is None else like_rows(direction, Phi)
-    # on a device there is no cache to stay in
+    # reading a row costs little where many outputs use it; a device has no cache to stay in
     in_cache = max(32, _SUBTILE_BYTES // (8 * max(Phi.shape[1], 1)))
-    tile = in_cache if foreign_namespace(Phi) is None else max(n, 1)
+    tile = in_cache if foreign_namespace(Phi) is None and k < _MANY else max(n, 1)
     for start in range(0, n, tile):
         rows = slice(start, min(start + tile, n))
         moved = None if direction is None else Phi[rows, :] @ direction
@@ -124,7 +125,7 @@ def slopes(
 @declare("y", "weight")
 def along(block: Block, task: NewtonPass, lengths: Array) -> Array:
     """First and second derivative of the losses in t at f + t df: outputs x 2."""
-    side, y, s = _targets(block, task)
+    side, y, s = targets_of_block(block, task)
     result = np.empty((len(task.outputs), 2))
     for c, (o, loss) in enumerate(task.outputs):
         df = block.state["df"][o, :]
@@ -138,7 +139,7 @@ def along(block: Block, task: NewtonPass, lengths: Array) -> Array:
 class HessianPlan:
     """How the Hessian of one output is brought up to date."""
 
-    kind: str  # "update", "rebuild", "woodbury" or "none"
+    kind: str  # "update", "rebuild", "shared", "woodbury" or "none"
     as_gram: bool = False  # blocks send Gram matrices instead of rows
 
 
@@ -147,18 +148,23 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
     """Return, for every output, what its Hessian needs of this block.
 
     "update": the rows that entered and those that left since the Gram matrix was made;
-    "rebuild": all curved rows; "woodbury": the same, but the Gram matrix stays as it is. Rows are
-    scaled by sqrt(s L'' / max L''). With ``as_gram`` the difference of the Gram matrices of both.
+    "rebuild": all curved rows; "shared": nothing, another output sends the same; "woodbury": all
+    curved rows, but the Gram matrix stays as it is. Rows are scaled by sqrt(s L'' / max L''). With
+    ``as_gram`` the difference of the Gram matrices of both.
     """
     state = block.state
     results: list[Any] = []
-    side, y, s = _targets(block, task)
+    side, y, s = targets_of_block(block, task)
     for (o, loss), plan in zip(task.outputs, plans, strict=True):
         if plan.kind == "none":
             results.append(None)
             continue
         u = side[:, o] * (y[:, o] - state["f"][o, :])
         now, before = _curved(loss, u, s), state["in_gram"][o, :]
+        if plan.kind == "shared":
+            state["in_gram"][o, :] = now
+            results.append(None)
+            continue
         updates = plan.kind == "update"
         entered, left = (now & ~before, before & ~now) if updates else (now, now[:0])
         if plan.kind != "woodbury":
@@ -166,9 +172,12 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
         plus = _scaled(block, task.features, entered, loss, u, s)
         minus = _scaled(block, task.features, left, loss, u, s)
         if plan.as_gram:
-            results.append(to_host(gram(plus) - gram(minus)))
+            total = gram(plus)
+            if minus.shape[0]:
+                total -= gram(minus)
+            results.append(to_host(total))
         else:
-            results.append(to_host((plus, minus)))
+            results.append(([to_host(plus)], [to_host(minus)]))
     return results
 
 
@@ -192,12 +201,20 @@ def _curved(loss: Loss, u: Any, s: Any) -> Any:
     return (loss.second_derivative(u) > floor) & (s > 0)
 
 
-def _targets(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
+def targets_of_block(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
     """Return side, y (rows x outputs) and weights, where the rows are."""
     y, xp = as_float64(block.y), namespace(block.X)
     side = y if task.margin else xp.ones_like(y)
     s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
     return side, y, s
+
+
+@declare("weight")
+def count_rows(block: Block) -> int:
+    """Return the number of rows of positive weight."""
+    if block.weight is None:
+        return block.stop - block.start
+    return int(namespace(block.weight).count_nonzero(block.weight > 0))
 
 
 # ---------------------------------------------------------------------------- at the solution
@@ -207,7 +224,7 @@ def _targets(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
 def balance(block: Block, task: NewtonPass) -> Array:
     """Sums of the positive and of the negative s side L'(u): outputs x 2."""
     xp, sums = namespace(block.X), np.empty((len(task.outputs), 2))
-    for c, g in enumerate(_slopes_at(block, task)):
+    for c, g in enumerate(slopes_at(block, task)):
         positive, negative = xp.sum(xp.clip(g, 0.0, None)), xp.sum(xp.clip(g, None, 0.0))
         sums[c] = float(positive), -float(negative)
     return sums
@@ -216,10 +233,10 @@ def balance(block: Block, task: NewtonPass) -> Array:
 @declare("X", "y", "weight", sets=("Phi", "P"))
 def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
-    (side, y, s), xp = _targets(block, task), namespace(block.X)
+    (side, y, s), xp = targets_of_block(block, task), namespace(block.X)
     values, columns = np.empty(len(task.outputs)), []
     safe = xp.where(s > 0, s, 1.0)  # rows of zero weight have no slope
-    for c, ((o, loss), g) in enumerate(zip(task.outputs, _slopes_at(block, task), strict=True)):
+    for c, ((o, loss), g) in enumerate(zip(task.outputs, slopes_at(block, task), strict=True)):
         g = xp.where(g > 0, float(scale[c, 0]) * g, float(scale[c, 1]) * g)
         columns.append(g)
         conjugate = loss.conjugate(xp.clip(side[:, o] * g / safe, *loss.domain))
@@ -227,29 +244,10 @@ def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
     return values, to_host(task.features.of(block).T @ xp.stack(columns, axis=1))
 
 
-@declare("X", "y", "weight", sets=("Phi", "P"))
-def left_out(block: Block, task: NewtonPass, inverses: Sequence[Array]) -> Any:
-    """Return y less the decision value without the row itself, by one Newton step: rows x outputs.
-
-    That value is f - g h / (1 - w h) with g = s side L', w = s L'' and h = phi' H^-1 phi, H = A A'
-    (``inverses``: A^-1). Exact for the squared loss.
-    """
-    (side, y, s), xp = _targets(block, task), namespace(block.X)
-    Phi, columns = task.features.of(block), []
-    for c, ((o, loss), g) in enumerate(zip(task.outputs, _slopes_at(block, task), strict=True)):
-        f = block.state["f"][o, :]
-        turned = Phi @ like_rows(inverses[c].T, Phi)
-        turned *= turned
-        h = xp.sum(turned, axis=1)
-        w = s * loss.second_derivative(side[:, o] * (y[:, o] - f))
-        columns.append(y[:, o] - f + g * h / xp.clip(1.0 - w * h, 1e-12, None))
-    return xp.stack(columns, axis=1)
-
-
-def _slopes_at(block: Block, task: NewtonPass) -> list[Any]:
+def slopes_at(block: Block, task: NewtonPass) -> list[Any]:
     """Return s side L'(u) of every output at f."""
-    (side, y, s), slopes_at = _targets(block, task), []
+    (side, y, s), found = targets_of_block(block, task), []
     for o, loss in task.outputs:
         u = side[:, o] * (y[:, o] - block.state["f"][o, :])
-        slopes_at.append(s * side[:, o] * loss.derivative(u))
-    return slopes_at
+        found.append(s * side[:, o] * loss.derivative(u))
+    return found

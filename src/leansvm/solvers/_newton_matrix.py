@@ -7,6 +7,7 @@ identity (28), for both regularisers since both are the identity in their featur
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._parallel import in_order
 from leansvm.blocks import RowBlocks
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.losses import Loss, Squared
@@ -44,11 +46,15 @@ class Output:
     objective: float = 0.0  # what is minimised, divided by C
     counts: tuple[int, int, int] = (0, 0, 0)  # rows curved, entering and leaving the Gram matrix
     scale: float = 1.0  # gradient norm at zero
+    sums: tuple[float, Array] | None = None  # losses and their slopes where it is: free of C
     residual: float = np.inf  # gradient norm relative to it
     gap: float = np.inf  # relative duality gap
     n_iter: int = 0
     state: str = "running"  # "converged", "stalled", "stopped"
     history: dict[str, list[Any]] = field(default_factory=dict)
+
+
+Job = tuple[Output, HessianPlan, Any]  # what the blocks sent for this plan
 
 
 @dataclass
@@ -60,25 +66,62 @@ class NewtonMatrices:
     margin: bool  # classification
     rho: Array  # regulariser of every feature; 0 for a free bias
     free_bias: bool
+    at_once: int = 1  # outputs whose matrices there is room for
+    keeps: bool = True  # Gram matrices of all outputs from one step to the next
+    rows: int = -1  # of positive weight, where outputs may share a Gram matrix
 
     def task(self, outputs: list[Output]) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
         return NewtonPass(self.features, self.margin, tuple(map(_NUMBER_AND_LOSS, outputs)))
 
-    def directions(self, outputs: list[Output], lam: float) -> Array:
-        """Return -H^-1 g of every output, one column each; brings the Gram matrices up to date."""
-        plans = list(map(self.plan, outputs))
-        curved = self.bring_up_to_date(outputs, plans)
-        columns = []
-        for o, plan, Z in zip(outputs, plans, curved, strict=True):
-            o.history["hessian"].append(plan.kind)
-            if o.counts[0] == 0:
-                columns.append(self._without_curvature(o, lam))
-            elif plan.kind == "woodbury":
-                columns.append(self._by_woodbury(o, Z, lam))
+    def of_every(
+        self, outputs: list[Output], function: Callable[..., Any], *args: Any
+    ) -> list[Any]:
+        """Return ``function((output, its plan, its rows), *args)``, several outputs at a time.
+
+        Each has a thread to itself; matrices of all outputs need not fit. What the plans ask of
+        the rows takes one pass. Outputs of which every row is curved, as at zero, have one Gram
+        matrix: it is sent once.
+        """
+        results: list[Any] = []
+        for start in range(0, len(outputs), self.at_once):
+            some, plans, same = outputs[start : start + self.at_once], [], []
+            wanted = False
+            for c, o in enumerate(some):
+                plan, constant = self.plan(o), o.loss.curvature_is_piecewise_constant
+                wanted |= plan.kind != "none"
+                whole = plan.as_gram and constant and o.counts[0] == self.rows
+                if whole and plan.kind == "rebuild":
+                    same.append(c)
+                    plan = plan if len(same) == 1 else HessianPlan("shared")
+                plans.append(plan)
+            parts: list[Any] = [None] * len(plans)
+            if wanted:
+                parts = self.blocks.fold(_both, rows_of.curvature, self.task(some), plans)
+            for c in same[1:]:
+                plans[c], parts[c] = plans[same[0]], parts[same[0]]
+            jobs = list(zip(some, plans, parts, strict=True))
+            if len(jobs) == 1:
+                results.append(function(jobs[0], *args))
             else:
-                columns.append(-cholesky_solve(self.factor(o, lam), o.gradient))
-        return np.stack(columns, axis=1)
+                results.extend(in_order(function, jobs, *args))
+            if not self.keeps:
+                for o in some:
+                    o.gram = None
+        return results
+
+    def direction(self, job: Job, lam: float) -> Array:
+        """Return -H^-1 g of one output; brings its Gram matrix up to date."""
+        o, plan, _ = job
+        Z = self.bring_up_to_date(job)
+        o.history["hessian"].append(plan.kind)
+        if o.counts[0] == 0:
+            return self._without_curvature(o, lam)
+        if plan.kind == "woodbury":
+            return self._by_woodbury(o, Z, lam)
+        assert o.gram is not None
+        H = factored(o.gram, lam * self.rho, o.loss.max_curvature)
+        return -cholesky_solve(H, o.gradient)
 
     def plan(self, o: Output, woodbury: bool = True) -> HessianPlan:
         """Choose the cheapest way to the Newton matrix by counting multiplications."""
@@ -97,46 +140,31 @@ class NewtonMatrices:
             return HessianPlan("none")
         return HessianPlan("rebuild" if rebuild else "update", as_gram=rows > width)
 
-    def bring_up_to_date(self, outputs: list[Output], plans: list[HessianPlan]) -> list[Array]:
-        """Bring the Gram matrices up to date; return the curved rows where Woodbury wants them."""
-        any_rows = False
-        for o, plan in zip(outputs, plans, strict=True):
-            any_rows |= plan.kind != "none"
-            if plan.kind == "rebuild":
-                o.gram, o.updates = np.zeros((self.features.width,) * 2), 0
-            o.updates += plan.kind == "update"
-        if not any_rows:
-            return [np.empty((0, 0))] * len(plans)
-        found = self.blocks.fold(_both, rows_of.curvature, self.task(outputs), plans)
-        results = []
-        for o, plan, part in zip(outputs, plans, found, strict=True):
-            plus = np.empty((0, 0))
-            if plan.as_gram:
-                assert o.gram is not None
-                o.gram += part
-            elif part is not None:
-                plus, minus = part
-                if plan.kind != "woodbury":
-                    assert o.gram is not None
-                    o.gram += plus.T @ plus
-                    o.gram -= minus.T @ minus
-            results.append(plus)
-        return results
-
-    def factor(self, o: Output, lam: float) -> Array:
-        """Factor lam diag(rho) + Phi' diag(s L'') Phi."""
-        assert o.gram is not None
-        return _factored(o.gram, lam * self.rho, o.loss.max_curvature)
+    def bring_up_to_date(self, job: Job) -> Array:
+        """Bring a Gram matrix up to date; return the curved rows where Woodbury wants them."""
+        o, plan, part = job
+        if plan.kind == "rebuild":
+            o.gram, o.updates = np.zeros((self.features.width,) * 2), 0
+        o.updates += plan.kind == "update"
+        if part is None:
+            return np.empty((0, self.features.width))
+        if plan.as_gram:
+            assert o.gram is not None
+            o.gram += part
+            return np.empty((0, self.features.width))
+        plus, minus = np.concatenate(part[0]), np.concatenate(part[1])
+        if plan.kind != "woodbury":
+            assert o.gram is not None
+            o.gram += plus.T @ plus
+            o.gram -= minus.T @ minus
+        return plus
 
     def _by_woodbury(self, o: Output, Z: Array, lam: float) -> Array:
         """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""
-        Z = np.sqrt(o.loss.max_curvature) * Z
-        v = -o.gradient
+        Z, v = np.sqrt(o.loss.max_curvature) * Z, -o.gradient
         if self.free_bias:  # eliminate b: its row of the system is W b + (Phi'w)'theta
-            root = Z[:, -1]
-            W = float(root @ root)
-            mean = (root @ Z[:, :-1]) / W
-            theta = _shrunk(Z[:, :-1] - np.outer(root, mean), v[:-1] - mean * v[-1], lam)
+            Z, mean, W = without_bias(Z)
+            theta = _shrunk(Z, v[:-1] - mean * v[-1], lam)
             return np.append(theta, v[-1] / W - mean @ theta)
         half = 1.0 / np.sqrt(self.rho)
         return np.asarray(half * _shrunk(Z * half, half * v, lam))
@@ -149,7 +177,15 @@ class NewtonMatrices:
         return np.where(self.rho > 0, -g / np.maximum(lam * self.rho, _TINY), 0.0)
 
 
-def _factored(gram: Array, ridge: Array, curvature: float = 1.0) -> Array:
+def without_bias(Z: Array) -> tuple[Array, Array, float]:
+    """Eliminate the last column, a free bias: return centred rows, their mean and its weight."""
+    root = Z[:, -1]
+    W = float(root @ root)
+    mean = (root @ Z[:, :-1]) / W
+    return Z[:, :-1] - np.outer(root, mean), mean, W
+
+
+def factored(gram: Array, ridge: Array, curvature: float = 1.0) -> Array:
     """Factor curvature * gram plus a ridge; what that lacks to be definite is rounding."""
     noise = _EPS * float(np.maximum(curvature * gram.diagonal(), ridge).max(initial=0.0))
     if not np.isfinite(gram).all():
@@ -176,16 +212,16 @@ def _shrunk(Z: Array, v: Array, lam: float) -> Array:
     try:
         inner = cholesky_solve(cholesky_in_place(small), Z @ v)
     except np.linalg.LinAlgError:
-        return cholesky_solve(_factored(Z.T @ Z, np.full(len(v), lam)), v)
+        return cholesky_solve(factored(Z.T @ Z, np.full(len(v), lam)), v)
     return np.asarray((v - Z.T @ inner) / lam)
 
 
 def _both(a: list[Any], b: list[Any]) -> list[Any]:
-    """Combine what `curvature` returns of two blocks: Gram matrices are added, rows joined."""
+    """Combine what `curvature` returns of two blocks: Gram matrices are added, rows listed."""
     return [
         None
         if first is None
-        else tuple(np.concatenate(rows) for rows in zip(first, second, strict=True))
+        else tuple(rows + more for rows, more in zip(first, second, strict=True))
         if isinstance(first, tuple)
         else first + second
         for first, second in zip(a, b, strict=True)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import deepcopy
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from leansvm._parallel import serial_blas
 from leansvm.blocks import RowBlocks
@@ -24,9 +25,10 @@ from leansvm.losses import Loss, Squared
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers._newton_blocks import Slopes
 from leansvm.solvers._newton_matrix import NewtonMatrices, Output
-from leansvm.solvers.features import FeatureMap
+from leansvm.solvers.features import FeatureMap, KernelFeatures
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import NOT_FINITE
+from leansvm.solvers.widening import resize
 
 Array = NDArray[np.float64]
 
@@ -34,10 +36,18 @@ _FLAT_ENOUGH = 0.5  # the full step is taken if it leaves at most this share of 
 _ARMIJO = 1e-4  # and lowers the objective by at least this share of the slope
 _EXACT = 1e-3  # a line search ends when this share of the slope is left
 _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
-_SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
+SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
-_AT_THE_END = attrgetter("theta", "history", "objective", "residual", "n_iter", "state")
+_NO_STEPS: dict[str, list[Any]] = {
+    "objective": [],
+    "gradient": [],
+    "curved": [],
+    "step": [],
+    "hessian": [],
+}
+_THETA = attrgetter("theta")
+_AT_THE_END = attrgetter("history", "objective", "residual", "n_iter", "state")
 
 
 # What Newton's method asks of a loss.
@@ -87,6 +97,10 @@ class NewtonSolver:
         Most Newton steps.
     on_iteration : callable, optional
         Called with the iteration and the relative gradient norm; returns True to stop.
+    at_once : int, optional
+        Outputs whose matrices there is room for; all of them unless given.
+    keeps : bool
+        Whether there is room for the Gram matrices of all outputs between the steps.
     """
 
     def __init__(
@@ -100,6 +114,8 @@ class NewtonSolver:
         tol: float = 1e-6,
         max_iter: int = 500,
         on_iteration: Callable[[int, float], bool] | None = None,
+        at_once: int | None = None,
+        keeps: bool = True,
     ) -> None:
         self.blocks, self.features = blocks, features
         self.tol, self.max_iter, self.on_iteration = tol, max_iter, on_iteration
@@ -107,57 +123,104 @@ class NewtonSolver:
         if features.constant is not None:
             self.rho[-1] = bias_penalty
         free_bias = features.constant is not None and bias_penalty == 0
-        self.matrices = NewtonMatrices(blocks, features, margin, self.rho, free_bias)
+        self.matrices = NewtonMatrices(
+            blocks, features, margin, self.rho, free_bias, at_once or len(outputs), keeps
+        )
         self.theta = np.zeros((features.width, len(outputs)))  # of the last solution
         self.outputs: list[Output] = []
         for number in outputs:
-            self.outputs.append(Output(number, np.zeros_like(self.rho), np.zeros_like(self.rho)))
+            output = Output(number, np.zeros_like(self.rho), np.zeros_like(self.rho))
+            output.history = deepcopy(_NO_STEPS)
+            self.outputs.append(output)
         self._columns = 1 + max(outputs)  # of the targets, as far as they are used
         self.lam = 1.0
-        self._begun = False
+        self._loss: Loss = Squared()  # of the last solution
+        if len(self.outputs) > 1:
+            self.matrices.rows = int(blocks.sum(rows_of.count_rows))
+        self.stopped = False  # by ``on_iteration``
+        self._begun = self._resized = False
 
     # ------------------------------------------------------------------ the template
 
-    def solve(self, loss: Loss, C: float, theta: Array | None = None) -> Solution:
-        """Minimise from ``theta`` (width x outputs), from the last solution, or from zero."""
+    def solve(
+        self, loss: Loss, C: float, theta: Array | None = None, *, goes_on: bool = False
+    ) -> Solution:
+        """Minimise from ``theta`` (width x outputs), from the last solution, or from zero.
+
+        With ``goes_on`` the steps so far are a part of this solution's history.
+        """
         # small products between passes over tiles: BLAS threads would spin on into the tiles
-        with serial_blas() if self.features.width <= _SERIAL_WIDTH else nullcontext():
-            self._setup(loss, C, theta)
-            for iteration in range(1, self.max_iter + 1):
-                running = [o for o in self.outputs if o.state == "running"]
-                if not running:
-                    break
-                directions = self.matrices.directions(running, self.lam)
-                self._line_search(running, directions)
-                self._check_convergence(running)
-                if self._told_to_stop(iteration, running):
-                    break
+        with serial_blas() if self.features.width <= SERIAL_WIDTH else nullcontext():
+            if not goes_on:
+                for o in self.outputs:
+                    o.n_iter, o.history = 0, deepcopy(_NO_STEPS)
+            self.minimise(loss, C, theta, self.tol)
             return self._certified(C)
 
-    def _setup(self, loss: Loss, C: float, theta: Array | None) -> None:
+    def minimise(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
+        """Take Newton steps until gradient and gap are below ``tol``, without a certificate."""
+        self._setup(loss, C, theta, tol)
+        for iteration in range(1, self.max_iter + 1):
+            running = []
+            for o in self.outputs:
+                if o.state == "running":
+                    running.append(o)
+            if not running or self.stopped:
+                break
+            found = self.matrices.of_every(running, self.matrices.direction, self.lam)
+            self._line_search(running, np.stack(found, axis=1))
+            self._check_convergence(running, tol)
+            if self._told_to_stop(iteration, running):
+                break
+        self.theta = np.stack(list(map(_THETA, self.outputs)), axis=1)
+
+    def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
+        """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
+        assert isinstance(self.features, KernelFeatures)
+        self.blocks.map(resize, self.features, features)
+        rho, old = np.ones(features.width), self.rho
+        theta = np.zeros((features.width, len(self.outputs)))
+        same = min(features.size, self.features.size)
+        theta[:same] = self.theta[:same]
+        if features.constant is not None:
+            rho[-1], theta[-1] = old[-1], self.theta[-1]
+        for o, column in zip(self.outputs, theta.T, strict=True):
+            o.theta, o.gram = column.copy(), None
+        self.features, self.rho, self.theta, self._resized = features, rho, theta, True
+        self.matrices = replace(
+            self.matrices, features=features, rho=rho, at_once=at_once, keeps=keeps
+        )
+
+    def _setup(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
         """Put every output where it starts; take the norm of the gradient at zero."""
         self.lam = 1.0 / C
         warm = self._begun and theta is None
-        cold = not warm and theta is None
+        cold, resized = not warm and theta is None, warm and self._resized
+        self._resized = False
         start = np.zeros((self.features.width, self._columns))
         for c, o in enumerate(self.outputs):
-            o.loss, o.state, o.n_iter = loss, "running", 0
-            o.history = {"objective": [], "gradient": [], "curved": [], "step": [], "hessian": []}
+            o.loss, o.state = loss, "running"
             if not warm:
                 o.theta = np.zeros_like(self.rho) if theta is None else theta[:, c].copy()
                 start[:, o.number], o.gram = o.theta, None
         if not warm:
             self.blocks.map(rows_of.begin, self.features, start)
             self._begun = True
-        at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
-        if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
-            raise ValueError(NOT_FINITE)
-        first, *later = self._stages(loss) if cold else (loss,)
-        for c, o in enumerate(self.outputs):
-            o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)
-            o.loss, o.stages = first, later
-        self._evaluate(self.outputs, at_zero if cold and first is loss else None)
-        self._check_convergence(self.outputs)
+        known = warm and not (resized or any(o.stages or o.sums is None for o in self.outputs))
+        if known and self._loss is loss:  # only C is another
+            self.evaluate(self.outputs, again=True)
+        else:
+            at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
+            if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
+                raise ValueError(NOT_FINITE)
+            stages = loss.smoothing_path() if resized else (loss,)
+            first, *later = self._stages(loss) if cold else stages
+            for c, o in enumerate(self.outputs):
+                o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)
+                o.loss, o.stages = first, later
+            self.evaluate(self.outputs, at_zero if cold and first is loss else None)
+        self._loss = loss
+        self._check_convergence(self.outputs, tol)
 
     def _stages(self, loss: Loss) -> tuple[Loss, ...]:
         """Losses to solve in turn from zero; least squares first where few rows are curved."""
@@ -167,28 +230,35 @@ class NewtonSolver:
         far = not curved_at_zero if self.matrices.margin else not isinstance(first, Squared)
         return (Squared(), *path) if far else path
 
-    def _evaluate(self, outputs: list[Output], found: Slopes | None = None) -> None:
+    def evaluate(
+        self, outputs: list[Output], found: Slopes | None = None, again: bool = False
+    ) -> None:
         """Set objective, gradient (19), its relative norm and the duality gap: one pass.
 
-        No pass where the sums at these points were ``found`` before. With slopes g as dual
-        variables, P - D = C/2 sum_j (gradient_j)^2 / rho_j, plus b * gradient_b for a free bias,
+        No pass where the sums at these points were ``found`` before, or where they are looked at
+        ``again`` with another C. With slopes g as dual variables, P - D = C/2 sum_j
+        (gradient_j)^2 / rho_j, plus b * gradient_b for a free bias,
         which also has to be dual feasible.
         """
         if not outputs:
             return
-        if found is None:
+        if found is None and not again:
             found = self.blocks.sum(rows_of.slopes, self.matrices.task(outputs), None)
         penalised = self.rho > 0
         for c, o in enumerate(outputs):
-            o.objective = 0.5 * self.lam * float(self.rho @ o.theta**2) + float(found.value[c])
-            o.gradient = g = self.lam * self.rho * o.theta - found.gradient[:, c]
+            if found is not None:
+                o.sums = float(found.value[c]), found.gradient[:, c].copy()
+                o.counts = tuple(found.counts[c].tolist())
+            assert o.sums is not None
+            value, slopes = o.sums
+            o.objective = 0.5 * self.lam * float(self.rho @ o.theta**2) + value
+            o.gradient = g = self.lam * self.rho * o.theta - slopes
             o.residual = float(np.linalg.norm(g)) / o.scale
             gap = 0.5 * float(np.sum(g[penalised] ** 2 / self.rho[penalised])) / self.lam
             gap += float(np.abs(g[~penalised] * o.theta[~penalised]).sum())
             o.gap = gap / max(o.objective, _TINY)
-            o.counts = tuple(found.counts[c].tolist())
 
-    def _check_convergence(self, outputs: list[Output]) -> None:
+    def _check_convergence(self, outputs: list[Output], tol: float) -> None:
         """Finish outputs, or hand them over to their next smoothing stage."""
         while outputs:
             moved = []
@@ -199,9 +269,9 @@ class NewtonSolver:
                     if o.residual <= _NEXT_STAGE:
                         o.loss, *o.stages = o.stages
                         moved.append(o)
-                elif o.residual <= self.tol and o.gap <= self.tol:
+                elif o.residual <= tol and o.gap <= tol:
                     o.state = "converged"
-            self._evaluate(moved)
+            self.evaluate(moved)
             outputs = moved
 
     def _told_to_stop(self, iteration: int, running: list[Output]) -> bool:
@@ -217,6 +287,7 @@ class NewtonSolver:
             return False
         for o in running:
             o.state = "stopped" if o.state == "running" else o.state
+        self.stopped = True
         return True
 
     # ------------------------------------------------------------------ line search
@@ -247,8 +318,8 @@ class NewtonSolver:
             o.history["step"].append(float(lengths[c]))
             if before[c] >= 0 or lengths[c] == 0:  # no descent beyond rounding
                 o.state = "stalled"
-        self._evaluate(outputs, trial)
-        self._evaluate(searching)
+        self.evaluate(outputs, trial)
+        self.evaluate(searching)
 
     def _minimum_along(self, outputs: list[Output], D: Array, before: Array, after: Array) -> Array:
         """Find where the increasing derivative along D vanishes: Newton within brackets.
@@ -284,32 +355,17 @@ class NewtonSolver:
 
     # ------------------------------------------------------------------ at the solution
 
-    def left_out(self) -> Array:
-        """Return y less the decision value without the row, rows x outputs: one Newton step."""
-        self._evaluate(self.outputs)
-        plans = [self.matrices.plan(o, woodbury=False) for o in self.outputs]
-        self.matrices.bring_up_to_date(self.outputs, plans)
-        inverses = []
-        for o in self.outputs:
-            if o.counts[0] == 0:  # no row is curved: a free bias does not move
-                ridge = np.sqrt(self.lam * self.rho)
-                inverses.append(np.diag(np.divide(1, ridge, out=ridge * 0, where=ridge > 0)))
-                continue
-            A = np.tril(self.matrices.factor(o, self.lam))
-            inverses.append(solve_triangular(A, np.eye(len(A)), lower=True, check_finite=False))
-        return self.blocks.concatenate(rows_of.left_out, self.matrices.task(self.outputs), inverses)
-
     def _certified(self, C: float) -> Solution:
         early = []
         for o in self.outputs:
             if o.stages:  # stopped on the way: the loss that was asked for is certified
                 o.loss, o.stages = o.stages[-1], []
                 early.append(o)
-        self._evaluate(early)
-        thetas, histories, objectives, residuals, counts, states = zip(
+        self.evaluate(early)
+        histories, objectives, residuals, counts, states = zip(
             *map(_AT_THE_END, self.outputs), strict=True
         )
-        self.theta = theta = np.stack(thetas, axis=1)
+        theta = self.theta
         residual, gap, iterations = max(residuals), max(self._gaps()), max(counts)
         has_bias = self.features.constant is not None
         return Solution(

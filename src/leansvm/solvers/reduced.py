@@ -1,30 +1,44 @@
-"""ReducedSVC's problem: a smooth loss on a small basis, all outputs, along a path of C.
+"""ReducedSVC's problem: a smooth loss on a small basis, all outputs, one C or several.
 
-The outputs of a group go in step and share every pass over the rows; groups are as large as their
-Gram matrices allow. The features of all rows are kept if they fit, else computed in every pass.
+All outputs go in step and share every pass over the rows; the features of all rows are kept if
+they fit, else computed in every pass. Several outputs, sizes or values of C begin on a few points
+of the basis: what is found there is where the next size starts (`leansvm.solvers.widening`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import blas_threads
+from leansvm._parallel import blas_threads, serial_blas
 from leansvm._phases import Phases
 from leansvm.blocks import RowBlocks, check_points, points_within
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss
 from leansvm.solvers import _newton_blocks as rows_of
-from leansvm.solvers.features import FeatureMap, KernelFeatures, whiten
-from leansvm.solvers.newton import NewtonSolver
+from leansvm.solvers.features import KernelFeatures, whiten
+from leansvm.solvers.growth import FIRST_SIZE, grow
+from leansvm.solvers.one_step import leave_out, left_out_residuals_of
+from leansvm.solvers.newton import SERIAL_WIDTH, NewtonSolver
 from leansvm.solvers.solution import Solution
+from leansvm.solvers.widening import NestedPoints, prefixes
 
 Array = NDArray[np.float64]
-_MATRICES = 6  # r x r at a time, beside those of tiles on their way
+_MATRICES = 7  # r x r at a time, beside those of tiles on their way
+_PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that need one
+_TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
+_ROUGH = 1e-2  # relative gradient and gap of solutions that are compared, or that others start from
+_COMPARED = 256  # points of the largest basis on which values of C are compared
+_BETTER = 1e-3  # another C has to lower it by this share: rounding decides nothing
+_FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this share
+# Half-decades: C="loo" looks at as many of them as it needs.
+CANDIDATES = np.logspace(-6, 7, 27)
 
 
 class ReducedFit(NamedTuple):
@@ -34,6 +48,15 @@ class ReducedFit(NamedTuple):
     features: KernelFeatures
     path: list[Solution]
     solution: Solution  # at the last C
+
+
+class Room(NamedTuple):
+    """What fits the budget at a size: the features with or without rows that are kept."""
+
+    features: KernelFeatures
+    at_once: int  # outputs whose matrices fit
+    keeps: bool  # Gram matrices of all outputs
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -52,97 +75,215 @@ class ReducedProblem:
     budget: int  # bytes
     left_out: bool
     on_iteration: Callable[[int, float], bool] | None = None
+    compares: bool = False  # values of C, by the loss of left-out rows; else solves at each
     phases: Phases = field(default_factory=Phases)
 
-    def most_points(self) -> int:
-        """Return the largest basis whose matrices fit the budget, for one output at a time."""
-        return max(points_within(self.budget, _MATRICES), 1)
+    def find_size(
+        self, choose: Callable[[int], Any], selector: Any, largest: int, path: Array
+    ) -> ReducedFit:
+        """Choose a basis as large as it pays, by the loss of left-out rows.
+
+        A nested basis that costs nothing to choose grows; others are chosen anew at each size.
+        """
+        largest = min(largest, max(points_within(self.budget, _MATRICES), 1))
+        if not selector.nested or selector.state_columns(largest):
+            return grow(partial(self.solve, choose, path=path), FIRST_SIZE, largest)
+        with self.phases("select"):
+            basis = choose(largest)
+        whitened = self.regularizer == "rkhs"
+        constant = 1.0 if np.isfinite(self.bias_penalty) else None
+        growing = NestedPoints(
+            self.kernel, basis.rows, basis.points(self.kernel), whitened, constant
+        )
+        return self._solve_on(basis, growing.sizes(), path, None)
+
+    def pilot_C(self, choose: Callable[[int], Any], path: Array) -> float:
+        """Return the best C on a small basis, for selectors that need one."""
+        pilot = replace(self, compares=True, left_out=False)
+        return pilot.solve(choose, min(_PILOT_SIZE, self.blocks.n_rows), path).solution.C
 
     def solve(self, choose: Callable[[int], Any], size: int, path: Array) -> ReducedFit:
-        """Choose ``size`` points and solve on them, at every C of the path in turn."""
+        """Choose ``size`` points and solve on them, at every C of the path or at the best."""
         check_points(size, self.budget, _MATRICES)
         with self.phases("select"):
             basis = choose(size)
+        points, known = basis.points(self.kernel), basis.L is not None
         constant = 1.0 if np.isfinite(self.bias_penalty) else None
-        points = basis.points(self.kernel)
         with self.phases("factor"):
             if self.regularizer == "coef":
                 features = KernelFeatures(self.kernel, points, constant=constant)
             else:
-                known = basis.L is not None
                 features = whiten(
-                    self.kernel, basis.rows, points, basis.L, constant=constant, in_state=known
+                    self.kernel,
+                    basis.rows,
+                    points,
+                    basis.L,
+                    constant=constant,
+                    in_state=known,
                 )
-        with self.phases("solve"):
-            solutions = self._solve_outputs(features, path)
-        for solution in solutions:
-            solution.seconds = self.phases.seconds
-            solution.details["dropped"] = basis.rows.shape[0] - features.size
-            solution.details["selection"] = basis.report
-        return ReducedFit(basis, features, solutions, solutions[-1])
+        one = known or (self.outputs == 1 and not self.compares)
+        sizes = iter((features,)) if one else prefixes(features)
+        return self._solve_on(basis, sizes, path, features.size)
 
-    def _solve_outputs(self, features: KernelFeatures, path: Array) -> list[Solution]:
-        """Solve for all outputs at every C, each from the solution at the one before."""
+    def _solve_on(
+        self, basis: Any, sizes: Iterator[KernelFeatures], path: Array, last: int | None
+    ) -> ReducedFit:
+        """Go through sizes of a basis; solve at the ``last`` one, or at the one that pays."""
+        serial = basis.rows.shape[0] <= SERIAL_WIDTH
+        with self.phases("solve"), serial_blas() if serial else nullcontext():
+            order = np.argsort(path, kind="stable")
+            middle = int(np.argmin(np.abs(np.log(path[order]))))
+            start = middle if self.compares else 0
+            search = ReducedSearch(self, path[order], order, last, start)
+            solutions = search.run(sizes)
+            solver, room = search.solver, search.best.room
+            if self.left_out:
+                error = leave_out(solver)
+                solutions[-1].left_out = left_out_residuals_of(solver)
+                if np.isnan(solutions[-1].error):
+                    solutions[-1].error = error
+            self.blocks.map(rows_of.end)
+        asked = basis.rows.shape[0] if last is not None else room.features.size
+        for solution in solutions:
+            solution.bytes, solution.seconds = room.bytes, self.phases.seconds
+            solution.details |= {
+                "kernel_kept": room.features.keep,
+                "dropped": asked - room.features.size,
+                "selection": basis.report,
+            }
+        return ReducedFit(basis, room.features, solutions, solutions[-1])
+
+    def room_for(self, features: KernelFeatures) -> Room:
+        """Decide what is kept between passes and steps at the size of these features."""
         matrix, kept = 8 * features.width**2, 8 * self.blocks.n_rows * features.width
-        # of every output: a Gram matrix, its sum so far and those of tiles on their way
+        # of an output at work: a Gram matrix, its sum so far and those of tiles on their way
         each, room = (4 + blas_threads()) * matrix, 3 * self.budget // 4 - 2 * matrix
         features = replace(features, keep=each + kept <= room)
-        kept *= features.keep
-        group = max(1, min(self.outputs, (room - kept) // max(each, 1)))
-        parts: list[list[Solution]] = []
-        for start in range(0, self.outputs, group):
-            columns = range(start, min(start + group, self.outputs))
-            parts.append(self._solve_group(features, columns, path))
-        self.blocks.map(rows_of.end)
-        solutions = parts[0]
-        if len(parts) > 1:
-            solutions = [_joined(same_C) for same_C in zip(*parts, strict=True)]
-        if self.left_out:
-            solutions[-1].error = self._left_out_loss(solutions[-1].left_out)
-        for solution in solutions:
-            solution.bytes = kept + group * each + 2 * matrix
-            solution.details["kernel_kept"] = features.keep
-        return solutions
+        room -= kept * features.keep
+        grams = self.outputs * matrix
+        keeps = self.outputs == 1 or grams + each <= room
+        free = min(room - grams * keeps * (self.outputs > 1), _TOGETHER)
+        at_once = max(1, min(self.outputs, free // max(each, 1)))
+        taken = kept * features.keep + at_once * each + 2 * matrix
+        return Room(features, at_once, keeps, taken + grams * keeps * (self.outputs > 1))
 
-    def _solve_group(self, features: FeatureMap, columns: range, path: Array) -> list[Solution]:
-        solver = NewtonSolver(
-            self.blocks,
-            features,
-            bias_penalty=self.bias_penalty,
-            margin=self.margin,
-            outputs=columns,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            on_iteration=self.on_iteration,
-        )
+
+@dataclass
+class Found:
+    """The best C at one size."""
+
+    room: Room
+    position: int  # of C among the candidates
+    error: float = np.inf
+    theta: Array | None = None
+    errors: dict[int, float] = field(default_factory=dict)  # by position
+
+
+@dataclass
+class ReducedSearch:
+    """Goes through the sizes of a basis with one solver, and through values of C at each of them.
+
+    At the first, small size the candidates are compared upward and downward from C = 1 until the
+    loss of left-out rows has risen twice. Every larger size starts from the best solution of the
+    one before, up to 256 points it looks at the neighbours of its C, and beyond that it takes the
+    C that it has: close to the minimum, that needs few Newton steps.
+    """
+
+    problem: ReducedProblem
+    candidates: Array  # in increasing order
+    order: NDArray[np.intp]  # their places in what was given
+    last: int | None  # size at which to solve; None: the one that pays
+    position: int  # of the C to start from
+    curve: dict[int, float] = field(default_factory=dict)  # left-out loss by position
+    compared: list[tuple[int, float]] = field(default_factory=list)  # sizes, left-out loss
+    solver: NewtonSolver = field(init=False)
+    best: Found = field(init=False)
+
+    def run(self, sizes: Iterator[KernelFeatures]) -> list[Solution]:
+        """Take one size after the other; solve at the best C and size, or at every C given."""
+        problem, first = self.problem, True
+        for features in sizes:
+            room = problem.room_for(features)
+            if first:
+                self.solver = NewtonSolver(
+                    problem.blocks,
+                    room.features,
+                    bias_penalty=problem.bias_penalty,
+                    margin=problem.margin,
+                    outputs=range(problem.outputs),
+                    tol=problem.tol,
+                    max_iter=problem.max_iter,
+                    on_iteration=problem.on_iteration,
+                    at_once=room.at_once,
+                    keeps=room.keeps,
+                )
+            else:
+                self.solver.resize(room.features, room.at_once, room.keeps)
+            found = Found(room, self.position)
+            if problem.compares or self.last is None:
+                self._look(found, first)
+                if not first and self.last is None and not self._pays(found):
+                    break
+            elif features.size < self.last:  # where the next size starts
+                self.solver.minimise(problem.loss, float(self.candidates[0]), None, _ROUGH)
+            self.best, self.position, first = found, found.position, False
+            if self.solver.stopped:
+                break
+        if self.best.theta is not None:
+            return [self._solved(self.best)]
         solutions = []
-        for C in path.tolist():
-            solutions.append(solver.solve(self.loss, C))
-        if self.left_out:
-            solutions[-1].left_out = solver.left_out()
+        for k, C in enumerate(self.candidates.tolist()):
+            solutions.append(self.solver.solve(problem.loss, C, goes_on=k == 0))
         return solutions
 
-    def _left_out_loss(self, left_out: Array | None) -> float:
-        """Mean loss of the left-out decision values."""
-        assert left_out is not None
-        Y, weight = self.blocks.targets_of(np.arange(self.blocks.n_rows))
-        weight = np.ones(len(Y)) if weight is None else weight
-        slack = Y * left_out if self.margin else left_out
-        return float(weight @ self.loss.value(slack).sum(axis=1) / weight.sum())
+    def _pays(self, found: Found) -> bool:
+        """Whether a size is better than the one before, if need be at the next smaller C."""
+        enough = (1.0 - _FLAT) * self.best.error
+        if found.error > enough and self.problem.compares and found.room.features.size > _COMPARED:
+            self._go(found, -1, 1)
+        return found.error <= enough
 
+    def _look(self, found: Found, first: bool) -> None:
+        """Find the best C at one size, or how good the one there is is."""
+        self._try(found, self.position, None)
+        if self.problem.compares and (first or found.room.features.size <= _COMPARED):
+            self.curve = found.errors
+            rose = self._go(found, 1, 1 + first)
+            if first or not rose:
+                self._go(found, -1, 1 + first)
+        self.compared.append((found.room.features.size, found.error))
 
-def _joined(parts: tuple[Solution, ...]) -> Solution:
-    """Put the outputs of all groups side by side."""
-    left_out = [part.left_out for part in parts if part.left_out is not None]
-    worst = max(parts, key=lambda part: part.residual)
-    return replace(
-        worst,
-        coef=np.concatenate([part.coef for part in parts], axis=1),
-        b=np.concatenate([part.b for part in parts]),
-        objective=sum(part.objective for part in parts),
-        gap=max(part.gap for part in parts),
-        iterations=max(part.iterations for part in parts),
-        converged=all(part.converged for part in parts),
-        left_out=np.concatenate(left_out, axis=1) if left_out else None,
-        details={"history": [history for part in parts for history in part.details["history"]]},
-    )
+    def _go(self, found: Found, step: int, patience: int) -> bool:
+        """Try larger values of C, or smaller ones, until the loss has risen so many times."""
+        start, theta = found.position, found.theta
+        at, misses = start + step, 0
+        while 0 <= at < len(self.candidates) and misses < patience and not self.solver.stopped:
+            misses = 0 if self._try(found, at, theta) else misses + 1
+            at, theta = at + step, None
+        return found.position != start
+
+    def _try(self, found: Found, position: int, theta: Array | None) -> bool:
+        """Solve roughly at a C; return whether the loss of left-out rows is the lowest so far."""
+        self.solver.minimise(self.problem.loss, float(self.candidates[position]), theta, _ROUGH)
+        error = leave_out(self.solver)
+        found.errors[position] = error
+        if not error < (1.0 - _BETTER) * found.error and found.theta is not None:
+            return False
+        found.position, found.error, found.theta = position, error, self.solver.theta.copy()
+        return True
+
+    def _solved(self, found: Found) -> Solution:
+        """Solve to the end at the best C and size."""
+        solver, loss = self.solver, self.problem.loss
+        if solver.features is not found.room.features:
+            solver.resize(found.room.features, found.room.at_once, found.room.keeps)
+        C = float(self.candidates[found.position])
+        solution = solver.solve(loss, C, found.theta, goes_on=True)
+        solution.error = found.error
+        if self.problem.compares:
+            solution.curve = np.full(len(self.candidates), np.nan)
+            solution.curve[self.order[list(self.curve)]] = list(self.curve.values())
+        if self.last is None:
+            sizes, errors = zip(*self.compared, strict=True)
+            solution.details["sizes"] = {"sizes": np.array(sizes), "errors": np.array(errors)}
+        return solution

@@ -1,0 +1,43 @@
+"""
+Ten classes: C and size by the loss of left-out rows
+====================================================
+
+``ReducedSVC()`` compares values of C and sizes of its basis by the rows that it leaves out, one
+Newton step for each. The left picture shows what it saw beside the errors on rows that it never
+saw, the right one the size it stopped at.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from leansvm import ReducedSVC
+from leansvm.model_selection import c_path
+
+X, y = load_digits(return_X_y=True)
+X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
+model = ReducedSVC(random_state=0).fit(X_train, y_train)
+
+candidates = np.logspace(-6, 7, 27)  # those of C="loo"
+seen = np.isfinite(model.cv_curve_)
+path = c_path(
+    ReducedSVC(n_basis=100, random_state=0),
+    X_train,
+    y_train,
+    candidates[seen],
+    X_score=X_test,
+    y_score=y_test,
+)
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+left.loglog(candidates[seen], model.cv_curve_[seen], "o-", label="left-out loss")
+left.loglog(candidates[seen], 1 - path.score, "s--", label="test error")
+left.axvline(model.C_, color="0.7", zorder=0)
+left.set(xlabel="C")
+left.legend(frameon=False)
+sizes = model.fit_report_["sizes"]
+right.plot(sizes["sizes"], sizes["errors"], "o-")
+right.axvline(model.n_support_, color="0.7", zorder=0)
+right.set(xlabel="basis points", ylabel="left-out loss", xscale="log")
+plt.show()

@@ -1,0 +1,181 @@
+"""Decision values of rows that are left out, for any smooth loss: one Newton step each.
+
+Without row i the minimum moves by H^-1 phi_i g_i / (1 - w_i h_i), to first order, so
+
+    f_i without row i  =  f_i - g_i h_i / (1 - w_i h_i),        h_i = phi_i' H^-1 phi_i,
+
+with g = s side L', w = s L'' and Newton's matrix H. It is exact for the squared loss, and for
+the squared hinge as long as no other row changes sides. Rows without a slope do not move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
+from leansvm.blocks import Block, declare
+from leansvm.linalg import cholesky_in_place, right_solve_in_place
+from leansvm.solvers import _newton_blocks as rows_of
+from leansvm.solvers._newton_blocks import NewtonPass
+from leansvm.solvers._newton_matrix import (
+    Job,
+    NewtonMatrices,
+    Output,
+    factored,
+    without_bias,
+)
+from leansvm.solvers.features import inverse_transpose_like
+from leansvm.solvers.newton import NewtonSolver
+
+Array = NDArray[np.float64]
+_ROOM = 1e-12  # 1 - w h, of which rounding leaves nothing where a row is fitted exactly
+
+
+@dataclass(frozen=True)
+class Leverages:
+    """What h = phi' H^-1 phi takes: a factor of H, or the curved rows Z and that of lam I + Z Z'.
+
+    By Woodbury's identity h = (|phi|^2 - |A^-1 Z phi|^2) / lam, A A' = lam I + Z Z', of rows less
+    their mean and plus 1 / W where the bias is free.
+    """
+
+    A: Array
+    Z: Array | None = None
+    mean: Array | float = 0.0
+    scale: Array | float = 1.0
+    lam: float = 1.0
+    from_bias: float = 0.0  # 1 / W
+    bias_is_free: bool = False  # its column takes no part
+
+    def of(self, Phi: Any) -> Any:
+        """Return h of rows."""
+        xp = namespace(Phi)
+        if self.Z is None:
+            return xp.sum(self._solved(Phi) ** 2, axis=1)
+        if self.bias_is_free:
+            Phi = Phi[:, :-1] - like_rows(np.asarray(self.mean), Phi)
+        else:
+            Phi = Phi * like_rows(np.asarray(self.scale), Phi)
+        known = xp.sum(self._solved(Phi @ like_rows(self.Z.T, Phi)) ** 2, axis=1)
+        return (xp.sum(Phi * Phi, axis=1) - known) / self.lam + self.from_bias
+
+    def _solved(self, rows: Any) -> Any:
+        """Return rows A^-T."""
+        if foreign_namespace(rows) is not None:
+            return rows @ inverse_transpose_like(self.A, rows)
+        rows = np.array(rows)
+        right_solve_in_place(rows, self.A)
+        return rows
+
+
+def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
+    """Return the leverages of an output, from what its Newton matrix is made of."""
+    o, plan, rows = job
+    Z, rho = np.sqrt(o.loss.max_curvature) * matrices.bring_up_to_date(job), matrices.rho
+    if plan.kind != "woodbury" and o.counts[0] > 0:
+        assert o.gram is not None
+        return Leverages(_lower(factored(o.gram, lam * rho, o.loss.max_curvature)))
+    mean: Array | float = 0.0
+    scale, weight = np.sqrt(np.divide(1.0, rho, out=np.zeros_like(rho), where=rho > 0)), np.inf
+    if not matrices.free_bias:
+        Z = Z * scale
+    elif len(Z):
+        Z, mean, weight = without_bias(Z)
+    else:  # no row is curved: a free bias does not move
+        Z = Z[:, :-1]
+    small = Z @ Z.T
+    small.flat[:: len(small) + 1] += lam
+    try:
+        A = _lower(cholesky_in_place(small))
+    except np.linalg.LinAlgError:  # lam is lost in rounding: by the system of all columns
+        curved = np.sqrt(o.loss.max_curvature) * np.concatenate(rows[0])
+        return Leverages(_lower(factored(curved.T @ curved, lam * rho)))
+    return Leverages(A, Z, mean, scale, lam, 1.0 / weight, matrices.free_bias)
+
+
+def _lower(A: Array) -> Array:
+    """Put zeros above the diagonal, without a copy."""
+    for i, row in enumerate(A):
+        row[i + 1 :] = 0.0
+    return A
+
+
+def leave_out(solver: NewtonSolver) -> float:
+    """Let blocks keep the decision values without each row; return the mean loss at them.
+
+    The solver is at a minimum. The loss is summed over the outputs. The curvature of a sharp loss
+    says little about a step of finite length: a second look takes that of one that is smooth over
+    the mean step of the first.
+    """
+    outputs = solver.outputs
+    total, weight, moved, slopes = _leave_out_with(solver, outputs, outputs)
+    width = moved / max(slopes, _ROOM)
+    softer = [o.loss.smoothed_over(width) for o in outputs]
+    if any(soft is not o.loss for soft, o in zip(softer, outputs, strict=True)):
+        copies = [replace(o, loss=soft, gram=None) for soft, o in zip(softer, outputs, strict=True)]
+        solver.evaluate(copies)
+        total, weight, _, _ = _leave_out_with(solver, outputs, copies)
+        for o in outputs:  # marks of rows in Gram matrices are those of the copies now
+            o.gram = None
+    return float(len(outputs) * total / weight)
+
+
+def _leave_out_with(
+    solver: NewtonSolver, outputs: list[Output], curved: list[Output]
+) -> tuple[float, float, float, float]:
+    """Leave rows out with the curvature of some losses; return what `_leave_out` adds up."""
+    matrices, total = solver.matrices, np.zeros(4)
+    for start in range(0, len(outputs), matrices.at_once):
+        some = slice(start, start + matrices.at_once)
+        leverages = matrices.of_every(curved[some], _leverages, matrices, solver.lam)
+        tasks = matrices.task(outputs[some]), matrices.task(curved[some])
+        total += solver.blocks.sum(_leave_out, *tasks, leverages)
+    loss, weight, moved, slopes = total.tolist()
+    return loss, weight, moved, slopes
+
+
+@declare("X", "y", "weight", changes=("without",), sets=("Phi", "P"))
+def _leave_out(
+    block: Block, task: NewtonPass, curved: NewtonPass, leverages: Sequence[Leverages]
+) -> Array:
+    """Set the values without the row; return sums over rows and outputs.
+
+    Of s L at these values, of s, of steps up to 1 and of the rows that have a slope.
+    """
+    (side, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
+    Phi, total = task.features.of(block), np.zeros(4)
+    if "without" not in block.state:
+        block.state["without"] = xp.zeros_like(block.state["f"])
+    for (o, loss), (_, soft), g, leverage in zip(
+        task.outputs, curved.outputs, rows_of.slopes_at(block, task), leverages, strict=True
+    ):
+        f = block.state["f"][o, :]
+        w = s * soft.second_derivative(side[:, o] * (y[:, o] - f))
+        if foreign_namespace(Phi) is None:
+            move, rows = np.zeros_like(f), np.flatnonzero(g)
+            h = leverage.of(Phi if len(rows) == len(f) else Phi[rows])
+            move[rows] = g[rows] * h / np.clip(1.0 - w[rows] * h, _ROOM, None)
+        else:
+            h = leverage.of(Phi)
+            move = g * h / xp.clip(1.0 - w * h, _ROOM, None)
+        block.state["without"][o, :] = f - move
+        slack = side[:, o] * (y[:, o] - f + move)
+        steps = float(xp.sum(xp.clip(abs(move), None, 1.0)))
+        total += float(s @ loss.value(slack)), float(xp.sum(s)), steps, float(xp.count_nonzero(g))
+    return total
+
+
+def left_out_residuals_of(solver: NewtonSolver) -> Array:
+    """Return y less the decision value without the row, rows x outputs, after `leave_out`."""
+    return np.asarray(solver.blocks.concatenate(_residuals))
+
+
+@declare("y", sets=("without",))
+def _residuals(block: Block) -> Array:
+    y = np.asarray(to_host(block.y), dtype=np.float64)
+    return y - np.asarray(to_host(block.state.pop("without"))).T
