@@ -63,7 +63,7 @@ def test_leave_one_out_equals_refitting(bias, weight, C, monkeypatch):
     K, Y = rbf_kernel(X, gamma=0.4), one_vs_rest(THREE)
     expected = left_out_residuals(K, Y, C, weight, penalty_of(bias))
     # a grid of one value: C="loo" must take it
-    monkeypatch.setattr("leansvm.estimators.machine.C_GRID", np.array([C]))
+    monkeypatch.setattr("leansvm.estimators.machine.Machine._candidates", np.array([C]))
     model = LSSVC("loo", gamma=0.4, **bias).fit(X, THREE, weight)
     assert_allclose(model.loo_residuals_, expected, rtol=1e-7, atol=1e-8)
     assert_allclose(model.cv_curve_, np.sum(weight @ expected**2) / weight.sum(), rtol=1e-7)

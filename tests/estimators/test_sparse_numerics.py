@@ -225,7 +225,7 @@ def smoother(s, C, gamma, bias):
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 def test_gcv_is_that_of_the_hat_matrix(weight, bias, monkeypatch):
     s = np.ones(N) if weight is None else weight
-    monkeypatch.setattr(machine, "C_GRID", np.array(CANDIDATES))
+    monkeypatch.setattr(machine.Machine, "_candidates", np.array(CANDIDATES))
     model = SparseLSSVR("gcv", gamma=0.4, basis=POINTS, **bias)
     model.fit(X, TARGETS, sample_weight=weight)
     for C, value in zip(CANDIDATES, model.cv_curve_, strict=True):
@@ -236,7 +236,7 @@ def test_gcv_is_that_of_the_hat_matrix(weight, bias, monkeypatch):
 
 
 def test_gcv_of_a_classifier_counts_without_class_weights(monkeypatch):
-    monkeypatch.setattr(machine, "C_GRID", np.array(CANDIDATES))
+    monkeypatch.setattr(machine.Machine, "_candidates", np.array(CANDIDATES))
     model = SparseLSSVC("gcv", gamma=0.4, basis=POINTS, class_weight={0: 4.0, 2: 0.5})
     model.fit(X, THREE, sample_weight=WEIGHT)
     s = WEIGHT * np.array([4.0, 1.0, 0.5])[THREE]

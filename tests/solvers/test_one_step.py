@@ -8,8 +8,8 @@ from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
 from leansvm.solvers.features import whiten
-from leansvm.solvers.one_step import leave_out, left_out_residuals_of
 from leansvm.solvers.newton import NewtonSolver
+from leansvm.solvers.one_step import leave_out, left_out_residuals_of
 
 KERNEL = Kernel("rbf", gamma=0.5)
 BIASES = [0.0, 2.0, np.inf]

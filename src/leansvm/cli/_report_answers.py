@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from leansvm import _html as html
 from leansvm.cli._evaluate import left_out_predictions
+from leansvm.cli._output import readable
 from leansvm.cli._run import TrainingRun
 from leansvm.estimators.answers import KeepsRows
 from leansvm.estimators.machine import KernelMachine
@@ -58,9 +59,10 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
             ax.plot(places[shown], y[order][shown], ".", color=colour, markersize=3)
         ax.set(xlabel="rows, by prediction", ylabel="target")
         picture = html.svg(fig, "prediction intervals of some rows")
+    width = readable(float(np.mean(high - low)))
     text = (
         f"Of new rows like these, about {100 * (1 - ALPHA):.0f} % have their target within the "
-        f"interval (jackknife+), which is {np.mean(high - low):.4g} wide on average. In Python: "
+        f"interval (jackknife+), which is {width} wide on average. In Python: "
         f"predict_interval(X, alpha={ALPHA})."
     )
     figure = html.figure(picture, "Intervals", f"{len(some):,} training rows; orange: outside.")
@@ -118,7 +120,7 @@ def _effects(run: TrainingRun, X: Any) -> str:
     if len(found.pairs):
         size = found.interaction.max(axis=0)
         a, b = (found.names[f] for f in found.pairs[int(np.argmax(size))])
-        text += f" The strongest interaction is that of {a} and {b}, {size.max():.3g}."
+        text += f" The strongest interaction is that of {a} and {b}, {readable(size.max(), 3)}."
     return html.section("What the features do", html.figures(figures), text, "effects")
 
 
@@ -140,7 +142,7 @@ def _effect(run: TrainingRun, found: Effects, place: int, limits: tuple[float, f
         label = plain_text(name if len(name) <= 40 else f"{name[:39]}…")
         ax.set(xlabel=label, ylabel="change", ylim=limits)
         picture = html.svg(fig, f"effect of {name}")
-    caption = f"Mean size of its effect {found.strength[:, place].max():.3g}."
+    caption = f"Mean size of its effect {readable(found.strength[:, place].max(), 3)}."
     return html.figure(picture, name, caption)
 
 
@@ -170,4 +172,4 @@ def _suspicious(run: TrainingRun, X: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+    return readable(value, 5) if isinstance(value, float) else str(value)

@@ -244,7 +244,7 @@ def _evaluate(run: TrainingRun, folds: int | str, seed: int, output: Printer) ->
             model, n = run.pipeline, len(run.y)
             if run.model.get_params().get("n_basis") == "auto":  # the folds need no search for it
                 fewest = n - math.ceil(n / int(folds))  # rows of a fold
-                model = clone_with(model, n_basis=min(len(run.model.support_), fewest))
+                model = clone_with(model, n_basis=min(support_size(run.model), fewest))
             run.evaluation = cross_validate(model, run.data.X, run.y, int(folds), seed, output)
     run.notes += run.evaluation.notes
 

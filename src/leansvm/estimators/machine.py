@@ -150,7 +150,7 @@ class Machine(CallbackSupportMixin, BaseEstimator):
             folds = KFoldSums() if self.C == "kfold" else None
             return Criterion(self._candidates, self.C, calibrate or self.C == "loo", folds)
         if isinstance(self.C, KFoldSums):
-            return Criterion(C_GRID, "kfold", calibrate, self.C)
+            return Criterion(self._candidates, "kfold", calibrate, self.C)
         if isinstance(self.C, Real):
             if not 1e-300 <= float(self.C) <= 1e300:
                 raise ValueError(

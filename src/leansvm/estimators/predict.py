@@ -25,7 +25,8 @@ from leansvm.estimators.machine import Machine
 class _WithCalibration:
     """A method that exists with ``calibrate=True`` or a loss of probabilities; else an error.
 
-    Its own line says how to get the method: scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
+    Its own line says how to get the method: scikit-learn's `available_if` would end with "has no
+    attribute", the reason far above it.
     """
 
     def __init__(self, method: Callable[[Any, Any], Any]) -> None:

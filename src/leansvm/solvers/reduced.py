@@ -24,8 +24,8 @@ from leansvm.losses import Loss
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers.features import KernelFeatures, whiten
 from leansvm.solvers.growth import FIRST_SIZE, grow
-from leansvm.solvers.one_step import leave_out, left_out_residuals_of
 from leansvm.solvers.newton import SERIAL_WIDTH, NewtonSolver
+from leansvm.solvers.one_step import leave_out, left_out_residuals_of
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.widening import NestedPoints, prefixes
 
