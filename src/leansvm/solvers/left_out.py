@@ -20,11 +20,6 @@ Array = NDArray[np.float64]
 _ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
 
 
-def enough_outside(outside: float, rows: float) -> bool:
-    """Whether so many rows outside of the basis are enough to compare by."""
-    return outside >= min(_ENOUGH, rows / 2)
-
-
 def add_up_squares(
     block: Block, squares: Any, root: Any, basis_rows: NDArray[np.intp] | None
 ) -> Any:
@@ -59,5 +54,6 @@ def add_up_squares(
 def mean_errors(totals: Array) -> Array:
     """Return the weighted mean square of every model from what `add_up_squares` gave."""
     every, outside = np.asarray(totals)
-    counted = outside if enough_outside(outside[-2], every[-2]) else every
+    enough = outside[-2] >= min(_ENOUGH, every[-2] / 2)
+    counted = outside if enough else every
     return np.asarray(counted[:-2] / counted[-1])
