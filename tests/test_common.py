@@ -60,9 +60,7 @@ CONFIGURED = [
     ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
     ReducedSVR(C=100, delta=0.1, basis="forward"),
     LowRankLSSVC(n_basis=5, function="simplex", objective="abs", max_iter=20),
-    LowRankLSSVC(
-        "loo", 5, objective="squared", update="sequential", backtracking=True, max_iter=20
-    ),
+    LowRankLSSVC("loo", 5, objective="squared", update="sequential", backtracking=True, max_iter=6),
     LowRankLSSVC(n_basis=5, function="rbf", calibrate=True, iterate="last", n_init=2),
     LowRankLSSVR("gcv", 5, bias_penalty=1.0),
     SparseLSSVC("kfold", "rbf", gamma="scale", bias_penalty=1.0),

@@ -72,6 +72,11 @@ def test_balanced_classes_of_equal_rows():
     assert_allclose(sequential.decision_function(rows), exact.decision_function(rows), atol=1e-8)
 
 
+def test_kernel_values_that_vanish_without_a_bias():
+    model = L2SVC(solver="smo", kernel="linear", fit_intercept=False).fit(1e-200 * X, Y)
+    assert_allclose(model.decision_function(X), 0.0, atol=1e-100)
+
+
 def test_a_precomputed_kernel():
     K = np.exp(-((X[:, None] - X) ** 2).sum(axis=2))
     given = L2SVC(kernel="precomputed", solver="smo", tol=1e-10).fit(K, Y)

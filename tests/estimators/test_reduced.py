@@ -393,6 +393,7 @@ def test_budget_and_convergence(moons):
 # ---------------------------------------------------------------------------- the paper
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("regularizer", "error", "low"), [("rkhs", (0.08, 0.04), 2398), ("coef", (0.03, 0.02), 1316)]
 )

@@ -117,7 +117,12 @@ def comparable(case: Case, model, y, weight) -> bool:
         return False
     if "counts" not in case.data["weight"] or not isinstance(C, float) or C > 1e7:
         return False
-    if params.get("kernel") in ("sigmoid", "poly"):  # where rounding decides what is indefinite
+    if params.get("regularizer") == "coef":  # copies in the basis share the penalty
+        return False
+    # where rounding decides what is indefinite
+    if params.get("kernel") in ("sigmoid", "poly"):
+        return False
+    if params.get("kernel") == "linear" and case.data["unit"] > 1e6:
         return False
     if params.get("max_support") == 2 or params.get("cache_size", "auto") != "auto":
         return False

@@ -143,7 +143,8 @@ def minimise_with_bias(
     per_bias = bias_penalty / (1.0 - bias_penalty * c) if outside else 0.0
     # a shift of all targets moves the sum of the multipliers by about this
     sample = np.random.default_rng(0).permutation(m)[:_SAMPLE]
-    slope = 1.0 / (c + max(float(np.mean(matrix.square(sample))), 0.0))
+    mean = max(float(np.mean(matrix.square(sample))), 0.0)
+    slope = 1.0 / max(c + mean, np.finfo(np.float64).tiny)  # 0: no bias, and no kernel value
     # residuals that are all alike move the sum as much
     least = tol / max(1.0, slope * float(matrix.diag.max())) if outside else tol
     support, search = SupportRows(matrix), _Root(slope)
