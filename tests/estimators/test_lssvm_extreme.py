@@ -255,3 +255,9 @@ def test_weights_of_very_different_size(options):
     gap = 0.5 * np.sum(weight * (LABELS - K @ beta - b - beta / weight) ** 2)
     assert gap <= 1e-9 * model.objective_
     assert abs(beta.sum()) <= 1e-9 * np.abs(beta).sum()
+
+
+def test_cg_with_numbers_that_overflow_says_what_to_do():
+    rows = np.random.default_rng(0).normal(size=(12, 2))
+    with np.errstate(all="ignore"), pytest.raises(ValueError, match="a smaller C"):
+        LSSVR(C=1e300, solver="cg", max_iter=30).fit(rows, 1e100 * rows[:, 0])

@@ -221,7 +221,7 @@ def solve_folds(
         solution.details["criterion"] = "gcv"
         return solution
     curve = fold_errors(sums, features, free_bias, candidates)
-    best = int(np.nanargmin(curve))
+    best = int(np.nanargmin(curve)) if np.isfinite(curve).any() else 0
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
     solution = primal.solve(blocks, features, sums.total(), free_bias, chosen)
     solution.curve, solution.error = curve, float(curve[best])
