@@ -497,3 +497,11 @@ def test_no_warnings_on_an_ordinary_fit():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         L2SVC().fit(X, y)
+
+
+@pytest.mark.parametrize("rows", [np.ones((6, 2)), np.zeros((6, 2))], ids=["ones", "zeros"])
+def test_equal_rows_of_a_linear_kernel_have_a_bias(rows):
+    labels = np.array([0, 1, 0, 0, 0, 1])
+    model = L2SVC(kernel="linear", solver="active-set").fit(rows, labels)
+    assert_allclose(model.intercept_, -1 / 3)  # the mean of the codes -1 and 1
+    assert_allclose(model.objective_, 8 / 3)

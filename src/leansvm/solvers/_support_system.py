@@ -142,12 +142,13 @@ class LinearForm:
         w, b = np.zeros(X.shape[1]), 0.0
         beta, f = cost * hinge.y, np.zeros(len(cost))
         size = np.inf
-        for _ in range(1 + _REFINEMENTS):
+        for step in range(1 + _REFINEMENTS):
             # residuals of w = X'beta and A b = sum beta, beta = C s (y - f) on S
             g = X.T @ beta - w
             rest = 0.0 if np.isinf(total) else float(beta.sum()) - hinge.bias_penalty * b
             off = float(np.abs(g - mean * rest).max()) if len(g) else 0.0
-            if off <= _REFINE_LINEAR * float(np.abs(w).max(initial=0.0)) or off > 0.5 * size:
+            done = off <= _REFINE_LINEAR * float(np.abs(w).max(initial=0.0)) or off > 0.5 * size
+            if step and done:  # the first step finds the bias even where w stays 0
                 break
             size = off
             dw = cholesky_solve(M, g - mean * rest)
