@@ -122,7 +122,8 @@ def comparable(case: Case, model, y, weight) -> bool:
     # where rounding decides what is indefinite
     if params.get("kernel") in ("sigmoid", "poly"):
         return False
-    if params.get("kernel") == "linear" and case.data["unit"] > 1e6:
+    far = case.data["unit"] > 1e6 or case.data["X"] == "far from zero"
+    if params.get("kernel") == "linear" and far:
         return False
     if params.get("max_support") == 2 or params.get("cache_size", "auto") != "auto":
         return False

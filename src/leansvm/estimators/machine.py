@@ -127,8 +127,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
                 self._publish(used, basis, solution)
         except (np.linalg.LinAlgError, OverflowError) as error:
             raise ValueError(
-                f"{type(self).__name__} cannot be solved with 16 digits ({error}): lower C, or "
-                f"scale X, y or sample_weight."
+                f"{type(self).__name__} cannot be solved with 16 digits: lower C, scale X, y or "
+                f"sample_weight, or use a positive semidefinite kernel."
             ) from error
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
