@@ -4,7 +4,7 @@ In the order of choice K_BB = L L', so that the first k whitened columns Phi = K
 of the first k points: a larger size only adds columns. With R'R = I/C + Phi_c'S Phi_c and
 W = S^1/2 Phi_c R^-1, the model on the first k points has fitted values sum_{j<=k} w_j (w_j'y) and
 leverages sum_{j<=k} w_ij^2: one triangular solve gives the left-out errors of all sizes at one C.
-The basis doubles while that pays; then the smallest size whose error is within 1 % of the best is
+The basis doubles while that pays; then the smallest size whose error is within 0.5 % of the best is
 taken, and C is chosen for it.
 """
 
