@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import math
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -208,11 +211,18 @@ def fit(run: TrainingRun, output: Printer) -> None:
     """Fit the pipeline on all rows, under a bar."""
     from leansvm.cli._expect import expected_seconds
 
+    threading.Thread(target=_load_ahead, daemon=True).start()
     expected = expected_seconds(run.model, *run.data.X.shape)
     with run.phase("fit"), output.progress() as bars:
         if expected is not None and expected > 20:
             output.say(f"fitting takes about {expected / 60:.1f} minutes")
         wait_with_bar(partial(run.pipeline.fit, run.data.X, run.y), bars, "fit", expected)
+
+
+def _load_ahead() -> None:
+    """Import what writes model files while the machine is fitted: a second saved."""
+    with contextlib.suppress(ImportError):  # saving says what is missing
+        importlib.import_module("skops.io")
 
 
 def _auto_folds(run: TrainingRun) -> int | str:
