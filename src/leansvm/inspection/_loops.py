@@ -12,38 +12,10 @@ from typing import Any
 import numpy as np
 
 from leansvm._compile import compiled
+from leansvm.kernels._compiled import decay
 
 _OPTIONS = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
-_LOG2_E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
-_ROUND = 6755399441055744.0  # 1.5 * 2^52: a sum with it is a whole number, in its lowest bits
-_FURTHEST = 700.0  # e^-r is 0 beyond
 _EQUAL = 1e-14  # of base: less is rounding
-
-
-@compiled(**_OPTIONS)
-def decay(r: float) -> float:
-    """Return e^-r for r >= 0, as `leansvm.kernels` computes it for the Matérn kernels."""
-    r = r if r < _FURTHEST else _FURTHEST
-    shifted = _ROUND - r * _LOG2_E
-    n = shifted - _ROUND
-    x = (-r - n * _LN2_HIGH) - n * _LN2_LOW
-    e = 1.0 / 6227020800.0
-    e = e * x + 1.0 / 479001600.0
-    e = e * x + 1.0 / 39916800.0
-    e = e * x + 1.0 / 3628800.0
-    e = e * x + 1.0 / 362880.0
-    e = e * x + 1.0 / 40320.0
-    e = e * x + 1.0 / 5040.0
-    e = e * x + 1.0 / 720.0
-    e = e * x + 1.0 / 120.0
-    e = e * x + 1.0 / 24.0
-    e = e * x + 1.0 / 6.0
-    e = e * x + 0.5
-    e = e * x + 1.0
-    e = e * x + 1.0
-    exponent = np.float64(shifted).view(np.int64) << 52
-    return np.int64(np.float64(e).view(np.int64) + exponent).view(np.float64)
 
 
 @compiled(fastmath={"reassoc", "nsz"})

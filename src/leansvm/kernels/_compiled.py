@@ -18,10 +18,12 @@ _OPTIONS = {
     "error_model": "numpy",  # a division that may raise does not run in vectors
     "fastmath": {"reassoc", "contract", "nsz"},
 }
+_IN_ORDER = _OPTIONS | {"fastmath": {"contract", "nsz"}}  # rounding as written
 _POINTS = 512  # whose sums stay in the fastest cache
 _LOG2_E = 1.4426950408889634
 # ln 2 = high + low: a whole number below 2^20 times the high part is exact
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
+_FURTHEST = 700.0  # of e^-r: no subnormal numbers
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: a sum with it is a whole number, in its lowest bits
 
 
@@ -88,35 +90,41 @@ def chi2(rows: Any, Zt: Any, tiny: Any, out: Any) -> None:
                     sums[j] -= difference * difference / (total if total > tiny else tiny)
 
 
-@compiled(**_OPTIONS | {"fastmath": {"contract", "nsz"}})
-def matern(values: Any, linear: float, quadratic: float, furthest: float) -> None:
-    """Replace r^2 by (1 + linear r + quadratic r^2) e^-r, with r between 0 and ``furthest``.
+@compiled(**_IN_ORDER)
+def decay(r: float) -> float:
+    """Return e^-r for r >= 0; beyond 700 it is e^-700, next to nothing.
 
     e^-r = 2^n e^x with a whole number n and |x| <= ln(2) / 2; e^x is its Taylor polynomial, whose
     error is 1e-17, and n is added to the exponent of the result. n is above -1022.
     """
+    r = r if r < _FURTHEST else _FURTHEST
+    shifted = _ROUND - r * _LOG2_E
+    n = shifted - _ROUND
+    x = (-r - n * _LN2_HIGH) - n * _LN2_LOW
+    e = 1.0 / 6227020800.0
+    e = e * x + 1.0 / 479001600.0
+    e = e * x + 1.0 / 39916800.0
+    e = e * x + 1.0 / 3628800.0
+    e = e * x + 1.0 / 362880.0
+    e = e * x + 1.0 / 40320.0
+    e = e * x + 1.0 / 5040.0
+    e = e * x + 1.0 / 720.0
+    e = e * x + 1.0 / 120.0
+    e = e * x + 1.0 / 24.0
+    e = e * x + 1.0 / 6.0
+    e = e * x + 0.5
+    e = e * x + 1.0
+    e = e * x + 1.0
+    exponent = np.float64(shifted).view(np.int64) << 52
+    return np.int64(np.float64(e).view(np.int64) + exponent).view(np.float64)
+
+
+@compiled(**_IN_ORDER)
+def matern(values: Any, linear: float, quadratic: float, furthest: float) -> None:
+    """Replace r^2 by (1 + linear r + quadratic r^2) e^-r, with r between 0 and ``furthest``."""
     largest = furthest * furthest
     for i in range(values.shape[0]):
         squared = np.float64(values[i])
         above = squared if squared > 0.0 else 0.0
         r = sqrt(above if above < largest else largest)
-        shifted = _ROUND - r * _LOG2_E
-        n = shifted - _ROUND
-        x = (-r - n * _LN2_HIGH) - n * _LN2_LOW
-        e = 1.0 / 6227020800.0
-        e = e * x + 1.0 / 479001600.0
-        e = e * x + 1.0 / 39916800.0
-        e = e * x + 1.0 / 3628800.0
-        e = e * x + 1.0 / 362880.0
-        e = e * x + 1.0 / 40320.0
-        e = e * x + 1.0 / 5040.0
-        e = e * x + 1.0 / 720.0
-        e = e * x + 1.0 / 120.0
-        e = e * x + 1.0 / 24.0
-        e = e * x + 1.0 / 6.0
-        e = e * x + 0.5
-        e = e * x + 1.0
-        e = e * x + 1.0
-        exponent = np.float64(shifted).view(np.int64) << 52
-        decay = np.int64(np.float64(e).view(np.int64) + exponent).view(np.float64)
-        values[i] = (1.0 + r * (linear + r * quadratic)) * decay
+        values[i] = (1.0 + r * (linear + r * quadratic)) * decay(r)

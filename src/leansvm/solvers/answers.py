@@ -21,7 +21,6 @@ from leansvm.solvers.fold_models import (
     FoldModels,
     fold_models_of_rows,
     fold_models_of_sums,
-    folds_by_hash,
 )
 from leansvm.solvers.jackknife import (
     fold_margins,
@@ -30,7 +29,7 @@ from leansvm.solvers.jackknife import (
     refuse_unknown,
     spreads_at,
 )
-from leansvm.solvers.kfold import FoldSums, KFoldSums
+from leansvm.solvers.kfold import FoldSums, KFoldSums, folds_by_hash
 from leansvm.solvers.sums import Sums
 from leansvm.solvers.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.blocks import Block, RowBlocks, declare, row_hashes
+from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.features import FeatureMap
-from leansvm.solvers.kfold import FoldSums, KFoldSums, add_up_folds
+from leansvm.solvers.kfold import FoldSums, KFoldSums, add_up_folds, folds_by_hash
 from leansvm.solvers.sums import Sums, normal_equations
 from leansvm.solvers.without_row import DualLeftOut
 
@@ -100,12 +100,6 @@ def _fold_residuals(
     values = np.einsum("nc,cok->nok", features.transform(block.X[used]), theta, optimize=True) + b
     own = values[np.arange(len(used)), :, fold[used]]
     return block.start + used, fold[used], np.asarray(block.y)[used] - own, weight[used]
-
-
-@declare("X", "y")
-def folds_by_hash(block: Block, n_folds: int) -> NDArray[np.intp]:
-    """Return the fold of every row of a block, as `kfold` puts them."""
-    return (row_hashes(block) % np.uint64(n_folds)).astype(np.intp)
 
 
 def fold_models_of_rows(model: DualLeftOut, fold: NDArray[np.intp], n_folds: int) -> FoldModels:
