@@ -1,8 +1,12 @@
 """Sphinx configuration; `make docs` builds the site with warnings as errors."""
 
 import re
+import sys
+from pathlib import Path
 
 from leansvm import __version__
+
+sys.path.append(str(Path(__file__).parent / "_ext"))
 
 project = "leansvm"
 author = "the leansvm developers"
@@ -10,16 +14,21 @@ copyright = "the leansvm developers"
 version = release = __version__
 
 extensions = [
+    "mathml",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
+html_math_renderer = "mathml"
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates", "sg_execution_times.rst"]
+exclude_patterns = ["_build", "_templates", "**sg_execution_times.rst"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_extra_path = ["reproduction"]  # report.html and results.json, as they are
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
@@ -33,6 +42,8 @@ numpydoc_show_inherited_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
+    "doc_module": "leansvm",
+    "backreferences_dir": "generated/examples",  # which examples use a class: shown on its page
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_memory": False,
