@@ -112,17 +112,21 @@ def _shipped() -> dict[str, list[float]]:
     }
 
 
-def short() -> str:
-    """Return means over the sets of many rows, a line for each measure."""
-    lines = [
-        ("accuracy [%]", _of_many_rows("score"), 1.0, ".1f"),
+def _measures() -> list[tuple[str, dict[str, list[float]], float, str]]:
+    """Return what is shown of the sets: a name, numbers by model and set, a factor, a format."""
+    return [
+        ("accuracy [%]", _of_many_rows("score"), 1.0, ".2f"),
         ("fit [s]", _of_many_rows("fit"), 1.0, ".1f"),
         (f"predict {TEST_ROWS:,} rows [ms]", _of_many_rows("predict"), 1e3, ",.0f"),
         ("model [kB]", _shipped(), 1e-3, ",.0f"),
     ]
+
+
+def short() -> str:
+    """Return means over the sets of many rows, a line for each measure."""
     rows = [
         [what, *(f"{factor * statistics.fmean(by[model]):{form}}" for model in PEERS)]
-        for what, by, factor, form in lines
+        for what, by, factor, form in _measures()
     ]
     ours, theirs = (_of_many_rows("score")[model] for model in (OURS, BOOSTING))
     gains = zip(SETS, ours, theirs, strict=True)
@@ -132,26 +136,21 @@ def short() -> str:
 
 
 def many_rows() -> str:
-    """Return all sets of many rows: accuracy, fit, predict and bytes."""
-    cells, shipped = read("many_rows-cells"), _shipped()
-    rows = []
+    """Return all sets of many rows, a line for each set and measure."""
+    cells, measures, rows = read("many_rows-cells"), _measures(), []
     for i, name in enumerate(SETS):
-        first = cells[f"{name}/0/{OURS}"]
-        shown = []
-        for model in PEERS:
-            cell = cells[f"{name}/0/{model}"]
-            size = shipped[model][i] / 1000
-            shown.append(
-                f"{cell['score']:.2f} %, {cell['fit']:.1f} s, {1e3 * cell['predict']:,.0f} ms, "
-                f"{size:,.0f} kB"
-            )
-        rows.append([f"{name}, {first['rows']:,} × {first['features']}", *shown])
+        cell = cells[f"{name}/0/{OURS}"]
+        place = f"**{name}**, {cell['rows']:,} × {cell['features']}"
+        for what, by, factor, form in measures:
+            numbers = [f"{factor * by[model][i]:{form}}" for model in PEERS]
+            rows.append([place, what, *numbers])
+            place = ""
     pickled = max(_of_many_rows("bytes")[OURS]) / 1e6
     words = (
         f"A pickle of ours has up to {pickled:.0f} MB: it keeps what `partial_fit` and merging "
         "need, which the model file leaves out.\n"
     )
-    return f"{table(['set, rows × features', *_headers()], rows)}\n{words}"
+    return f"{table(['set, rows × features', '', *_headers()], rows)}\n{words}"
 
 
 def _headers() -> list[str]:

@@ -1,8 +1,13 @@
 """Sphinx configuration; `make docs` builds the site with warnings as errors."""
 
+import inspect
 import re
 import sys
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
+
+from sphinx import addnodes
 
 from leansvm import __version__
 
@@ -65,5 +70,17 @@ def escape_norms(app, what, name, obj, options, lines):
             lines[i] = "".join(parts)
 
 
+def name_the_defining_class(app, doctree):
+    """Inherited methods link to the source of the class that defines them."""
+    for signature in doctree.findall(addnodes.desc_signature):
+        if "." not in signature.get("fullname", ""):
+            continue  # not a method
+        method = attrgetter(signature["fullname"])(import_module(signature["module"]))
+        method = inspect.unwrap(getattr(method, "fget", method))
+        if getattr(method, "__module__", "").startswith("leansvm"):
+            signature["module"], signature["fullname"] = method.__module__, method.__qualname__
+
+
 def setup(app):
+    app.connect("doctree-read", name_the_defining_class, priority=100)  # before viewcode looks
     app.connect("autodoc-process-docstring", escape_norms, priority=100)
