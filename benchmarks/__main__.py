@@ -37,6 +37,7 @@ NAMES = (
     "export",
     "peers",
     "answers",
+    "many_rows",
     "large",
     "criterion",
     "coverage",

@@ -32,7 +32,7 @@ def run(options: Options) -> Report:
         names = sorted(names, key=lambda name: (folder() / f"{name}.npz").stat().st_size)[:2]
     splits, most_rows = options.pick((SPLITS, MOST_ROWS), (SPLITS[:1], 500))
     cells = Cache(RESULTS / f"tabular-cells{'-quick' if options.quick else ''}.json")
-    versions = {model: _version(model, options) for model in MODELS}
+    versions = {model: version_by(model, options) for model in MODELS}
     wanted = [
         (name, number, model)
         for name in names
@@ -61,7 +61,7 @@ def run(options: Options) -> Report:
     return summarise(report, cells.chosen(wanted))
 
 
-def _version(model: str, options: Options) -> str:
+def version_by(model: str, options: Options) -> str:
     """Ask the interpreter that will run the model."""
     if model not in OPTIONAL or options.peer_python is None:
         return version_of(model)

@@ -40,7 +40,7 @@ def markdown(cells: Cells) -> str:
     ]  # fmt: skip
     header = ["against", "at least as good", "median difference", "mean", "worst set"]
     return (
-        f"{_table(header, rows)}\n"
+        f"{table(header, rows)}\n"
         f"![average ranks of the models, with the critical difference]({PICTURE})\n\n"
         f"{_sets(cells)}"
     )
@@ -60,14 +60,15 @@ def _sets(cells: Cells) -> str:
         ours = [f"{points[name]:,.0f}", f"{fit[name]:.1f}", f"{1000 * predict[name]:.0f}"]
         rows.append([name, *shown, *ours, f"{size[name] / 1000:,.0f}"])
     header = ["set", *models, "our points", "fit [s]", "predict [ms]", "pickled [kB]"]
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def _score(value: float, best: float) -> str:
     return f"**{value:.1f}**" if round(value, 1) == best else f"{value:.1f}"
 
 
-def _table(header: list[str], rows: list[list[Any]]) -> str:
+def table(header: list[str], rows: list[list[Any]]) -> str:
+    """Return a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "".join(f"| {' | '.join(map(str, line))} |\n" for line in lines)
 

@@ -1,8 +1,17 @@
 """Sphinx configuration; `make docs` builds the site with warnings as errors."""
 
+import inspect
 import re
+import sys
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+
+from sphinx import addnodes
 
 from leansvm import __version__
+
+sys.path.append(str(Path(__file__).parent / "_ext"))
 
 project = "leansvm"
 author = "the leansvm developers"
@@ -10,16 +19,21 @@ copyright = "the leansvm developers"
 version = release = __version__
 
 extensions = [
+    "mathml",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
     "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
+html_math_renderer = "mathml"
 templates_path = ["_templates"]
-exclude_patterns = ["_build", "_templates", "sg_execution_times.rst"]
+exclude_patterns = ["_build", "_templates", "**sg_execution_times.rst"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_extra_path = ["reproduction"]  # report.html and results.json, as they are
 
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist"]
@@ -33,6 +47,8 @@ numpydoc_show_inherited_class_members = False
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
+    "doc_module": "leansvm",
+    "backreferences_dir": "generated/examples",  # which examples use a class: shown on its page
     "within_subsection_order": "FileNameSortKey",
     "download_all_examples": False,
     "show_memory": False,
@@ -54,5 +70,17 @@ def escape_norms(app, what, name, obj, options, lines):
             lines[i] = "".join(parts)
 
 
+def name_the_defining_class(app, doctree):
+    """Inherited methods link to the source of the class that defines them."""
+    for signature in doctree.findall(addnodes.desc_signature):
+        if "." not in signature.get("fullname", ""):
+            continue  # not a method
+        method = attrgetter(signature["fullname"])(import_module(signature["module"]))
+        method = inspect.unwrap(getattr(method, "fget", method))
+        if getattr(method, "__module__", "").startswith("leansvm"):
+            signature["module"], signature["fullname"] = method.__module__, method.__qualname__
+
+
 def setup(app):
+    app.connect("doctree-read", name_the_defining_class, priority=100)  # before viewcode looks
     app.connect("autodoc-process-docstring", escape_norms, priority=100)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,28 @@ def test_no_machine_specific_paths():
         if file != Path(__file__).resolve() and (match := pattern.search(text)):
             found.append(f"{file.relative_to(ROOT)}: {match.group()}")
     assert not found
+
+
+def test_no_page_or_message_installs_leansvm_from_an_index():
+    # it is in none: `pip install '.[cli]'` in a checkout is what works
+    pattern = re.compile(r"pip install\s+(?:-\S+\s+)*[\"'`]*leansvm\b")
+    assert pattern.search("pip install --upgrade '" + "leansvm[cli]'")
+    texts = [file for file in repository_files() if file.suffix in {".py", ".md", ".toml", ".html"}]
+    found = [file for file in texts if pattern.search(file.read_text("utf-8"))]
+    assert found == []
+
+
+def test_messages_about_missing_packages_name_extras_that_have_them():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    call = re.compile(r'\bneeds\("[^"]*", "?([\w.]+)"?, "(\w+)"\)')
+    files = sorted((ROOT / "src").rglob("*.py"))
+    calls = [found for file in files for found in call.findall(file.read_text("utf-8"))]
+    assert len(calls) >= 7
+    for package, extra in calls:
+        packages = [
+            re.match(r"\w+", line).group() for line in project["optional-dependencies"][extra]
+        ]
+        assert package in packages or package == "error.name"  # of a package that was imported
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

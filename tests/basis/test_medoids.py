@@ -27,7 +27,7 @@ def X():
 
 def test_without_the_package_the_extra_is_named(X, monkeypatch):
     monkeypatch.setitem(sys.modules, "kmedoids", None)
-    with pytest.raises(ImportError, match=r"pip install leansvm\[medoids\]"):
+    with pytest.raises(ImportError, match=r"needs kmedoids: run `pip install '\.\[medoids\]'`"):
         choose(X, 5)
 
 

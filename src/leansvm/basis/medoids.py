@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import rows_at, to_host
+from leansvm._extras import needs
 from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.blocks import RowBlocks, WeightedSample
 from leansvm.cholesky.greedy import pivot_order
@@ -27,7 +28,7 @@ _ROWS_A_MEDOID = 4
 class KMedoids(BasisSelector):
     """Choose the medoids of clusters of a random sample of the rows.
 
-    Needs the package ``kmedoids`` (``pip install leansvm[medoids]``). The sample is drawn with
+    Needs the package ``kmedoids`` (the extra ``medoids``). The sample is drawn with
     probability proportional to the rows' weights. The result is put in the order of pivoted
     Cholesky, without points that the others determine.
 
@@ -118,9 +119,7 @@ def _fasterpam() -> Callable[..., Any]:
     try:
         return import_module("kmedoids").fasterpam
     except ImportError as error:
-        raise ImportError(
-            "the basis selector KMedoids needs the package kmedoids: pip install leansvm[medoids]"
-        ) from error
+        raise ImportError(needs("the basis selector KMedoids", "kmedoids", "medoids")) from error
 
 
 def _distances(X: Any, kernel: Kernel, points: Any, metric: str) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._extras import needs
 from leansvm.blocks._stream import Batch, StreamSource
 
 _FORMATS = {"arrow": "ipc", "feather": "feather", "ipc": "ipc", "csv": "csv", "parquet": "parquet"}
@@ -60,7 +61,7 @@ def open_dataset(
     try:
         import pyarrow.dataset as arrow
     except ImportError as error:
-        raise ImportError("open_dataset needs pyarrow: pip install 'leansvm[files]'.") from error
+        raise ImportError(needs("open_dataset", "pyarrow", "files")) from error
     if not isinstance(source, arrow.Dataset):
         source = arrow.dataset(_as_text(source), format=_format_of(source, format))
     return Dataset(source, target, sample_weight, features)

@@ -3,6 +3,8 @@
 import gc
 import sys
 
+from leansvm._extras import needs
+
 
 def main() -> None:
     """Run the command line; the entry point of the script ``leansvm``."""
@@ -11,7 +13,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"leansvm: {error.name} is missing; install it with: pip install 'leansvm[cli]'")
+        sys.exit(needs("the command leansvm", error.name, "cli"))
     try:
         app()
     finally:

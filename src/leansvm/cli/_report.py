@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 from sklearn.metrics import brier_score_loss, confusion_matrix, precision_recall_fscore_support
 
 from leansvm import _html as html
+from leansvm._extras import needs
 from leansvm.cli._output import CommandError, readable
 from leansvm.cli._read import CATEGORY, NUMBER
 from leansvm.cli._report_answers import answers
@@ -34,7 +35,7 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise CommandError("--report needs matplotlib: pip install matplotlib") from error
+        raise CommandError(needs("--report", "matplotlib", "cli")) from error
     sections = [_facts(run), _notes(run)]
     if run.evaluation is not None:
         sections += [_errors(run), _calibration(run)]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._extras import needs
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Array, Formula, formula_of
 
@@ -435,5 +436,5 @@ def _import_onnx() -> Any:
         import onnx
         import onnx.numpy_helper
     except ImportError as error:
-        raise ImportError("to_onnx needs onnx: pip install 'leansvm[onnx]'") from error
+        raise ImportError(needs("to_onnx", "onnx", "onnx")) from error
     return onnx

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from leansvm._extras import needs
 from leansvm.export._formula import formula_of
 from leansvm.export._onnx import Graph
 
@@ -23,7 +24,7 @@ def register_onnx() -> None:
     try:
         from skl2onnx import update_registered_converter
     except ImportError as error:
-        raise ImportError("register_onnx needs skl2onnx: pip install 'leansvm[onnx]'") from error
+        raise ImportError(needs("register_onnx", "skl2onnx", "onnx")) from error
     import leansvm
     from leansvm.estimators.predict import Classifier
 

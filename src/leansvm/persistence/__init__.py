@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from leansvm._atomic import write_atomically
+from leansvm._extras import needs
 from leansvm._version import __version__
 from leansvm.persistence import _archive, _schema
 from leansvm.persistence._errors import ModelFileError, UntrustedTypesError, printable
@@ -311,5 +312,5 @@ def _skops() -> Any:
     try:
         import skops.io
     except ImportError as error:
-        raise ImportError("saving models needs skops: pip install 'leansvm[skops]'") from error
+        raise ImportError(needs("saving models", "skops", "skops")) from error
     return skops.io

@@ -1,6 +1,6 @@
 """Pictures of fitted models and paths, after scikit-learn's Display convention.
 
-Matplotlib is loaded when something is drawn (``pip install leansvm[plot]``).
+Matplotlib is loaded when something is drawn (the extra ``plot``).
 """
 
 from leansvm.plotting.effects import EffectsDisplay

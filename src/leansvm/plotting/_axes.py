@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from leansvm._extras import needs
+
 
 def new_axes() -> Any:
     """Return the axes of a new figure, or say what to install."""
@@ -27,7 +29,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError("plotting needs matplotlib: pip install leansvm[plot]") from error
+        raise ImportError(needs("plotting", "matplotlib", "plot")) from error
     return plt
 
 

@@ -1,0 +1,184 @@
+"""What a newcomer looks at first, from the result files: ``python -m benchmarks.front``.
+
+Writes the picture of differences from boosting, set by set, and the text between the marks
+``<!-- NAME: begin -->`` and ``<!-- NAME: end -->`` of README.md, docs/index.md and
+docs/benchmarks.md. Run it after ``tabular``, ``many_rows`` or ``latency``: tests/test_front.py
+fails while a page says something else than the results.
+"""
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ._comparison import compare
+from ._harness import RESULTS
+from ._tabular import BOOSTING, OURS
+from .many_rows import PEERS, SETS, TEST_ROWS
+from .tabular import MOST_ROWS, Cells, mean_of
+from .tabular_figures import table
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURE = ROOT / "docs" / "user_guide" / "images" / "tabular_differences.svg"
+NAMES = {"SVC/SVR": "SVC"}  # only classes here
+
+
+def main() -> None:
+    """Draw the picture and write the pages."""
+    draw(differences(read("tabular-cells")), PICTURE)
+    for page in (ROOT / "README.md", ROOT / "docs" / "index.md", ROOT / "docs" / "benchmarks.md"):
+        page.write_text(filled(page.read_text("utf-8")), encoding="utf-8")
+
+
+def filled(text: str) -> str:
+    """Return a page with the text between its marks written anew."""
+    for name, write in PARTS.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        if begin in text:
+            before, rest = text.split(begin)
+            text = f"{before}{begin}\n\n{write()}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+def read(name: str) -> Any:
+    """Return a result file."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
+# ---------------------------------------------------------------------------- everyday tables
+
+
+def differences(cells: Cells) -> dict[str, float]:
+    """Return our score less that of boosting, by set, in points."""
+    scores = mean_of(cells, "score")
+    common = scores[OURS].keys() & scores[BOOSTING].keys()
+    return {name: scores[OURS][name] - scores[BOOSTING][name] for name in common}
+
+
+def everyday() -> str:
+    """Return the sentence that sums up the everyday tables."""
+    cells = read("tabular-cells")
+    found = compare(mean_of(cells, "score"), OURS, BOOSTING)
+    assert found is not None
+    largest = [cell for cell in cells.values() if cell["rows"] == MOST_ROWS]
+    ours, theirs = ([c["fit"] for c in largest if ("points" in c) == is_ours] for is_ours in (1, 0))
+    return (
+        f"On {found.sets} everyday tables, raw features and no parameter set, `SparseLSSVC()` and "
+        f"`SparseLSSVR()` are at least as good as\nscikit-learn's default {BOOSTING} on "
+        f"{found.wins}: median difference {found.median:+.1f} points, mean {found.mean:+.1f}, "
+        f"worst {found.worst:+.1f} ({found.worst_set}).\nThe price is the time of a fit: "
+        f"{statistics.median(ours):.0f} s beside {statistics.median(theirs):.1f} s at "
+        f"{MOST_ROWS:,} rows on two cores (medians).\n"
+    )
+
+
+def draw(found: dict[str, float], path: Path) -> None:
+    """Draw one bar for each set, the best at the top."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "leansvm"
+    import matplotlib.pyplot as plt
+
+    names = sorted(found, key=found.__getitem__)
+    values = [found[name] for name in names]
+    figure, axis = plt.subplots(figsize=(5, 6), layout="constrained")
+    bars = axis.barh(names, values, color=["C0" if value >= 0 else "C1" for value in values])
+    axis.bar_label(bars, [f"{value:+.1f}" for value in values], padding=2, fontsize=8)
+    axis.axvline(0, color="black", linewidth=0.8)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0, labelsize=8)
+    axis.margins(x=0.12, y=0.01)
+    axis.set_xlabel("accuracy or R², in points")
+    axis.set_title(f"leansvm minus {BOOSTING},\ndefaults, {len(names)} tables", fontsize=10)
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+# ---------------------------------------------------------------------------- many rows
+
+
+def _of_many_rows(what: str) -> dict[str, list[float]]:
+    """Return one measure by model, a number for each set; a set that failed is an error."""
+    cells = read("many_rows-cells")
+    return {model: [cells[f"{name}/0/{model}"][what] for name in SETS] for model in PEERS}
+
+
+def _shipped() -> dict[str, list[float]]:
+    """Return the bytes to ship: our model file, and the pickled models of the others."""
+    return _of_many_rows("bytes") | {
+        OURS: [read("many_rows-cells")[f"{name}/0/{OURS}"]["file bytes"] for name in SETS]
+    }
+
+
+def _measures() -> list[tuple[str, dict[str, list[float]], float, str]]:
+    """Return what is shown of the sets: a name, numbers by model and set, a factor, a format."""
+    return [
+        ("accuracy [%]", _of_many_rows("score"), 1.0, ".2f"),
+        ("fit [s]", _of_many_rows("fit"), 1.0, ".1f"),
+        (f"predict {TEST_ROWS:,} rows [ms]", _of_many_rows("predict"), 1e3, ",.0f"),
+        ("model [kB]", _shipped(), 1e-3, ",.0f"),
+    ]
+
+
+def short() -> str:
+    """Return means over the sets of many rows, a line for each measure."""
+    rows = [
+        [what, *(f"{factor * statistics.fmean(by[model]):{form}}" for model in PEERS)]
+        for what, by, factor, form in _measures()
+    ]
+    ours, theirs = (_of_many_rows("score")[model] for model in (OURS, BOOSTING))
+    gains = zip(SETS, ours, theirs, strict=True)
+    by_set = ", ".join(f"{name} {first - second:+.2f}" for name, first, second in gains)
+    words = f"Accuracy less that of {BOOSTING}, set by set: {by_set} points.\n"
+    return f"{table([f'mean of {len(SETS)} sets', *_headers()], rows)}\n{words}"
+
+
+def many_rows() -> str:
+    """Return all sets of many rows, a line for each set and measure."""
+    cells, measures, rows = read("many_rows-cells"), _measures(), []
+    for i, name in enumerate(SETS):
+        cell = cells[f"{name}/0/{OURS}"]
+        place = f"**{name}**, {cell['rows']:,} × {cell['features']}"
+        for what, by, factor, form in measures:
+            numbers = [f"{factor * by[model][i]:{form}}" for model in PEERS]
+            rows.append([place, what, *numbers])
+            place = ""
+    pickled = max(_of_many_rows("bytes")[OURS]) / 1e6
+    words = (
+        f"A pickle of ours has up to {pickled:.0f} MB: it keeps what `partial_fit` and merging "
+        "need, which the model file leaves out.\n"
+    )
+    return f"{table(['set, rows × features', '', *_headers()], rows)}\n{words}"
+
+
+def _headers() -> list[str]:
+    return [NAMES.get(model, model) for model in PEERS]
+
+
+# ---------------------------------------------------------------------------- single rows
+
+
+def single_rows() -> str:
+    """Return the time of single rows and the bytes of the model file."""
+    report = read("latency")
+    rows = []
+    for row in report["rows"]:
+        if "one row [us]" in row:
+            rows.append([row["candidate"], f"{float(row['one row [us]'].split()[0]):.0f}"])
+    size = next(row["bytes"] for row in report["rows"] if row["candidate"] == "model file")
+    words = f"The file of that model has {size:,} bytes.\n"
+    return f"{table(['one row', 'microseconds'], rows)}\n{words}"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "everyday": everyday,
+    "short": short,
+    "many rows": many_rows,
+    "single rows": single_rows,
+}
+
+
+if __name__ == "__main__":
+    main()
