@@ -20,7 +20,7 @@ def demo():
 
 @pytest.fixture(scope="module")
 def results(demo):
-    return demo.run([demo.irrelevant(150), demo.checkerboard(14), demo.steps(120)])
+    return list(demo.run([demo.irrelevant(150), demo.checkerboard(14), demo.steps(120)]))
 
 
 @pytest.fixture(scope="module")
@@ -30,23 +30,37 @@ def page(demo, results):
 
 def test_every_task_has_scikit_learns_models_and_ours(results):
     ours = [result.model for result in results if result.ours]
-    assert ours == ["SparseLSSVR()", "SparseLSSVC()", "ReducedSVC, same kernel", "SparseLSSVR()"]
-    assert [r.task.name for r in results].count("checkerboard") == 4
+    assert ours == ["SparseLSSVR()", "SparseLSSVC()", "SparseLSSVR()"]
+    assert [r.task.name for r in results].count("checkerboard") == 3
     for result in results:
         assert -100 < result.score <= 100 and result.n_bytes > 0
         assert (result.n_points is None) == (result.model == "HistGradientBoosting")
 
 
 def test_the_table_names_every_model_and_score(demo, results):
-    text = demo.text_table(results)
-    for result in results:
-        line = rf"^{result.task.name} .*{re.escape(result.model)} +{result.score:.1f} "
-        assert re.search(line, text, re.MULTILINE)
+    lines = [demo.table_row(result) for result in results]
+    for result, text in zip(results, lines, strict=True):
+        assert re.search(rf"{re.escape(result.model)} +{result.score:.1f} ", text)
+        assert (result.task.name in text) == result.ours
+    assert {len(line) for text in lines for line in text.split("\n")} == {
+        len(demo.table_line(demo.COLUMNS))
+    }
+
+
+def test_the_first_sentence_counts_what_the_table_shows(demo, results):
+    groups = [results[i : i + 3] for i in range(0, len(results), 3)]  # ours, SVC or SVR, trees
+    best = sum(group[0].score >= max(r.score for r in group) for group in groups)
+    even = sum(group[0].score >= group[2].score for group in groups)
+    text = demo.headline(results)
+    assert f"most accurate on {best} of 3 data sets" in text
+    assert f"as good as HistGradientBoosting on {even}." in text
+    trees = sum(group[2].predict_seconds for group in groups)
+    assert f"HistGradientBoosting {trees:.2f}\N{NO-BREAK SPACE}s. Training" in text
 
 
 def test_the_page_shows_scales_surfaces_and_scores(page, results):
-    assert page.count("<figure>") == 2 + 1 + 4  # scales, training points, decision surfaces
-    assert page.count("<image ") == 4
+    assert page.count("<figure>") == 2 + 1 + 3  # scales, training points, decision surfaces
+    assert page.count("<image ") == 3
     assert "relative sensitivity along the feature" in page
     for result in results:
         assert f"{result.score:.1f} %" in page
@@ -61,5 +75,5 @@ def test_a_phone_shows_the_page(page, tmp_path, browse):
     (tmp_path / "demo.html").write_text(page, encoding="utf-8")
     seen = browse(tmp_path / "demo.html", 400)
     assert seen["overflow"] == 0 and seen["wide"] == []
-    assert seen["tables"] == 1 and seen["drawings"] == 7
+    assert seen["tables"] == 1 and seen["drawings"] == 6
     assert seen["console"] == [] and seen["loaded"] == []

@@ -9,7 +9,7 @@ import pytest
 GALLERY = Path(__file__).parents[1] / "examples" / "gallery"
 
 
-@pytest.mark.parametrize("path", sorted(GALLERY.glob("plot_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(GALLERY.rglob("plot_*.py")), ids=lambda path: path.stem)
 @pytest.mark.usefixtures("own_folder")
 def test_an_example_runs(path):
     matplotlib = pytest.importorskip("matplotlib")

@@ -8,6 +8,7 @@ from leansvm.datasets import (
     checkerboard_blocks,
     checkerboard_rows,
     make_checkerboard,
+    make_customers,
     make_four_points,
     make_linear_toy,
     make_ripley,
@@ -84,3 +85,24 @@ def test_best_error_of_ripleys_mixture():
 def test_draws_depend_on_the_seed_alone(make):
     assert_array_equal(make(10, random_state=3)[0], make(10, random_state=3)[0])
     assert np.any(make(10, random_state=3)[0] != make(10, random_state=4)[0])
+
+
+def test_customers_leave_as_their_log_odds_say():
+    pd = pytest.importorskip("pandas")
+    table = make_customers(20_000, random_state=0)
+    known = table[table["age"].notna()]
+    slope = np.where(known["plan"] == "basic", 0.36, 0.03)
+    odds = 9 * np.exp(-known["months"] / 8) + 2 * known["calls"] - 8
+    odds = odds + 3 * ((known["age"] - 45) / 18) ** 2 + slope * (known["fee"] - 35)
+    p = 1 / (1 + np.exp(-odds))
+    left = known["leaves"] == "yes"
+    for group in pd.cut(p, [0, 0.1, 0.3, 0.7, 0.9, 1]).cat.categories:
+        rows = (p > group.left) & (p <= group.right)
+        assert left[rows].mean() == pytest.approx(p[rows].mean(), abs=0.04)
+    missing = table.isna().mean()
+    assert missing[["age", "gigabytes", "region"]].to_numpy() == pytest.approx(
+        [0.1, 0.05, 0.05], abs=0.01
+    )
+    assert missing.drop(["age", "gigabytes", "region"]).max() == 0
+    assert make_customers(50, random_state=3).equals(make_customers(50, random_state=3))
+    assert not make_customers(50, random_state=3).equals(make_customers(50, random_state=4))

@@ -1,6 +1,7 @@
 """Data sets of the papers: files looked up on this machine, and generators of synthetic ones."""
 
 from leansvm.datasets._catalogue import names
+from leansvm.datasets._customers import make_customers
 from leansvm.datasets._download import DownloadError
 from leansvm.datasets._files import DatasetNotFoundError, available, cache_folder, find, load
 from leansvm.datasets._generators import (
@@ -26,6 +27,7 @@ __all__ = [
     "find",
     "load",
     "make_checkerboard",
+    "make_customers",
     "make_four_points",
     "make_linear_toy",
     "make_ripley",

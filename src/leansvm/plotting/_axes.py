@@ -12,11 +12,12 @@ from leansvm._extras import needs
 
 def new_axes() -> Any:
     """Return the axes of a new figure, or say what to install."""
-    return _pyplot().subplots()[1]
+    return _pyplot().subplots(layout="constrained")[1]  # long names of features have room
 
 
-def new_grid(count: int, columns: int = 3) -> Any:
-    """Return so many axes of a new figure, in rows of three."""
+def new_grid(count: int) -> Any:
+    """Return so many axes of a new figure, in rows of three, and four in rows of two."""
+    columns = 2 if count == 4 else 3
     width, height = min(count, columns), -(-count // columns)
     size = (3.0 * width, 2.6 * height)
     _, axes = _pyplot().subplots(height, width, figsize=size, layout="constrained", squeeze=False)

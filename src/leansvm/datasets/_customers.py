@@ -1,0 +1,73 @@
+"""A made table as users bring them: numbers, categories, missing values, and useless columns.
+
+Who leaves is drawn with known odds, so that what a model finds can be compared with the truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def make_customers(
+    n_samples: int = 1200, *, random_state: int | np.random.Generator | None = None
+) -> Any:
+    """Return a data frame of made customers, some of whom leave.
+
+    New customers leave more often, and so do those who call the support often, who are young or
+    old, and who pay much in the plan "basic"; in the other plans the fee hardly matters. The
+    gigabytes and the region say nothing. The log-odds of leaving are
+
+        9 exp(-months / 8) + 2 calls + 3 ((age - 45) / 18)² + a (fee - 35) - 8
+
+    with a = 0.36 in the plan "basic" and 0.03 in the others.
+
+    Parameters
+    ----------
+    n_samples : int, default=1200
+        Rows.
+    random_state : int, Generator or None, default=None
+        Seed of the draw.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns age, months, fee, calls, gigabytes (numbers), plan, region (texts), leaves ("no" or
+        "yes"). About one age in ten, one of twenty gigabytes and one of twenty regions are missing.
+
+    Examples
+    --------
+    >>> from leansvm.datasets import make_customers
+    >>> customers = make_customers(random_state=0)
+    >>> list(customers.columns)
+    ['age', 'months', 'fee', 'calls', 'gigabytes', 'plan', 'region', 'leaves']
+    """
+    import pandas as pd
+
+    rng = np.random.default_rng(random_state)
+    age = rng.integers(18, 81, n_samples).astype(np.float64)
+    months = rng.integers(1, 73, n_samples)
+    plan = rng.choice(["basic", "family", "plus"], n_samples, p=[0.5, 0.2, 0.3])
+    fee = np.round(rng.uniform(15, 55, n_samples), 1)
+    calls = rng.poisson(1.2, n_samples)
+    gigabytes = np.round(rng.lognormal(2.5, 0.8, n_samples), 1)
+    region = rng.choice(["east", "north", "south", "west"], n_samples).astype(object)
+    slope = np.where(plan == "basic", 0.36, 0.03)
+    odds = 9 * np.exp(-months / 8) + 2 * calls + 3 * ((age - 45) / 18) ** 2 + slope * (fee - 35) - 8
+    leaves = rng.uniform(size=n_samples) < 1 / (1 + np.exp(-odds))
+    age[rng.uniform(size=n_samples) < 0.10] = np.nan
+    gigabytes[rng.uniform(size=n_samples) < 0.05] = np.nan
+    region[rng.uniform(size=n_samples) < 0.05] = None
+    return pd.DataFrame(
+        {
+            "age": age,
+            "months": months,
+            "fee": fee,
+            "calls": calls,
+            "gigabytes": gigabytes,
+            "plan": plan,
+            "region": region,
+            "leaves": np.where(leaves, "yes", "no"),
+        }
+    )
