@@ -33,6 +33,7 @@ from sklearn._config import config_context, get_config
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
 SMALL_MATRIX = 512  # rows up to which one thread factors a matrix in no time
+_RUNNING = "/proc/loadavg"  # its fourth field: threads that run now / all threads
 _LOOKS, _PAUSE = 3, 0.001  # at the number of running threads, and seconds between them
 _REMEMBERED = 0.1  # seconds; threads of BLAS spin for a while after a call, and would be counted
 
@@ -117,7 +118,7 @@ def _free_threads() -> int:
             if look:
                 time.sleep(_PAUSE)  # what runs for a moment only does not count
             try:
-                with open("/proc/loadavg", encoding="ascii") as file:
+                with open(_RUNNING, encoding="ascii") as file:
                     running = int(file.read().split()[3].split("/")[0])
             except (OSError, ValueError, IndexError):
                 running = 1
