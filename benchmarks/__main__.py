@@ -31,6 +31,7 @@ NAMES = (
     "multiclass",
     "low_rank_scaling",
     "l2svc_speed",
+    "threads",
     "out_of_core",
     "dask_scaling",
     "merging",

@@ -11,7 +11,8 @@ import pytest
 import threadpoolctl
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from leansvm._parallel import for_tiles, serial_blas
+from leansvm import LSSVC, LowRankLSSVC, ReducedSVC, SparseLSSVC, _parallel
+from leansvm._parallel import blas_for, for_tiles, serial_blas
 from leansvm.blocks import MemoryBlocks
 
 
@@ -269,3 +270,115 @@ def test_threads_start_anew_after_a_fork():
     child.join(timeout=30)
     assert child.exitcode == 0
     assert queue.get() == 80
+
+
+# ---------------------------------------------------------------------------- large matrices
+
+
+@pytest.fixture
+def cores(monkeypatch, tmp_path):
+    """Return a function that sets the number of cores and of threads that run on them."""
+
+    def set_cores(count, running):
+        path = tmp_path / "loadavg"
+        path.write_text(f"0.50 0.40 0.30 {running}/300 4711\n")
+        monkeypatch.setattr(_parallel, "_RUNNING", str(path))
+        monkeypatch.setattr(_parallel, "_free", [0.0, 1])
+        monkeypatch.setattr(os, "cpu_count", lambda: count)
+
+    return set_cores
+
+
+def limits_of(rows, **options):
+    with blas_for(rows, **options):
+        return set(blas_threads().values())
+
+
+@pytest.mark.parametrize(
+    "count, running, threads",
+    [(2, 1, 2), (2, 0, 2), (2, 2, 1), (2, 9, 1), (64, 40, 2), (64, 64, 1)],
+)
+def test_a_large_matrix_gets_the_free_cores(cores, count, running, threads):
+    cores(count, running)
+    assert limits_of(2000) == {threads}
+    assert set(blas_threads().values()) == {2}
+    with serial_blas():
+        assert limits_of(2000) == {threads}
+        assert set(blas_threads().values()) == {1}
+
+
+def test_a_small_matrix_gets_one_thread(cores):
+    cores(2, 1)
+    assert limits_of(_parallel.SMALL_MATRIX) == {1}
+    assert limits_of(2000, small=2000) == {1}
+
+
+def test_all_threads_where_the_system_does_not_say(cores, monkeypatch):
+    cores(2, 2)
+    monkeypatch.setattr(_parallel, "_RUNNING", "/no/such/file")
+    assert limits_of(2000) == {2}
+
+
+def test_threads_that_spin_after_a_large_matrix_are_not_counted(cores):
+    cores(2, 1)
+    assert limits_of(2000) == {2}
+    with open(_parallel._RUNNING, "w", encoding="ascii") as file:
+        file.write("0.50 0.40 0.30 2/300 4711")
+    assert limits_of(2000) == {2}  # remembered
+    _parallel._free[0] = 0.0
+    assert limits_of(2000) == {1}
+
+
+def test_tiles_within_a_large_matrix_have_serial_blas(cores):
+    cores(2, 1)
+    with blas_for(2000):
+        assert limits_inside_tiles() == [{1}] * 4
+        assert set(blas_threads().values()) == {2}
+
+
+def test_a_large_matrix_inside_a_tile_has_one_thread(cores):
+    cores(2, 1)
+    inside = []
+    for_tiles(2, 1, lambda start, stop: inside.append(limits_of(2000)))
+    assert inside == [{1}, {1}]
+
+
+def test_a_large_matrix_beside_another_fit_has_one_thread(cores):
+    cores(2, 1)
+    release, entered = threading.Event(), threading.Event()
+
+    def hold():
+        with serial_blas():
+            entered.set()
+            release.wait(20)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    assert entered.wait(20)
+    try:
+        assert limits_of(2000) == {1}
+    finally:
+        release.set()
+        other.join(20)
+    assert limits_of(2000) == {2}
+
+
+@pytest.mark.parametrize("estimator", [SparseLSSVC, ReducedSVC, LSSVC, LowRankLSSVC])
+def test_a_fit_holds_blas_to_one_thread(estimator, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        estimator, "_publish", lambda *args: seen.append(set(blas_threads().values()))
+    )
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    estimator(**({"gamma": 1.0} if estimator is SparseLSSVC else {})).fit(X, X[:, 0] > 0)
+    assert seen == [{1}]
+
+
+def test_the_number_of_threads_to_work_with_is_known_inside():
+    inside = []
+    assert _parallel.blas_threads() == 2
+    with serial_blas():
+        assert _parallel.blas_threads() == 2
+        for_tiles(2, 1, lambda start, stop: inside.append(_parallel.blas_threads()))
+    assert inside == [1, 1]

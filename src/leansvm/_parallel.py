@@ -1,25 +1,41 @@
-"""Run a function over tiles of rows in threads, while BLAS uses one thread.
+"""Threads: tiles of rows in our own, BLAS with one thread unless a matrix is large.
 
 Elementwise work (exp) after a threaded GEMM competes with BLAS threads that still spin, and
 the tile leaves the cache. One thread per tile that does GEMM and exp back to back avoids both.
+
+One policy for every fit:
+
+- BLAS has one thread from the beginning of a fit to its end (`serial_blas`). Its threads spin
+  while they wait, for milliseconds after each call, and NumPy and SciPy each have their own: for
+  small products they cost more than they give; where a core is taken they wait for each other.
+- Rows are cut into tiles, which our own threads work on; these sleep when there is nothing to do.
+- The factorisation of a large matrix, which has no tiles, gets as many of BLAS's threads as there
+  are cores that nobody uses at that moment (`blas_for`).
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
-from functools import cache
-from operator import itemgetter
+from functools import cache, partial
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sklearn._config import config_context, get_config
 from threadpoolctl import OpenBLASController, ThreadpoolController
+
+SMALL_MATRIX = 512  # rows up to which one thread factors a matrix in no time
+_RUNNING = "/proc/loadavg"  # its fourth field: threads that run now / all threads
+_LOOKS, _PAUSE = 3, 0.001  # at the number of running threads, and seconds between them
+_REMEMBERED = 0.1  # seconds; threads of BLAS spin for a while after a call, and would be counted
 
 
 @cache
@@ -27,54 +43,90 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-def blas_threads() -> int:
-    """Return the number of threads that BLAS uses now."""
-    return max(map(itemgetter("num_threads"), _controller().info()), default=1)
-
+# Who may set limits: threadpoolctl >= 3.8 allows it only to the first thread that did.
+_release: Callable[[], Any] = int
+if hasattr(OpenBLASController, "clear_controlling_thread"):
+    _release = partial(OpenBLASController.clear_controlling_thread, force=True)
 
 _lock = threading.Lock()
-_inside = 0
-_limiter: Any = None
-_outside_threads = 1  # what BLAS had before the limit
+_entries: dict[object, tuple[int, int]] = {}  # thread and limit of every `serial_blas`, in order
+_before: list[int] = []  # threads that each BLAS library had before the first of them
+_free = [0.0, 1]  # until when it is remembered how many threads find a core, and how many
 _here = threading.local()  # .working: this thread works on a tile
 
 
+def blas_threads() -> int:
+    """Return the number of threads to work with: those that BLAS has outside of any limit."""
+    with _lock:
+        if not _entries:
+            return max(map(attrgetter("num_threads"), _controller().lib_controllers), default=1)
+        return 1 if getattr(_here, "working", False) else max(_before, default=1)
+
+
 @contextmanager
-def serial_blas() -> Iterator[int]:
+def serial_blas(limit: int = 1) -> Iterator[int]:
     """Hold BLAS to one thread and yield the number of threads to use instead.
 
-    That is what BLAS had before, or 1 inside a tile. A step that alternates between small
-    products and tiles holds it throughout: BLAS threads that wake for a small product would
-    spin into the tiles.
+    That is what BLAS had before, or 1 inside a tile. A ``limit`` above one gives some of them back
+    to BLAS, within a section that has one (`blas_for`).
 
-    Entries are counted: the first one lowers the limit, the last one restores it, so that
-    overlapping calls from several threads cannot restore each other's limit.
+    All entries are kept in order: the first one remembers what BLAS had and the last one to leave
+    restores it. The latest decides; where several threads have entered, all get the limit 1.
     """
-    global _inside, _limiter, _outside_threads
+    libraries, entry, me = _controller().lib_controllers, object(), threading.get_ident()
+    working = getattr(_here, "working", False)
     with _lock:
-        if _inside == 0:
-            _outside_threads = blas_threads()
-            _release()
-            _limiter = _controller().limit(limits=1)
-        _inside += 1
-        threads = 1 if getattr(_here, "working", False) else _outside_threads
+        if not _entries:
+            _before[:] = map(attrgetter("num_threads"), libraries)
+        threads = 1 if working else max(_before, default=1)
+        _entries[entry] = me, min(limit, threads)
+        alone = len(set(map(itemgetter(0), _entries.values()))) == 1
+        _release()
+        for library, most in zip(libraries, _before, strict=True):
+            library.set_num_threads(min(limit, threads, most) if alone else 1)
     try:
         yield threads
     finally:
         with _lock:
-            _inside -= 1
-            if _inside == 0:
+            del _entries[entry]
+            left = list(_entries.values())
+            alone = len(set(map(itemgetter(0), left))) == 1
+            _release()
+            for library, most in zip(libraries, _before, strict=True):
+                within = min(left[-1][1], most) if alone else 1
+                library.set_num_threads(within if left else most)
+            if not left:
                 _release()
-                _limiter.restore_original_limits()
-                _release()
-                _limiter = None
+            if limit > 1:
+                _free[0] = time.monotonic() + _REMEMBERED
 
 
-def _release() -> None:
-    """Let this thread set limits: threadpoolctl allows it only to the first thread that did."""
-    release = getattr(OpenBLASController, "clear_controlling_thread", None)
-    if release is not None:
-        release(force=True)
+def blas_for(rows: int, small: int = SMALL_MATRIX) -> AbstractContextManager[int]:
+    """Return the limit of BLAS for work on a matrix of so many rows: one thread if it is small.
+
+    Large ones get the threads that find a core: BLAS's wait for each other in every step of a
+    factorisation, and with one of two cores taken it lasts ten times as long as in one thread.
+    """
+    return serial_blas(1 if rows <= small else _free_threads())
+
+
+def _free_threads() -> int:
+    """Return how many threads find a core now; all of them where the system does not say."""
+    if time.monotonic() >= _free[0]:
+        cores, others = os.cpu_count() or 1, sys.maxsize
+        for look in range(_LOOKS):
+            if look:
+                time.sleep(_PAUSE)  # what runs for a moment only does not count
+            try:
+                with open(_RUNNING, encoding="ascii") as file:
+                    running = int(file.read().split()[3].split("/")[0])
+            except (OSError, ValueError, IndexError):
+                running = 1
+            others = min(others, max(running - 1, 0))  # without this thread
+            if not others:
+                break
+        _free[:] = time.monotonic() + _REMEMBERED, max(cores - others, 1)
+    return int(_free[1])
 
 
 @contextmanager
@@ -107,6 +159,9 @@ def _forget_pools() -> None:
     global _lock
     _lock = threading.Lock()
     _pools.clear()
+    for entry, (thread, _) in list(_entries.items()):
+        if thread != threading.get_ident():
+            del _entries[entry]
 
 
 if hasattr(os, "register_at_fork"):

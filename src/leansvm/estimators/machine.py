@@ -23,6 +23,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
+from leansvm._parallel import serial_blas
 from leansvm.basis import BasisSelector
 from leansvm.blocks import resolve_cache_size, source_of, tiles_within
 from leansvm.estimators.calibration import fit_scale
@@ -122,7 +123,8 @@ class Machine(CallbackSupportMixin, BaseEstimator):
         context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
         try:
-            with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
+            within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
+            with within, serial_blas():
                 used, basis, solution = self._solve(data, context, *more)
                 self._publish(used, basis, solution)
         except (np.linalg.LinAlgError, OverflowError) as error:

@@ -1,7 +1,7 @@
-"""LAPACK's symmetric eigen-decomposition, in place and without Python's lock.
+"""LAPACK's routines for symmetric matrices, in place and without Python's lock.
 
 SciPy's `eigh` keeps the lock while LAPACK works, minutes for ten thousand rows: no other thread
-runs, and Ctrl-C is not answered. The same routine of the same library is called here by ctypes,
+runs, and Ctrl-C is not answered. The same routines of the same library are called here by ctypes,
 which gives the lock away.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 _ROUTINES = {np.dtype(np.float64): "dsyevd", np.dtype(np.float32): "ssyevd"}
+_PANEL = 64  # columns of work space: LAPACK takes panels of at most so many
 
 
 def eigh_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -23,22 +24,35 @@ def eigh_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     K : ndarray of shape (n, n), float64 or float32, C-contiguous
         It is overwritten: the eigenvectors, one a column, are in its memory.
     """
-    routine = _routine(_ROUTINES[K.dtype])
-    n = len(K)
+    name, n = _ROUTINES[K.dtype], len(K)
     values = np.empty(n, K.dtype)
     if n == 0:
         return values, K.T
     work, iwork = np.empty(1, K.dtype), np.empty(1, np.intc)
-    _call(routine, K, values, work, iwork, query=True)
+    _call(name, b"V", b"L", n, K, n, values, work, -1, iwork, -1)  # asks for the lengths
     work, iwork = np.empty(int(work[0]), K.dtype), np.empty(int(iwork[0]), np.intc)
-    info = _call(routine, K, values, work, iwork)
-    if info != 0:
-        raise np.linalg.LinAlgError(f"the eigen-decomposition of {n} rows failed (info {info})")
+    _call(name, b"V", b"L", n, K, n, values, work, len(work), iwork, len(iwork))
     return values, K.T
 
 
-def _routine(name: str) -> Any:
-    """Return a routine of SciPy's LAPACK as a C function: eleven pointers, no result."""
+def tridiagonal_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Q, the diagonal and what is beside it of T, with K = Q T Q' and T tridiagonal.
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n), float64, C-contiguous, n > 0
+        It is overwritten: Q is in its memory.
+    """
+    n = len(K)
+    diagonal, off, factors = np.empty(n), np.empty(max(n - 1, 1)), np.empty(max(n - 1, 1))
+    work = np.empty(_PANEL * n)
+    _call("dsytrd", b"L", n, K, n, diagonal, off, factors, work, len(work))
+    _call("dorgtr", b"L", n, K, n, factors, work, len(work))
+    return K.T, diagonal, off
+
+
+def _call(name: str, *arguments: Any) -> None:
+    """Call a routine of SciPy's LAPACK with letters, integers and arrays, and check its info."""
     from scipy.linalg import cython_lapack
 
     capsule = cython_lapack.__pyx_capi__[name]
@@ -49,33 +63,17 @@ def _routine(name: str) -> Any:
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
     assert address is not None
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 11)(address)
-
-
-def _call(
-    routine: Any,
-    K: np.ndarray,
-    values: np.ndarray,
-    work: np.ndarray,
-    iwork: np.ndarray,
-    query: bool = False,
-) -> int:
-    """Decompose, or with `query` ask for the sizes of the work arrays; return LAPACK's info."""
-    lengths = (-1, -1) if query else (len(work), len(iwork))
-    n, lwork, liwork, info = (ctypes.c_int(number) for number in (len(K), *lengths, 0))
-    jobz, uplo = ctypes.c_char(b"V"), ctypes.c_char(b"L")
-    arguments = (
-        ctypes.byref(jobz),
-        ctypes.byref(uplo),
-        ctypes.byref(n),
-        K.ctypes.data_as(ctypes.c_void_p),
-        ctypes.byref(n),
-        values.ctypes.data_as(ctypes.c_void_p),
-        work.ctypes.data_as(ctypes.c_void_p),
-        ctypes.byref(lwork),
-        iwork.ctypes.data_as(ctypes.c_void_p),
-        ctypes.byref(liwork),
-        ctypes.byref(info),
-    )
-    routine(*arguments)
-    return info.value
+    info = ctypes.c_int(0)
+    pointers: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, bytes):
+            pointers.append(ctypes.byref(ctypes.c_char(argument)))
+        elif isinstance(argument, int):
+            pointers.append(ctypes.byref(ctypes.c_int(argument)))
+        else:
+            pointers.append(argument.ctypes.data_as(ctypes.c_void_p))
+    # all arguments are pointers, the last one is the info
+    routine = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(pointers) + 1))(address)
+    routine(*pointers, ctypes.byref(info))
+    if info.value != 0:
+        raise np.linalg.LinAlgError(f"LAPACK's {name} failed (info {info.value})")

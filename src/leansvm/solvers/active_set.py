@@ -11,14 +11,13 @@ without error leave and which the rows of largest error enter, until no row outs
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._parallel import serial_blas
+from leansvm._parallel import blas_for
 from leansvm._phases import Phases
 from leansvm.blocks import check_budget
 from leansvm.solvers._hinge import (
@@ -105,8 +104,7 @@ class ActiveSet:
 
         ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
         """
-        small = len(self.problem.weight) <= _SERIAL_ROWS
-        with self.problem.phases("solve"), serial_blas() if small else nullcontext():
+        with self.problem.phases("solve"), blas_for(len(self.problem.weight), _SERIAL_ROWS):
             for output in self._outputs:
                 output.run(C, tol=tol, max_iter=max_iter, left_out=left_out)
                 if not self._keep:

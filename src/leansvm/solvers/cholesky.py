@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import add_to_diagonal, solve_lower
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host, zeros
+from leansvm._parallel import blas_for
 from leansvm.linalg import (
     CHOLESKY_TILE,
     LAPACK_SAFE_ROWS,
@@ -43,7 +44,7 @@ def solve_cholesky(problem: DualProblem, C: float, *, left_out: bool = False) ->
 
 def factor_and_solve(problem: DualProblem, K: Any, C: float, *, left_out: bool = False) -> Solution:
     """Solve a problem whose kernel matrix is there; ``K`` is overwritten."""
-    with problem.phases("solve"):
+    with problem.phases("solve"), blas_for(len(problem.Y)):
         return closed_form(K, problem.Y, problem.weight, C, problem.bias_penalty, left_out=left_out)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
+from leansvm._parallel import blas_for
 from leansvm.solvers._lapack import eigh_in_place
 from leansvm.solvers._least_squares import DIRECT_TOL, certify, direct_advice
 from leansvm.solvers.kernel_matrix import gram, product_bytes, unstored
@@ -60,7 +61,7 @@ def solve_eigen(problem: DualProblem, candidates: Array, criterion: str) -> Solu
     xp = namespace(problem.X)
     dtype = problem.X.dtype if problem.kernel.precomputed else xp.float64
     K, terms = gram(problem), (problem.Y, problem.weight)
-    with problem.phases("solve"):
+    with problem.phases("solve"), blas_for(m):
         solution = solve_for_every_C(
             K,
             *terms,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve as dense_solve
 
+from leansvm._parallel import blas_for
 from leansvm.solvers._hinge import (
     Hinge,
     Point,
@@ -38,7 +39,7 @@ def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
     beta, b = np.empty(problem.Y.shape), np.empty(problem.Y.shape[1])
     value = gap = violation = 0.0
     iterations = 0
-    with problem.phases("solve"):
+    with problem.phases("solve"), blas_for(len(K)):
         for j, y in enumerate(problem.Y.T):
             hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
             point, residual, n_iter = _newton(problem, K, hinge, tol, max_iter)

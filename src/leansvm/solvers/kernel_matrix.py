@@ -25,7 +25,7 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm._parallel import blas_threads
+from leansvm._parallel import blas_threads, for_tiles
 from leansvm.blocks import Block, MemoryBlocks
 from leansvm.blocks._memory import tile_rows_for
 from leansvm.kernels import Kernel
@@ -40,6 +40,7 @@ CACHED_BLOCK = 128  # computing rows costs less per row when there are many
 POOL_BLOCKS = 8  # a block is picked from at most as many rows as this many blocks have
 _PRODUCT_ROWS = 256  # tile of a kernel matrix that is not kept
 _SQUARE_ROWS = 16384  # of a tile on a device: a gigabyte in float32
+_COLUMNS = 1024  # of a kernel matrix that a thread multiplies at a time
 _GATHER_ROWS = 32  # a few rows of the kernel matrix stay in the processor's cache
 _VECTORS = 36  # of length m that a sweeping solver works with, and 16 per output (penalty flow)
 
@@ -125,8 +126,16 @@ class StoredMatrix(KernelMatrix):
         if foreign_namespace(K) is not None:
             return np.asarray(to_host(K @ like_rows(V, K)))
         Vt = np.ascontiguousarray(V.T)
-        if K.dtype == np.float64:
+        if K.dtype == np.float64 and len(K) <= _COLUMNS:
             return np.ascontiguousarray((Vt @ K).T)
+        if K.dtype == np.float64:
+            product = np.empty(Vt.shape)
+            for_tiles(
+                len(K),
+                _COLUMNS,
+                lambda a, b: np.matmul(Vt, K[:, a:b], out=product[..., a:b]),
+            )
+            return np.ascontiguousarray(product.T)
         total = np.zeros(Vt.shape)
         for start in range(0, len(K), _PRODUCT_ROWS):  # a float32 matrix, by tiles in float64
             rows = slice(start, start + _PRODUCT_ROWS)
@@ -262,7 +271,8 @@ class GrowingRows(KernelMatrix):
         missing = rows[self._chunk[rows] < 0][: max(room, 0)]
         if len(missing):
             values = self.kernel.block(self.X[missing], self.X, dtype=np.float64)
-            _check_values(values, self.kernel, missing)
+            if callable(self.kernel.name):
+                check_symmetric(values[:, missing], "the callable kernel")
             self._keep(missing, values)
 
     def _keep(self, rows: Rows, values: Array) -> None:
@@ -316,7 +326,8 @@ def gram(problem: DualProblem) -> Any:
             for start in range(0, m, tile):
                 stop = min(start + tile, m)
                 K[start:stop, :] = kernel.block(X[start:stop, :], X)
-        _check_values(K, kernel)
+        if callable(kernel.name):
+            check_symmetric(to_host(K), "the callable kernel")
         return K
 
 
@@ -390,15 +401,6 @@ def check_symmetric(K: NDArray[Any], what: str) -> None:
             raise ValueError(
                 f"{what} is not symmetric: entries (i, j) and (j, i) differ by {worst:.2g}."
             )
-
-
-def _check_values(K: Any, kernel: Kernel, rows: Rows | None = None) -> None:
-    """Refuse values of a user's own kernel that are not symmetric.
-
-    K holds the given rows of the kernel matrix, None for all of them.
-    """
-    if callable(kernel.name):
-        check_symmetric(to_host(K) if rows is None else K[:, rows], "the callable kernel")
 
 
 def _product_rows(X: Any, m: int) -> int:

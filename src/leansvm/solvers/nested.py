@@ -31,6 +31,7 @@ from leansvm.blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
+from leansvm.solvers._lapack import eigh_in_place
 from leansvm.solvers.features import KernelFeatures, inverse_transpose_like
 from leansvm.solvers.left_out import add_up_squares, mean_errors
 from leansvm.solvers.sums import Sums
@@ -146,7 +147,7 @@ class Ladder:
     def curve(self, candidates: Array) -> Array:
         """Return the left-out errors of all points at every C, by an eigen-decomposition."""
         M, c, _ = self._centred()
-        values, vectors = np.linalg.eigh(M)  # SciPy's would keep Python's lock
+        values, vectors = eigh_in_place(M)  # NumPy's would take two matrices more
         inverse = 1.0 / (np.maximum(values, 0.0)[:, None] + 1.0 / candidates)
         z = vectors.T @ c
         found = self.blocks.sum(

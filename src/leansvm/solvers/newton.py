@@ -10,7 +10,6 @@ search, convergence; smooth forms of the hinge loss are approached in stages (4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from operator import attrgetter
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import serial_blas
+from leansvm._parallel import blas_for
 from leansvm.blocks import RowBlocks
 from leansvm.losses import Loss, Squared
 from leansvm.solvers import _newton_blocks as rows_of
@@ -150,7 +149,7 @@ class NewtonSolver:
         With ``goes_on`` the steps so far are a part of this solution's history.
         """
         # small products between passes over tiles: BLAS threads would spin on into the tiles
-        with serial_blas() if self.features.width <= SERIAL_WIDTH else nullcontext():
+        with blas_for(self.features.width, SERIAL_WIDTH):
             if not goes_on:
                 for o in self.outputs:
                     o.n_iter, o.history = 0, deepcopy(_NO_STEPS)

@@ -3,6 +3,7 @@
 One eigen-decomposition of M = Phi_c' S Phi_c gives the solution, generalised cross-validation and
 the exact leave-one-out residuals e / (1 - h) for every C and every output:
 theta = V (V'c / (sigma + 1/C)), h = s (1/n + sum_j (Phi_c V)_j^2 / (sigma_j + 1/C)).
+A large M on the host is only made tridiagonal, which gives the same (`tridiagonal`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from leansvm.solvers.features import FeatureMap, KernelFeatures
 from leansvm.solvers.left_out import add_up_squares, mean_errors
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_of_Z
+from leansvm.solvers.tridiagonal import RidgeFactors, Tridiagonal, leverages, reduces, tridiagonal
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
@@ -65,7 +67,11 @@ def solve(
     if features.width > share * blocks.n_rows and _all_there(blocks, equations):
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
-    spectrum = decompose(equations, blocks.place)
+    spectrum: Spectrum | Tridiagonal
+    if blocks.place is None and reduces(equations, candidates):
+        spectrum = tridiagonal(equations)
+    else:
+        spectrum = decompose(equations, blocks.place)
     # as much as tiles may take, which follows the budget
     room = min(_KEEP_LOO_BYTES, get_config()["working_memory"] * 2**20)
     kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room and criterion.left_out
@@ -206,7 +212,7 @@ def left_out_errors(
     blocks: RowBlocks,
     features: FeatureMap,
     shift: Array,
-    spectrum: Spectrum,
+    spectrum: Spectrum | Tridiagonal,
     candidates: Array,
     *,
     keep: bool = False,
@@ -227,9 +233,15 @@ def left_out_errors(
     turn[width:-1, width:] = np.eye(len(shift) - width)
     if eq.free_bias:
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
-    inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
+    factors: RidgeFactors | Array
+    if isinstance(spectrum, Tridiagonal):
+        factors = spectrum.factored(candidates)
+        z = spectrum.coordinates(factors)
+    else:
+        factors, z = 1.0 / (spectrum.values[:, None] + 1.0 / candidates), spectrum.z
+    per_row = eq.free_bias / eq.n
     totals = blocks.sum(
-        _left_out_of_block, features, shift, spectrum, turn, inverse, keep, one_copy, basis_rows
+        _left_out_of_block, features, shift, turn, z, factors, per_row, keep, one_copy, basis_rows
     )
     return mean_errors(totals)
 
@@ -239,14 +251,17 @@ def _left_out_of_block(
     block: Block,
     features: FeatureMap,
     shift: Array,
-    spectrum: Spectrum,
     turn: Array,
-    inverse: Array,
+    z: Array,
+    factors: RidgeFactors | Array,
+    per_row: float,
     keep: bool,
     one_copy: bool,
     basis_rows: NDArray[np.intp] | None,
 ) -> Any:
-    eq, width, xp = spectrum.equations, features.width, namespace(block.X)
+    width, xp = features.width, namespace(block.X)
+    reduced = isinstance(factors, RidgeFactors)
+    inverse = factors.inverse if isinstance(factors, RidgeFactors) else factors
     Z = as_float64(rows_of_Z(block, features, shift))
     root = Z[:, -1:]  # sqrt(s): what follows are rows times it
     turned = Z @ like_rows(turn, Z)
@@ -254,13 +269,16 @@ def _left_out_of_block(
     left_out = empty((Y.shape[1], Y.shape[0], inverse.shape[1]), Z)
     for o in range(Y.shape[1]):  # Y - E z / (lam + sigma)
         residual = left_out[o, ...]
-        matmul_into(E, like_rows(-spectrum.z[:, o, None] * inverse, Z), residual)
+        found = z[o] if reduced else z[:, o, None] * inverse
+        matmul_into(E, like_rows(-found, Z), residual)
         residual += Y[:, o : o + 1]
     # h - 1 = s (1/n + sum_j E_j^2 / (lam + sigma_j)) - 1, kept away from zero by rounding
-    E *= E
-    leverage = E @ like_rows(inverse, Z)
-    if eq.free_bias:
-        leverage += root * root / eq.n
+    if isinstance(factors, RidgeFactors):
+        leverage = leverages(E, factors)
+    else:
+        E *= E
+        leverage = E @ like_rows(inverse, Z)
+    leverage += root * root * per_row
     if one_copy:
         leverage /= xp.clip(root * root, 1.0, None)
     leverage -= 1.0

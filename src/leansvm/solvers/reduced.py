@@ -8,7 +8,6 @@ of the basis: what is found there is where the next size starts (`leansvm.solver
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import blas_threads, serial_blas
+from leansvm._parallel import blas_for, blas_threads
 from leansvm._phases import Phases
 from leansvm.blocks import RowBlocks, check_points, points_within
 from leansvm.kernels import Kernel
@@ -129,8 +128,7 @@ class ReducedProblem:
         self, basis: Any, sizes: Iterator[KernelFeatures], path: Array, last: int | None
     ) -> ReducedFit:
         """Go through sizes of a basis; solve at the ``last`` one, or at the one that pays."""
-        serial = basis.rows.shape[0] <= SERIAL_WIDTH
-        with self.phases("solve"), serial_blas() if serial else nullcontext():
+        with self.phases("solve"), blas_for(basis.rows.shape[0], SERIAL_WIDTH):
             order = np.argsort(path, kind="stable")
             middle = int(np.argmin(np.abs(np.log(path[order]))))
             start = middle if self.compares else 0

@@ -7,14 +7,13 @@ j in B (P-LSSVM; zhou2016, eqs. (9), (11)), in the whitened basis and from sums 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from leansvm._parallel import serial_blas
+from leansvm._parallel import blas_for, serial_blas
 from leansvm._phases import Phases
 from leansvm.blocks import RowBlocks, check_points, points_within
 from leansvm.kernels import Kernel
@@ -28,7 +27,6 @@ from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import Sums, add_up, drop_rows_of_Z, first_shift
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
-_SMALL_SYSTEM = 512  # unknowns that one thread solves for in no time
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 
 
@@ -115,9 +113,7 @@ class SparseProblem:
                     sums = add_up_folds(rows, features, shift, self.count, by.folds)
                 else:
                     sums = add_up(blocks, features, shift, self.count, keep)
-        # BLAS threads that wake for a small system would still spin in the next fit
-        small = features.width <= _SMALL_SYSTEM
-        with self.phases("solve"), serial_blas() if small else nullcontext():
+        with self.phases("solve"), blas_for(features.width):
             if isinstance(sums, Sums):
                 solution = primal.solve(blocks, features, sums, free_bias, by)
             else:
