@@ -33,6 +33,8 @@ NAMES = (
     "l2svc_speed",
     "out_of_core",
     "dask_scaling",
+    "cluster_model",
+    "roofline",
     "merging",
     "export",
     "peers",
