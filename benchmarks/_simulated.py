@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any
 
 import cloudpickle
@@ -57,10 +58,7 @@ class SimulatedCluster(RowBlocks):
         self._network = network
         tile = host_tile_rows(self.n_rows, self.n_features, columns)
         edges = np.linspace(0, self.n_rows, n_machines + 1).astype(int)
-        self._load = [
-            partial(_load, X[a:b], Y[a:b], int(a), tile)
-            for a, b in zip(edges[:-1], edges[1:], strict=True)
-        ]
+        self._load = [partial(_load, X[a:b], Y[a:b], int(a), tile) for a, b in pairwise(edges)]
         self.clock, self.sent, self.received, self.passes = 0.0, 0, 0, 0
         self._by_pass: list[tuple[str, float]] = []  # function and seconds of the slowest machine
         self._client: list[float] = []  # seconds of the client before every pass, and after all

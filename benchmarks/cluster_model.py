@@ -1,4 +1,4 @@
-"""The cost model of docs/cost_model.md against a cluster of eight machines, simulated in one process.
+"""The cost model of docs/cost_model.md against eight machines, simulated in one process.
 
 The constants come from one machine without a network, on an eighth of the rows. Then the model says
 what eight machines on all rows need, with 2 ms for a message, 1 GB/s and machines that are lost
@@ -32,7 +32,7 @@ def run(options: Options) -> Report:
     X, Y = _rows(rows)
     with threadpool_limits(1):
         by, rounds = _calibrated(X[: rows // MACHINES], Y[: rows // MACHINES], points)
-        report.rows.append({"constants of one thread": str(by)})
+        report.notes.append(f"one thread: {by}")
         expected = _fit(_memory(X, Y, points), "pivoted-cholesky", points)
         for basis, losses in (
             ("random", ()),

@@ -4,7 +4,7 @@
 by generalised cross-validation. Beside it, on half of the rows, points by pivoted Cholesky, which
 keeps 500 numbers per row. The same rows in memory, with one thread, are the measure of a single
 worker. All take turns. Passes are counted with a given gamma and with gamma="scale". Bytes are what
-workers received from each other, as their own logs have it, while points are chosen.
+workers sent to each other and to the client, as their own logs have it, while points are chosen.
 """
 
 from collections.abc import Callable
@@ -153,48 +153,48 @@ def _count_passes(report: Report, client: Any) -> None:
 
 
 def _count(report: Report, client: Any, rows: int, size: int) -> None:
-    """Bytes that workers sent each other in a round, for a fourth of the rows and for all."""
-    received = {}
+    """Bytes that workers sent in a round, for a fourth of the rows and for all."""
+    sent = {}
     for n_rows in (rows // 4, rows):
         X, y = _collections(client, n_rows)
         with client.as_current():
             rounds, total = _choose(client, X, y, size)
-        received[n_rows] = total / rounds
+        sent[n_rows] = total / rounds
         report.rows.append(
             {
                 "basis": "pivoted-cholesky",
                 "rows": n_rows,
                 "rounds": rounds,
-                "received by workers, a round, kB": received[n_rows] / 1e3,
+                "sent by workers, a round, kB": sent[n_rows] / 1e3,
             }
         )
     report.at_most(
-        "bytes between workers a round, all rows / a fourth of them",
-        received[rows] / received[rows // 4],
+        "bytes from workers a round, all rows / a fourth of them",
+        sent[rows] / sent[rows // 4],
         1.1,
     )
 
 
 def _choose(client: Any, X: Any, y: Any, size: int) -> tuple[int, int]:
-    """Choose basis points; return the number of rounds and the bytes that workers received."""
+    """Choose basis points; return the number of rounds and the bytes that workers sent."""
     from leansvm.basis import PivotedCholesky
     from leansvm.blocks import Targets, source_of
     from leansvm.kernels import Kernel
 
     blocks = source_of(X, y).blocks(Targets(None), columns=3 * size)
     blocks.variance()  # neighbouring chunks are together now
-    _fetched(client)
+    _sent(client)
     found = PivotedCholesky().select(blocks, Kernel("rbf", gamma=1 / FEATURES), size)
-    return found.report["rounds"], _fetched(client)
+    return found.report["rounds"], _sent(client)
 
 
-def _fetched(client: Any) -> int:
-    """Return the bytes that workers received from each other since the last call."""
+def _sent(client: Any) -> int:
+    """Return the bytes that workers sent since the last call."""
     return sum(client.run(_clear_log).values())
 
 
 def _clear_log(dask_worker: Any) -> int:
-    log = dask_worker.transfer_incoming_log
+    log = dask_worker.transfer_outgoing_log
     total = sum(entry["total"] for entry in log)
     log.clear()
     return total
