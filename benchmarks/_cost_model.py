@@ -9,7 +9,7 @@ from ._simulated import HOPS, HOPS_OF_A_LEVEL, HOPS_OF_STATE, Network
 
 CANDIDATES = 512  # of a round
 FAN_IN = 8
-FEW_PASSES = 3  # of the choice of points beside its rounds, and as many of the sums
+PASSES, PASSES_OF_PIVOTS = 4, 7  # of a fit on a random basis; on pivots, beside the rounds
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,10 @@ def travelling(job: Job, network: Network) -> float:
     while last > FAN_IN:
         levels, last = levels + 1, -(-last // FAN_IN)
     into = (FAN_IN - 1) * levels + last  # results that go into a machine, one after the other
-    passes = FEW_PASSES + (FEW_PASSES + job.rounds if job.rounds else 1)
-    messages = passes * (HOPS + levels * HOPS_OF_A_LEVEL) + job.rounds * HOPS_OF_STATE
+    passes = PASSES_OF_PIVOTS + job.rounds if job.rounds else PASSES
+    messages = passes * (HOPS + levels * HOPS_OF_A_LEVEL)
+    if job.rounds:  # the first pass, the rounds and what follows the last one
+        messages += (job.rounds + 2) * HOPS_OF_STATE
     sums = 8 * (r + 2) ** 2 * into + 8 * r * (r + d) * min(w, FAN_IN)
     each = min(CANDIDATES, 2 * -(-CANDIDATES // w) + 32)
     offers = job.rounds * 8 * each * (d + r / 2) * into

@@ -197,7 +197,7 @@ class ClusterBlocks(RowBlocks):
     def fold_parts(
         self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
     ) -> Any:
-        """Call ``function(part, *args)`` for every group, a `_Part`; combine as `fold` does."""
+        """Call ``function(part, *args)`` for every group, a `Part`; combine as `fold` does."""
         return self._combined(combine, self._run(("fold_parts", combine), function, args))
 
     def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
@@ -220,7 +220,7 @@ class ClusterBlocks(RowBlocks):
     def _run(self, verb: tuple[Any, ...], function: Callable[..., Any], args: Any) -> list[Any]:
         """Submit one task per group; return their results to come, and take over their states.
 
-        ``verb`` is the name of a method of `_Part`, and what it takes before the function.
+        ``verb`` is the name of a method of `Part`, and what it takes before the function.
         """
         client, keeps_state = self._client, declared(function).keeps_state
         name = f"leansvm-{function.__name__.strip('_')}-{uuid.uuid4().hex}"

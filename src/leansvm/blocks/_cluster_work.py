@@ -96,7 +96,7 @@ def _looked_at(block: Block) -> Moments:
     return found
 
 
-class _Part(RowBlocks):
+class Part(RowBlocks):
     """The blocks of one group where they are: one after the other, in this thread.
 
     Rows keep the numbers that they have among all rows; `take` is asked for rows of this part.
@@ -127,7 +127,7 @@ def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
         for b, state in zip(group.blocks, states, strict=True)
     ]
     with serial_blas():
-        result = getattr(_Part(part), verb)(*given, function, *args)
+        result = getattr(Part(part), verb)(*given, function, *args)
     return result if declared(function).keeps_state else (result, [b.state for b in part])
 
 
