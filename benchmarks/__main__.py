@@ -34,6 +34,8 @@ NAMES = (
     "threads",
     "out_of_core",
     "dask_scaling",
+    "cluster_model",
+    "roofline",
     "merging",
     "export",
     "peers",

@@ -1,10 +1,10 @@
 """One and two single-threaded workers of a local Dask cluster, and what they send each other.
 
 1,000,000 rows with 20 features, already on the workers in ten chunks; 500 random basis points, C
-by generalised cross-validation. Beside it, on a fifth of the rows, points by pivoted Cholesky,
-which keeps 500 numbers per row and has the client factor candidates between passes. Both clusters
-are there all the time and take turns. Bytes are what workers received from each other, as their
-own logs have it, while points are chosen.
+by generalised cross-validation. Beside it, on fewer rows, points by pivoted Cholesky, which keeps
+500 numbers per row. The same rows in memory, with one thread, are the measure of a single
+worker. All take turns. Passes are counted with a given gamma and with gamma="scale". Bytes are what
+workers sent to each other and to the client, as their own logs have it, while points are chosen.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,18 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ._harness import Options, Report, SkipBenchmark, ratio, time_interleaved
 
-ROWS, QUICK_ROWS, CHUNKS = 1_000_000, 20_000, 10
+ROWS, QUICK_ROWS, WARM_UP_ROWS, CHUNKS = 1_000_000, 20_000, 5_000, 10
 FEATURES = 20
-BASES = {"random": 1, "pivoted-cholesky": 5}  # the part of the rows
+FITS = (  # basis, share of the rows, rounds, goal of two workers
+    ("random", 1.0, 2, 1.7),
+    ("pivoted-cholesky", 0.2, 3, None),
+    ("pivoted-cholesky", 0.4, 2, 1.6),
+)
+IN_MEMORY = "memory, 1 thread"
 
 
 def run(options: Options) -> Report:
@@ -36,43 +42,80 @@ def run(options: Options) -> Report:
             )
             stack.enter_context(cluster)
             clients[n_workers] = stack.enter_context(Client(cluster, set_as_default=False))
-        for basis, part in BASES.items():
-            _time(report, clients, basis, rows // part, basis_size, options)
+        for basis, share, repeats, goal in FITS:
+            rounds = options.pick(repeats, 1)
+            _time(report, clients, basis, int(share * rows), basis_size, rounds, goal)
+        _count_passes(report, clients[2])
         _count(report, clients[2], rows // 5, basis_size)
     return report
 
 
 def _time(
-    report: Report, clients: dict, basis: str, rows: int, size: int, options: Options
+    report: Report,
+    clients: dict,
+    basis: str,
+    rows: int,
+    size: int,
+    rounds: int,
+    goal: float | None,
 ) -> None:
     fits = {f"{n} workers": _fit_on(client, basis, rows, size) for n, client in clients.items()}
-    timings = time_interleaved(fits, repeats=options.pick(3, 1), keep=lambda model: model)
-    report.add_timings(basis, timings)
+    fits[IN_MEMORY] = _fit_in_memory(clients[1], basis, rows, size)
+    timings = time_interleaved(fits, repeats=rounds, warmup=0, keep=lambda model: model)
+    report.add_timings(f"{basis}, {rows:,} rows", timings)
     speedup = ratio(timings["1 workers"], timings["2 workers"])
-    one, two = (timings[f"{n} workers"] for n in (1, 2))
-    agree = np.abs(one.kept[0].dual_coef_ - two.kept[0].dual_coef_).max()
-    scale = np.abs(one.kept[0].dual_coef_).max()
+    beside_memory = ratio(timings["1 workers"], timings[IN_MEMORY])
+    one, two, memory = (timings[name] for name in ("1 workers", "2 workers", IN_MEMORY))
+    scale = np.abs(memory.kept[0].dual_coef_).max()
+    apart = max(
+        np.abs(fit.kept[0].dual_coef_ - memory.kept[0].dual_coef_).max() for fit in (one, two)
+    )
     report.rows.append(
         {
             "basis": basis,
             "rows": rows,
             "1 worker, s": f"{one:.2f}",
             "2 workers, s": f"{two:.2f}",
+            "memory, 1 thread, s": f"{memory:.2f}",
             "speedup": speedup.median,
-            "relative difference of the coefficients": agree / scale,
+            "1 worker / memory": beside_memory.median,
+            "relative difference of the coefficients": apart / scale,
         }
     )
-    if basis == "random":
-        report.at_least(f"speedup of two workers, {rows:,} rows", speedup.median, 1.7)
+    what = f"{basis}, {rows:,} rows"
+    if goal is not None:
+        report.at_least(f"speedup of two workers, {what}", speedup.median, goal)
+    report.at_most(f"one worker / memory with one thread, {what}", beside_memory.median, 1.3)
+    same = all(np.array_equal(fit.kept[0].support_, memory.kept[0].support_) for fit in (one, two))
+    report.equals(
+        f"points of the cluster, {what}",
+        "those of memory" if same else "others",
+        "those of memory",
+    )
 
 
 def _fit_on(client: Any, basis: str, rows: int, size: int) -> Callable[[], Any]:
+    """Return a fit on a cluster, which has compiled and loaded everything before."""
     X, y = _collections(client, rows)
 
     def fit() -> Any:
         with client.as_current():
             return _model(basis, size).fit(X, y)
 
+    with client.as_current():
+        _model(basis, size).fit(*_collections(client, WARM_UP_ROWS))
+    return fit
+
+
+def _fit_in_memory(client: Any, basis: str, rows: int, size: int) -> Callable[[], Any]:
+    with client.as_current():
+        X, y = (part.compute() for part in _collections(client, rows))
+
+    def fit() -> Any:
+        with threadpool_limits(1):
+            return _model(basis, size).fit(X, y)
+
+    _model(basis, size).fit(X[:WARM_UP_ROWS], y[:WARM_UP_ROWS])
     return fit
 
 
@@ -96,49 +139,74 @@ def _collections(client: Any, rows: int) -> tuple[Any, Any]:
     return X, y
 
 
+def _count_passes(report: Report, client: Any) -> None:
+    """Passes of a fit on a random basis, with gamma given and with the scale of the rows."""
+    from leansvm.blocks._cluster import ClusterBlocks
+
+    X, y = _collections(client, WARM_UP_ROWS)
+    passes = {}
+    for gamma in (0.05, "scale"):
+        run, seen = ClusterBlocks._run, []
+        ClusterBlocks._run = lambda self, *args, run=run, seen=seen: (
+            seen.append(1) or run(self, *args)
+        )
+        try:
+            with client.as_current():
+                _model("random", 50).set_params(gamma=gamma).fit(X, y)
+        finally:
+            ClusterBlocks._run = run
+        passes[gamma] = len(seen)
+        report.rows.append({"basis": "random", "gamma": gamma, "passes": len(seen)})
+    report.equals(
+        "passes for gamma='scale' beyond those of a given gamma",
+        str(passes["scale"] - passes[0.05]),
+        "0",
+    )
+
+
 def _count(report: Report, client: Any, rows: int, size: int) -> None:
-    """Bytes that workers sent each other in a round, for a fourth of the rows and for all."""
-    received = {}
+    """Bytes that workers sent in a round, for a fourth of the rows and for all."""
+    sent = {}
     for n_rows in (rows // 4, rows):
         X, y = _collections(client, n_rows)
         with client.as_current():
             rounds, total = _choose(client, X, y, size)
-        received[n_rows] = total / rounds
+        sent[n_rows] = total / rounds
         report.rows.append(
             {
                 "basis": "pivoted-cholesky",
                 "rows": n_rows,
                 "rounds": rounds,
-                "received by workers, a round, kB": received[n_rows] / 1e3,
+                "sent by workers, a round, kB": sent[n_rows] / 1e3,
             }
         )
     report.at_most(
-        "bytes between workers a round, all rows / a fourth of them",
-        received[rows] / received[rows // 4],
+        "bytes from workers a round, all rows / a fourth of them",
+        sent[rows] / sent[rows // 4],
         1.1,
     )
 
 
 def _choose(client: Any, X: Any, y: Any, size: int) -> tuple[int, int]:
-    """Choose basis points; return the number of rounds and the bytes that workers received."""
+    """Choose basis points; return the number of rounds and the bytes that workers sent."""
     from leansvm.basis import PivotedCholesky
     from leansvm.blocks import Targets, source_of
     from leansvm.kernels import Kernel
 
     blocks = source_of(X, y).blocks(Targets(None), columns=3 * size)
     blocks.variance()  # neighbouring chunks are together now
-    _fetched(client)
+    _sent(client)
     found = PivotedCholesky().select(blocks, Kernel("rbf", gamma=1 / FEATURES), size)
-    return found.report["rounds"], _fetched(client)
+    return found.report["rounds"], _sent(client)
 
 
-def _fetched(client: Any) -> int:
-    """Return the bytes that workers received from each other since the last call."""
+def _sent(client: Any) -> int:
+    """Return the bytes that workers sent since the last call."""
     return sum(client.run(_clear_log).values())
 
 
 def _clear_log(dask_worker: Any) -> int:
-    log = dask_worker.transfer_incoming_log
+    log = dask_worker.transfer_outgoing_log
     total = sum(entry["total"] for entry in log)
     log.clear()
     return total

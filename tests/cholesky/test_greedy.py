@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from leansvm.blocks import MemoryBlocks
+from leansvm.blocks._cluster_work import Part
 from leansvm.cholesky.greedy import pivoted_cholesky
 from leansvm.kernels import Kernel
 
@@ -26,6 +29,19 @@ class ImpatientBlocks(MemoryBlocks):
         self.patience -= 1
         assert self.patience > 0, "passes over the rows without end"
         return super().each(function, *args)
+
+
+class BlocksInParts(ImpatientBlocks):
+    """Blocks of which each part offers its best rows, as the workers of a cluster do."""
+
+    def __init__(self, X, n_parts, tile_rows):
+        super().__init__(X, tile_rows=tile_rows)
+        groups = np.array_split(np.arange(len(self)), n_parts)
+        self.parts = [Part([self._blocks[i] for i in group]) for group in groups if len(group)]
+        self.n_parts = len(self.parts)
+
+    def fold_parts(self, combine, function, *args):
+        return reduce(combine, (function(part, *args) for part in self.parts))
 
 
 def one_at_a_time(K, n_pivots):
@@ -100,6 +116,25 @@ def test_same_pivots_as_one_at_a_time(data, kernel, tile, batch):
     assert_array_equal(result.indices, expected)
     assert_allclose(P, P_expected, atol=1e-6 * np.sqrt(K.max()))
     assert_allclose(result.trace, trace, rtol=1e-8, atol=1e-12 * K.trace())
+
+
+@pytest.mark.parametrize("order", ["as it is", "sorted"])  # sorted: the parts are unlike
+@pytest.mark.parametrize("n_parts", [2, 7])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("data", DATA)
+def test_same_pivots_in_parts(data, kernel, n_parts, order, monkeypatch):
+    monkeypatch.setattr("leansvm.cholesky.greedy._SPARE", 0)  # no part offers all candidates
+    X, k = DATA[data], KERNELS[kernel]
+    if order == "sorted":
+        X = X[np.lexsort(X.T)]
+    n_pivots = 20 if kernel == "poly" else 60
+    expected, P_expected, trace = one_at_a_time(k.block(X, X), n_pivots)
+    blocks = BlocksInParts(X, n_parts, 19)
+    result = pivoted_cholesky(blocks, k, n_pivots, batch=11)
+    assert_array_equal(result.indices, expected)
+    P = blocks.concatenate(lambda block: block.state["P"])[:, : len(expected)]
+    assert_allclose(P, P_expected, atol=1e-6 * np.abs(P_expected).max())
+    assert_allclose(result.trace, trace, rtol=1e-8, atol=1e-12 * len(X) * P_expected.max() ** 2)
 
 
 @settings(max_examples=60, deadline=None)

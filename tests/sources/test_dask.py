@@ -131,18 +131,82 @@ def test_lost_workers_change_nothing(client, monkeypatch):
 
     def interrupted(self, *args):
         passes.append(args[1].__name__)
-        if len(passes) in (12, 20):  # one of them first, then all
+        if len(passes) in (7, 13):  # one of them first, then all
             workers = list(client.run(os.getpid).values())
-            for lost in workers[:1] if len(passes) == 12 else workers:
+            for lost in workers[:1] if len(passes) == 7 else workers:
                 os.kill(lost, signal.SIGKILL)
         return run(self, *args)
 
     monkeypatch.setattr(ClusterBlocks, "_run", interrupted)
     model.fit(rows, labels)
-    assert len(passes) > 30
+    # both times while points were chosen
+    assert passes[6] == passes[12] == "_offer"
     assert_array_equal(model.support_, support)
     assert_array_equal(model.dual_coef_, coef)  # to the last bit
     client.wait_for_workers(2, timeout=30)
+
+
+def test_a_round_of_pivots_is_one_pass_on_eight_workers_that_get_lost(monkeypatch):
+    from distributed import Client, LocalCluster
+
+    from leansvm.blocks import MemoryBlocks, Targets, source_of
+    from leansvm.blocks._cluster import ClusterBlocks
+
+    # sorted, so that the parts differ; integers, so that there are ties between them
+    source = np.sort(np.random.default_rng(0).integers(0, 9, size=(1600, 3)), axis=0).astype(float)
+    kernel, run, offers = Kernel("rbf", gamma=0.1), ClusterBlocks._run, []
+    expected = PivotedCholesky(batch=40).select(MemoryBlocks(source), kernel, 60)
+    with (
+        LocalCluster(
+            n_workers=8, threads_per_worker=1, processes=False, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+
+        def interrupted(self, *args):
+            offers.append(args[1].__name__)
+            if len(offers) in (4, 6):  # what these workers hold is gone with them
+                client.sync(cluster.workers[len(offers)].close)
+            return run(self, *args)
+
+        monkeypatch.setattr(ClusterBlocks, "_run", interrupted)
+        rows = da.from_array(source, chunks=(100, 3))
+        blocks = source_of(rows, np.zeros(1600)).blocks(Targets(None), columns=60)
+        assert blocks.n_parts == 8
+        found = PivotedCholesky(batch=40).select(blocks, kernel, 60)
+        assert len(client.nthreads()) == 6
+    assert_array_equal(found.indices, expected.indices)
+    assert_allclose(found.L, expected.L, atol=1e-9)
+    assert_allclose(found.report["trace"], expected.report["trace"], atol=1e-8)
+    # the diagonal, a look at rounding, and every round with its last
+    assert offers[:2] == ["start", "rows_with_numbers"]
+    assert offers[2:] == ["_offer"] * (found.report["rounds"] + 1)
+
+
+def test_the_scale_of_gamma_takes_no_pass(client, monkeypatch):
+    from leansvm.blocks import Targets, source_of
+    from leansvm.blocks._cluster import ClusterBlocks
+
+    run, passes = ClusterBlocks._run, []
+    monkeypatch.setattr(
+        ClusterBlocks, "_run", lambda self, *args: passes.append(args) or run(self, *args)
+    )
+    rows, weight = da.from_array(X, chunks=(90, 2)), np.arange(400.0) % 3
+    source = source_of(rows, da.from_array(y, chunks=90), da.from_array(weight, chunks=90))
+    found = source.blocks(Targets(None, weighted=True)).variance()
+    mean = np.average(X, weights=np.repeat(weight, 2).reshape(X.shape))
+    assert found == pytest.approx(np.average((X - mean) ** 2, axis=0, weights=weight).mean())
+    assert not passes
+    huge = da.from_array(np.array([[1e200, -1e200]] * 50), chunks=(25, 2))
+    with pytest.raises(ValueError, match="too large or too small"):
+        SparseLSSVC(gamma="scale", n_basis=3).fit(huge, np.arange(50) % 2)
+    with pytest.raises(ValueError, match=r"NaN. The first is in row 6 "):  # of no weight
+        holes = X.copy()
+        holes[6] = np.nan
+        weight[6] = 0.0
+        SparseLSSVC(C=1.0, gamma=1.0, n_basis=3).fit(
+            da.from_array(holes, chunks=(90, 2)), y, sample_weight=weight
+        )
 
 
 def test_a_standstill_is_an_error(client):
@@ -180,14 +244,14 @@ def test_a_lost_scheduler_is_named():
         scheduler.communicate()
 
 
-def received(dask_worker):
-    log = dask_worker.transfer_incoming_log
+def sent(dask_worker):
+    log = dask_worker.transfer_outgoing_log  # to other workers and to the client
     total = sum(entry["total"] for entry in log)
     log.clear()
     return total
 
 
-def test_bytes_between_workers_do_not_grow_with_the_rows(client):
+def test_bytes_from_workers_do_not_grow_with_the_rows(client):
     from leansvm.blocks import Targets, source_of
 
     moved = {}
@@ -195,15 +259,15 @@ def test_bytes_between_workers_do_not_grow_with_the_rows(client):
         rows = da.random.default_rng(0).standard_normal((n_rows, 4), chunks=(n_rows // 8, 4))
         blocks = source_of(rows, np.zeros(n_rows)).blocks(Targets(None), columns=100)
         blocks.variance()  # loaded, and neighbours together
-        client.run(received)
+        client.run(sent)
         rounds = []
         PivotedCholesky(batch=16).select(
             blocks, Kernel("rbf", gamma=0.1), 40, on_step=lambda k, seen=rounds: seen.append(k)
         )
-        moved[n_rows] = sum(client.run(received).values()) / len(rounds)
-    # what a round sends: candidates, their rows of the factor and of L; rows of the data are 32 B
-    assert moved[32_000] < 1.3 * moved[4_000] + 4_096
-    assert moved[32_000] < 8 * 17 * (40 + 4 + 16) + 20_000
+        moved[n_rows] = sum(client.run(sent).values()) / len(rounds)
+    # what a round sends: candidates of both workers and their rows of the factor
+    assert 8 * 16 * 4 < moved[32_000] < 1.3 * moved[4_000] + 4_096
+    assert moved[32_000] < 2 * 8 * 16 * (40 + 4 + 2) + 20_000
 
 
 def test_many_threads_combine_their_sums_on_the_workers():

@@ -129,6 +129,7 @@ class RowBlocks(ABC):
     dtype: Any
     weighted: bool = True  # whether rows may have weights other than one
     place: Any = None  # an empty array of the library and device of the rows; None on the host
+    n_parts: int = 1  # parts that `fold_parts` goes over
 
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
@@ -154,6 +155,17 @@ class RowBlocks(ABC):
         ``combine`` must be associative, to rounding.
         """
         return reduce(combine, self.each(function, *args))
+
+    def fold_parts(
+        self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Combine ``function(part, *args)`` of all parts of the rows, in row order.
+
+        A part is the `RowBlocks` of rows that are together: here all of them. A cluster has one
+        for each of its threads, and several steps over a part then cost a single message there
+        and back. ``function`` declares what all of its steps read and change.
+        """
+        return function(self, *args)
 
     def sum(self, function: Callable[..., Any], *args: Any) -> Any:
         """Add up ``function(block, *args)`` over all blocks; tuples are added item by item.
@@ -188,8 +200,7 @@ class RowBlocks(ABC):
 
     def variance(self) -> float:
         """Weighted variance of all entries of X, as ``gamma="scale"`` uses it: one pass."""
-        weight, _, squares = self.fold(_merged_moments, _moments)
-        return squares / weight if weight > 0 else 0.0
+        return variance_of(self.fold(merged_moments, moments))
 
 
 def add(a: Any, b: Any) -> Any:
@@ -221,7 +232,7 @@ Moments = tuple[float, float, float]  # sum of weights, mean, weighted sum of sq
 
 
 @declare("X", "weight")
-def _moments(block: Block) -> Moments:
+def moments(block: Block) -> Moments:
     """Return the moments of all entries of the block's rows that count."""
     X, weight = block.X, block.weight
     if weight is not None:
@@ -261,10 +272,16 @@ def _dot(weight: Any, values: Any) -> float:
     return float(namespace(total).sum(total))
 
 
-def _merged_moments(a: Moments, b: Moments) -> Moments:
+def merged_moments(a: Moments, b: Moments) -> Moments:
     """Return the moments of two sets of entries together (Chan, Golub and LeVeque)."""
     weight = a[0] + b[0]
     if not weight > 0:
         return a
     apart, share = b[1] - a[1], b[0] / weight
-    return weight, a[1] + share * apart, a[2] + b[2] + a[0] * share * apart**2
+    return weight, a[1] + share * apart, a[2] + b[2] + a[0] * share * (apart * apart)
+
+
+def variance_of(found: Moments) -> float:
+    """Return the variance of the entries that moments are of; 0 without any."""
+    weight, _, squares = found
+    return squares / weight if weight > 0 else 0.0

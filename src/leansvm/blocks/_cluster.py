@@ -9,12 +9,10 @@ computes its part again from the collection, with the same result.
 
 from __future__ import annotations
 
-import ctypes
-import pickle
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache, reduce
+from collections.abc import Callable, Iterator
+from functools import reduce
 from operator import add
 from typing import Any
 
@@ -22,22 +20,31 @@ import cloudpickle
 import dask
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import assert_all_finite
 
-from leansvm._parallel import serial_blas
-from leansvm.blocks._base import Block, RowBlocks, declare, declared, join
+from leansvm.blocks._base import RowBlocks, declared, join, merged_moments, variance_of
 from leansvm.blocks._budget import resolve_cache_size
 from leansvm.blocks._cluster_watch import gather
+from leansvm.blocks._cluster_work import (
+    Fold,
+    assemble,
+    in_given_order,
+    length_of,
+    moments_of,
+    result_of,
+    rows_with_numbers,
+    same,
+    survey_of,
+    targets_of_batch,
+    work,
+)
 from leansvm.blocks._dask import Partitions, to_batch
 from leansvm.blocks._memory import host_tile_rows
-from leansvm.blocks._stream import Batch, RowSource, joined, with_place
-from leansvm.blocks._targets import Survey, Targets, survey
+from leansvm.blocks._stream import RowSource, joined
+from leansvm.blocks._targets import Survey, Targets
 
 _STATE_SHARE = 0.6  # of the workers' memory that state may take
 _FAN_IN = 8  # results that are combined at once
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
-
-States = list[dict[str, Any]]
+_MOST_SENT = 4 << 20  # bytes of arguments that go to every group by way of the scheduler
 
 
 class ClusterRows(RowSource):
@@ -65,7 +72,7 @@ class ClusterRows(RowSource):
         self._loaded = self._load(partitions)
         sizes = partitions.sizes
         if sizes is None:
-            sizes = gather(client, _submit_each(client, "leansvm-length", _length, self._loaded))
+            sizes = gather(client, _submit_each(client, "leansvm-length", length_of, self._loaded))
         self._starts = np.cumsum([0, *sizes])
         self.n_rows = int(self._starts[-1])
         if self.n_rows == 0:
@@ -93,12 +100,12 @@ class ClusterRows(RowSource):
         if numeric and not self._has_weight:
             n = self.n_rows
             return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
-        parts = _submit_each(self._client, "leansvm-survey", _survey, self._loaded, numeric)
+        parts = _submit_each(self._client, "leansvm-survey", survey_of, self._loaded, numeric)
         return reduce(add, (part for part in gather(self._client, parts) if part is not None))
 
     def targets(self) -> tuple[Any, Any]:
         """Return targets and weights (None for ones) of all rows."""
-        parts = _submit_each(self._client, "leansvm-targets", _targets_of, self._loaded)
+        parts = _submit_each(self._client, "leansvm-targets", targets_of_batch, self._loaded)
         return joined(gather(self._client, parts))[1:]
 
     def blocks(
@@ -117,7 +124,7 @@ class ClusterRows(RowSource):
             if first == last:
                 continue
             task = self._client.submit(
-                _assemble,
+                assemble,
                 [self._loaded[i] for i in mine],
                 self._starts[mine],
                 targets,
@@ -142,7 +149,7 @@ class ClusterBlocks(RowBlocks):
     client : distributed.Client
         Where tasks are submitted.
     groups : list of Future
-        Lists of blocks, consecutive.
+        `Group` each, consecutive.
     homes : list of str
         The worker where each group is.
     shape, dtype
@@ -160,7 +167,7 @@ class ClusterBlocks(RowBlocks):
         self._client, self._groups, self._homes = client, groups, homes
         self._states: list[Any] = [None] * len(groups)  # tasks that return (result, states)
         self.n_rows, self.n_features = shape
-        self.dtype = dtype
+        self.dtype, self.n_parts = dtype, len(groups)
 
     def state_budget(self, cache_size: float | str) -> int:
         """Return the bytes of state that blocks may keep: "auto" is for the workers' memory."""
@@ -171,176 +178,74 @@ class ClusterBlocks(RowBlocks):
                 return int(_STATE_SHARE * sum(limits))
         return resolve_cache_size(cache_size)
 
+    def variance(self) -> float:
+        """Weighted variance of all entries of X: known since the rows were checked."""
+        parts = _submit_each(self._client, "leansvm-moments", moments_of, self._groups)
+        return variance_of(self._combined(merged_moments, parts))
+
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""
-        for results in gather(self._client, self._run(_as_list, function, args)):
+        for results in gather(self._client, self._run(("map",), function, args)):
             yield from results
 
     def fold(
         self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
     ) -> Any:
         """Combine results in every group, then those of the groups, some at a time."""
-        folded = _Fold(combine)
-        parts = self._run(folded, function, args)
+        return self._combined(combine, self._run(("fold", combine), function, args))
+
+    def fold_parts(
+        self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Call ``function(part, *args)`` for every group, a `Part`; combine as `fold` does."""
+        return self._combined(combine, self._run(("fold_parts", combine), function, args))
+
+    def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
+        """Join the tuples of arrays in every group, then those of the groups."""
+        return join(gather(self._client, self._run(("collect",), function, args)))
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers, in this order."""
+        indices = np.asarray(indices, dtype=np.intp)
+        return in_given_order(self.collect(rows_with_numbers, indices), len(indices))
+
+    def _combined(self, combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+        """Combine the groups' results: many of them on the workers first."""
+        folded = Fold(combine)
         while len(parts) > _FAN_IN:
             some = [parts[i : i + _FAN_IN] for i in range(0, len(parts), _FAN_IN)]
             parts = _submit_each(self._client, "leansvm-combine", folded, some)
         return reduce(combine, gather(self._client, parts))
 
-    def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
-        """Join the tuples of arrays in every group, then those of the groups."""
-        return join(gather(self._client, self._run(join, function, args)))
+    def _run(self, verb: tuple[Any, ...], function: Callable[..., Any], args: Any) -> list[Any]:
+        """Submit one task per group; return their results to come, and take over their states.
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, in this order."""
-        mine, rows = self.collect(_rows_at, np.asarray(indices, dtype=np.intp))
-        result = np.empty((len(indices), self.n_features), self.dtype)
-        result[mine] = rows
-        return result
-
-    def _run(
-        self, finish: Callable[[Any], Any], function: Callable[..., Any], args: Any
-    ) -> list[Any]:
-        """Submit one task per group; return their results to come, and take over their states."""
+        ``verb`` is the name of a method of `Part`, and what it takes before the function.
+        """
         client, keeps_state = self._client, declared(function).keeps_state
         name = f"leansvm-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
+        packed: Any = cloudpickle.dumps((verb, function, args))
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
-            # one task for the arguments, computed where it is needed first: unlike scattered data
-            # it can be computed again
-            packed = client.submit(
-                pickle.loads, cloudpickle.dumps((finish, function, args)), key=f"{name}-arguments"
-            )
-        tasks = [
-            client.submit(
-                _work,
-                packed,
-                self._groups[g],
-                self._states[g],
-                key=f"{name}-{g}",
-                pure=False,
-                **_preferably(home),
-            )
-            for g, home in enumerate(self._homes)
-        ]
+            if len(packed) * len(self._groups) > _MOST_SENT:
+                # one task for the arguments, computed where it is needed first: unlike scattered
+                # data it can be computed again
+                packed = client.submit(same, packed, key=f"{name}-arguments")
+            tasks = [
+                client.submit(
+                    work,
+                    packed,
+                    self._groups[g],
+                    self._states[g],
+                    key=f"{name}-{g}",
+                    pure=False,
+                    **_preferably(home),
+                )
+                for g, home in enumerate(self._homes)
+            ]
         if keeps_state:
             return tasks
         self._states = tasks
-        return _submit_each(client, f"{name}-result", _result_of, tasks)
-
-
-# ---------------------------------------------------------------------------- on the workers
-
-
-def _targets_of(batch: Batch) -> Batch:
-    return batch._replace(X=None)
-
-
-def _length(batch: Batch) -> int:
-    return batch.n_rows
-
-
-def _survey(batch: Batch, numeric: bool) -> Survey | None:
-    return survey(batch.y, batch.sample_weight, numeric) if batch.n_rows else None
-
-
-def _assemble(
-    batches: list[Batch],
-    starts: NDArray[np.intp],
-    targets: Targets,
-    weight: NDArray[np.float64] | None,
-    tile: int,
-) -> list[Block]:
-    """Cut encoded partitions into blocks, which are views."""
-    blocks = []
-    for batch, start in zip(batches, starts.tolist(), strict=True):
-        if not batch.n_rows:
-            continue
-        try:
-            assert_all_finite(batch.X, input_name="X")
-            y, own = targets(batch.y, batch.sample_weight)
-        except ValueError as error:
-            raise with_place(error, batch, range(start, start + batch.n_rows)) from error
-        if weight is not None:
-            own = weight[start - int(starts[0]) :][: batch.n_rows]
-        for first in range(0, batch.n_rows, tile):
-            part = Batch(batch.X, y, own).rows(slice(first, first + tile))
-            blocks.append(Block(start + first, start + first + part.n_rows, *part))
-    return blocks
-
-
-def _work(packed: Any, blocks: list[Block], step: tuple[Any, States] | None) -> Any:
-    """Run a function over the blocks of a group; return the result, and the states if changed."""
-    _reuse_freed_memory()
-    finish, function, args = packed
-    before: States = [{} for _ in blocks] if step is None else step[1]
-    after: States = []
-
-    def results() -> Iterator[Any]:
-        for block, state in zip(blocks, before, strict=True):
-            own = Block(block.start, block.stop, block.X, block.y, block.weight)
-            own.state = _guarded(state, function)
-            yield function(own, *args)
-            after.append(own.state)
-
-    with serial_blas():
-        result = finish(results())
-    return result if declared(function).keeps_state else (result, after)
-
-
-@cache
-def _reuse_freed_memory() -> None:
-    """Let this worker's malloc keep what a tile frees for the next one.
-
-    Dask has its workers return every freed page to the system, which then has to clear it again:
-    half of the time of a pass. Some tens of megabytes may now stay with the process.
-    """
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
-    except (OSError, AttributeError):  # another C library
-        pass
-
-
-def _guarded(state: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a state whose change does not change the one it was made from."""
-    does = declared(function)
-    own = {}
-    for name, value in state.items():
-        if isinstance(value, np.ndarray):
-            if name in does.changes:
-                value = value.copy(order="K")
-            elif name not in does.appends:
-                value = value.view()
-                value.flags.writeable = False
-            elif not value.flags.writeable:  # came from another worker, or from disk
-                value = value.copy(order="K")
-        own[name] = value
-    return own
-
-
-def _result_of(step: tuple[Any, States]) -> Any:
-    return step[0]
-
-
-def _as_list(results: Iterator[Any]) -> list[Any]:
-    return list(results)
-
-
-class _Fold:
-    """`functools.reduce` with a function, as something that can be sent."""
-
-    def __init__(self, combine: Callable[[Any, Any], Any]) -> None:
-        self.combine = combine
-
-    def __call__(self, results: Iterable[Any]) -> Any:
-        return reduce(self.combine, results)
-
-
-@declare("X")
-def _rows_at(block: Block, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], Any]:
-    mine, rows = block.positions(indices)
-    return mine, block.X[rows]
+        return _submit_each(client, f"{name}-result", result_of, tasks)
 
 
 # ---------------------------------------------------------------------------- placing

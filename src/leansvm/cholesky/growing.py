@@ -21,12 +21,13 @@ from leansvm._array_api import (
 )
 from leansvm.blocks import RowBlocks
 from leansvm.cholesky.rows import (
+    NewPivots,
     diagonal,
     extend,
     factor_rows,
     host_diag,
     rank_floor,
-    residual_among,
+    residual_of,
     start,
     total_and_largest,
 )
@@ -162,20 +163,32 @@ class GrowingBasis:
 
     def try_out(self, candidates: NDArray[np.intp]) -> Array:
         """Return H = K_cc - P_c P_c' of candidate rows; `accept` takes some of them."""
-        H, P_c, points = residual_among(self._blocks, self._kernel, candidates, self.size)
-        self._candidates, self._factor_rows, self._points = candidates, P_c, points
-        return H
+        P_c = factor_rows(self._blocks, candidates, self.size)
+        return self.try_out_rows(candidates, self._blocks.take(candidates), P_c)
 
-    def try_out_many(self, candidates: NDArray[np.intp], most: int, quanta: float) -> WideCholesky:
-        """Return what `try_out` is for, without a matrix of all pairs of candidates."""
-        self._candidates = candidates
-        self._factor_rows = factor_rows(self._blocks, candidates, self.size)
-        self._points = self._blocks.take(candidates)
-        points, unit = in_float64(self._points), self.largest / quanta
-        return WideCholesky(self._kernel, points, self._factor_rows, most, unit, self.floor)
+    def try_out_rows(self, candidates: NDArray[np.intp], X_c: Any, P_c: Any) -> Array:
+        """Return the same, with the candidates' rows of X and of P given."""
+        self._note(candidates, X_c, P_c)
+        return residual_of(self._kernel, X_c, P_c, candidates)
+
+    def try_out_many(
+        self, candidates: NDArray[np.intp], X_c: Any, P_c: Any, most: int, quanta: float
+    ) -> WideCholesky:
+        """Return what that is for, without a matrix of all pairs of candidates."""
+        self._note(candidates, X_c, P_c)
+        points, unit = in_float64(X_c), self.largest / quanta
+        return WideCholesky(self._kernel, points, P_c, most, unit, self.floor)
+
+    def _note(self, candidates: NDArray[np.intp], X_c: Any, P_c: Any) -> None:
+        self._candidates, self._rows, self._factor_rows = candidates, X_c, P_c
 
     def accept(self, local: PartialCholesky | WideCholesky) -> None:
         """Append the candidates that were taken as pivots of H, in order."""
+        new = self.take(local)
+        self.has_grown(self._blocks.sum(extend, self._kernel, *new))
+
+    def take(self, local: PartialCholesky | WideCholesky) -> NewPivots:
+        """Note these pivots; return what blocks `extend` by, after which this `has_grown`."""
         picked = np.asarray(local.picked, dtype=np.intp)
         k, a = self.size, len(picked)
         new = slice(k, k + a)
@@ -184,11 +197,13 @@ class GrowingBasis:
         # rows B of P: L = [L 0; P_A L_A]
         self._L[new, :k] = to_host(rows_at(self._factor_rows, picked))
         self._L[new, new] = local.corner()
-        points = self._kernel.points(rows_at(self._points, picked), A)
-        rows = np.asfortranarray(self._L[new, : k + a])
-        norms = self._blocks.sum(extend, self._kernel, points, rows, k, A)
-        self._trace.extend((self.residual_trace - np.cumsum(norms)).tolist())
+        points = self._kernel.points(rows_at(self._rows, picked), A)
         self.size = k + a
+        return NewPivots(points, np.asfortranarray(self._L[new, : k + a]), k, A)
+
+    def has_grown(self, norms: Array) -> None:
+        """Take the weighted squared norms of the new columns off the trace."""
+        self._trace.extend((self.residual_trace - np.cumsum(norms)).tolist())
 
     def cut(self, trace_tol: float) -> tuple[NDArray[np.intp], Array, Array]:
         """Return pivots, L and the trace after each, up to the first within ``trace_tol``."""

@@ -8,7 +8,7 @@ Adding point t appends p = (K_Mt - P P_t') / sqrt(D_t) and lowers D by p^2 (zhou
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,12 +90,16 @@ def residual_among(
     blocks: RowBlocks, kernel: Kernel, indices: NDArray[np.intp], k: int
 ) -> tuple[Array, Any, Any]:
     """Return H = K_cc - P_c P_c' on the host, the rows P_c where P is, and the rows' points."""
-    P_c = factor_rows(blocks, indices, k)
-    X_c = blocks.take(indices)
+    P_c, X_c = factor_rows(blocks, indices, k), blocks.take(indices)
+    return residual_of(kernel, X_c, P_c, indices), P_c, kernel.points(X_c, indices)
+
+
+def residual_of(kernel: Kernel, X_c: Any, P_c: Any, indices: NDArray[np.intp]) -> Array:
+    """Return H = K_cc - P_c P_c' on the host, from rows and their rows of P."""
     points = kernel.points(X_c, indices)
     if foreign_namespace(X_c) is not None:
         values = kernel.block(in_float64(X_c), in_float64(points))
-        return to_host(values - P_c @ P_c.T), P_c, points
+        return np.asarray(to_host(values - P_c @ P_c.T))
     H = np.empty((len(indices), len(indices)))
 
     def fill(start: int, stop: int) -> None:
@@ -103,7 +107,16 @@ def residual_among(
         H[start:stop] -= P_c[start:stop] @ P_c.T
 
     for_tiles(len(indices), 128, fill)
-    return H, P_c, points
+    return H
+
+
+class NewPivots(NamedTuple):
+    """What blocks need to append the columns of new pivots."""
+
+    points: Any  # as `Kernel.block` takes them
+    rows: Array  # of L: [P_A, L_A]
+    k: int  # columns of P_A
+    indices: NDArray[np.intp]  # of the rows A
 
 
 @declare("X", "weight", changes=("D",), appends=("P",))
@@ -112,7 +125,7 @@ def extend(
 ) -> Any:
     """Append the columns P_new = (K_bA - P P_A') L_A^-T; return their weighted squared norms.
 
-    ``rows`` are the rows A of L, [P_A, L_A], with k columns in P_A.
+    The last four are those of `NewPivots`.
     """
     if foreign_namespace(block.X) is None:
         new = block.state["P"][:, k : k + rows.shape[0]]
