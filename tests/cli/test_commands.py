@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2"):
+for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2", "pooch"):
     pytest.importorskip(module)
 
 from leansvm import estimators  # noqa: E402
@@ -400,7 +400,7 @@ def test_list_and_download_of_data_sets(run, tmp_path, monkeypatch):
     assert "ijcnn1" in run("datasets", "list").stdout
     unknown = run("datasets", "download", "ijcnn")
     assert unknown.exit_code == 1 and "did you mean ijcnn1" in unknown.stderr
-    monkeypatch.setattr("leansvm.datasets._download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("pooch.core.time.sleep", lambda seconds: None)
     offline = run("datasets", "download", "a9a", "splice", "--mirror", "http://127.0.0.1:9")
     assert offline.exit_code == 1
     assert offline.stderr.count("no connection") == 2 and "LEANSVM_DATA" in offline.stderr
