@@ -7,7 +7,6 @@ server, no library, no file beside it. Click pixels to draw; the bars are class 
 """
 
 import argparse
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -17,53 +16,6 @@ from leansvm import SparseLSSVC, _html
 from leansvm.export import compress, to_js
 
 SIDE = 8  # pixels of a digit
-LEAD = "A kernel machine in your browser: click pixels, or take one of the digits below."
-STYLE = """
-#board { display: grid; grid-template-columns: repeat(8, 1fr); width: min(18rem, 90vw); gap: 2px; }
-#board button { aspect-ratio: 1; border: 1px solid #8885; padding: 0; cursor: pointer; }
-#bars { display: grid; grid-template-columns: 2ch 1fr; gap: .2rem .6rem; max-width: 26rem; }
-#bars i { display: block; height: 1.1em; background: #2663eb; }
-#samples { display: flex; flex-wrap: wrap; gap: .5rem; }
-"""
-BODY = """<section><div id="board" role="group" aria-label="drawing"></div>
-<p>This is a <output id="label"></output>.</p><div id="bars"></div></section>
-<section><h2>Digits that training did not see</h2><div id="samples"></div>
-<p id="agreement"></p></section>"""
-# behind the module's own text: `predict` and `probabilities` are its functions
-SCRIPT = """
-const board = document.getElementById("board"), bars = document.getElementById("bars");
-let pixels = samples[0].slice();
-
-const show = () => {
-  [...board.children].forEach((pixel, i) => {
-    pixel.style.background = `rgba(38, 99, 235, ${pixels[i] / 16})`;
-    pixel.ariaPressed = pixels[i] > 0;
-  });
-  document.getElementById("label").textContent = predict(pixels);
-  const p = probabilities(pixels);
-  bars.innerHTML = classes.map((c, k) =>
-    `<span>${c}</span><i style="width:${(100 * p[k]).toFixed(1)}%"></i>`).join("");
-};
-pixels.forEach((_, i) => {
-  const pixel = document.createElement("button");
-  pixel.ariaLabel = `row ${Math.floor(i / 8) + 1}, column ${(i % 8) + 1}`;
-  pixel.onclick = () => { pixels[i] = pixels[i] > 0 ? 0 : 16; show(); };
-  board.append(pixel);
-});
-const clear = document.createElement("button");
-clear.textContent = "empty";
-clear.onclick = () => { pixels.fill(0); show(); };
-document.getElementById("samples").append(clear, ...samples.map((sample, k) => {
-  const button = document.createElement("button");
-  button.textContent = inPython[k];
-  button.onclick = () => { pixels = sample.slice(); show(); };
-  return button;
-}));
-const same = samples.filter((sample, k) => predict(sample) === inPython[k]).length;
-document.getElementById("agreement").textContent =
-  `${same} of ${samples.length} labels are those that Python gives.`;
-show();
-"""
 
 
 def fitted():
@@ -80,19 +32,19 @@ def page(model, X, y):
     small = compress(model, X, y)
     tenth = np.arange(0, 120, 6)
     rows = [[round(value) for value in row] for row in X[tenth]]
-    script = "\n".join(
-        [
-            to_js(small),
-            f"const samples = {rows};",
-            f"const inPython = {model.predict(X[tenth]).tolist()};",
-            SCRIPT,
-        ]
-    )
     size = (
         f"{model.n_support_} points of {SIDE * SIDE} pixels as {small.store}: {small.bytes:,} bytes"
     )
-    body = f'{BODY}<p>{escape(size)}</p><script type="module">{script}</script>'
-    return _html.page("Digits", LEAD, body, style=STYLE)
+    return _html.render(
+        Path(__file__).with_name("browser.html.j2"),
+        title="Digits",
+        lead="A kernel machine in your browser: click pixels, or take one of the digits below.",
+        size=size,
+        module=to_js(small),
+        samples=rows,
+        labels=model.predict(X[tenth]).tolist(),
+        footer=[],
+    )
 
 
 def main():

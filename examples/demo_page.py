@@ -1,19 +1,17 @@
 """The HTML page of the demo: one file, no external resources, light and dark, wide and narrow.
 
-Pictures are inline SVG. A decision surface is a PNG whose colour is the sign of f and whose
-opacity is |f|, so that it sits on a light or a dark page alike; lines use the text colour.
+A decision surface is an image whose colour is the sign of f and whose opacity is |f|, so that it
+sits on a light or a dark page alike; lines use the text colour.
 """
 
 from __future__ import annotations
 
-import base64
-import io
-from html import escape
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from contourpy import contour_generator
-from matplotlib.image import imsave
+from matplotlib.colors import to_rgb
 
 from leansvm import _html
 from leansvm.plotting import FeatureScalesDisplay
@@ -21,19 +19,26 @@ from leansvm.plotting import FeatureScalesDisplay
 if TYPE_CHECKING:
     from demo import Result, Task
 
-SIDE = 400  # units of a panel's coordinate system
 GRID = 180  # pixels of a decision surface, each way
 MOST_FEATURES = 12  # bars of a picture
-NEGATIVE, POSITIVE = (0.85, 0.37, 0.05), (0.15, 0.39, 0.92)  # orange, blue
 
 
 def page(results: list[Result], note: str) -> str:
     """Return the whole page."""
     planar = [r for r in results if r.task.X_train.shape[1] == 2]
-    lines = "".join(f"<li>{line}</li>" for line in summary(results))
-    panels = data_panel(planar[0].task) + "".join(surface_panel(r) for r in planar)
-    body = BODY.format(summary=lines, panels=panels, table=table(results), scales=scales(results))
-    return _html.page(TITLE, headline(results), body, [note], style=STYLE)
+    shown = [r for r in results if r.ours and 2 < r.task.X_train.shape[1] <= 30]
+    learned = [r for r in shown if np.ptp(r.estimator.feature_scales_) > 0]
+    return _html.render(
+        Path(__file__).with_name("demo.html.j2"),
+        title="leansvm beside scikit-learn, nothing set by hand",
+        lead=headline(results),
+        groups=by_task(results),
+        scales=[scales_figure(r) for r in learned],
+        equal=" and ".join(r.task.name for r in shown if r not in learned),
+        panels=[data_panel(planar[0].task), *map(surface_panel, planar)],
+        milliseconds=milliseconds,
+        footer=[note],
+    )
 
 
 def headline(results: list[Result]) -> str:
@@ -63,19 +68,6 @@ def headline(results: list[Result]) -> str:
     )
 
 
-def summary(results: list[Result]) -> list[str]:
-    """One sentence per data set, computed from the results."""
-    lines = []
-    for task, group in by_task(results):
-        first, *others = sorted(group, key=lambda r: -r.score)
-        rest = ", ".join(f"{escape(r.model)} {r.score:.1f}" for r in others)
-        lines.append(
-            f"<b>{task.name}</b>, {escape(task.shows)}: best is {escape(first.model)} with "
-            f"{first.score:.1f} % {task.metric}; {rest}."
-        )
-    return lines
-
-
 def by_task(results: list[Result]) -> list[tuple[Task, list[Result]]]:
     """Group the results by data set, in order."""
     names = dict.fromkeys(r.task.name for r in results)
@@ -83,16 +75,34 @@ def by_task(results: list[Result]) -> list[tuple[Task, list[Result]]]:
     return [(group[0].task, group) for group in groups]
 
 
+def milliseconds(value: float) -> str:
+    """Seconds as text, in the unit that reads well."""
+    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.0f} ms"
+
+
 # --- pictures --------------------------------------------------------------
+
+
+@contextmanager
+def board():
+    """Give the figure and axes of a checkerboard on [0, 4]^2, with the true squares' edges."""
+    with _html.drawing(figsize=(4, 4), layout="none") as (figure, ax):
+        ax.set(position=(0, 0, 1, 1), xlim=(0, 4), ylim=(0, 4))
+        ax.set_axis_off()
+        edges = {"color": _html.INK, "alpha": 0.22, "linewidth": 1, "linestyle": (0, (3, 5))}
+        ax.vlines([1, 2, 3], 0, 4, **edges)
+        ax.hlines([1, 2, 3], 0, 4, **edges)
+        yield figure, ax
 
 
 def data_panel(task: Task) -> str:
     """Training points in the colour of their class."""
-    groups = "".join(
-        f'<path d="{dots(task.X_train[task.y_train == label])}" class="dots {name}"/>'
-        for label, name in zip(np.unique(task.y_train), ("neg", "pos"), strict=True)
-    )
-    return panel(groups, "The training points", f"{len(task.y_train):,} of them, two classes")
+    with board() as (figure, ax):
+        colours = (_html.NEGATIVE, _html.POSITIVE)
+        for label, colour in zip(np.unique(task.y_train), colours, strict=True):
+            _html.dots(ax, task.X_train[task.y_train == label], 3.2, color=colour)
+        picture = _html.svg(figure, "training points")
+    return _html.figure(picture, "The training points", f"{len(task.y_train):,}, two classes")
 
 
 def surface_panel(result: Result) -> str:
@@ -101,63 +111,17 @@ def surface_panel(result: Result) -> str:
     axis = (np.arange(GRID) + 0.5) * (4 / GRID)
     grid = np.column_stack([m.ravel() for m in np.meshgrid(axis, axis)])
     f = model.decision_function(grid).reshape(GRID, GRID)
-    wrong = task.X_test[model.predict(task.X_test) != task.y_test]
-
-    boundary = contour_generator(axis, axis, f).lines(0.0)
-    body = (
-        f'<image href="{png(f)}" width="{SIDE}" height="{SIDE}" preserveAspectRatio="none"/>'
-        f'<path d="{"".join(polyline(line) for line in boundary)}" class="boundary"/>'
-        f'<path d="{dots(wrong)}" class="dots wrong"/>'
-    )
-    kept = "trees" if result.n_points is None else f"{result.n_points:,} points"
-    return panel(body, result.model, f"{result.score:.1f} % correct · {kept}")
-
-
-def panel(body: str, title: str, caption: str) -> str:
-    """One square picture with the true squares' edges and a caption below."""
-    edges = "".join(f"M{i * SIDE // 4} 0V{SIDE}M0 {i * SIDE // 4}H{SIDE}" for i in (1, 2, 3))
-    return (
-        f'<figure><svg viewBox="0 0 {SIDE} {SIDE}" role="img" aria-label="{escape(title)}">'
-        f'{body}<path d="{edges}" class="edges"/></svg>'
-        f"<figcaption><b>{escape(title)}</b><br>{escape(caption)}</figcaption></figure>"
-    )
-
-
-def png(f: np.ndarray) -> str:
-    """Sign as colour, magnitude as opacity; a data URL. Row 0 is drawn at the top, y = 4."""
-    rgba = np.empty((*f.shape, 4))
-    rgba[..., :3] = np.where(f[..., None] < 0, NEGATIVE, POSITIVE)
+    rgba = np.empty((GRID, GRID, 4))
+    rgba[..., :3] = np.where(f[..., None] < 0, to_rgb(_html.NEGATIVE), to_rgb(_html.POSITIVE))
     rgba[..., 3] = 0.75 * np.minimum(np.abs(f), 1.0)
-    buffer = io.BytesIO()
-    imsave(buffer, rgba[::-1], format="png")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def to_svg(points: np.ndarray) -> np.ndarray:
-    """Map [0, 4]^2 to the panel; y points up."""
-    return np.column_stack([points[:, 0], 4 - points[:, 1]]) * (SIDE / 4)
-
-
-def polyline(points: np.ndarray) -> str:
-    """SVG path data of a line through the points."""
-    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in to_svg(points))
-
-
-def dots(points: np.ndarray) -> str:
-    """SVG path data of zero-length strokes: round caps make them dots."""
-    return "".join(f"M{x:.1f} {y:.1f}h0" for x, y in to_svg(points))
-
-
-def scales(results: list[Result]) -> str:
-    """Learned scales of the features, for every data set whose features have a meaning."""
-    shown = [r for r in results if r.ours and 2 < r.task.X_train.shape[1] <= 30]
-    learned = [r for r in shown if np.ptp(r.estimator.feature_scales_) > 0]
-    equal = " and ".join(r.task.name for r in shown if r not in learned)
-    one = f" On {equal} one scale for all features did best." if equal else ""
-    return f"""<section><h2>What the models look at</h2>
-<p>One scale for each feature, learned by the gradient of the leave-one-out error. A long bar means
-that the model can change quickly along this feature; a feature without a bar is ignored.{one}</p>
-<div class="grid wide">{"".join(scales_figure(r) for r in learned)}</div></section>"""
+    with board() as (figure, ax):
+        ax.imshow(rgba, extent=(0, 4, 0, 4), origin="lower", interpolation="none")
+        ax.contour(axis, axis, f, [0.0], colors=_html.INK, linewidths=1.5)
+        wrong = task.X_test[model.predict(task.X_test) != task.y_test]
+        _html.dots(ax, wrong, 3.6, color=_html.INK)
+        picture = _html.svg(figure, f"decision function of {result.model}")
+    kept = "trees" if result.n_points is None else f"{result.n_points:,} points"
+    return _html.figure(picture, result.model, f"{result.score:.1f} % correct · {kept}")
 
 
 def scales_figure(result: Result) -> str:
@@ -172,72 +136,3 @@ def scales_figure(result: Result) -> str:
         )
         picture = _html.svg(figure, f"feature scales of {result.task.name}")
     return _html.figure(picture, result.task.name, f"{result.model}, {result.task.shows}")
-
-
-# --- table -----------------------------------------------------------------
-
-
-def table(results: list[Result]) -> str:
-    """The results, one group of rows per data set, with a bar for each fit time."""
-    groups = []
-    for task, group in by_task(results):
-        m, d = task.X_train.shape
-        slowest = max(r.fit_seconds for r in group)
-        head = (
-            f'<tr><th colspan="6" scope="rowgroup">{task.name} <small>{escape(task.shows)} · '
-            f"{m:,} × {d} training, {len(task.y_test):,} test</small></th></tr>"
-        )
-        best = max(r.score for r in group)
-        rows = "".join(row(r, slowest, best) for r in group)
-        groups.append(f"<tbody>{head}{rows}</tbody>")
-    names = ("model", "accuracy or R²", "fit", "predict", "size", "points kept")
-    header = "".join(f'<th scope="col">{name}</th>' for name in names)
-    return f"<table><thead><tr>{header}</tr></thead>{''.join(groups)}</table>"
-
-
-def row(r: Result, slowest: float, best: float) -> str:
-    """One model's cells; the best score of the data set is bold."""
-    bar = f'<i style="width:{100 * r.fit_seconds / slowest:.0f}%"></i>'
-    score = f"<b>{r.score:.1f} %</b>" if r.score == best else f"{r.score:.1f} %"
-    share = 0.0 if r.n_points is None else r.n_points / len(r.task.y_train)
-    points = "trees" if r.n_points is None else f"{r.n_points:,} <small>{share:.0%}</small>"
-    return (
-        f'<tr class="{"ours" if r.ours else "reference"}"><th scope="row">{escape(r.model)}</th>'
-        f"<td>{score}</td><td>{milliseconds(r.fit_seconds)}{bar}</td>"
-        f"<td>{milliseconds(r.predict_seconds)}</td><td>{r.n_bytes / 1000:,.0f} kB</td>"
-        f"<td>{points}</td></tr>"
-    )
-
-
-def milliseconds(value: float) -> str:
-    """Seconds as text, in the unit that reads well."""
-    return f"{value:.2f} s" if value >= 1 else f"{1000 * value:.0f} ms"
-
-
-TITLE = "leansvm beside scikit-learn, nothing set by hand"
-
-# What the shared style of all pages lacks.
-STYLE = """
-svg text { fill: var(--soft); font-size: 14px; }
-path { fill: none; } .edges { stroke: var(--ink); opacity: .22; stroke-dasharray: 3 5; }
-.boundary { stroke: var(--ink); stroke-width: 2; stroke-linejoin: round; }
-.dots { stroke-linecap: round; stroke-width: 4.5; } .neg { stroke: var(--neg); }
-.pos { stroke: var(--pos); } .wrong { stroke: var(--ink); stroke-width: 5; }
-table { width: 100%; min-width: 40rem; }
-tbody th[colspan] { padding-top: 1.1rem; font-weight: 650; }
-tbody th small { font-weight: 400; margin-left: .4rem; }
-@media (max-width: 40rem) { table { min-width: 0; } th, td { padding-inline: .3rem; }
-  th[scope] { white-space: normal; } tbody th small { display: block; margin: 0; }
-  td small { display: block; } th:nth-child(n+4):nth-child(-n+5),
-  td:nth-child(n+4):nth-child(-n+5) { display: none; } }  /* predict and size: on wide pages */
-td i { display: block; height: 4px; margin: 3px 0 0 auto; border-radius: 2px;
-  background: var(--pos); } tr.reference i { background: var(--soft); }
-"""
-
-BODY = """<ul>{summary}</ul>
-<section><h2>Accuracy, time and size</h2><div class="scroll">{table}</div></section>
-{scales}
-<section><h2>Decision surfaces on the checkerboard</h2>
-<p>Colour is the predicted class, its strength the size of the decision function up to 1. The solid
-line is the decision boundary, dashed lines are the true squares, and dots are the test points
-on the wrong side.</p><div class="grid">{panels}</div></section>"""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("matplotlib")
+for module in ("matplotlib", "jinja2"):
+    pytest.importorskip(module)
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -16,7 +16,7 @@ import pytest
 import leansvm
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = {"matplotlib", "typer", "rich", "pyarrow", "dask", "distributed"}
+EXTRAS = {"matplotlib", "jinja2", "pooch", "typer", "rich", "pyarrow", "dask", "distributed"}
 EXTRAS |= {"torch", "skops", "onnx", "onnxruntime", "skl2onnx"}
 LATE = {"pandas", "polars", "numba"}  # frames are the user's; numba compiles at its first use
 IGNORED_FOLDERS = {".git", ".venv", "_build", "generated", "build", "dist", "__pycache__"}

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
+for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2"):
     pytest.importorskip(module)
 
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
+for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2"):
     pytest.importorskip(module)
 
 from sklearn.datasets import load_iris, make_blobs  # noqa: E402
@@ -53,7 +53,7 @@ def page(folder):
         "Choice of C",
         "Time by phase",
         "fit: solve",
-        "persistence.load(&quot;m.skops&quot;)",
+        "persistence.load(&#34;m.skops&#34;)",
         "leansvm predict m.skops new.npz",
     ],
 )

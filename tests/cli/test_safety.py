@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib"):
+for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2"):
     pytest.importorskip(module)
 
 from leansvm.cli._output import Printer  # noqa: E402

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from leansvm.papers import PAPERS, _charts, write_report
@@ -13,6 +14,7 @@ from leansvm.papers._report import report
 from leansvm.papers._verdict import Verdict, judge
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reproduction" / "results.json"
+_SQUARE = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
 
 
 def _results():
@@ -27,22 +29,10 @@ def _results():
                 rows[row.id] = {"status": "done", "metrics": metrics, "seconds": 1.0, "run": {}}
     panels = [
         curves("lines", "x", "y", {"a": ([1, 10, 100], [1, 0.1, 0.01]), "b": ([1], [0])}, log="xy"),
-        plane("surface", lambda X: X[:, 0], _square(), [1, -1, 1, -1] @ _eye()),
+        plane("surface", lambda X: X[:, 0], _SQUARE, np.array([1, -1, 1, -1])),
     ]
     figure = {"status": "done", "panels": panels, "findings": [["it <holds>", True]]}
     return {"format": 1, "machine": {}, "rows": rows, "figures": {"fang2019/fig-1": figure}}
-
-
-def _square():
-    import numpy as np
-
-    return np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
-
-
-def _eye():
-    import numpy as np
-
-    return np.eye(4)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +52,7 @@ def test_every_table_is_there(page):
 
 def test_the_page_needs_nothing_else(page):
     assert not re.search(r'(src|href)="(?!#|data:)', page)
-    assert "@import" not in page and "url(" not in page
+    assert "@import" not in page and not re.search(r"url\((?!#)", page)
     assert "<script" not in page
 
 
@@ -93,8 +83,65 @@ def test_an_empty_folder_gives_a_page(tmp_path):
 
 
 def test_logarithmic_axes_leave_out_what_they_cannot_show():
-    panel = curves("t", "x", "y", {"a": ([1, 10], [0.0, 1.0])}, log="y")
-    assert _charts.draw(panel).count("h0") == 1
+    panel = curves("t", "x", "y", {"a": ([1, 10, 100], [0.0, 1.0, 2.0])}, log="y")
+    assert _charts.draw(panel).count("h0") == 2
+
+
+def test_pictures_have_the_colours_of_the_page(page):
+    pictures = "".join(re.findall(r"<svg.*?</svg>", page, re.DOTALL))
+    assert "currentColor" in pictures and "var(--pos)" in pictures and "var(--soft)" in pictures
+    assert not re.search(r"#01020\d|#000000", pictures)
+
+
+def test_labels_are_text_and_no_formulas():
+    panel = curves("<t>", "$x^{$", "y & z", {"<a>": ([1, 2], [1, 2]), "b$": ([1], [1])}, log="x")
+    drawn = _charts.draw(panel)
+    assert ">$x^{$</text>" in drawn and ">y &amp; z</text>" in drawn
+    assert ">&lt;a&gt;</text>" in drawn and ">b$</text>" in drawn
+    assert (
+        "<b>&lt;t&gt;</b>" in drawn and 'aria-label="&lt;t&gt;: y &amp; z against $x^{$"' in drawn
+    )
+
+
+CORNERS = np.array([[-2.0, -1.5], [2.0, 1.5]])
+
+
+def _area(line):
+    x, y = np.transpose(line)
+    return 0.5 * float(np.sum(x[:-1] * y[1:] - x[1:] * y[:-1]))
+
+
+def _drawn(function, **options):
+    return plane("p", function, CORNERS, np.array([1, -1]), margin=0.0, **options)
+
+
+def test_a_circle_is_one_closed_line_around_what_is_positive():
+    panel = _drawn(lambda X: 1.0 - (X**2).sum(axis=1), levels=(0.0,))
+    ((line,), (region,)) = [one["path"] for one in panel["lines"]], panel["positive"]
+    np.testing.assert_allclose(line[0], line[-1])
+    np.testing.assert_allclose(np.hypot(*np.transpose(line)), 1.0, atol=1e-3)
+    assert abs(_area(line)) == pytest.approx(np.pi, rel=2e-3) == abs(_area(region))
+
+
+def test_a_ring_has_two_lines_and_the_page_fills_between_them(page):
+    panel = _drawn(lambda X: 0.25 - (np.hypot(*X.T) - 1.0) ** 2)
+    areas = sorted(abs(_area(line)) for line in panel["positive"])
+    assert areas == pytest.approx([np.pi * 0.25, np.pi * 2.25 - 0.0], rel=0.1)
+    assert "fill-rule: evenodd" in page
+
+
+def test_a_linear_function_has_a_straight_line_from_edge_to_edge():
+    ((line,)) = [one["path"] for one in _drawn(lambda X: X @ [1.0, -0.3], levels=(0.1,))["lines"]]
+    np.testing.assert_allclose(np.array(line) @ [1.0, -0.3], 0.1, atol=1e-3)
+    assert {line[0][1], line[-1][1]} == {-1.5, 1.5}
+
+
+@pytest.mark.parametrize(("sign", "area"), [(1.0, 12.0), (-1.0, 0.0)])
+def test_one_sign_everywhere_fills_everything_or_nothing(sign, area):
+    panel = _drawn(lambda X: np.full(len(X), sign), levels=(0.0,))
+    assert panel["lines"] == []
+    assert sum(abs(_area(line)) for line in panel["positive"]) == pytest.approx(area)
+    assert "<svg" in _charts.draw(panel)
 
 
 def test_the_page_in_a_browser(browse, page, tmp_path):

@@ -150,7 +150,7 @@ def test_the_command_reproduces_a_table(tmp_path):
     assert "4 rows and figures: 3 done, 1 skipped" in done.stdout
     assert "SVMlight is a program of its own" in " ".join(done.stderr.split())
     page = (tmp_path / "report.html").read_text()
-    assert page.count('<span class="badge good">reached</span>') == 3
+    assert page.count('<span class="badge reached">reached</span>') == 3
     assert page.count('<tr data-verdict="reached">') == 3
     made = re.search(r"<p>Made by <code>(.*?)</code> with (.*?)</p>", page)
     assert made[1] == f"leansvm reproduce peng2016 --table table-1 --quick --out {tmp_path}"

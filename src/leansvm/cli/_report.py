@@ -33,9 +33,10 @@ MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
 def report_page(run: TrainingRun, model_file: Path) -> str:
     """Return the page of a run whose pipeline is fitted."""
     try:
+        import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise CommandError(needs("--report", "matplotlib", "cli")) from error
+        raise CommandError(needs("--report", str(error.name), "cli")) from error
     sections = [_facts(run), _notes(run)]
     if run.evaluation is not None:
         sections += [_errors(run), _calibration(run)]
@@ -46,7 +47,7 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
         f"{type(run.model).__name__} trained on {run.data.X.shape[0]:,} rows of "
         f"{run.data.path.name}, {run.task}."
     )
-    return html.page(f"Training report: {name}", lead, "".join(sections), _made_by())
+    return html.page(f"Training report: {name}", lead, sections, _made_by())
 
 
 def _made_by() -> list[str]:
@@ -81,12 +82,7 @@ def _baseline_fact(run: TrainingRun) -> list[tuple[str, object]]:
 
 
 def _notes(run: TrainingRun) -> str:
-    if not run.notes:
-        return ""
-    from html import escape
-
-    items = "".join(f"<li>{escape(note)}</li>" for note in run.notes)
-    return html.section("Worth knowing", f"<ul>{items}</ul>")
+    return html.section("Worth knowing", html.bullets(run.notes)) if run.notes else ""
 
 
 # ---------------------------------------------------------------------------- errors
@@ -192,7 +188,7 @@ def _regression_errors(run: TrainingRun) -> str:
     with html.drawing() as (fig, ax):
         ends = [float(min(y.min(), predicted.min())), float(max(y.max(), predicted.max()))]
         ax.plot(ends, ends, color="0.5", linewidth=1, linestyle="--")
-        ax.plot(y[shown], predicted[shown], ".", markersize=4, alpha=0.6)
+        html.dots(ax, np.transpose([y[shown], predicted[shown]]), 3, color="C0", alpha=0.6)
         ax.set(xlabel="true", ylabel="predicted")
         _plain_ticks(ax)
         scatter = html.svg(fig, "predicted against true values")

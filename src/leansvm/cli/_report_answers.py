@@ -56,7 +56,7 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
         ax.plot(places, middle[order])
         for kind, colour in ((True, "C0"), (False, "C1")):
             shown = inside[order] == kind
-            ax.plot(places[shown], y[order][shown], ".", color=colour, markersize=3)
+            html.dots(ax, np.transpose([places, y[order]])[shown], 2.4, color=colour)
         ax.set(xlabel="rows, by prediction", ylabel="target")
         picture = html.svg(fig, "prediction intervals of some rows")
     width = readable(float(np.mean(high - low)))

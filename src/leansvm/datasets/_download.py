@@ -1,7 +1,8 @@
-"""Fetch a file over HTTP: retries, resumes where it stopped, and checks what it got.
+"""Fetch a file over HTTP with pooch, which asks again where another attempt may help.
 
-A file that is larger than it may be, as sent or unpacked, is not kept; nothing is unpacked beyond
-that size.
+Added to it: a transfer goes on where the last one stopped, the checksum is that of the unpacked
+content, and a file that is larger than it may be, as sent or unpacked, is not kept; nothing is
+unpacked beyond that size.
 """
 
 from __future__ import annotations
@@ -9,21 +10,20 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
-import http.client
-import time
-import urllib.error
-import urllib.request
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from leansvm._extras import needs
 from leansvm._version import __version__
 from leansvm.datasets._lzw import unpack_lzw
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
 
-CHUNK = 2**16
+CHUNK = 2**14
 MOST_BYTES = 2**29
 _MOST_RATIO, _SMALL = 100, 2**20  # text packs to a tenth; small files may be much of the same
 _OPEN: dict[str, Callable[..., Any]] = {".bz2": bz2.open, ".gz": gzip.open}
@@ -33,14 +33,6 @@ class DownloadError(OSError):
     """A file could not be fetched, or is not what it should be; the message says what to do."""
 
 
-class _Transient(Exception):
-    """A failure that another attempt may not have."""
-
-
-class _TooLarge(Exception):
-    """A file is larger than it may be."""
-
-
 def fetch(
     url: str,
     path: Path,
@@ -48,7 +40,6 @@ def fetch(
     sha256: str | None = None,
     attempts: int = 4,
     timeout: float = 30.0,
-    delay: float = 1.0,
     max_bytes: int = MOST_BYTES,
     progress: Progress | None = None,
 ) -> bytes:
@@ -66,87 +57,108 @@ def fetch(
         How often to try; each continues where the last one stopped if the server can.
     timeout : float
         Seconds without an answer after which an attempt has failed.
-    delay : float
-        Seconds before the second attempt; doubled before each further one.
     max_bytes : int
         Size that the file may have at most, as it is sent and unpacked.
     progress : callable or None
         Called with the bytes so far and in all.
     """
-    problem = ""
-    for attempt in range(attempts):
-        if attempt:
-            time.sleep(delay * 2 ** (attempt - 1))
-        try:
-            if not path.is_file():
-                _fetch_once(url, path, timeout, max_bytes, progress)
-            return _checked(path, url, sha256, max_bytes)
-        except _Transient as error:
-            problem = str(error)
-        except _TooLarge as error:
-            raise DownloadError(f"{url} {error}; nothing of it was kept") from None
+    try:
+        import pooch
+        from requests.exceptions import RequestException
+    except ImportError as error:
+        raise ImportError(needs("a download", "pooch", "cli")) from error
+    if path.is_file():
+        with suppress(ValueError):  # then it is removed, and fetched again
+            return _unpacked(path, url, sha256, max_bytes)
+    pooch.get_logger().setLevel("WARNING")  # or it would print every step
+    transfer = _Transfer(url, path, timeout, sha256, max_bytes, progress)
+    known = {"registry": {path.name: None}, "urls": {path.name: url}}
+    files = pooch.create(path.parent, "", **known, retry_if_failed=attempts - 1)
+    try:
+        files.fetch(path.name, downloader=transfer)
+        return transfer.content
+    except RequestException as error:
+        problem = f"no connection ({error})" if error.response is None else _answer(error.response)
+    except ValueError as error:
+        problem = str(error)
     raise DownloadError(f"{url} could not be fetched in {attempts} attempts: {problem}")
 
 
-def _fetch_once(
-    url: str, path: Path, timeout: float, max_bytes: int, progress: Progress | None
-) -> None:
-    """Add to the partial file; rename it when it is complete."""
-    partial = path.with_name(path.name + ".partial")
-    have = partial.stat().st_size if partial.is_file() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": f"leansvm/{__version__}"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as response:
-            if response.status != 206:  # the server sends the file from its beginning
-                have = 0
-            length = response.headers.get("Content-Length")
-            total = have + int(length) if length else None
-            with partial.open("ab" if have else "wb") as file:
-                while chunk := response.read(CHUNK):
-                    have += len(chunk)
-                    if max(have, total or 0) > max_bytes:
-                        raise _TooLarge(f"has more than {max_bytes:,} bytes")
-                    file.write(chunk)
-                    if progress is not None:
-                        progress(have, total)
-    except _TooLarge:
-        partial.unlink()
-        raise
-    except urllib.error.HTTPError as error:
-        if error.code == 416:  # there is nothing after what we have, or it is another file
-            partial.unlink(missing_ok=True)
-        if error.code in (408, 416, 429) or error.code >= 500:
-            raise _Transient(f"the server answered {error.code} {error.reason}") from error
-        raise DownloadError(
-            f"{url} could not be fetched: the server answered {error.code} {error.reason}"
-        ) from error
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise _Transient(f"no connection ({reason})") from error
-    except TimeoutError as error:
-        raise _Transient(f"no answer within {timeout:g} s") from error
-    if total is not None and have < total:
-        raise _Transient(f"the connection ended after {have:,} of {total:,} bytes")
-    partial.replace(path)
+def _answer(response: Any) -> str:
+    return f"the server answered {response.status_code} {response.reason}"
 
 
-def _checked(path: Path, url: str, sha256: str | None, max_bytes: int) -> bytes:
-    """Unpack a file and compare its checksum; a wrong one is removed, to be fetched again."""
+@dataclass
+class _Transfer:
+    """How pooch gets a file, and what it writes to: this does not grow beyond its limit."""
+
+    url: str
+    path: Path
+    timeout: float
+    sha256: str | None
+    max_bytes: int
+    progress: Progress | None
+    have: int = 0
+    total: int | None = None
+    content: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.partial = self.path.with_name(f"{self.path.name}.partial")
+
+    def __call__(self, url: str, output_file: str, caller: Any) -> None:
+        """Fetch what is missing and check it; pooch gives the file its name."""
+        from pooch import HTTPDownloader
+
+        self.have = self.partial.stat().st_size if self.partial.is_file() else 0
+        headers = {"User-Agent": f"leansvm/{__version__}", "Accept-Encoding": "identity"}
+        if self.have:
+            headers["Range"] = f"bytes={self.have}-"
+        options = {"timeout": self.timeout, "headers": headers, "hooks": {"response": self.begin}}
+        HTTPDownloader(chunk_size=CHUNK, **options)(url, self, caller)
+        self.content = _unpacked(self.partial, url, self.sha256, self.max_bytes)
+        self.partial.replace(output_file)
+
+    def begin(self, response: Any, **_: Any) -> None:
+        """Read the server's answer, before anything is sent."""
+        code = response.status_code
+        if code in (200, 416):  # it sends the file from its beginning, or has nothing after ours
+            self.partial.unlink(missing_ok=True)
+            self.have = 0
+        elif 400 <= code < 500 and code not in (408, 429):
+            raise DownloadError(f"{self.url} could not be fetched: {_answer(response)}")
+        length = response.headers.get("Content-Length")
+        self.total = self.have + int(length) if length else None
+
+    def write(self, chunk: bytes) -> None:
+        """Add to the partial file."""
+        self.have += len(chunk)
+        if max(self.have, self.total or 0) > self.max_bytes:
+            self.partial.unlink(missing_ok=True)
+            words = f"has more than {self.max_bytes:,} bytes; nothing of it was kept"
+            raise DownloadError(f"{self.url} {words}")
+        with self.partial.open("ab") as file:
+            file.write(chunk)
+        if self.progress is not None:
+            self.progress(self.have, self.total)
+
+    def flush(self) -> None:
+        """Every chunk is written at once."""
+
+
+def _unpacked(path: Path, url: str, sha256: str | None, max_bytes: int) -> bytes:
+    """Return what is in a file; one that is damaged (ValueError) or too large is removed."""
     try:
-        unpacked = _unpack(path, Path(url).suffix, max_bytes)
-    except _TooLarge:
-        path.unlink()
-        raise
+        content = _unpack(path, Path(url).suffix, max_bytes)
+        found = hashlib.sha256(content).hexdigest()
     except (OSError, EOFError, ValueError, zlib.error) as error:
+        path.unlink(missing_ok=True)
+        if isinstance(error, DownloadError):
+            raise DownloadError(f"{url} {error}; nothing of it was kept") from None
+        raise ValueError(f"the file is damaged ({error})") from error
+    if sha256 not in (None, found):
         path.unlink()
-        raise _Transient(f"the file is damaged ({error})") from error
-    found = hashlib.sha256(unpacked).hexdigest()
-    if sha256 is not None and found != sha256:
-        path.unlink()
-        raise _Transient(f"its checksum is {found}, not {sha256}")
-    return unpacked
+        raise ValueError(f"its checksum is {found}, not {sha256}")
+    return content
 
 
 def _unpack(path: Path, suffix: str, most: int) -> bytes:
@@ -159,5 +171,5 @@ def _unpack(path: Path, suffix: str, most: int) -> bytes:
         with _OPEN.get(suffix, open)(path, "rb") as file:
             content = file.read(most + 1)
     if len(content) > most:
-        raise _TooLarge(f"unpacks to more than {most:,} bytes")
+        raise DownloadError(f"unpacks to more than {most:,} bytes")
     return bytes(content)

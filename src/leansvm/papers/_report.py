@@ -1,11 +1,13 @@
-"""The report: one HTML page from results.json and the published numbers, no network needed."""
+"""The report: one HTML page from results.json and the published numbers, no network needed.
+
+What stands on the page is collected here; how it looks is in ``report.html.j2``.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,46 +15,19 @@ from leansvm import _html
 from leansvm._atomic import write_atomically
 from leansvm.papers import _charts
 from leansvm.papers._experiment import Chart, experiments_of
-from leansvm.papers._filter import filter_buttons, filter_style, slug
 from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
 from leansvm.papers._store import Store
 from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
 
-_CLASS = {
-    Verdict.REACHED: "good",
-    Verdict.WITHIN: "near",
-    Verdict.SHORT: "bad",
-    Verdict.FAILED: "bad",
-    Verdict.MEASURED: "plain",
-    Verdict.BESIDE: "near",
-    Verdict.QUOTED: "plain",
-    Verdict.NOT_RUN: "plain",
-}
-_STYLE = """
-.scroll { border: 1px solid var(--line); border-radius: 10px; margin: .6rem 0; max-width: 100%; }
-.scroll.tall { max-height: 34rem; overflow: auto; }
-.scroll table { border-collapse: separate; border-spacing: 0; min-width: 100%; }
-.scroll th, .scroll td { padding: .35rem .7rem; font-size: .9rem; }
-.scroll thead th { background: var(--panel); text-align: right; }
-.scroll thead.two tr:first-child th { border-bottom: 0; padding-bottom: 0; height: 1.7rem; }
-.scroll.tall thead th { position: sticky; top: 0; z-index: 1; }
-.scroll.tall thead.two tr:last-child th { top: 1.7rem; }
-.scroll thead th.key, .scroll td.key { text-align: left; }
-.scroll td.name { white-space: normal; max-width: 10rem; overflow-wrap: break-word; }
-.scroll thead th.head { text-align: center; color: var(--ink); }
-.scroll tbody tr:last-child > * { border-bottom: 0; }
-.scroll .from { border-left: 1px solid var(--line); }
-td.paper { color: var(--soft); } td small { color: var(--soft); font-size: .85em; }
-.badge { display: inline-block; padding: .05rem .5rem; border-radius: 1rem; font-size: .82rem;
-  background: color-mix(in srgb, currentColor 13%, transparent); }
-.near { color: var(--pos); } .plain { color: var(--soft); }
-.notes { font-size: .88rem; color: var(--soft); padding-left: 1.6rem; }
-details { margin: .8rem 0; } summary { cursor: pointer; }
-.expected { color: var(--soft); } .bar { display: flex; height: .8rem; border-radius: .4rem;
-  overflow: hidden; gap: 2px; min-width: 9rem; } .bar i { background: currentColor; }
-section > h2 { font-size: 1.45rem; border-top: 1px solid var(--line); padding-top: 1.5rem; }
-sup a { text-decoration: none; }
-"""
+# Rows of one of these can be shown alone.
+_CHOICES = (
+    Verdict.REACHED,
+    Verdict.WITHIN,
+    Verdict.SHORT,
+    Verdict.MEASURED,
+    Verdict.QUOTED,
+    Verdict.NOT_RUN,
+)
 
 
 def write_report(folder: str | os.PathLike[str]) -> Path:
@@ -71,23 +46,17 @@ def report(content: Mapping[str, Any]) -> str:
         for table in paper(name).tables.values()
         for row in table.rows
     }
-    body = _summary(found) + "".join(_paper(paper(name), content, found) for name in PAPERS)
-    return _html.page(
-        "Five papers, reproduced",
-        "Every table and figure of the five papers behind leansvm, beside what this library gives.",
-        _made_by(content["machine"]) + body,
-        [_machine(content["machine"])],
-        style=_charts.STYLE + _STYLE + filter_style(),
+    return _html.render(
+        Path(__file__).with_name("report.html.j2"),
+        title="Five papers, reproduced",
+        lead="Every table and figure of the five papers behind leansvm, beside what this library "
+        "gives.",
+        machine=content["machine"],
+        counts=_counts(found.values()),
+        choices=[_slug(verdict) for verdict in _CHOICES],
+        papers=[_paper(paper(name), content, found) for name in PAPERS],
+        footer=[_machine(content["machine"])],
     )
-
-
-def _made_by(facts: Mapping[str, Any]) -> str:
-    """Return command, version, date and seeds of the last run."""
-    if "command" not in facts:
-        return ""
-    command = f"<code>{escape(str(facts['command']))}</code>"
-    words = f"leansvm {facts['leansvm']}, {facts['date']}, seeds {facts['seeds']}."
-    return f"<p>Made by {command} with {escape(words)}</p>"
 
 
 def _machine(facts: Mapping[str, Any]) -> str:
@@ -102,94 +71,59 @@ def _machine(facts: Mapping[str, Any]) -> str:
     )
 
 
-# -------------------------------------------------------------------------------- summary
+def _slug(verdict: Verdict) -> str:
+    """Return the verdict as a name for CSS; what failed was not run."""
+    return "not-run" if verdict == Verdict.FAILED else str(verdict).replace(" ", "-")
 
 
-def _summary(found: Mapping[str, Judgement]) -> str:
-    counts = Counter(judgement.verdict for judgement in found.values())
-    judged = counts[Verdict.REACHED] + counts[Verdict.WITHIN] + counts[Verdict.SHORT]
-    numbers = [
-        ("rows of all tables", len(found) - counts[Verdict.BESIDE]),
-        ("judged", judged),
-        ("reached", counts[Verdict.REACHED]),
-        ("within tolerance", counts[Verdict.WITHIN]),
-        ("short", counts[Verdict.SHORT]),
-        ("times only", counts[Verdict.MEASURED]),
-        ("quoted by the papers", counts[Verdict.QUOTED]),
-        ("not run", counts[Verdict.NOT_RUN] + counts[Verdict.FAILED]),
-    ]
-    rules = (
-        "<p><b>Reached</b>: as accurate as the paper's row, or more. <b>Within tolerance</b>: less "
-        "accurate, by no more than the table allows (stated below it). <b>Short</b>: less accurate "
-        "than that; a note says why. Times belong to other machines: they are shown, not judged. "
-        "Rows that a paper quotes from elsewhere are not run; other rows that are not say why.</p>"
-    )
-    rows = "".join(_paper_line(paper(name), found) for name in PAPERS)
-    table = (
-        '<div class="scroll" tabindex="0"><table><thead><tr><th class="key">paper</th>'
-        "<th>rows</th><th>reached</th><th>within</th><th>short</th><th>times only</th>"
-        f"<th>quoted</th><th>not run</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-    return f"{_html.facts(numbers)}{rules}{table}{filter_buttons()}"
-
-
-def _paper_line(one: Paper, found: Mapping[str, Judgement]) -> str:
-    verdicts = Counter(found[row.id].verdict for t in one.tables.values() for row in t.rows)
-    not_run = verdicts[Verdict.NOT_RUN] + verdicts[Verdict.FAILED]
-    numbers = [
-        verdicts.total() - verdicts[Verdict.BESIDE],
-        verdicts[Verdict.REACHED],
-        verdicts[Verdict.WITHIN],
-        verdicts[Verdict.SHORT],
-        verdicts[Verdict.MEASURED],
-        verdicts[Verdict.QUOTED],
-        not_run,
-    ]
-    kinds = ("good", "near", "bad", "plain")
-    bar = "".join(
-        f'<i class="{kind}" style="flex:{number}"></i>'
-        for kind, number in zip(kinds, numbers[1:], strict=False)
-        if number
-    )
-    cells = "".join(f"<td>{number}</td>" for number in numbers)
-    link = f'<td class="key"><a href="#{one.name}">{escape(_cite(one))}</a></td>'
-    return f'<tr>{link}{cells}<td><div class="bar">{bar}</div></td></tr>'
-
-
-def _cite(one: Paper) -> str:
-    authors = one.authors[0].split()[-1] + (" et al." if len(one.authors) > 1 else "")
-    return f"{authors} ({one.year or 'no year'})"
+def _counts(found: Iterable[Judgement]) -> dict[str, int]:
+    """Return how many rows there are of each kind, as the page names them."""
+    counts = Counter(judgement.verdict for judgement in found)
+    return {
+        "rows of all tables": counts.total() - counts[Verdict.BESIDE],
+        "judged": counts[Verdict.REACHED] + counts[Verdict.WITHIN] + counts[Verdict.SHORT],
+        "reached": counts[Verdict.REACHED],
+        "within tolerance": counts[Verdict.WITHIN],
+        "short": counts[Verdict.SHORT],
+        "times only": counts[Verdict.MEASURED],
+        "quoted by the papers": counts[Verdict.QUOTED],
+        "not run": counts[Verdict.NOT_RUN] + counts[Verdict.FAILED],
+    }
 
 
 # ---------------------------------------------------------------------------------- papers
 
 
-def _paper(one: Paper, content: Mapping[str, Any], found: Mapping[str, Judgement]) -> str:
+def _paper(
+    one: Paper, content: Mapping[str, Any], found: Mapping[str, Judgement]
+) -> dict[str, Any]:
     experiments, _ = experiments_of(one.name)
-    parts = [
-        f"<p><i>{escape(one.title)}</i><br><small>{escape(', '.join(one.authors))}</small></p>"
-    ]
-    if one.contradictions:
-        items = "".join(f"<li>{escape(text)}</li>" for text in one.contradictions)
-        parts.append(
-            f"<details><summary>Where the paper contradicts itself ({len(one.contradictions)})"
-            f"</summary><ul>{items}</ul></details>"
-        )
-    for table in one.tables.values():
-        charts = experiments[table.name].charts if table.name in experiments else ()
-        parts.append(_table(table, content["rows"], found, charts))
-    for figure in one.figures.values():
-        parts.append(_figure(figure, content["figures"].get(figure.id)))
-    return _html.section(f"{_cite(one)}", "".join(parts), anchor=one.name)
+    authors = one.authors[0].split()[-1] + (" et al." if len(one.authors) > 1 else "")
+    tables = one.tables.values()
+    return {
+        "paper": one,
+        "cited": f"{authors} ({one.year or 'no year'})",
+        "counts": _counts(found[row.id] for table in tables for row in table.rows),
+        "tables": [
+            _table(
+                table,
+                content["rows"],
+                found,
+                experiments[table.name].charts if table.name in experiments else (),
+            )
+            for table in tables
+        ],
+        "figures": [
+            _figure(one.figures[name], content["figures"].get(one.figures[name].id, {}))
+            for name in one.figures
+        ],
+    }
 
 
-def _title(name: str) -> str:
+def _title(name: str, text: str) -> str:
+    """Return "Table 1. What it shows" for table-1."""
     kind, _, number = name.partition("-")
-    return f"{'Figure' if kind == 'fig' else 'Table'} {number}"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"{'Figure' if kind == 'fig' else 'Table'} {number}. {text[:1].upper()}{text[1:]}"
 
 
 def _table(
@@ -197,33 +131,24 @@ def _table(
     stored: Mapping[str, Any],
     found: Mapping[str, Judgement],
     charts: Sequence[Chart],
-) -> str:
+) -> dict[str, Any]:
     keys = _keys(table)
     metrics = _metrics(table, stored)
     notes: list[str] = []
-    lines = [
-        _row(row, keys, metrics, stored.get(row.id), found[row.id], notes) for row in table.rows
-    ]
-    tall = " tall" if len(lines) > 22 else ""
-    place = f"{table.paper}-{table.name}"
-    heading = f"{_title(table.name)}. {_sentence(table.caption)}"
-    parts = [
-        f'<h3 id="{place}">{escape(heading)}</h3>',
-        f'<div class="scroll{tall}" tabindex="0"><table>{_head(keys, metrics)}'
-        f"<tbody>{''.join(lines)}</tbody></table></div>",
-    ]
-    if table.tolerance:
-        parts.append(f"<p><small>Tolerance: {escape(table.tolerance['why'])}.</small></p>")
-    if notes:
-        items = "".join(
-            f'<li id="{place}-{k}">{escape(text)}</li>' for k, text in enumerate(notes, 1)
-        )
-        parts.append(f'<ol class="notes">{items}</ol>')
     panels = [panel for chart in charts for panel in _chart_panels(table, stored, chart)]
-    if panels:
-        parts.append(f'<div class="grid wide">{"".join(map(_charts.draw, panels))}</div>')
-    verdicts = " ".join(dict.fromkeys(slug(found[row.id].verdict) for row in table.rows))
-    return f'<div class="block" data-verdicts="{verdicts}">{"".join(parts)}</div>'
+    return {
+        "place": f"{table.paper}-{table.name}",
+        "title": _title(table.name, table.caption),
+        "names": keys,
+        "metrics": [(_label(name), bool(metric(name).better)) for name in metrics],
+        "rows": [
+            _row(row, keys, metrics, stored.get(row.id, {}), found[row.id], notes)
+            for row in table.rows
+        ],
+        "notes": notes,
+        "tolerance": table.tolerance["why"] if table.tolerance else "",
+        "figures": [_charts.draw(panel) for panel in panels],
+    }
 
 
 def _keys(table: Table) -> list[str]:
@@ -243,94 +168,63 @@ def _metrics(table: Table, stored: Mapping[str, Any]) -> list[str]:
     return sorted(names, key=lambda name: metric(name).better == 0)  # what decides comes first
 
 
-def _head(keys: Sequence[str], metrics: Sequence[str]) -> str:
-    top = [f'<th class="key" rowspan="2">{escape(key)}</th>' for key in keys]
-    below: list[str] = []
-    verdict = '<th class="key from" rowspan="2">verdict</th>'
-    for name in metrics:
-        how = metric(name)
-        if not how.better and verdict not in top:
-            top.append(verdict)
-        point = name.partition("[")[2].rstrip("]")
-        label = how.label + (f" {point}" if point else "") + (f" ({how.unit})" if how.unit else "")
-        top.append(f'<th class="head from" colspan="{3 if how.better else 2}">{escape(label)}</th>')
-        below.append('<th class="from">paper</th><th>ours</th>')
-        below.append("<th>diff.</th>" if how.better else "")
-    if verdict not in top:
-        top.append(verdict)
-    top.append('<th class="from" rowspan="2">trials</th><th rowspan="2">took (s)</th>')
-    return f'<thead class="two"><tr>{"".join(top)}</tr><tr>{"".join(below)}</tr></thead>'
+def _label(name: str) -> str:
+    how, point = metric(name), name.partition("[")[2].rstrip("]")
+    return how.label + (f" {point}" if point else "") + (f" ({how.unit})" if how.unit else "")
 
 
 def _row(
     row: Row,
     keys: Sequence[str],
     metrics: Sequence[str],
-    entry: Mapping[str, Any] | None,
+    entry: Mapping[str, Any],
     judgement: Judgement,
     notes: list[str],
-) -> str:
-    figures = (entry or {}).get("metrics", {})
-    cells = [f'<td class="key name">{escape(_key(row.key.get(key)))}</td>' for key in keys]
-    decisive = [name for name in metrics if metric(name).better]
-    for name in decisive:
-        cells += _pair(name, row.published.get(name), figures.get(name))
+) -> dict[str, Any]:
+    figures = entry.get("metrics", {})
     words = [text for text in (judgement.text, *row.notes) if text]
-    marks = "".join(_mark(row, text, notes) for text in words)
-    badge = f'<span class="badge {_CLASS[judgement.verdict]}">{judgement.verdict}</span>'
-    cells.append(f'<td class="key from">{badge}{marks}</td>')
-    for name in metrics[len(decisive) :]:
-        cells += _pair(name, row.published.get(name), figures.get(name))
-    trials = max((int(one["n"]) for one in figures.values()), default=0)
-    seconds = (entry or {}).get("seconds")
-    cells.append(f'<td class="from">{trials or ""}</td>')
-    cells.append(f"<td>{'' if seconds is None else f'{seconds:.1f}'}</td>")
-    return f'<tr data-verdict="{slug(judgement.verdict)}">{"".join(cells)}</tr>'
+    notes += [text for text in dict.fromkeys(words) if text not in notes]
+    return {
+        "slug": _slug(judgement.verdict),
+        "verdict": str(judgement.verdict),
+        "names": [_key(row.key.get(key)) for key in keys],
+        "pairs": [_pair(name, row.published.get(name), figures.get(name)) for name in metrics],
+        "marks": [notes.index(text) + 1 for text in words],
+        "trials": max((int(one["n"]) for one in figures.values()), default=""),
+        "seconds": f"{entry['seconds']:.1f}" if "seconds" in entry else "",
+    }
 
 
 def _key(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _mark(row: Row, text: str, notes: list[str]) -> str:
-    if text not in notes:
-        notes.append(text)
-    number = notes.index(text) + 1
-    return f' <sup><a href="#{row.paper}-{row.table}-{number}">{number}</a></sup>'
-
-
-def _pair(name: str, printed: Printed | None, ours: Mapping[str, float] | None) -> list[str]:
+def _pair(name: str, printed: Printed | None, ours: Mapping[str, float] | None) -> dict[str, Any]:
     """Cells of one metric: paper, ours and, where it decides, the difference."""
     how = metric(name)
-    paper_text = "" if printed is None else _number(how, printed.mean, printed.std)
-    ours_text = (
-        "" if ours is None else _number(how, ours["mean"], ours["std"] if ours["n"] > 1 else None)
-    )
-    if printed is not None and ours is not None and agrees(name, printed, ours["mean"]) is False:
-        ours_text += ' <small title="differs from the paper">≠</small>'
-    cells = [f'<td class="paper from">{paper_text}</td>', f"<td>{ours_text}</td>"]
-    if how.better:
-        cells.append(f"<td>{_difference(how, printed, ours)}</td>")
-    return cells
+    value, differs, difference = 0.0, False, ""
+    if printed is not None and ours is not None:
+        value = round(ours["mean"] - printed.mean, how.digits) + 0.0  # no minus zero
+        differs = agrees(name, printed, ours["mean"]) is False
+        difference = f"{value:+.{how.digits}f}".replace("-", "−")
+    return {
+        "decides": bool(how.better),
+        "paper": printed and _number(how, printed.mean, printed.std),
+        "ours": ours and _number(how, ours["mean"], ours["std"] if ours["n"] > 1 else None),
+        "differs": differs,
+        "difference": difference,
+        "kind": "good" if value * how.better > 0 else "bad" if value else "",
+    }
 
 
-def _difference(how: Metric, printed: Printed | None, ours: Mapping[str, float] | None) -> str:
-    if printed is None or ours is None:
-        return ""
-    value = round(ours["mean"] - printed.mean, how.digits) + 0.0  # no minus zero
-    kind = "good" if value * how.better > 0 else "bad" if value else ""
-    return f'<span class="{kind}">{value:+.{how.digits}f}</span>'.replace("-", "−")
-
-
-def _number(how: Metric, mean: float, std: float | None) -> str:
+def _number(how: Metric, mean: float, std: float | None) -> tuple[str, str]:
+    """Return a mean and its standard deviation as they are printed."""
     if mean and abs(mean) < 10.0**-how.digits:
-        return f"{mean:.1e}"
+        return f"{mean:.1e}", ""
     text = f"{mean:.{how.digits}f}"
     if "." in text and how.digits > 2:
         text = text.rstrip("0").rstrip(".")
-    if std:
-        text += f" <small>±{std:.{min(how.digits, 3)}f}</small>"
-    return text
+    return text, f"±{std:.{min(how.digits, 3)}f}" if std else ""
 
 
 # ---------------------------------------------------------------------------- figures
@@ -376,19 +270,12 @@ def _chart_panels(table: Table, stored: Mapping[str, Any], chart: Chart) -> list
     return panels
 
 
-def _figure(figure: Figure, entry: Mapping[str, Any] | None) -> str:
-    place = f"{figure.paper}-{figure.name}-drawing"
-    heading = f'<h3 id="{place}">{_title(figure.name)}. {escape(_sentence(figure.shows))}</h3>'
-    expected = f'<p class="expected">In the paper: {escape(figure.expected)}.</p>'
-    if entry is None or entry["status"] != "done":
-        reason = "Not run yet." if entry is None else entry["reason"]
-        words = f'<p><span class="badge plain">not run</span> {escape(reason)}</p>'
-        return f'<div class="block" data-verdicts="not-run">{heading}{expected}{words}</div>'
-    drawings = "".join(_charts.draw(panel) for panel in entry["panels"])
-    signs = {True: '<span class="good">✓</span>', False: '<span class="bad">✗</span>'}
-    findings = "".join(
-        f"<li>{signs[holds]} {escape(text)}</li>" for text, holds in entry["findings"]
-    )
-    listed = f"<ul>{findings}</ul>" if findings else ""
-    shown = f'{heading}{expected}{listed}<div class="grid wide">{drawings}</div>'
-    return f'<div class="block" data-verdicts="">{shown}</div>'
+def _figure(figure: Figure, entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "place": f"{figure.paper}-{figure.name}-drawing",
+        "title": _title(figure.name, figure.shows),
+        "expected": figure.expected,
+        "findings": entry.get("findings", ()),
+        "figures": [_charts.draw(panel) for panel in entry.get("panels", ())],
+        "missing": "" if entry.get("status") == "done" else entry.get("reason", "Not run yet."),
+    }
