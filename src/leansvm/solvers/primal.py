@@ -227,6 +227,8 @@ def left_out_errors(
     turn[width:-1, width:] = np.eye(len(shift) - width)
     if eq.free_bias:
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
+    if blocks.place is not None:
+        turn = like_rows(turn, blocks.place)  # once, not for every block
     inverse = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
     totals = blocks.sum(
         _left_out_of_block, features, shift, spectrum, turn, inverse, keep, one_copy, basis_rows
