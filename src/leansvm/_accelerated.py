@@ -264,8 +264,8 @@ def cholesky_lower(A: Any) -> Any:
 def doubles_are_fast(X: Any) -> bool:
     """Whether the device of ``X`` multiplies in float64 about as fast as in float32.
 
-    So do NVIDIA's processors for computing centres, 6.0 (P100) to 10.0 (B200); others are 32 or
-    64 times slower in float64, hosts twice.
+    So do NVIDIA's A100, H100 and H200 (8.0 and 9.0); most others are 32 or 64 times slower in
+    float64, hosts twice.
     """
     library = library_of(X)
     if library == "torch" and X.device.type == "cuda":
@@ -277,7 +277,7 @@ def doubles_are_fast(X: Any) -> bool:
         major, minor = int(version[:-1]), int(version[-1])
     else:
         return False
-    return 6 <= major <= 10 and minor == 0
+    return major in (8, 9) and minor == 0
 
 
 def free_memory(X: Any) -> int | None:

@@ -164,7 +164,7 @@ def test_matrices_that_have_no_factor(array_source):
         fast.cholesky_lower(array_source.rows(np.diag([1.0, -1.0, 1.0])))
 
 
-@pytest.mark.parametrize("version, fast_there", [("60", 1), ("80", 1), ("90", 1), ("86", 0)])
+@pytest.mark.parametrize("version, fast_there", [("80", 1), ("90", 1), ("70", 0), ("86", 0)])
 def test_which_devices_are_fast_in_float64(monkeypatch, version, fast_there):
     monkeypatch.setattr(fast, "library_of", lambda X: "cupy")
     rows = SimpleNamespace(device=SimpleNamespace(compute_capability=version))

@@ -39,6 +39,11 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
     Y, weight = to_host(Y), to_host(weight)
     kept = np.flatnonzero(weight > 0)
     keys = _row_hashes(X, seed=1) + _row_hashes(np.asarray(Y, dtype=np.float64), seed=2)
+    group = np.full(len(weight), -1, dtype=np.intp)
+    in_order = np.sort(keys[kept])
+    if (in_order[1:] != in_order[:-1]).all():  # no two are equal: nothing to number
+        group[kept] = np.arange(len(kept))
+        return MergedRows(kept, group, np.asarray(weight[kept], dtype=np.float64))
     _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)
     # number the groups by first appearance
     order = np.argsort(first, kind="stable")
@@ -50,7 +55,6 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
         lone = np.flatnonzero(~same)
         inverse[lone] = len(first) + np.arange(len(lone))
         first = np.concatenate([first, kept[lone]])
-    group = np.full(len(weight), -1, dtype=np.intp)
     group[kept] = inverse
     merged = np.bincount(inverse, weights=weight[kept], minlength=len(first)).astype(np.float64)
     return MergedRows(first, group, merged)
