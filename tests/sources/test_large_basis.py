@@ -48,6 +48,47 @@ def test_same_model_as_on_the_host(array_source, model):
     assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
 
 
+@pytest.mark.parametrize("kernel", ["matern12", "matern52", "laplacian", "linear", "cosine"])
+def test_every_kind_of_kernel(array_source, kernel):
+    model = SparseLSSVC(10.0, kernel, gamma=0.5, n_basis=60, random_state=0)
+    values = model.fit(X, y).decision_function(X)
+    array_source.fit(model, X, y)
+    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+
+
+def test_values_of_a_callable_are_left_alone(array_source):
+    given = []
+
+    def kernel(A, B):
+        values = (A @ B.T + 1.0) ** 2
+        given.append((values, values + 0.0))
+        return values
+
+    array_source.fit(SparseLSSVC(10.0, kernel, n_basis=60, random_state=0), X, y)
+    assert given
+    for values, copy in given:
+        assert_array_equal(array_source.host(values), array_source.host(copy))
+
+
+@pytest.mark.parametrize("basis", ["forward", "sparse-greedy", "entropy", "csi"])
+def test_selectors_that_choose_on_the_host(array_source, basis):
+    model = SparseLSSVC(10.0, gamma=0.5, basis=basis, n_basis=20, random_state=0)
+    values = model.fit(X, y).decision_function(X)
+    support = model.support_
+    array_source.fit(model, X, y)
+    assert_array_equal(np.sort(model.support_), np.sort(support))
+    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+
+
+def test_learned_scales(array_source):
+    model = leansvm.SparseLSSVC(10.0, "rbf", gamma="learn", n_basis=20, random_state=0)
+    values = model.fit(X, y).decision_function(X)
+    scales = model.feature_scales_
+    array_source.fit(model, X, y)
+    assert_array_equal(model.feature_scales_, scales)  # from the same sample, on the host
+    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+
+
 def test_values_without_a_row_as_on_the_host(array_source):
     model = ReducedSVC(1.0, gamma=0.5, n_basis=60, tol=1e-9, calibrate=True, random_state=0)
     expected = model.fit(X, y).predict_proba(X)  # made from these values

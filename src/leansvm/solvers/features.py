@@ -138,9 +138,11 @@ class KernelFeatures(FeatureMap):
 
     def _phi_where_rows_are(self, X: Any, out: Any) -> Any:
         """Whiten by products, which every library has, in panels of columns."""
-        values = self.kernel.block(*(a if self.single else in_float64(a) for a in (X, self.points)))
+        pair = (a if self.single else in_float64(a) for a in (X, self.points))
         if self.L is not None:
+            values = on_device.own_block(self.kernel, *pair)
             return on_device.whitener_of(self, values).apply(values, out)
+        values = self.kernel.block(*pair)
         if out is None:
             return values
         out[...] = namespace(X).astype(values, out.dtype, copy=False)

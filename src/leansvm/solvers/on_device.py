@@ -39,6 +39,12 @@ def stays(place: Any, size: int) -> bool:
     return place is not None and size >= LARGE
 
 
+def own_block(kernel: Kernel, X: Any, points: Any) -> Any:
+    """Return kernel values that may be written into: a callable may want to keep its own."""
+    values = kernel.block(X, points)
+    return values + 0.0 if callable(kernel.name) else values
+
+
 # ---------------------------------------------------------------------------- the factor of K_BB
 
 
@@ -48,7 +54,7 @@ def factor_points(kernel: Kernel, rows: Any, points: Any) -> tuple[Any, NDArray[
     The order is the given one unless points nearly depend on others: then pivots are chosen, and
     points whose pivot is at rounding level are dropped.
     """
-    K = kernel.block(in_float64(rows), in_float64(points))
+    K = own_block(kernel, in_float64(rows), in_float64(points))
     xp, size = namespace(K), K.shape[0]
     diagonal = as_float64(kernel.diag(in_float64(rows)))
     K = add_to_diagonal(K, diagonal - xp.linalg.diagonal(K))  # exact: rounding decides no tie
