@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator
 
 from leansvm._array_api import like_rows, to_host
 from leansvm.solvers.features import KernelFeatures
+from leansvm.solvers.sums import Sums
 
 Estimator = TypeVar("Estimator", bound=BaseEstimator)
 
@@ -96,5 +97,7 @@ def _converted(estimator: Any, convert: Callable[[Any], Any]) -> Any:
         if name == "support_vectors_" and value.shape[0]:
             setattr(result, name, convert(value))
         elif isinstance(value, KernelFeatures) and not value.kernel.precomputed:
-            setattr(result, name, replace(value, points=convert(value.points)))
+            setattr(result, name, replace(value, points=convert(value.points), L=to_host(value.L)))
+        elif isinstance(value, Sums):
+            setattr(result, name, value.on_host())
     return result

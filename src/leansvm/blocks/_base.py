@@ -174,6 +174,10 @@ class RowBlocks(ABC):
         """
         return to_host(self.fold(add, function, *args))
 
+    def sum_there(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Do as `sum`, but leave the sums where the blocks are."""
+        return self.fold(add, function, *args)
+
     def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
         """Join the tuples of arrays that ``function(block, *args)`` returns, item by item."""
         return join(self.each(function, *args))

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import to_host
+from leansvm._accelerated import hashed_rows
+from leansvm._array_api import foreign_namespace, namespace, rows_at, to_host
 from leansvm._parallel import for_tiles
 from leansvm.blocks._base import Block, RowBlocks, declare
 from leansvm.linalg import canonical_csr
@@ -31,12 +32,18 @@ class MergedRows:
 def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
     """Group rows that are equal in X and Y; rows of zero weight belong to no group.
 
-    The array API has no bit patterns: arrays of other libraries are looked at on the host.
+    The array API has no bit patterns: where a library does not show them either, rows are looked
+    at on the host.
     """
-    X = canonical_csr(X) if sparse.issparse(X) else to_host(X)
+    X = canonical_csr(X) if sparse.issparse(X) else X
     Y, weight = to_host(Y), to_host(weight)
     kept = np.flatnonzero(weight > 0)
     keys = _row_hashes(X, seed=1) + _row_hashes(np.asarray(Y, dtype=np.float64), seed=2)
+    group = np.full(len(weight), -1, dtype=np.intp)
+    in_order = np.sort(keys[kept])
+    if (in_order[1:] != in_order[:-1]).all():  # no two are equal: nothing to number
+        group[kept] = np.arange(len(kept))
+        return MergedRows(kept, group, np.asarray(weight[kept], dtype=np.float64))
     _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)
     # number the groups by first appearance
     order = np.argsort(first, kind="stable")
@@ -48,7 +55,6 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
         lone = np.flatnonzero(~same)
         inverse[lone] = len(first) + np.arange(len(lone))
         first = np.concatenate([first, kept[lone]])
-    group = np.full(len(weight), -1, dtype=np.intp)
     group[kept] = inverse
     merged = np.bincount(inverse, weights=weight[kept], minlength=len(first)).astype(np.float64)
     return MergedRows(first, group, merged)
@@ -56,7 +62,7 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
 
 def row_hashes(block: Block) -> NDArray[np.uint64]:
     """Return a hash of (x, y) of every row: equal rows have equal ones, wherever they are."""
-    X = canonical_csr(block.X) if sparse.issparse(block.X) else to_host(block.X)
+    X = canonical_csr(block.X) if sparse.issparse(block.X) else block.X
     return _row_hashes(X, seed=1) + _row_hashes(to_host(block.y), seed=2)
 
 
@@ -113,6 +119,11 @@ def canonical_order(X: Any, Y: NDArray[Any]) -> NDArray[np.intp]:
 def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
     rng = np.random.default_rng(seed)
     odd = rng.integers(0, 2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    if foreign_namespace(X) is not None:
+        found = hashed_rows(X, odd)
+        if found is not None:
+            return found
+        X = to_host(X)
     with np.errstate(over="ignore"):
         if sparse.issparse(X):
             terms = _mix(X.data) * odd[X.indices]
@@ -147,6 +158,9 @@ def _rows_equal(
         rows = check[start : start + tile]
         if sparse.issparse(X):
             same_x = np.asarray((X[a[rows]] != X[b[rows]]).sum(axis=1)).ravel() == 0
+        elif foreign_namespace(X) is not None:
+            pairs = rows_at(X, a[rows]) == rows_at(X, b[rows])
+            same_x = to_host(namespace(X).all(pairs, axis=1))
         else:
             same_x = (X[a[rows]] == X[b[rows]]).all(axis=1)
         same[rows] = same_x & (Y[a[rows]] == Y[b[rows]]).all(axis=1)

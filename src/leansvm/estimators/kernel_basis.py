@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm._array_api import namespace
+from leansvm._array_api import namespace, to_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import basis_size, choose, resolve_basis
 from leansvm.blocks import MemoryBlocks, check_points, resolve_cache_size, tiles_within
@@ -157,7 +158,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             )
             features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
         kept = features.kept
-        assert features.L is not None
+        features = replace(features, L=to_host(features.L))
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
         self.support_vectors_ = np.empty((0, 0), X.dtype) if kernel.precomputed else features.points
         self.normalization_ = inverse_transpose(features.L)

@@ -72,9 +72,10 @@ class L2SVC(Classifier, DualMachine):
         working sets exceed ``cache_size``, it takes "active-set", or "smo" where thousands of
         rows are support vectors. "active-set" follows the support set with a factor that is
         updated; the linear kernel takes a system of n_features where that is smaller. "newton"
-        is Newton's method in the primal on the whole kernel matrix, a reference for small
-        problems. "smo" minimises over a few multipliers at a time, with the kernel matrix or a
-        cache of its rows, and is at home in little memory.
+        is Newton's method in the primal on the whole kernel matrix: a reference for small
+        problems and, of rows on a GPU, the solver that runs there. "smo" minimises over a few
+        multipliers at a time, with the kernel matrix or a cache of its rows, and is at home in
+        little memory.
     max_support : int or "auto", default="auto"
         Most support vectors, which bounds memory and time. A fit that needs more warns and says
         so in ``fit_report_``. "auto" takes as many as it needs.

@@ -109,7 +109,7 @@ class Mergeable(KernelMachine):
         if not features.kernel.precomputed:
             points = features.points
             points = to_host(points) if data.encode is not None else moved(points, data.X)
-            features = replace(features, points=points)
+            features = replace(features, points=points, L=to_host(features.L))
         return data, data.blocks(3 * (features.width + data.n_outputs + 1)), features
 
     def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host
 from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.solution import Solution
 
@@ -171,4 +172,7 @@ def linear_weights(problem: DualProblem, beta: Array) -> Array | None:
     """Return w = X'beta, outputs x features; None unless the kernel is linear."""
     if problem.kernel.name != "linear":
         return None
+    if foreign_namespace(problem.X) is not None:
+        X = as_float64(problem.X)
+        return np.asarray(to_host(X.T @ like_rows(beta, X))).T
     return np.asarray((problem.X.T @ beta).T)

@@ -141,6 +141,7 @@ class HessianPlan:
 
     kind: str  # "update", "rebuild", "shared", "woodbury" or "none"
     as_gram: bool = False  # blocks send Gram matrices instead of rows
+    stays: bool = False  # and these stay where the rows are
 
 
 @declare("X", "y", "weight", changes=("in_gram",), sets=("Phi", "P"))
@@ -175,7 +176,7 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
             total = gram(plus)
             if minus.shape[0]:
                 total -= gram(minus)
-            results.append(to_host(total))
+            results.append(total if plan.stays else to_host(total))
         else:
             results.append(([to_host(plus)], [to_host(minus)]))
     return results

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._accelerated import add_to_diagonal, cholesky_lower
+from leansvm._array_api import like_rows, namespace, zeros
 from leansvm._parallel import in_order
 from leansvm.blocks import RowBlocks
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.losses import Loss, Squared
 from leansvm.solvers import _newton_blocks as rows_of
+from leansvm.solvers import on_device
 from leansvm.solvers._newton_blocks import HessianPlan, NewtonPass
 from leansvm.solvers.features import FeatureMap
 
@@ -41,7 +44,7 @@ class Output:
     gradient: Array  # of the objective
     loss: Loss = field(default_factory=Squared)  # of the present stage
     stages: list[Loss] = field(default_factory=list)  # losses still to come
-    gram: Array | None = None  # of the rows marked in_gram, weighted by s
+    gram: Any = None  # of the rows marked in_gram, weighted by s; large ones where the rows are
     updates: int = 0
     objective: float = 0.0  # what is minimised, divided by C
     counts: tuple[int, int, int] = (0, 0, 0)  # rows curved, entering and leaving the Gram matrix
@@ -119,7 +122,9 @@ class NewtonMatrices:
             return self._without_curvature(o, lam)
         if plan.kind == "woodbury":
             return self._by_woodbury(o, Z, lam)
-        assert o.gram is not None
+        if not isinstance(o.gram, np.ndarray):
+            L = factored_there(o.gram, lam * self.rho, o.loss.max_curvature)
+            return -on_device.solve_factored(L, o.gradient)
         H = factored(o.gram, lam * self.rho, o.loss.max_curvature)
         return -cholesky_solve(H, o.gradient)
 
@@ -132,19 +137,21 @@ class NewtonMatrices:
         rebuild = o.gram is None or not constant
         rebuild = rebuild or entering + leaving >= now or o.updates >= _REBUILD_AFTER
         rows = now if rebuild else entering + leaving
-        if woodbury and now < width:
+        there = self.blocks.place is not None and on_device.stays(self.blocks.place, width)
+        if woodbury and now < width and not there:  # products there cost less than to send rows
             by_gram = rows * width**2 + width**3 / 3
             if width * now**2 + now**3 / 3 < by_gram:
                 return HessianPlan("woodbury")
         if rows == 0:
             return HessianPlan("none")
-        return HessianPlan("rebuild" if rebuild else "update", as_gram=rows > width)
+        kind = "rebuild" if rebuild else "update"
+        return HessianPlan(kind, as_gram=there or rows > width, stays=there)
 
     def bring_up_to_date(self, job: Job) -> Array:
         """Bring a Gram matrix up to date; return the curved rows where Woodbury wants them."""
         o, plan, part = job
         if plan.kind == "rebuild":
-            o.gram, o.updates = np.zeros((self.features.width,) * 2), 0
+            o.gram, o.updates = zeros((self.features.width,) * 2, part if plan.stays else None), 0
         o.updates += plan.kind == "update"
         if part is None:
             return np.empty((0, self.features.width))
@@ -195,6 +202,23 @@ def factored(gram: Array, ridge: Array, curvature: float = 1.0) -> Array:
         H.flat[:: len(H) + 1] += ridge
         try:
             return cholesky_in_place(H)
+        except np.linalg.LinAlgError:
+            if not np.isfinite(noise):
+                raise
+            ridge = ridge + noise
+            noise *= 10
+
+
+def factored_there(gram: Any, ridge: Array, curvature: float) -> Any:
+    """Do as `factored` where the Gram matrix is; return L alone."""
+    xp = namespace(gram)
+    if not bool(xp.all(xp.isfinite(gram))):
+        raise np.linalg.LinAlgError("Newton's matrix is not finite")
+    largest = curvature * float(xp.max(xp.linalg.diagonal(gram)))
+    noise = _EPS * max(largest, float(ridge.max()))
+    while True:
+        try:
+            return cholesky_lower(add_to_diagonal(curvature * gram, like_rows(ridge, gram)))
         except np.linalg.LinAlgError:
             if not np.isfinite(noise):
                 raise

@@ -64,10 +64,10 @@ class Fitted:
     def coordinates(self) -> Coordinates:
         """What the small matrix says of any row, on the host."""
         assert self.features is not None and self.sums is not None
-        sums = self.sums.total() if isinstance(self.sums, FoldSums) else self.sums
+        sums = self.sums.total() if isinstance(self.sums, FoldSums) else self.sums.on_host()
         features = self.features
         if not self.kernel.precomputed:
-            features = replace(features, points=to_host(features.points))
+            features = features.on_host()
         return Coordinates.of(sums, features, self.bias_penalty == 0, self.C)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._accelerated import add_to_diagonal, solve_lower
+from leansvm._accelerated import add_to_diagonal, cholesky_lower, solve_lower
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host, zeros
 from leansvm._parallel import blas_for
 from leansvm.linalg import (
@@ -164,12 +164,7 @@ class _DeviceFactor:
     def __init__(self, K: Any, ridge: Array) -> None:
         self._ridge = ridge
         self._G = add_to_diagonal(K, like_rows(ridge, K))
-        try:
-            self._L = namespace(K).linalg.cholesky(self._G)
-        except RuntimeError as error:  # torch's own LinAlgError is one
-            raise np.linalg.LinAlgError(str(error)) from None
-        if not bool(namespace(K).all(namespace(K).isfinite(self._L[-1, :]))):
-            raise np.linalg.LinAlgError("not positive definite")
+        self._L = cholesky_lower(self._G)
 
     def solve(self, B: Array) -> Array:
         forward = solve_lower(self._L, like_rows(B, self._L))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._accelerated import library_of, matmul_into, product_eps, solve_lower
+from leansvm._accelerated import library_of, product_eps, solve_lower
 from leansvm._array_api import (
     empty,
     foreign_namespace,
@@ -33,6 +33,7 @@ from leansvm.blocks import Block, MemoryBlocks, RowSource, Targets, declare
 from leansvm.functions import BasisFunction, SeparableFunction
 from leansvm.kernels import Kernel
 from leansvm.linalg import dense64, right_solve_in_place
+from leansvm.solvers import on_device
 
 Array = NDArray[np.float64]
 _FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
@@ -107,7 +108,7 @@ class KernelFeatures(FeatureMap):
 
     kernel: Kernel
     points: Any  # rows of X, or column numbers of a precomputed kernel
-    L: Array | None = None
+    L: Any = None  # on the host; that of a large basis where its points are
     kept: NDArray[np.intp] | None = None  # positions of the points among those asked for
     constant: float | None = None
     in_state: bool = False
@@ -136,21 +137,15 @@ class KernelFeatures(FeatureMap):
         return out
 
     def _phi_where_rows_are(self, X: Any, out: Any) -> Any:
-        """Triangular solves are not in the array API: L^-T is applied as a product."""
-        xp = namespace(X)
-        values = self.kernel.block(*(a if self.single else in_float64(a) for a in (X, self.points)))
+        """Whiten by products, which every library has, in panels of columns."""
+        pair = (a if self.single else in_float64(a) for a in (X, self.points))
         if self.L is not None:
-            right = inverse_transpose_like(self.L, X)
-            if self.rotation is not None:
-                right = right @ like_rows(self.rotation, X)
-            right = xp.astype(right, values.dtype, copy=False)
-            if out is not None and out.dtype == values.dtype:
-                matmul_into(values, right, out)
-                return out
-            values = values @ right
+            values = on_device.own_block(self.kernel, *pair)
+            return on_device.whitener_of(self, values).apply(values, out)
+        values = self.kernel.block(*pair)
         if out is None:
             return values
-        out[...] = xp.astype(values, out.dtype, copy=False)
+        out[...] = namespace(X).astype(values, out.dtype, copy=False)
         return out
 
     @cached_property
@@ -162,6 +157,8 @@ class KernelFeatures(FeatureMap):
         theta = theta[: self.size]
         if self.L is None:
             return theta
+        if not isinstance(self.L, np.ndarray):
+            return on_device.coefficients_of(self.L, theta)
         # numbers that are not finite stay so, and are reported with the solution
         return np.asarray(
             solve_triangular(self.L, theta, lower=True, trans="T", check_finite=False)
@@ -171,6 +168,10 @@ class KernelFeatures(FeatureMap):
         """Return about how much f loses where kernel values are rounded to ``eps``."""
         largest = float(np.abs(to_host(self.kernel.diag(self.points))).max(initial=0.0))
         return eps * float(np.linalg.norm(coef)) * largest
+
+    def on_host(self) -> KernelFeatures:
+        """Return the same map with its points and its factor on the host."""
+        return replace(self, points=to_host(self.points), L=to_host(self.L))
 
 
 def whiten(
@@ -192,6 +193,10 @@ def whiten(
     if L is not None:
         kept = np.arange(rows.shape[0])
         return KernelFeatures(kernel, points, np.asfortranarray(L), kept, **options)
+    foreign = not kernel.precomputed and foreign_namespace(points) is not None
+    if foreign and on_device.stays(points, points.shape[0]):
+        L, kept = on_device.factor_points(kernel, rows, points)
+        return KernelFeatures(kernel, rows_at(points, kept), L, kept, **options)
     values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
     K = np.array(to_host(values), np.float64, order="F")
     if kernel.has_unit_diagonal:  # exact, so that rounding decides no tie

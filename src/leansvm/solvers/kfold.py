@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from leansvm._accelerated import gram
-from leansvm._array_api import namespace, rows_at
+from leansvm._array_api import foreign_namespace, namespace, rows_at
 from leansvm.blocks import Block, RowBlocks, declare, row_hashes
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.primal import decompose
@@ -133,6 +133,10 @@ class FoldSums:
         grams, base = (shifted(self, part, shift) for part in (self.grams, self.base))
         return replace(self, shift=shift, grams=grams, base=base)
 
+    def on_host(self) -> FoldSums:
+        """Return the same sums on the host, where they are."""
+        return self
+
     def total(self) -> Sums:
         """Return the sums over all rows."""
         return Sums(self.shift, self.base + self.grams.sum(axis=0), self.n_outputs, self.count)
@@ -240,7 +244,8 @@ def squared_errors(
     """
     r = features.width
     equations = normal_equations(train, features, free_bias)
-    spectrum = decompose(equations)
+    place = getattr(features, "points", None)
+    spectrum = decompose(equations, None if foreign_namespace(place) is None else place)
     shrunk = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
     errors = np.zeros((len(grams), train.n_outputs, len(candidates)))
     for o in range(train.n_outputs):

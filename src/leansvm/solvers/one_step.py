@@ -21,15 +21,16 @@ from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.blocks import Block, declare
 from leansvm.linalg import cholesky_in_place, right_solve_in_place
 from leansvm.solvers import _newton_blocks as rows_of
+from leansvm.solvers import on_device
 from leansvm.solvers._newton_blocks import NewtonPass
 from leansvm.solvers._newton_matrix import (
     Job,
     NewtonMatrices,
     Output,
     factored,
+    factored_there,
     without_bias,
 )
-from leansvm.solvers.features import inverse_transpose_like
 from leansvm.solvers.newton import NewtonSolver
 
 Array = NDArray[np.float64]
@@ -67,7 +68,7 @@ class Leverages:
     def _solved(self, rows: Any) -> Any:
         """Return rows A^-T."""
         if foreign_namespace(rows) is not None:
-            return rows @ inverse_transpose_like(self.A, rows)
+            return on_device.placed(self.A, None, rows).apply(rows + 0.0)
         rows = np.array(rows)
         right_solve_in_place(rows, self.A)
         return rows
@@ -78,7 +79,8 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     o, plan, rows = job
     Z, rho = np.sqrt(o.loss.max_curvature) * matrices.bring_up_to_date(job), matrices.rho
     if plan.kind != "woodbury" and o.counts[0] > 0:
-        assert o.gram is not None
+        if not isinstance(o.gram, np.ndarray):
+            return Leverages(factored_there(o.gram, lam * rho, o.loss.max_curvature))
         return Leverages(_lower(factored(o.gram, lam * rho, o.loss.max_curvature)))
     mean: Array | float = 0.0
     scale, weight = np.sqrt(np.divide(1.0, rho, out=np.zeros_like(rho), where=rho > 0)), np.inf

@@ -233,6 +233,8 @@ def left_out_errors(
     turn[width:-1, width:] = np.eye(len(shift) - width)
     if eq.free_bias:
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
+    if blocks.place is not None:
+        turn = like_rows(turn, blocks.place)  # once, not for every block
     factors: RidgeFactors | Array
     if isinstance(spectrum, Tridiagonal):
         factors = spectrum.factored(candidates)

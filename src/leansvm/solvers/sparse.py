@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from leansvm._accelerated import doubles_are_fast
+from leansvm._array_api import namespace, to_host
 from leansvm._parallel import blas_for, serial_blas
 from leansvm._phases import Phases
 from leansvm.blocks import RowBlocks, check_points, points_within
@@ -86,7 +88,9 @@ class SparseProblem:
         if in_state or not single or self.kernel.precomputed:
             return features
         assert features.L is not None
-        pivots = features.L.diagonal()
+        if not isinstance(features.L, np.ndarray) and doubles_are_fast(features.L):
+            return features  # nothing to gain
+        pivots = np.asarray(to_host(namespace(features.L).linalg.diagonal(features.L)))
         clear = pivots.min(initial=np.inf) > 0.01 * pivots.max(initial=0.0)  # or none at all
         return replace(features, single=bool(clear))
 
@@ -112,7 +116,8 @@ class SparseProblem:
                     rows = blocks if self.unmerged is None else self.unmerged
                     sums = add_up_folds(rows, features, shift, self.count, by.folds)
                 else:
-                    sums = add_up(blocks, features, shift, self.count, keep)
+                    there = blocks.place is not None
+                    sums = add_up(blocks, features, shift, self.count, keep, there)
         with self.phases("solve"), blas_for(features.width):
             if isinstance(sums, Sums):
                 solution = primal.solve(blocks, features, sums, free_bias, by)
@@ -172,6 +177,7 @@ def add_batch(
     criterion: Criterion,
 ) -> Sums | FoldSums:
     """Add more rows to sums; where folds begin later, the rows so far are in none of them."""
+    before = before.on_host()
     if isinstance(before, Sums) and criterion.name != "kfold":
         return before + add_up(blocks, features, before.shift, count)
     if isinstance(before, Sums):

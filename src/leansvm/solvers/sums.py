@@ -20,6 +20,7 @@ from leansvm._accelerated import gram
 from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.linalg import cholesky_in_place, cholesky_solve
+from leansvm.solvers import on_device
 from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
@@ -35,7 +36,7 @@ class Sums:
     """Z'Z for Z = S^1/2 [Phi - shift, Y - shift, 1]; grows by addition, whatever the rows."""
 
     shift: Array  # zero without a free bias
-    gram: Array
+    gram: Any  # on the host; that of a large basis where the rows are
     n_outputs: int
     count: float  # samples that GCV counts: the sum of weights without class weights
 
@@ -54,8 +55,12 @@ class Sums:
 
     def spread_of_targets(self) -> float:
         """Root mean square of the (shifted) targets."""
-        squares = self.gram.diagonal()[-1 - self.n_outputs : -1]
-        return float(np.sqrt(squares.mean() / self.gram[-1, -1]))
+        last = np.asarray(to_host(self.gram[-1 - self.n_outputs :, -1 - self.n_outputs :]))
+        return float(np.sqrt(last.diagonal()[:-1].mean() / last[-1, -1]))
+
+    def on_host(self) -> Sums:
+        """Return the same sums on the host."""
+        return Sums(self.shift, to_host(self.gram), self.n_outputs, self.count)
 
 
 def shifted(sums: Any, gram: Array, shift: Array) -> Array:
@@ -72,9 +77,17 @@ def add_up(
     shift: Array,
     count: float | None = None,
     keep: bool = False,
+    stays: bool = False,
 ) -> Sums:
-    """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass."""
-    total = blocks.sum(_gram_and_rows if keep else _gram_of_block, features, shift)
+    """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass.
+
+    With ``stays`` the sums of a large basis stay where the rows are.
+    """
+    function = _gram_and_rows if keep else _gram_of_block
+    if stays and on_device.stays(blocks.place, features.width):
+        total = blocks.sum_there(function, features, shift)
+    else:
+        total = blocks.sum(function, features, shift)
     outputs = len(shift) - features.width
     return Sums(shift, total, outputs, float(total[-1, -1]) if count is None else count)
 
@@ -116,7 +129,10 @@ def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
     if foreign_namespace(block.X) is None:
         Z = np.empty((n, columns), order=features.order)
     else:  # in float32, Z'Z is added up in float64 all the same
-        Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
+        if features.single or not on_device.stays(block.X, columns):
+            Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
+        else:
+            Z = empty((columns, n), block.X).T  # parts of its columns are multiplied
     features.of(block, out=Z[:, : features.width])
     return complete(Z, block, features.width, shift)
 
@@ -144,7 +160,7 @@ class NormalEquations:
 
     n: float
     count: float
-    M: Array
+    M: Any  # on the host or, of a large basis, where the rows are
     c: Array
     yy: Array  # Y_c'S Y_c, one number per output
     mean_phi: Array
@@ -160,7 +176,10 @@ class NormalEquations:
         b = np.zeros(theta.shape[1]) if self.constant is None else self.constant * theta[-1]
         if self.free_bias:
             b = self.mean_y - self.mean_phi @ theta
-        M_theta = self.M @ theta
+        if isinstance(self.M, np.ndarray):
+            M_theta = self.M @ theta
+        else:
+            M_theta = to_host(self.M @ like_rows(theta, self.M))
         rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
         objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
         scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
@@ -169,8 +188,10 @@ class NormalEquations:
 
     def solve(self, C: float) -> Array:
         """Return theta at one C, by Cholesky."""
-        if not len(self.M):  # no function but the bias
+        if not len(self.c):  # no function but the bias
             return self.c
+        if not isinstance(self.M, np.ndarray):
+            return on_device.solve_definite(self.M, np.full(len(self.c), 1.0 / C), self.c)
         A = self.M.copy()
         A.flat[:: len(A) + 1] += 1.0 / C
         return cholesky_solve(cholesky_in_place(A), self.c)
@@ -178,14 +199,18 @@ class NormalEquations:
 
 def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
     """Centre the sums when the bias is free."""
-    G, r = sums.gram, features.width
-    if not np.isfinite(G).all():
+    G, r, xp = sums.gram, features.width, namespace(sums.gram)
+    if not bool(xp.all(xp.isfinite(G))):
         raise ValueError(NOT_FINITE)
-    n = float(G[-1, -1])
-    a, sy = G[:r, -1], G[r:-1, -1]
-    M, c, yy = G[:r, :r].copy(), G[:r, r:-1].copy(), G[r:-1, r:-1].diagonal().copy()
+    M, last = G[:r, :r] + 0.0, np.array(to_host(G[:, r:]))  # what goes with Y and 1 is small
+    n = float(last[-1, -1])
+    a, sy = last[:r, -1], last[r:-1, -1]
+    c, yy = last[:r, :-1].copy(), last[r:-1, :-1].diagonal().copy()
     if free_bias:
-        M -= np.outer(a, a / n)
+        if xp is np:
+            M -= np.outer(a, a / n)
+        else:
+            M -= like_rows(a, M)[:, None] * like_rows(a / n, M)
         c -= np.outer(a, sy) / n
         yy -= sy**2 / n
     mean_phi, mean_y = sums.shift[:r] + a / n, sums.shift[r:] + sy / n

@@ -91,7 +91,7 @@ SOLVERS = {
     "hinge": {
         "auto": Solver(auto.solve_hinge, _hinge, on_host=True),
         "active-set": Solver(general=_active_set, on_host=True),
-        "newton": Solver(solve_newton, on_host=True),
+        "newton": Solver(solve_newton),
         "smo": Solver(solve_sesqui, on_host=True),
     },
 }

@@ -44,7 +44,8 @@ def sizes_up_to(largest: int) -> list[int]:
 def prefixes(features: KernelFeatures) -> Iterator[KernelFeatures]:
     """Yield the maps to the first columns of one map, in sizes that double; itself at last."""
     for size in sizes_up_to(features.size)[:-1]:
-        L = None if features.L is None else np.asfortranarray(features.L[:size, :size])
+        L = None if features.L is None else features.L[:size, :size]
+        L = np.asfortranarray(L) if isinstance(L, np.ndarray) else L
         kept = None if features.kept is None else features.kept[:size]
         yield replace(features, points=rows_at(features.points, np.arange(size)), L=L, kept=kept)
     yield features

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import to_host
 from leansvm.blocks import NoRows, RowBlocks, points_among
 from leansvm.linalg import cholesky_in_place
 from leansvm.solvers.features import KernelFeatures
@@ -274,8 +273,8 @@ class FitState:
             selected = np.full(int(features.kept.max(initial=-1)) + 1, -1)
         names, classes = fitted.get("feature_names_in_"), fitted.get("classes_")
         return cls(
-            features=replace(features, points=to_host(features.points)),
-            sums=fitted["_sums"],
+            features=features.on_host(),
+            sums=fitted["_sums"].on_host(),
             n_rows=int(fitted["n_rows_seen_"]),
             bias_penalty=bias_penalty,
             selected=np.asarray(selected, dtype=np.intp),
