@@ -21,7 +21,6 @@ ROWS, FEATURES, POINTS, MACHINES = 200_000, 20, 500, 8
 NETWORK, NONE = Network(2e-3, 1e9), Network(0.0, 1e15)
 LOST_AT = (300, 400)  # points chosen when a machine is lost
 BILLION, THOUSAND, THREADS = 1e9, 1000, 32  # rows, points, threads of a machine there
-MEMORY_SHARE = 0.6  # of a machine's memory that its rows and state may take
 
 
 def run(options: Options) -> Report:
@@ -60,8 +59,8 @@ def run(options: Options) -> Report:
                 }
             )
             what = f"{basis}, {len(losses)} lost"
-            report.at_most(f"model / simulation, {what}", model / seconds, 1.25)
-            report.at_least(f"model / simulation, {what}", model / seconds, 0.8)
+            report.at_most(f"model / simulation, {what}", model / seconds, 1.3)
+            report.at_least(f"model / simulation, {what}", model / seconds, 0.75)
             if basis != "random":
                 _compare(report, what, found, expected)
     for machines in (1, 10, 100):
@@ -114,31 +113,41 @@ def _fit(blocks: Any, basis: str, points: int, losses: tuple[int, ...] = ()) -> 
 
 
 def _calibrated(X: Any, Y: Any, points: int) -> tuple[Constants, int]:
-    """Return what one thread does in every kind of work, from fits on one machine."""
-    m = len(X)
+    """Return what one thread does in every kind of work, from fits on one machine.
+
+    The mean of two: one that takes its memory from the system, and one that finds it there.
+    """
     for basis in ("random", "pivoted-cholesky"):  # compiles
         _fit(SimulatedCluster(X[:4000], Y[:4000], 1, NONE, 3 * points), basis, points)
-    one = SimulatedCluster(X, Y, 1, NONE, 3 * points)
-    loaded = one.computed
-    _fit(one, "random", points)
-    sums = one.computed - loaded
-    other = SimulatedCluster(X, Y, 1, NONE, 3 * points)
-    start = other.computed
-    found = _fit(other, "pivoted-cholesky", points)
-    rounds = found.basis.report["rounds"]
-    job, plain = Job(m, FEATURES, points, 1, rounds), Job(m, FEATURES, points, 1)
-    kept_sums = other.spent_on("_gram_of_block")
-    pivots = other.computed - start - kept_sums
-    solve = other.client_after("_gram_of_block")
-    by_round = (other.finish() - other.computed - solve) / rounds
+    found = [_seconds_of_one(X, Y, points) for _ in range(2)]
+    rounds = found[0][1]
+    spent = np.mean([seconds for seconds, _ in found], axis=0)
+    loaded, sums, pivots, kept_sums, by_round, solve = spent.tolist()
+    job = Job(len(X), FEATURES, points, 1, rounds)
+    plain = Job(len(X), FEATURES, points, 1)
     return Constants(
-        entries=m * FEATURES / loaded,
+        entries=X.size / loaded,
         pivots=job.choice_flops / pivots,
         sums=plain.sums_flops / sums,
         kept_sums=job.sums_flops / kept_sums,
         round=by_round,
         solve=solve,
     ), rounds
+
+
+def _seconds_of_one(X: Any, Y: Any, points: int) -> tuple[list[float], int]:
+    """Return the seconds of all kinds of work of a fit on one machine, and the rounds."""
+    one = SimulatedCluster(X, Y, 1, NONE, 3 * points)
+    loaded = one.computed
+    _fit(one, "random", points)
+    sums = one.computed - loaded
+    one = SimulatedCluster(X, Y, 1, NONE, 3 * points)
+    loaded = one.computed
+    rounds = _fit(one, "pivoted-cholesky", points).basis.report["rounds"]
+    kept_sums, solve = one.spent_on("_gram_of_block"), one.client_after("_gram_of_block")
+    pivots = one.computed - loaded - kept_sums
+    by_round = (one.finish() - one.computed - solve) / rounds
+    return [loaded, sums, pivots, kept_sums, by_round, solve], rounds
 
 
 def _billion(by: Constants, machines: int, rounds: int) -> dict[str, Any]:
