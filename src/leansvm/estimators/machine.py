@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, _fit_context
-from sklearn.callback import CallbackSupportMixin
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
+from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis import BasisSelector
 from leansvm.blocks import resolve_cache_size, source_of, tiles_within
 from leansvm.estimators.calibration import fit_scale
@@ -70,7 +70,7 @@ BASIS_CONSTRAINTS: dict[str, Any] = {
 }
 
 
-class Machine(CallbackSupportMixin, BaseEstimator):
+class Machine(CallbackSupport, Documented):
     """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept."""
 
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
