@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import sklearn
 from sklearn.base import BaseEstimator
+from sklearn.utils._array_api import _convert_to_numpy
 from sklearn.utils.metaestimators import available_if
 
 VERSION = tuple(map(int, sklearn.__version__.split(".")[:2]))
@@ -76,6 +77,13 @@ def array_api_compat() -> Any:
                 f"scikit-learn {sklearn.__version__} is installed: pip install array-api-compat."
             ) from error
     return array_api_compat
+
+
+def as_numpy(array: Any, xp: Any) -> Any:
+    """Bring an array of the library ``xp`` back from its device, as a NumPy array."""
+    if VERSION < (1, 7) and xp.__name__ == "array_api_strict":  # 1.6 does it for torch and CuPy
+        array = xp.asarray(array, device=xp.Device("CPU_DEVICE"))
+    return _convert_to_numpy(array, xp)
 
 
 # ---------------------------------------------------------------------- links in the HTML view

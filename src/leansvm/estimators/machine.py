@@ -365,7 +365,8 @@ class KernelMachine(Machine):
             )
         for name, before in getattr(self, "_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)
-            if now is not before and not np.array_equal(now, before):
+            same = np.shape(now) == np.shape(before) and np.all(np.asarray(now == before))
+            if now is not before and not same:
                 raise ValueError(
                     f"partial_fit: {name}={now!r} was {before!r} in the first batch, and the rows "
                     f"since then were added up with that. Set it back, or call fit."
