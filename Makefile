@@ -5,16 +5,22 @@ VENV        ?= .venv
 PYTEST_ARGS ?= -n 2 --dist loadfile -m "not slow"
 BENCH_ARGS  ?=
 REPRODUCE_ARGS ?= all --quick
+# a constraints file of pip, none unless told
+CONSTRAINTS ?=
+# scikit-learn's checks of one estimator, and tests of the parts that it is made of
+SMOKE       := .venv-smoke
+SMOKE_TESTS := tests/test_common.py tests/test_losses.py tests/functions tests/kernels/test_values.py \
+	tests/solvers/test_cholesky.py -k "not scikit_learn_checks or laplacian"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz lint format bench reproduce docs clean
+.PHONY: help demo test test-oldest smoke-oldest fuzz lint format bench reproduce docs clean
 
 BIN := $(VENV)/bin
 
 help: ## show this list
 	@echo "make <target>; each target installs what it needs into $(VENV) on its first run"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.ready-plot ## train beside scikit-learn's models, print a table, write demo.html
 	@$(BIN)/python examples/demo.py --output demo.html
@@ -24,6 +30,20 @@ test: export OMP_NUM_THREADS = 1
 test: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.ready-dev ## run the tests and the examples in the docstrings
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-oldest: ## run them with the oldest packages that are supported, in .venv-oldest
+	@$(MAKE) --no-print-directory test VENV=.venv-oldest CONSTRAINTS=tests/oldest.txt
+
+# A plain installation of the wheel, with nothing but what a few tests need: less than a minute.
+smoke-oldest: export OMP_NUM_THREADS = 1
+smoke-oldest: export OPENBLAS_NUM_THREADS = 1
+smoke-oldest: $(VENV)/.ready-dev ## install the wheel with the oldest packages, run a few tests
+	rm -rf $(SMOKE)
+	$(PYTHON) -m venv $(SMOKE)
+	$(BIN)/python -m hatchling build --target wheel --directory $(SMOKE)/dist
+	$(SMOKE)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+		--constraint tests/oldest.txt $(SMOKE)/dist/*.whl pytest hypothesis
+	$(SMOKE)/bin/python -m pytest -q -p no:cacheprovider $(SMOKE_TESTS)
 
 fuzz: export OMP_NUM_THREADS = 1
 fuzz: export OPENBLAS_NUM_THREADS = 1
@@ -58,9 +78,10 @@ clean: ## remove what the other targets generate (all but the environment)
 # --- environment -----------------------------------------------------------
 
 # .ready-<extra>: the package is installed, editable, with that extra.
-$(VENV)/.ready-%: pyproject.toml src/leansvm/_version.py | $(BIN)/python
+$(VENV)/.ready-%: pyproject.toml src/leansvm/_version.py $(CONSTRAINTS) | $(BIN)/python
 	@echo "Installing leansvm[$*] into $(VENV) (once; may take a few minutes) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		$(addprefix --constraint ,$(CONSTRAINTS)) --editable ".[$*]"
 	@touch $@
 
 $(BIN)/python:

@@ -5,11 +5,17 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+try:
+    import psutil
+except ImportError:  # a plain installation
+    psutil = None
 
 _SWITCHES = (
     "--headless",
@@ -48,6 +54,34 @@ frame.srcdoc = PAGE;
 
 
 ROOT = Path(__file__).resolve().parents[1]
+_started: dict[str, float] = {}  # clock, processor time of all programs, and ours
+
+
+def _clocks() -> dict[str, float]:
+    """Seconds so far: on the clock, of the processors for all programs, and of them for us."""
+    times = psutil.cpu_times()
+    busy = times.user + times.system + getattr(times, "nice", 0.0) + getattr(times, "steal", 0.0)
+    return {"clock": time.monotonic(), "all": busy, "ours": sum(os.times()[:4])}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if psutil is not None and not hasattr(config, "workerinput"):
+        _started.update(_clocks())
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how much of the machine others had: the seconds of a busy one are no measurement."""
+    if not _started:
+        return
+    spent = {name: now - _started[name] for name, now in _clocks().items()}
+    processors = os.cpu_count() or 1
+    others = max(spent["all"] - spent["ours"], 0.0) / (processors * spent["clock"])
+    text = f"{spent['ours']:.0f} s of processor time; other programs had {others:.0%} of the"
+    terminalreporter.write_line(f"{text} {processors} processors meanwhile")
+    if others > 0.2:
+        terminalreporter.write_line("the machine was busy: alone, this takes less time")
+
+
 _NOT_OURS = {"__pycache__", "_build", "generated", "gallery", "build", "dist"}
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from scipy import sparse
 from sklearn._config import get_config
 
+from leansvm._sklearn import array_api_compat, as_numpy
+
 # By type: asked for at every step of small loops.
 _namespaces: dict[type, Any] = {}
 
@@ -25,9 +27,7 @@ def foreign_namespace(X: Any) -> Any | None:
         if isinstance(X, host) or sparse.issparse(X):
             _namespaces[kind] = None
         else:
-            from sklearn.externals.array_api_compat import array_namespace
-
-            _namespaces[kind] = array_namespace(X)
+            _namespaces[kind] = array_api_compat().array_namespace(X)
     return _namespaces[kind]
 
 
@@ -122,9 +122,7 @@ def moved(array: Any, X: Any) -> Any:
 
 def device_of(X: Any) -> Any:
     """Return the device of a foreign array."""
-    from sklearn.externals.array_api_compat import device
-
-    return device(X)
+    return array_api_compat().device(X)
 
 
 def from_host(array: Any, like: Any, *, dtype: Any = None) -> Any:
@@ -145,8 +143,4 @@ def to_host(array: Any) -> Any:
     if not hasattr(array, "dtype"):
         return array
     xp = foreign_namespace(array)
-    if xp is None:
-        return array
-    from sklearn.utils._array_api import _convert_to_numpy
-
-    return _convert_to_numpy(array, xp)
+    return array if xp is None else as_numpy(array, xp)

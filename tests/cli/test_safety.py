@@ -11,6 +11,7 @@ for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jin
 
 from leansvm.cli._output import Printer  # noqa: E402
 from tests.cli.test_commands import people, write_csv  # noqa: E402
+from tests.versions import random_csr  # noqa: E402
 
 
 @pytest.mark.parametrize("n_rows", [2, 12], ids=["two rows", "a class of one row"])
@@ -103,10 +104,9 @@ def test_odd_facts_are_refused(run, tmp_path, metadata):
 
 
 def test_models_of_sparse_files_predict(run, tmp_path):
-    from scipy.sparse import random_array
     from sklearn.datasets import dump_svmlight_file
 
-    X = random_array((60, 30), density=0.2, format="csr", rng=np.random.default_rng(0))
+    X = random_csr((60, 30), 0.2, np.random.default_rng(0))
     dump_svmlight_file(X, np.arange(60) % 2, str(tmp_path / "d.svm"))
     made = run("train", "d.svm", "-o", "m", "--cv", "2", "-e", "sparse", "-s", "n_basis=20")
     assert made.exit_code == 0, made.stderr

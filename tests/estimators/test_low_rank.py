@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn import config_context
 from sklearn.base import clone
-from sklearn.callback import ScoringMonitor
 from sklearn.datasets import (
     load_breast_cancer,
     load_diabetes,
@@ -28,6 +27,7 @@ from leansvm import LowRankLSSVC, LowRankLSSVR
 from leansvm.estimators import low_rank as estimators
 from leansvm.functions import BasisFunction
 from leansvm.solvers import low_rank_start
+from tests.versions import needs_callbacks
 
 rng = np.random.default_rng(4)
 X = rng.normal(size=(120, 3))
@@ -442,8 +442,11 @@ class Recorder:
         return context.task_name == "iteration" and self.iterations >= self.stop_after
 
 
+@needs_callbacks
 @pytest.mark.parametrize("objective", ["loss", "abs"])
 def test_callbacks_run_every_iteration_and_may_stop_the_fit(objective):
+    from sklearn.callback import ScoringMonitor
+
     recorder = Recorder(stop_after=4)
     model = LowRankLSSVC(n_basis=10, objective=objective).set_callbacks(recorder).fit(X, LABELS)
     assert model.n_iter_ == recorder.iterations == 4

@@ -5,13 +5,13 @@ import warnings
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.callback import ProgressBar
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from leansvm import LSSVC, LSSVR
 from leansvm.solvers import auto
+from tests.versions import needs_callbacks
 
 SOLVERS = ("smo", "sumt", "substitution", "penalty-flow")
 rng = np.random.default_rng(5)
@@ -116,8 +116,11 @@ def test_a_smooth_kernel_warns_with_advice(solver):
     assert not model.fit_report_["converged"]
 
 
+@needs_callbacks
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_callbacks_are_called_and_stop_the_fit(solver):
+    from sklearn.callback import ProgressBar
+
     model = LSSVC(solver=solver, max_iter=5000)
     model.set_callbacks(ProgressBar())
     model.fit(X, LABELS)

@@ -13,7 +13,6 @@ import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import ConvergenceWarning
@@ -27,6 +26,7 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from leansvm import LSSVC, LSSVR
+from tests.versions import needs_callbacks
 
 rng = np.random.default_rng(8)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -343,6 +343,7 @@ EVERY_WAY = [
 ]
 
 
+@needs_callbacks
 @pytest.mark.parametrize("options", EVERY_WAY, ids=str)
 def test_callbacks_frame_the_fit(options):
     recorder = Recorder()
@@ -354,14 +355,18 @@ def test_callbacks_frame_the_fit(options):
     assert_array_equal(model.dual_coef_, plain.dual_coef_)
 
 
+@needs_callbacks
 @pytest.mark.parametrize("options", EVERY_WAY, ids=str)
 def test_progress_bar(options, capsys):
+    from sklearn.callback import ProgressBar
+
     pytest.importorskip("rich")
     for model, y in [(LSSVC(**options), LABELS), (LSSVR(**options), TARGET)]:
         model.set_callbacks(ProgressBar()).fit(X, y)
         assert model.predict(X).shape == (60,)
 
 
+@needs_callbacks
 def test_callback_stops_conjugate_gradients():
     recorder = Recorder(stop_after=3)
     model = LSSVR(1e4, gamma=0.3, solver="cg", tol=1e-14).set_callbacks(recorder)
@@ -373,6 +378,7 @@ def test_callback_stops_conjugate_gradients():
     assert np.isfinite(model.predict(X)).all()
 
 
+@needs_callbacks
 def test_callbacks_are_torn_down_when_the_fit_fails():
     recorder = Recorder()
     model = LSSVR(cache_size=1e-3).set_callbacks(recorder)
@@ -381,21 +387,28 @@ def test_callbacks_are_torn_down_when_the_fit_fails():
     assert recorder.calls[-1] == ("teardown", "fit")
 
 
+@needs_callbacks
 @pytest.mark.parametrize("options", EVERY_WAY, ids=str)
 def test_scores_can_be_monitored(options):
+    from sklearn.callback import ScoringMonitor
+
     monitor = ScoringMonitor(scoring="accuracy")
     model = LSSVC(**options).set_callbacks(monitor).fit(X, LABELS)
     rows = [row for row in monitor.get_logs().data if row["task_name"] == "fit"]
     assert rows[-1]["accuracy"] == model.score(X, LABELS)
 
 
+@needs_callbacks
 def test_probabilities_can_be_monitored():
+    from sklearn.callback import ScoringMonitor
+
     monitor = ScoringMonitor(scoring="neg_log_loss")
     model = LSSVC(calibrate=True).set_callbacks(monitor).fit(X, LABELS)
     row = monitor.get_logs().data[-1]
     assert_allclose(row["neg_log_loss"], -log_loss(LABELS, model.predict_proba(X)))
 
 
+@needs_callbacks
 def test_callbacks_reach_the_fits_of_a_search():
     class Everywhere(Recorder):
         max_propagation_depth = None

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.callback import ProgressBar
 from sklearn.datasets import load_digits, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -19,6 +18,7 @@ from leansvm.kernels import Kernel
 from leansvm.losses import SquaredHinge, SymmetricHuber
 from leansvm.model_selection import c_path
 from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.versions import needs_callbacks
 
 SELECTORS = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitting", "forward"]
 SELECTORS += ["csi", "sparse-greedy", "entropy"]
@@ -272,10 +272,18 @@ def test_path_of_C_equals_single_fits(moons):
     assert regressors.score is None and np.all(regressors.gap < 1e-6)
 
 
-def test_report_callbacks_and_pickle(moons, capsys):
-    X, y = moons
+@needs_callbacks
+def test_progress_bar(moons, capsys):
+    from sklearn.callback import ProgressBar
+
     model = ReducedSVC(1.0, loss="huber", n_basis=20, random_state=0)
-    model.set_callbacks(ProgressBar()).fit(X, y)
+    model.set_callbacks(ProgressBar()).fit(*moons)
+    assert "ReducedSVC - fit" in capsys.readouterr().out
+
+
+def test_report_and_pickle(moons):
+    X, y = moons
+    model = ReducedSVC(1.0, loss="huber", n_basis=20, random_state=0).fit(X, y)
     report = model.fit_report_
     assert report["converged"] and report["iterations"] == model.n_iter_ and report["bytes"] > 0
     (history,) = report["history"]

@@ -9,7 +9,6 @@ import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.callback import ProgressBar
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
@@ -27,6 +26,7 @@ from leansvm.basis import (
     SparseGreedy,
 )
 from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.versions import needs_callbacks
 
 rng = np.random.default_rng(3)
 M = 150
@@ -578,8 +578,11 @@ class Recorder:
         return self.stop_after is not None and len(self.ended) >= self.stop_after
 
 
+@needs_callbacks
 @every_name
 def test_callbacks(name, capsys):
+    from sklearn.callback import ProgressBar
+
     parameters = {"C": 1.0, "basis": name, "n_basis": 10, "random_state": 0}
     recorder = Recorder()
     model = SparseLSSVC(**parameters).set_callbacks(recorder).fit(X, TWO)
@@ -593,6 +596,7 @@ def test_callbacks(name, capsys):
     SparseLSSVC(**parameters).set_callbacks(ProgressBar()).fit(X, TWO)
 
 
+@needs_callbacks
 def test_a_callback_can_stop_the_selection():
     for name in ("pivoted-cholesky", "backfitting", "csi", "sparse-greedy"):
         model = SparseLSSVR(1.0, basis=name, n_basis=40, gamma=2.0, random_state=0)

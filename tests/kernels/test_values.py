@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 from leansvm.kernels import Kernel
+from tests.versions import random_csr
 
 MATERN = ["matern12", "matern32", "matern52"]
 DISTANCES = ["rbf", *MATERN, "laplacian"]
@@ -84,8 +85,8 @@ def test_sparse_float32_keeps_its_promise_with_many_features(storage, points, di
 def test_high_dimensional_sparse_points(name, storage, theirs):
     # wide enough that the right factor stays sparse
     rng = np.random.default_rng(0)
-    X = sparse.random_array((60, 30_000), density=0.001, format="csr", rng=rng)
-    Z = sparse.random_array((200, 30_000), density=0.001, format="csr", rng=rng)
+    X = random_csr((60, 30_000), 0.001, rng)
+    Z = random_csr((200, 30_000), 0.001, rng)
     left, right = (
         (lambda A: A) if kind is sparse.csr_array else (lambda A: A.toarray()) for kind in storage
     )
@@ -96,8 +97,8 @@ def test_high_dimensional_sparse_points(name, storage, theirs):
 @pytest.mark.parametrize("name", ["linear", "poly", "sigmoid", "cosine"])
 def test_high_dimensional_sparse_products(name, storage, make, theirs):
     rng = np.random.default_rng(0)
-    X = sparse.random_array((60, 30_000), density=0.001, format="csr", rng=rng)
-    Z = sparse.random_array((200, 30_000), density=0.001, format="csr", rng=rng)
+    X = random_csr((60, 30_000), 0.001, rng)
+    Z = random_csr((200, 30_000), 0.001, rng)
     left, right = (
         (lambda A: A) if kind is sparse.csr_array else (lambda A: A.toarray()) for kind in storage
     )

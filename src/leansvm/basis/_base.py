@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from leansvm._sklearn import Documented
 from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss, Squared
@@ -55,7 +55,7 @@ class Fit:
     refit: Callable[..., tuple[NDArray[np.float64], float]] | None = None
 
 
-class BasisSelector(BaseEstimator):
+class BasisSelector(Documented):
     """Base class of selectors.
 
     Attributes
@@ -68,6 +68,7 @@ class BasisSelector(BaseEstimator):
 
     nested: ClassVar[bool] = False
     uses_targets: ClassVar[bool] = False
+    _documented_in = "leansvm.basis"
 
     @property
     def runs_where_rows_are(self) -> bool:

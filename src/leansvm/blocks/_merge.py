@@ -76,7 +76,8 @@ def points_among(blocks: RowBlocks, points: Any) -> NDArray[np.bool_]:
 def _keys_among(block: Block, keys: NDArray[np.uint64], dtype: Any) -> NDArray[np.bool_]:
     X = canonical_csr(block.X) if sparse.issparse(block.X) else to_host(block.X)
     own = _row_hashes(X.astype(dtype, copy=False), seed=1)
-    return np.isin(keys, own if block.weight is None else own[to_host(block.weight) > 0])
+    own = own if block.weight is None else own[to_host(block.weight) > 0]
+    return np.isin(keys, own, kind="sort")  # NumPy 2.0 fails at large numbers if it may choose
 
 
 @declare("X", "y", "weight")

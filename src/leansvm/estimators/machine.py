@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, _fit_context
-from sklearn.callback import CallbackSupportMixin
+from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -24,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm._parallel import serial_blas
+from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis import BasisSelector
 from leansvm.blocks import resolve_cache_size, source_of, tiles_within
 from leansvm.estimators.calibration import fit_scale
@@ -71,7 +71,7 @@ BASIS_CONSTRAINTS: dict[str, Any] = {
 }
 
 
-class Machine(CallbackSupportMixin, BaseEstimator):
+class Machine(CallbackSupport, Documented):
     """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept."""
 
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
@@ -367,7 +367,8 @@ class KernelMachine(Machine):
             )
         for name, before in getattr(self, "_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)
-            if now is not before and not np.array_equal(now, before):
+            same = np.shape(now) == np.shape(before) and np.all(np.asarray(now == before))
+            if now is not before and not same:
                 raise ValueError(
                     f"partial_fit: {name}={now!r} was {before!r} in the first batch, and the rows "
                     f"since then were added up with that. Set it back, or call fit."

@@ -284,6 +284,7 @@ def _of_scikit_learn() -> list[Any]:
     from sklearn.metrics import _scorer, get_scorer, get_scorer_names
     from sklearn.model_selection import _split
     from sklearn.utils import Bunch
+    from sklearn.utils._metadata_requests import MetadataRequest, MethodMetadataRequest
 
     classes = [
         value
@@ -292,7 +293,8 @@ def _of_scikit_learn() -> list[Any]:
         if inspect.isclass(value) and value.__module__ == module.__name__
     ]
     scores = [get_scorer(name)._score_func for name in get_scorer_names()]
-    return [Bunch, make_column_selector, *classes, *scores]
+    requests = [MetadataRequest, MethodMetadataRequest]  # of scorers, before scikit-learn 1.9
+    return [Bunch, make_column_selector, *requests, *classes, *scores]
 
 
 def _warn_of_versions(path: Path, facts: dict[str, Any]) -> None:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
 from leansvm._accelerated import gram
 from leansvm._array_api import foreign_namespace, namespace, rows_at
+from leansvm._sklearn import Documented
 from leansvm.blocks import Block, RowBlocks, declare, row_hashes
 from leansvm.solvers.features import FeatureMap
 from leansvm.solvers.primal import decompose
@@ -26,7 +26,7 @@ from leansvm.solvers.sums import Sums, normal_equations, rows_of_Z, shifted
 Array = NDArray[np.float64]
 
 
-class KFoldSums(BaseEstimator):
+class KFoldSums(Documented):
     """Cross-validation in K folds, computed from sums over the rows in one pass.
 
     For the parameter ``C`` of `SparseLSSVC` and `SparseLSSVR`: ``C=KFoldSums(10)`` scores the
@@ -52,6 +52,8 @@ class KFoldSums(BaseEstimator):
     >>> model.fit(X, y).cv_curve_.shape
     (50,)
     """
+
+    _documented_in = "leansvm.model_selection"
 
     def __init__(self, n_splits: int | None = 5, groups: Any = None) -> None:
         self.n_splits = n_splits

@@ -15,6 +15,7 @@ from leansvm import LSSVC
 from leansvm.kernels import Kernel
 from leansvm.papers import baselines
 from leansvm.papers.baselines import FSALSSVC, PrunedLSSVC, RandomReducedDualLSSVC
+from tests.versions import needs_callbacks
 
 PUBLIC = [getattr(baselines, name) for name in baselines.__all__]
 ESTIMATORS = [
@@ -159,6 +160,7 @@ class Recorder:
         return len(self.tasks) == self.stop_after
 
 
+@needs_callbacks
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=names)
 def test_callbacks_follow_the_fit(estimator):
     X, y = make_moons(80, noise=0.3, random_state=0)
@@ -171,6 +173,7 @@ def test_callbacks_follow_the_fit(estimator):
         assert len(recorder.tasks) > 3
 
 
+@needs_callbacks
 @pytest.mark.parametrize("estimator", ESTIMATORS[1:], ids=names)
 def test_callbacks_can_stop(estimator):
     X, y = make_moons(80, noise=0.3, random_state=0)

@@ -30,6 +30,7 @@ _SHARED = ("kernel", "gamma", "degree", "coef0", "cache_size")
 class DualBaseline(Classifier, KernelMachine):
     """Parameters, input checks and fitted attributes of the baselines."""
 
+    _documented_in = "leansvm.papers.baselines"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{name: KernelMachine._parameter_constraints[name] for name in _SHARED},
         "C": [Interval(Real, 0, None, closed="neither")],

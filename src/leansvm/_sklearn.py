@@ -1,0 +1,120 @@
+"""What differs between the versions of scikit-learn (1.6 and later), and links to our pages.
+
+Nothing else in the package asks which version is installed. What a version lacks is either
+replaced here, or refused with the version that has it.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, metadata
+from pathlib import Path
+from typing import Any, ClassVar
+
+import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.utils._array_api import _convert_to_numpy
+from sklearn.utils.metaestimators import available_if
+
+VERSION = tuple(map(int, sklearn.__version__.split(".")[:2]))
+HAS_CALLBACKS = VERSION >= (1, 9)
+
+
+# ---------------------------------------------------------------------- callbacks: 1.9
+
+
+class _NoContext:
+    """Stands for the context that tells callbacks of a fit: there are none, nobody asks to stop."""
+
+    def call_on_fit_task_begin(self, **facts: Any) -> None:
+        """Tell nobody."""
+
+    def call_on_fit_task_end(self, **facts: Any) -> bool:
+        """Tell nobody, and go on."""
+        return False
+
+    def subcontext(self, **facts: Any) -> _NoContext:
+        """Return a context for a step of this task."""
+        return self
+
+
+def _refuse_callbacks(estimator: Any) -> bool:
+    raise AttributeError(
+        f"Callbacks need scikit-learn 1.9, and {sklearn.__version__} is installed: upgrade it "
+        f"with pip install 'scikit-learn>=1.9'."
+    )
+
+
+class _NoCallbacks:
+    """What scikit-learn's mixin offers to estimators, where scikit-learn has no callbacks."""
+
+    @available_if(_refuse_callbacks)
+    def set_callbacks(self, *callbacks: Any) -> Any:
+        """Refuse, with the version that has callbacks."""
+
+    def _init_callback_context(self, **facts: Any) -> _NoContext:
+        return _NoContext()
+
+
+if HAS_CALLBACKS:
+    from sklearn.callback import CallbackSupportMixin as CallbackSupport
+else:
+    CallbackSupport = _NoCallbacks
+
+
+# ---------------------------------------------------------------------- array API: packaged in 1.7
+
+
+def array_api_compat() -> Any:
+    """Return the module that knows the array libraries: scikit-learn 1.6 has none of its own."""
+    if VERSION >= (1, 7):
+        from sklearn.externals import array_api_compat
+    else:
+        try:
+            import array_api_compat
+        except ImportError as error:
+            raise ImportError(
+                f"Arrays of other libraries need scikit-learn 1.7 or the package array-api-compat; "
+                f"scikit-learn {sklearn.__version__} is installed: pip install array-api-compat."
+            ) from error
+    return array_api_compat
+
+
+def as_numpy(array: Any, xp: Any) -> Any:
+    """Bring an array of the library ``xp`` back from its device, as a NumPy array."""
+    if VERSION < (1, 7) and xp.__name__ == "array_api_strict":  # 1.6 does it for torch and CuPy
+        array = xp.asarray(array, device=xp.Device("CPU_DEVICE"))
+    return _convert_to_numpy(array, xp)
+
+
+# ---------------------------------------------------------------------- links in the HTML view
+
+
+def documentation() -> str:
+    """Return the address of the documentation, empty where there is none.
+
+    That is the address which the installed package names (``[project.urls]``), or else the pages
+    that ``make docs`` has built in the checkout.
+    """
+    try:
+        addresses = metadata("leansvm").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        addresses = []
+    for entry in addresses:
+        label, _, address = entry.partition(", ")
+        if label == "Documentation":
+            return address.rstrip("/")
+    built = Path(__file__).resolve().parents[2] / "docs" / "_build" / "html"
+    return built.as_uri() if (built / "index.html").is_file() else ""
+
+
+class Documented(BaseEstimator):
+    """An estimator whose HTML view links to its page in our documentation."""
+
+    _doc_link_module = "leansvm"
+    _documented_in: ClassVar[str] = "leansvm"  # the module from which users import it
+
+    @property
+    def _doc_link_template(self) -> str:
+        address = documentation().replace("{", "{{").replace("}", "}}")
+        page = f"{self._documented_in}.{{estimator_name}}.html"
+        return f"{address}/generated/{page}" if address else ""
