@@ -7,12 +7,27 @@ from leansvm import ReducedSVR
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
+from leansvm.solvers import one_step
 from leansvm.solvers.features import whiten
 from leansvm.solvers.newton import NewtonSolver
 from leansvm.solvers.one_step import leave_out, left_out_residuals_of
 
 KERNEL = Kernel("rbf", gamma=0.5)
 BIASES = [0.0, 2.0, np.inf]
+EVERY_LOSS = {
+    "squared": Squared(),
+    "squared_hinge": SquaredHinge(),
+    "huber": Huber(1.0),
+    "sharp huber": Huber(1e-4),
+    "logistic": Logistic(1.0),
+    "sharp logistic": Logistic(1e4),
+}
+
+
+@pytest.fixture
+def one_step_alone(monkeypatch):
+    """As for many rows: no further steps."""
+    monkeypatch.setattr(one_step, "_FEW_NUMBERS", 0)
 
 
 def problem(m=60, outputs=1, seed=0):
@@ -47,7 +62,7 @@ def values_without(X, Y, s, features, points, bias_penalty, loss, C, rows, **opt
 
 @pytest.mark.parametrize("points", [8, 60])  # a factor of H; Woodbury's identity
 @pytest.mark.parametrize("bias_penalty", BIASES)
-def test_the_squared_loss_is_exact(points, bias_penalty):
+def test_the_squared_loss_is_exact(points, bias_penalty, one_step_alone):
     X, Y, s = problem(outputs=2)
     solver, features = solver_of(X, Y, s, points, bias_penalty)
     solver.solve(Squared(), 10.0)
@@ -61,7 +76,7 @@ def test_the_squared_loss_is_exact(points, bias_penalty):
 
 
 @pytest.mark.parametrize("bias_penalty", BIASES)
-def test_both_ways_to_leverages_agree(bias_penalty):
+def test_both_ways_to_leverages_agree(bias_penalty, one_step_alone):
     X, Y, s = problem(m=80)
     both = []
     for woodbury in (True, False):
@@ -74,7 +89,7 @@ def test_both_ways_to_leverages_agree(bias_penalty):
     np.testing.assert_allclose(both[0], both[1], rtol=1e-6, atol=1e-8)
 
 
-def test_rows_beyond_the_margin_do_not_move():
+def test_rows_beyond_the_margin_do_not_move(one_step_alone):
     X, Y, s = problem(m=100)
     solver, features = solver_of(X, Y, s, 20, 0.0)
     solver.solve(SquaredHinge(), 10.0)
@@ -88,7 +103,7 @@ def test_rows_beyond_the_margin_do_not_move():
 
 @pytest.mark.parametrize("loss", [SquaredHinge(), Huber(1.0), Logistic(1.0)], ids=lambda x: x.name)
 @pytest.mark.parametrize("C", [0.1, 10.0])
-def test_other_losses_are_left_out_to_first_order(loss, C):
+def test_other_losses_are_left_out_to_first_order(loss, C, one_step_alone):
     X, Y, _ = problem(m=120)
     s = np.ones(120)
     solver, features = solver_of(X, Y, s, 15, 0.0)
@@ -100,6 +115,39 @@ def test_other_losses_are_left_out_to_first_order(loss, C):
     moved, wrong = np.abs(fitted[rows] - exact), np.abs(values[rows] - exact)
     assert wrong.mean() < 0.25 * moved.mean()
     assert np.mean((values[rows] > 0) == (exact > 0)) >= 0.96
+
+
+@pytest.mark.parametrize("loss", EVERY_LOSS.values(), ids=EVERY_LOSS)
+@pytest.mark.parametrize(("C", "bias_penalty"), [(1.0, 0.0), (100.0, np.inf)])
+def test_few_rows_are_left_out_by_further_steps(loss, C, bias_penalty):
+    X, Y, s = problem(m=120)
+    solver, features = solver_of(X, Y, s, 40, bias_penalty)
+    solver.solve(loss, C)
+    leave_out(solver)
+    values, fitted = Y - left_out_residuals_of(solver), features.transform(X) @ solver.theta
+    rows = range(0, 120, 16)
+    exact = values_without(X, Y, s, features, 40, bias_penalty, loss, C, rows, tol=1e-6)
+    moved, wrong = np.abs(fitted[rows] - exact), np.abs(values[rows] - exact)
+    sharp = loss.max_curvature > 1
+    assert wrong.mean() < (0.05 if sharp else 2e-3) * moved.mean()
+
+
+@pytest.mark.slow  # hundreds of fits
+@pytest.mark.parametrize("C", [0.01, 0.1, 1.0, 10.0, 100.0])
+@pytest.mark.parametrize("loss", EVERY_LOSS.values(), ids=EVERY_LOSS)
+@pytest.mark.parametrize("noise", [0.0, 0.6])
+def test_error_rates_are_those_of_refitting(loss, C, noise):
+    rng = np.random.default_rng(0)
+    X, s = rng.normal(size=(300, 3)), np.ones(300)
+    Y = np.where(X[:, :1] * X[:, 1:2] + noise * rng.normal(size=(300, 1)) > 0, 1.0, -1.0)
+    solver, features = solver_of(X, Y, s, 60, 0.0, tol=1e-6)
+    solver.solve(loss, C)
+    leave_out(solver)
+    values = Y - left_out_residuals_of(solver)
+    moving = np.flatnonzero(loss.derivative(1 - Y * (features.transform(X) @ solver.theta)))
+    exact = values.copy()
+    exact[moving] = values_without(X, Y, s, features, 60, 0.0, loss, C, moving, tol=1e-6)
+    assert abs(np.mean(values * Y <= 0) - np.mean(exact * Y <= 0)) <= 0.01
 
 
 def test_regression_with_outliers():

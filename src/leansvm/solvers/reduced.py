@@ -134,11 +134,11 @@ class ReducedProblem:
             order = np.argsort(path, kind="stable")
             middle = int(np.argmin(np.abs(np.log(path[order]))))
             start = middle if self.compares else 0
-            search = ReducedSearch(self, path[order], order, last, start)
+            search = ReducedSearch(self, path[order], order, last, start, basis.indices)
             solutions = search.run(sizes)
             solver, room = search.solver, search.best.room
             if self.left_out:
-                error = leave_out(solver)
+                error = leave_out(solver, search.basis_rows(room.features))
                 solutions[-1].left_out = left_out_residuals_of(solver)
                 if np.isnan(solutions[-1].error):
                     solutions[-1].error = error
@@ -194,6 +194,7 @@ class ReducedSearch:
     order: NDArray[np.intp]  # their places in what was given
     last: int | None  # size at which to solve; None: the one that pays
     position: int  # of the C to start from
+    chosen: NDArray[np.intp] | None  # rows that are basis points, all there may be
     curve: dict[int, float] = field(default_factory=dict)  # left-out loss by position
     compared: list[tuple[int, float]] = field(default_factory=list)  # sizes, left-out loss
     solver: NewtonSolver = field(init=False)
@@ -236,6 +237,12 @@ class ReducedSearch:
             solutions.append(self.solver.solve(problem.loss, C, goes_on=k == 0))
         return solutions
 
+    def basis_rows(self, features: KernelFeatures) -> NDArray[np.intp] | None:
+        """Return the rows that are basis points at one size; None where points were given."""
+        if self.chosen is None:
+            return None
+        return self.chosen[: features.size] if features.kept is None else self.chosen[features.kept]
+
     def _pays(self, found: Found) -> bool:
         """Whether a size is better than the one before, if need be at the next smaller C."""
         enough = (1.0 - _FLAT) * self.best.error
@@ -265,7 +272,7 @@ class ReducedSearch:
     def _try(self, found: Found, position: int, theta: Array | None) -> bool:
         """Solve roughly at a C; return whether the loss of left-out rows is the lowest so far."""
         self.solver.minimise(self.problem.loss, float(self.candidates[position]), theta, _ROUGH)
-        error = leave_out(self.solver)
+        error = leave_out(self.solver, self.basis_rows(found.room.features))
         found.errors[position] = error
         if not error < (1.0 - _BETTER) * found.error and found.theta is not None:
             return False
