@@ -52,11 +52,11 @@ class FittedRows:
         values = self.f.copy()
         u = self.side * (self.y - self.f)
         slopes = self.side * self.weight * self.loss.derivative(u)
-        stages: list[_Stage] = []
+        stages: list[_WithoutRows] = []
         for width in _WIDTHS:
             loss = self.loss.smoothed_over(width)
             if not stages or loss is not self.loss:
-                stages.append(_Stage.of(self, u, slopes, loss))
+                stages.append(_WithoutRows.of(self, u, slopes, loss))
         every = np.flatnonzero(slopes)
         for start in range(0, len(every), _AT_ONCE):
             rows = every[start : start + _AT_ONCE]
@@ -70,7 +70,7 @@ class FittedRows:
 
 
 @dataclass(frozen=True)
-class _Stage:
+class _WithoutRows:
     """The left-out problems with one loss, in the coordinates of its Newton matrix."""
 
     A: Array  # Cholesky factor of the Newton matrix
@@ -84,7 +84,7 @@ class _Stage:
     loss: Loss
 
     @classmethod
-    def of(cls, fitted: FittedRows, u: Array, slopes: Array, loss: Loss) -> _Stage:
+    def of(cls, fitted: FittedRows, u: Array, slopes: Array, loss: Loss) -> _WithoutRows:
         # a floor that doubles the ridge at most: without curved rows a free bias has none
         floor = float(fitted.ridge.max()) / max(float(np.square(fitted.Phi).sum()), _TINY)
         w = fitted.weight * loss.second_derivative(u) + floor
