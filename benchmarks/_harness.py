@@ -192,6 +192,11 @@ class Report:
     timings: dict[str, Any] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=machine_facts)
 
+    def add_row(self, row: dict[str, Any]) -> None:
+        """Add a row of the table, and print it at once: a long run shows how far it is."""
+        self.rows.append(row)
+        print("  " + ", ".join(f"{key} {_cell(value)}" for key, value in row.items()), flush=True)
+
     def at_least(self, what: str, measured: float, goal: float) -> None:
         """Add the target ``measured >= goal``."""
         self._judge(what, f"{measured:.3g}", f">= {goal:g}", measured >= goal)

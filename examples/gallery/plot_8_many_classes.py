@@ -1,10 +1,10 @@
 """
-Ten classes: C and size by the loss of left-out rows
-====================================================
+Ten classes: C and size by left-out rows
+========================================
 
-``ReducedSVC()`` compares values of C and sizes of its basis by the rows that it leaves out, one
-Newton step for each. The left picture shows what it saw beside the errors on rows that it never
-saw, the right one the size it stopped at.
+``ReducedSVC()`` compares values of C by the left-out rows that it misclassifies and sizes of its
+basis by their loss, one Newton step for each. The left picture shows what it saw beside the errors
+on rows that it never saw, the right one the size it stopped at.
 """
 
 import matplotlib.pyplot as plt
@@ -31,7 +31,7 @@ path = c_path(
 )
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
-left.loglog(candidates[seen], model.cv_curve_[seen], "o-", label="left-out loss")
+left.loglog(candidates[seen], model.cv_curve_[seen], "o-", label="left-out error")
 left.loglog(candidates[seen], 1 - path.score, "s--", label="test error")
 left.axvline(model.C_, color="0.7", zorder=0)
 left.set(xlabel="C")

@@ -178,7 +178,7 @@ def dense64(X: Any) -> Any:
     """
     if foreign_namespace(X) is not None:
         return as_float64(X)
-    return np.asfortranarray(dense_rows64(X))
+    return np.asfortranarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
 
 
 def canonical_csr(X: Any) -> Any:

@@ -249,8 +249,8 @@ class Logistic(Loss):
         return odds.astype(f.dtype)
 
     def smoothed_over(self, width: float) -> Logistic:
-        """Return the loss with a sharpness of at most 1 / width."""
-        return self if self.p * width <= 1.0 else Logistic(1.0 / width)
+        """Return the loss with a sharpness of at most 2 / width, as curved as Huber's."""
+        return self if self.p * width <= 2.0 else Logistic(2.0 / width)
 
     def smoothing_path(self) -> tuple[Logistic, ...]:
         """Return p = 10, 100, ... up to this one (zhou2013 §4.2.4)."""

@@ -72,6 +72,10 @@ class LowRankMachine(ReadableModel, Machine):
     centers_: Array
     shapes_: Array
     coef_: Array
+    objective: str  # these four: classification alone
+    learning_rate: float | str
+    update: str
+    backtracking: bool
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -99,9 +103,13 @@ class LowRankMachine(ReadableModel, Machine):
             sizes = sizes_to_try(data.n_positive, data.n_outputs)
         else:
             sizes = [resolve_n_basis(self.n_basis, data.n_positive)]
-        ascent, init = self._ascent(), "given" if given is not None else self.init
-        if init == "auto" and ascent is not None:
-            init = "medoids"
+        init, ascent = "given" if given is not None else self.init, None
+        if getattr(self, "objective", "loss") != "loss":  # the paper's steps
+            init = "medoids" if init == "auto" else init
+            sequential = self.update == "sequential"
+            ascent = AscentOptions(
+                self.objective, self.learning_rate, sequential, self.backtracking
+            )
         sizes, n_bytes = reserve(
             type(self).__name__,
             data.X,
@@ -131,10 +139,6 @@ class LowRankMachine(ReadableModel, Machine):
         basis, solution = learn_functions(learner, given, init, sizes, self.n_init, rng)
         solution.bytes, solution.seconds = n_bytes, learner.phases.seconds
         return data, basis, solution
-
-    def _ascent(self) -> AscentOptions | None:
-        """Return the paper's steps, None to minimise the regularised squared error itself."""
-        return None
 
     def _set_basis(self, data: TrainingData, basis: LearnedFeatures, solution: Solution) -> None:
         self.function_, self.centers_, self.shapes_ = basis.function, basis.centers, basis.shapes
@@ -351,12 +355,6 @@ default="auto"
         self.calibrate = calibrate
         self.cache_size = cache_size
         self.random_state = random_state
-
-    def _ascent(self) -> AscentOptions | None:
-        if self.objective == "loss":
-            return None
-        sequential = self.update == "sequential"
-        return AscentOptions(self.objective, self.learning_rate, sequential, self.backtracking)
 
 
 class LowRankLSSVR(Regressor, LowRankMachine):

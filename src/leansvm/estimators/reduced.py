@@ -17,20 +17,13 @@ from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.losses import Logistic, Loss, get_loss
-from leansvm.solvers.newton import check_loss
+from leansvm.losses import Logistic
+from leansvm.solvers.newton import loss_for_newton
 from leansvm.solvers.reduced import CANDIDATES, ReducedFit, ReducedProblem
 from leansvm.solvers.refit import refit
 from leansvm.solvers.solution import Solution, Support
 
 Array = NDArray[np.float64]
-
-# Losses without a second derivative, and what stands for them.
-_KINKED = {
-    "hinge": "'huber' (delta) or 'logistic' (p)",
-    "absolute": "'huber' with a small delta",
-    "epsilon_insensitive": "'huber'",
-}
 
 
 class ReducedMachine(KernelMachine):
@@ -47,7 +40,6 @@ class ReducedMachine(KernelMachine):
         "regularizer": [StrOptions({"rkhs", "coef"})],
         "delta": [Interval(Real, 0, None, closed="neither"), None],
     }
-    _losses: ClassVar[tuple[str, ...]]
     _scores_lists_by = "loo"
 
     def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
@@ -63,7 +55,10 @@ class ReducedMachine(KernelMachine):
         n_rows, n_features = data.X.shape
         penalty, hook = self._bias_penalty(), iteration_hook(self, context, "newton-iteration")
         on_step = iteration_hook(self, context, "basis-point")
-        loss, budget = self._loss(n_rows), resolve_cache_size(self.cache_size)
+        # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
+        shape = self.delta, getattr(self, "p", None), 4 * self.tol / n_rows
+        loss = loss_for_newton(self.loss, self._classifies, *shape)
+        budget = resolve_cache_size(self.cache_size)
         selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
         auto = basis_size(selector, self.n_basis, n_rows)[1]
         left_out = getattr(self, "calibrate", False) or (compares and isinstance(self.C, str))
@@ -127,28 +122,6 @@ class ReducedMachine(KernelMachine):
             models.append(model)
         return models
 
-    def _loss(self, n_rows: int) -> Loss:
-        """Return the loss object, or say why Newton's method cannot use it."""
-        if not isinstance(self.loss, str):
-            check_loss(self.loss)
-            if not (self._classifies or getattr(self.loss, "symmetric", False)):
-                raise ValueError(f"loss={self.loss!r} is not symmetric, as regression needs.")
-            return self.loss
-        if self.loss in _KINKED:
-            raise ValueError(
-                f"loss={self.loss!r} does not work with Newton's method: it lacks a second "
-                f"derivative. Use {_KINKED[self.loss]}, which comes as close to it as you like."
-            )
-        if self.loss not in self._losses:
-            names = ", ".join(map(repr, self._losses))
-            raise ValueError(f"loss must be one of {names} or a Loss, got {self.loss!r}.")
-        if not self._classifies:
-            return get_loss(self.loss, "regression", delta=self.delta)
-        # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
-        delta = max(1e-4, 4 * self.tol / n_rows) if self.delta is None else self.delta
-        p = 1.0 if self.p is None else self.p
-        return get_loss(self.loss, "classification", delta=delta, p=p)
-
 
 class ReducedSVC(Classifier, ReducedMachine):
     """Support vector classifier on a small basis, for smooth losses.
@@ -162,8 +135,8 @@ class ReducedSVC(Classifier, ReducedMachine):
     ----------
     C : "loo", float or list of float, default="loo"
         Regularisation: weight of the losses. "loo" takes the half-decade, a list its member, at
-        which the loss of left-out rows is lowest (one Newton step away from the solution; exact
-        for "squared"). Values are compared on a part of the basis and followed as it grows.
+        which the fewest left-out rows are misclassified, or at which their loss is lowest for
+        "logistic". Values are compared on a part of the basis and followed as it grows.
     kernel : str or callable, default="rbf"
         A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
         better of "matern32" and "laplacian", with ``gamma="learn"``).
@@ -234,8 +207,10 @@ class ReducedSVC(Classifier, ReducedMachine):
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
     cv_curve_ : ndarray of shape (n_candidates,)
-        Mean loss of left-out rows at every candidate of C (for "loo" ``logspace(-6, 7, 27)``), on
-        the largest basis on which they were compared; NaN where none was needed.
+        Share of left-out rows that are misclassified (those near the boundary in part, plus a
+        thousandth of the mean loss), or mean loss for "logistic", at every candidate of C (for
+        "loo" ``logspace(-6, 7, 27)``), on the largest basis on which they were compared; NaN where
+        none was needed.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Labels +-1 less the decision values without the row; with ``C="loo"``.
     objective_ : float
@@ -277,7 +252,6 @@ class ReducedSVC(Classifier, ReducedMachine):
         "p": [Interval(Real, 0, None, closed="neither"), None],
         **Classifier._class_constraints,
     }
-    _losses = ("squared_hinge", "squared", "huber", "logistic")
 
     @property
     def _is_probabilistic(self) -> bool:  # type: ignore[override]
@@ -286,7 +260,7 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _log_odds(self, values: Any) -> tuple[Any, float]:
         if self.calibrate:
             return super()._log_odds(values)
-        loss = self._loss(1)
+        loss = loss_for_newton(self.loss, True, self.delta, self.p)
         assert isinstance(loss, Logistic)
         return loss.log_odds(values), 1.0
 
@@ -344,7 +318,8 @@ class ReducedSVR(Regressor, ReducedMachine):
     Parameters
     ----------
     C : "loo", float or list of float, default="loo"
-        Regularisation: weight of the losses, or how it is chosen; as in `ReducedSVC`.
+        Regularisation: weight of the losses; "loo" takes the half-decade, a list its member, at
+        which the loss of left-out rows is lowest.
     kernel : str or callable, default="rbf"
         A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
         better of "matern32" and "laplacian", with ``gamma="learn"``).
@@ -372,7 +347,8 @@ tol, max_iter, cache_size, random_state
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
     cv_curve_, loo_residuals_ : ndarray
-        As in `ReducedSVC`; residuals are targets less predictions without the row.
+        Mean loss of left-out rows at every candidate of C; targets less predictions without the
+        row.
     objective_ : float
         Value of the objective, summed over the outputs.
     n_iter_ : int
@@ -400,7 +376,6 @@ tol, max_iter, cache_size, random_state
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = ReducedMachine._parameter_constraints
-    _losses = ("huber", "squared")
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ _ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone
 def add_up_squares(
     block: Block, squares: Any, root: Any, basis_rows: NDArray[np.intp] | None
 ) -> Any:
-    """Add up s (left-out residual)^2 of all rows of a block, and of those outside of the basis.
+    """Add up s (left-out residual)^2, or s L, of all rows and of those outside of the basis.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def add_up_squares(
 
 
 def mean_errors(totals: Array) -> Array:
-    """Return the weighted mean square of every model from what `add_up_squares` gave."""
+    """Return the weighted mean square (or loss) of every model from what `add_up_squares` gave."""
     every, outside = np.asarray(totals)
     enough = outside[-2] >= min(_ENOUGH, every[-2] / 2)
     counted = outside if enough else every

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._parallel import blas_for
 from leansvm.blocks import RowBlocks
-from leansvm.losses import Loss, Squared
+from leansvm.losses import Loss, Squared, get_loss
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers._newton_blocks import Slopes
 from leansvm.solvers._newton_matrix import NewtonMatrices, Output
@@ -62,15 +62,47 @@ NEEDS = (
 )
 
 
-def check_loss(loss: Any) -> None:
-    """Refuse a loss that lacks something, and say what."""
-    missing = [name for name in NEEDS if not hasattr(loss, name)]
-    if missing:
+# Losses by name, and what stands for those without a second derivative.
+_CLASSIFIES = ("squared_hinge", "squared", "huber", "logistic")
+_REGRESSES = ("huber", "squared")
+_KINKED = {
+    "hinge": "'huber' (delta) or 'logistic' (p)",
+    "absolute": "'huber' with a small delta",
+    "epsilon_insensitive": "'huber'",
+}
+
+
+def loss_for_newton(
+    loss: Any, margin: bool, delta: float | None, p: float | None, least: float = 0.0
+) -> Loss:
+    """Return a loss by its name, or one that was given; say why Newton's method cannot use it.
+
+    Where none is given, ``delta`` of "huber" is 1e-4 or ``least`` in classification, and ``p`` 1.
+    """
+    if not isinstance(loss, str):
+        missing = [name for name in NEEDS if not hasattr(loss, name)]
+        if missing:
+            raise ValueError(
+                f"loss={loss!r} does not work with Newton's method: it lacks {', '.join(missing)}. "
+                f"Derive it from leansvm.losses.Loss, or use 'squared_hinge', 'squared', 'huber' "
+                f"or 'logistic'."
+            )
+        if not (margin or getattr(loss, "symmetric", False)):
+            raise ValueError(f"loss={loss!r} is not symmetric, as regression needs.")
+        return cast("Loss", loss)
+    if loss in _KINKED:
         raise ValueError(
-            f"loss={loss!r} does not work with Newton's method: it lacks {', '.join(missing)}. "
-            f"Derive it from leansvm.losses.Loss, or use 'squared_hinge', 'squared', 'huber' or "
-            f"'logistic'."
+            f"loss={loss!r} does not work with Newton's method: it lacks a second derivative. "
+            f"Use {_KINKED[loss]}, which comes as close to it as you like."
         )
+    known = _CLASSIFIES if margin else _REGRESSES
+    if loss not in known:
+        names = ", ".join(map(repr, known))
+        raise ValueError(f"loss must be one of {names} or a Loss, got {loss!r}.")
+    if not margin:
+        return get_loss(loss, "regression", delta=delta)
+    delta = max(1e-4, least) if delta is None else delta
+    return get_loss(loss, "classification", delta=delta, p=1.0 if p is None else p)
 
 
 class NewtonSolver:

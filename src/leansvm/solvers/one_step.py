@@ -31,10 +31,15 @@ from leansvm.solvers._newton_matrix import (
     factored_there,
     without_bias,
 )
+from leansvm.solvers.left_out import add_up_squares, mean_errors
+from leansvm.solvers.left_out_newton import FittedRows
 from leansvm.solvers.newton import NewtonSolver
 
 Array = NDArray[np.float64]
 _ROOM = 1e-12  # 1 - w h, of which rounding leaves nothing where a row is fitted exactly
+_BLURRED = 0.5  # margins between which a left-out row counts as a mistake in part
+# What further steps for single rows may take: numbers in Phi, and products in Phi Psi'
+_FEW_NUMBERS, _FEW_PRODUCTS = 2**20, 2**26
 
 
 @dataclass(frozen=True)
@@ -107,50 +112,60 @@ def _lower(A: Array) -> Array:
     return A
 
 
-def leave_out(solver: NewtonSolver) -> float:
+def leave_out(solver: NewtonSolver, basis_rows: NDArray[np.intp] | None = None) -> float:
     """Let blocks keep the decision values without each row; return the mean loss at them.
 
-    The solver is at a minimum. The loss is summed over the outputs. The curvature of a sharp loss
+    The solver is at a minimum. The loss is summed over the outputs; where rows are enough, only
+    those outside of the basis count (`leansvm.solvers.left_out`). The curvature of a sharp loss
     says little about a step of finite length: a second look takes that of one that is smooth over
     the mean step of the first.
     """
     outputs = solver.outputs
-    total, weight, moved, slopes = _leave_out_with(solver, outputs, outputs)
-    width = moved / max(slopes, _ROOM)
+    error, width = _leave_out_with(solver, outputs, outputs, basis_rows)
     softer = [o.loss.smoothed_over(width) for o in outputs]
     if any(soft is not o.loss for soft, o in zip(softer, outputs, strict=True)):
         copies = [replace(o, loss=soft, gram=None) for soft, o in zip(softer, outputs, strict=True)]
         solver.evaluate(copies)
-        total, weight, _, _ = _leave_out_with(solver, outputs, copies)
+        error, _ = _leave_out_with(solver, outputs, copies, basis_rows)
         for o in outputs:  # marks of rows in Gram matrices are those of the copies now
             o.gram = None
-    return float(len(outputs) * total / weight)
+    return error
 
 
 def _leave_out_with(
-    solver: NewtonSolver, outputs: list[Output], curved: list[Output]
-) -> tuple[float, float, float, float]:
-    """Leave rows out with the curvature of some losses; return what `_leave_out` adds up."""
-    matrices, total = solver.matrices, np.zeros(4)
+    solver: NewtonSolver,
+    outputs: list[Output],
+    curved: list[Output],
+    basis_rows: NDArray[np.intp] | None,
+) -> tuple[float, float]:
+    """Leave rows out with the curvature of some losses; return mean loss and mean step."""
+    matrices, total, groups = solver.matrices, np.zeros((2, 5)), 0
     for start in range(0, len(outputs), matrices.at_once):
         some = slice(start, start + matrices.at_once)
         leverages = matrices.of_every(curved[some], _leverages, matrices, solver.lam)
         tasks = matrices.task(outputs[some]), matrices.task(curved[some])
-        total += solver.blocks.sum(_leave_out, *tasks, leverages)
-    loss, weight, moved, slopes = total.tolist()
-    return loss, weight, moved, slopes
+        total += solver.blocks.sum(_leave_out, *tasks, leverages, basis_rows)
+        groups += 1
+    total[:, 3:] /= groups  # every group counts the same rows
+    (moved, slopes), _ = total[:, :2]
+    return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
 
 
 @declare("X", "y", "weight", changes=("without",), sets=("Phi", "P"))
 def _leave_out(
-    block: Block, task: NewtonPass, curved: NewtonPass, leverages: Sequence[Leverages]
+    block: Block,
+    task: NewtonPass,
+    curved: NewtonPass,
+    leverages: Sequence[Leverages],
+    basis_rows: NDArray[np.intp] | None,
 ) -> Array:
-    """Set the values without the row; return sums over rows and outputs.
+    """Set the values without the row; return sums over all rows, and over those outside the basis.
 
-    Of s L at these values, of s, of steps up to 1 and of the rows that have a slope.
+    Of steps up to 1, of the rows that have a slope (of all rows only), of s L at these values, of
+    rows and of s.
     """
     (side, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
-    Phi, total = task.features.of(block), np.zeros(4)
+    Phi, losses, steps, moving = task.features.of(block), xp.zeros_like(s), 0.0, 0.0
     if "without" not in block.state:
         block.state["without"] = xp.zeros_like(block.state["f"])
     for (o, loss), (_, soft), g, leverage in zip(
@@ -166,18 +181,73 @@ def _leave_out(
             h = leverage.of(Phi)
             move = g * h / xp.clip(1.0 - w * h, _ROOM, None)
         block.state["without"][o, :] = f - move
-        slack = side[:, o] * (y[:, o] - f + move)
-        steps = float(xp.sum(xp.clip(abs(move), None, 1.0)))
-        total += float(s @ loss.value(slack)), float(xp.sum(s)), steps, float(xp.count_nonzero(g))
-    return total
+        losses = losses + s * loss.value(side[:, o] * (y[:, o] - f + move))
+        steps += float(xp.sum(xp.clip(abs(move), None, 1.0)))
+        moving += float(xp.count_nonzero(g))
+    sums = to_host(add_up_squares(block, losses[:, None], xp.sqrt(s), basis_rows))
+    return np.concatenate([[[steps, moving], [0.0, 0.0]], sums], axis=1)
+
+
+def left_out_mistakes(solver: NewtonSolver) -> float:
+    """Return the share of left-out rows that are misclassified, after `leave_out`.
+
+    Rows near the boundary count in part, so that single rows decide little: from all to none over
+    margins of -`_BLURRED` to `_BLURRED`.
+    """
+    mistakes, weight = solver.blocks.sum(_mistakes, solver.matrices.task(solver.outputs)).tolist()
+    return float(mistakes / weight)
+
+
+@declare("y", "weight")
+def _mistakes(block: Block, task: NewtonPass) -> Array:
+    """Return the sums of s times the mistake and of s."""
+    (_, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
+    values = block.state["without"].T
+    if values.shape[1] == 1:
+        margin = 2.0 * y[:, 0] * values[:, 0]
+    else:  # the own class less the best of the others
+        own = y > 0
+        margin = xp.sum(xp.where(own, values, 0.0), axis=1)
+        margin = margin - xp.max(xp.where(own, -xp.inf, values), axis=1)
+    mistakes = xp.clip(0.5 - margin / (2.0 * _BLURRED), 0.0, 1.0)
+    return np.array([float(s @ mistakes), float(xp.sum(s))])
 
 
 def left_out_residuals_of(solver: NewtonSolver) -> Array:
-    """Return y less the decision value without the row, rows x outputs, after `leave_out`."""
-    return np.asarray(solver.blocks.concatenate(_residuals))
+    """Return y less the decision value without the row, rows x outputs, after `leave_out`.
+
+    Of few rows these values are brought to three digits by further Newton steps.
+    """
+    residuals = np.asarray(solver.blocks.concatenate(_residuals))
+    m, width = solver.blocks.n_rows, solver.features.width
+    if m * width > _FEW_NUMBERS:
+        return residuals
+    task = solver.matrices.task(solver.outputs)
+    rows = np.asarray(solver.blocks.concatenate(_fitted_rows, task))
+    Phi, s = np.ascontiguousarray(rows[:, :width]), rows[:, width]
+    Y, F = np.split(rows[:, width + 1 :], 2, axis=1)
+    Side = Y if task.margin else np.ones_like(Y)
+    moving = sum(
+        np.count_nonzero(s * loss.derivative(Side[:, o] * (Y[:, o] - F[:, o])))
+        for o, loss in task.outputs
+    )
+    if moving * m * width <= _FEW_PRODUCTS:
+        for o, loss in task.outputs:
+            at = FittedRows(Phi, Y[:, o], Side[:, o], s, F[:, o], loss, solver.lam * solver.rho)
+            residuals[:, o] = Y[:, o] - at.values_without()
+    return residuals
 
 
 @declare("y", sets=("without",))
 def _residuals(block: Block) -> Array:
     y = np.asarray(to_host(block.y), dtype=np.float64)
     return y - np.asarray(to_host(block.state.pop("without"))).T
+
+
+@declare("X", "y", "weight", sets=("Phi", "P"))
+def _fitted_rows(block: Block, task: NewtonPass) -> Array:
+    """Return features, weight, targets and decision values of rows, side by side on the host."""
+    _, y, s = rows_of.targets_of_block(block, task)
+    f = block.state["f"]
+    columns = task.features.of(block), s[:, None], y[:, : f.shape[0]], f.T
+    return np.concatenate([np.asarray(to_host(part)) for part in columns], axis=1)

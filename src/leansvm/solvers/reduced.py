@@ -19,12 +19,12 @@ from leansvm._parallel import blas_for, blas_threads
 from leansvm._phases import Phases
 from leansvm.blocks import RowBlocks, check_points, points_within
 from leansvm.kernels import Kernel
-from leansvm.losses import Loss
+from leansvm.losses import Logistic, Loss
 from leansvm.solvers import _newton_blocks as rows_of
 from leansvm.solvers.features import KernelFeatures, whiten
 from leansvm.solvers.growth import FIRST_SIZE, grow
 from leansvm.solvers.newton import SERIAL_WIDTH, NewtonSolver
-from leansvm.solvers.one_step import leave_out, left_out_residuals_of
+from leansvm.solvers.one_step import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.widening import NestedPoints, prefixes
 
@@ -34,6 +34,7 @@ _PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that n
 _TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
 _ROUGH = 1e-2  # relative gradient and gap of solutions that are compared, or that others start from
 _COMPARED = 256  # points of the largest basis on which values of C are compared
+_TIE = 1e-3  # of the loss is added to mistakes, of which there may be none at several C
 _BETTER = 1e-3  # another C has to lower it by this share: rounding decides nothing
 _FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this share
 # Half-decades: C="loo" looks at as many of them as it needs.
@@ -76,6 +77,11 @@ class ReducedProblem:
     on_iteration: Callable[[int, float], bool] | None = None
     compares: bool = False  # values of C, by the loss of left-out rows; else solves at each
     phases: Phases = field(default_factory=Phases)
+
+    @property
+    def by_mistakes(self) -> bool:
+        """Whether left-out rows are counted: their loss matters for numbers and probabilities."""
+        return self.margin and not isinstance(self.loss, Logistic)
 
     def find_size(
         self, choose: Callable[[int], Any], selector: Any, largest: int, path: Array
@@ -132,11 +138,11 @@ class ReducedProblem:
             order = np.argsort(path, kind="stable")
             middle = int(np.argmin(np.abs(np.log(path[order]))))
             start = middle if self.compares else 0
-            search = ReducedSearch(self, path[order], order, last, start)
+            search = ReducedSearch(self, path[order], order, last, start, basis.indices)
             solutions = search.run(sizes)
             solver, room = search.solver, search.best.room
             if self.left_out:
-                error = leave_out(solver)
+                error = leave_out(solver, search.basis_rows(room.features))
                 solutions[-1].left_out = left_out_residuals_of(solver)
                 if np.isnan(solutions[-1].error):
                     solutions[-1].error = error
@@ -172,7 +178,9 @@ class Found:
 
     room: Room
     position: int  # of C among the candidates
-    error: float = np.inf
+    error: float = np.inf  # what values of C are compared by
+    loss: float = np.inf  # of left-out rows at this C: what sizes are compared by
+    least: float = np.inf  # of the losses at this size
     theta: Array | None = None
     errors: dict[int, float] = field(default_factory=dict)  # by position
 
@@ -181,8 +189,10 @@ class Found:
 class ReducedSearch:
     """Goes through the sizes of a basis with one solver, and through values of C at each of them.
 
+    Values of C are compared by the left-out rows that are misclassified, or by the loss of left-out
+    rows where decision values themselves matter, sizes by that loss at the same C.
     At the first, small size the candidates are compared upward and downward from C = 1 until the
-    loss of left-out rows has risen twice. Every larger size starts from the best solution of the
+    error has risen twice. Every larger size starts from the best solution of the
     one before, up to 256 points it looks at the neighbours of its C, and beyond that it takes the
     C that it has: close to the minimum, that needs few Newton steps.
     """
@@ -192,7 +202,8 @@ class ReducedSearch:
     order: NDArray[np.intp]  # their places in what was given
     last: int | None  # size at which to solve; None: the one that pays
     position: int  # of the C to start from
-    curve: dict[int, float] = field(default_factory=dict)  # left-out loss by position
+    chosen: NDArray[np.intp] | None  # rows that are basis points, all there may be
+    curve: dict[int, float] = field(default_factory=dict)  # error by position
     compared: list[tuple[int, float]] = field(default_factory=list)  # sizes, left-out loss
     solver: NewtonSolver = field(init=False)
     best: Found = field(init=False)
@@ -234,12 +245,18 @@ class ReducedSearch:
             solutions.append(self.solver.solve(problem.loss, C, goes_on=k == 0))
         return solutions
 
+    def basis_rows(self, features: KernelFeatures) -> NDArray[np.intp] | None:
+        """Return the rows that are basis points at one size; None where points were given."""
+        if self.chosen is None:
+            return None
+        return self.chosen[: features.size] if features.kept is None else self.chosen[features.kept]
+
     def _pays(self, found: Found) -> bool:
         """Whether a size is better than the one before, if need be at the next smaller C."""
-        enough = (1.0 - _FLAT) * self.best.error
-        if found.error > enough and self.problem.compares and found.room.features.size > _COMPARED:
+        enough = (1.0 - _FLAT) * self.best.loss
+        if found.least > enough and self.problem.compares and found.room.features.size > _COMPARED:
             self._go(found, -1, 1)
-        return found.error <= enough
+        return found.least <= enough
 
     def _look(self, found: Found, first: bool) -> None:
         """Find the best C at one size, or how good the one there is is."""
@@ -249,10 +266,10 @@ class ReducedSearch:
             rose = self._go(found, 1, 1 + first)
             if first or not rose:
                 self._go(found, -1, 1 + first)
-        self.compared.append((found.room.features.size, found.error))
+        self.compared.append((found.room.features.size, found.loss))
 
     def _go(self, found: Found, step: int, patience: int) -> bool:
-        """Try larger values of C, or smaller ones, until the loss has risen so many times."""
+        """Try larger values of C, or smaller ones, until the error has risen so many times."""
         start, theta = found.position, found.theta
         at, misses = start + step, 0
         while 0 <= at < len(self.candidates) and misses < patience and not self.solver.stopped:
@@ -261,13 +278,17 @@ class ReducedSearch:
         return found.position != start
 
     def _try(self, found: Found, position: int, theta: Array | None) -> bool:
-        """Solve roughly at a C; return whether the loss of left-out rows is the lowest so far."""
+        """Solve roughly at a C; return whether the error of left-out rows is the lowest so far."""
         self.solver.minimise(self.problem.loss, float(self.candidates[position]), theta, _ROUGH)
-        error = leave_out(self.solver)
-        found.errors[position] = error
+        rows = self.basis_rows(found.room.features)
+        error = loss = leave_out(self.solver, rows)
+        if self.problem.compares and self.problem.by_mistakes:
+            error = left_out_mistakes(self.solver) + _TIE * loss
+        found.errors[position], found.least = error, min(loss, found.least)
         if not error < (1.0 - _BETTER) * found.error and found.theta is not None:
             return False
-        found.position, found.error, found.theta = position, error, self.solver.theta.copy()
+        found.position, found.error, found.loss = position, error, loss
+        found.theta = self.solver.theta.copy()
         return True
 
     def _solved(self, found: Found) -> Solution:
@@ -277,7 +298,7 @@ class ReducedSearch:
             solver.resize(found.room.features, found.room.at_once, found.room.keeps)
         C = float(self.candidates[found.position])
         solution = solver.solve(loss, C, found.theta, goes_on=True)
-        solution.error = found.error
+        solution.error = found.loss
         if self.problem.compares:
             solution.curve = np.full(len(self.candidates), np.nan)
             solution.curve[self.order[list(self.curve)]] = list(self.curve.values())
