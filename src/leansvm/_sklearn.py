@@ -56,7 +56,9 @@ class _NoCallbacks:
 
 
 if HAS_CALLBACKS:
-    from sklearn.callback import CallbackSupportMixin as CallbackSupport
+    from sklearn.callback import CallbackSupportMixin
+
+    CallbackSupport: Any = CallbackSupportMixin
 else:
     CallbackSupport = _NoCallbacks
 
