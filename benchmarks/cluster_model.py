@@ -59,8 +59,8 @@ def run(options: Options) -> Report:
                 }
             )
             what = f"{basis}, {len(losses)} lost"
-            report.at_most(f"model / simulation, {what}", model / seconds, 1.3)
-            report.at_least(f"model / simulation, {what}", model / seconds, 0.75)
+            report.at_most(f"model / simulation, {what}", model / seconds, 1.25)
+            report.at_least(f"model / simulation, {what}", model / seconds, 0.8)
             if basis != "random":
                 _compare(report, what, found, expected)
     for machines in (1, 10, 100):
