@@ -293,7 +293,8 @@ def cholesky_in_place(
     if m <= lapack_rows:
         # A in C order is A' in Fortran order: its lower triangle is LAPACK's upper one
         _, info = potrf(A.T, lower=False, clean=False, overwrite_a=True)
-        _check_positive(info, A, 0)
+        if info or not np.isfinite(A.diagonal()).all():
+            _check_positive(info, A, 0)
         return A
     work = np.empty(m * tile, A.dtype)
     for start in range(0, m, tile):

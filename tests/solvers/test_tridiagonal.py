@@ -61,12 +61,10 @@ def test_leverages_of_few_rows(rows):
     assert_allclose(few, reduction.leverages(E, factors)[:rows], rtol=1e-13)
 
 
-def test_only_large_and_definite_matrices_are_reduced(monkeypatch):
+def test_the_matrix_is_definite_unless_rounding_swallows_the_ridge():
     _, equations = equations_of(20)
-    assert not reduction.reduces(equations, CANDIDATES)
-    monkeypatch.setattr(reduction, "SMALL_MATRIX", 10)
-    assert reduction.reduces(equations, CANDIDATES)
-    assert not reduction.reduces(equations, np.array([1.0, 1e15]))  # 1/C is lost in M's rounding
+    assert reduction.stays_definite(equations, CANDIDATES)
+    assert not reduction.stays_definite(equations, np.array([1.0, 1e15]))
 
 
 def test_an_indefinite_matrix_is_refused():
@@ -85,7 +83,7 @@ def test_a_fit_is_the_same_either_way(estimator, criterion, monkeypatch):
     taken = []
 
     def fit(large):
-        monkeypatch.setattr(reduction, "SMALL_MATRIX", large)
+        monkeypatch.setattr(primal, "SMALL_MATRIX", large)
         monkeypatch.setattr(
             primal, "tridiagonal", lambda eq: taken.append(large) or reduction.tridiagonal(eq)
         )

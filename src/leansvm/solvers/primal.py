@@ -17,13 +17,20 @@ from sklearn._config import get_config
 
 from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host
+from leansvm._parallel import SMALL_MATRIX
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.eigen import solve_for_every_C
 from leansvm.solvers.features import FeatureMap, KernelFeatures
 from leansvm.solvers.left_out import add_up_squares, mean_errors
 from leansvm.solvers.solution import Solution
 from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_of_Z
-from leansvm.solvers.tridiagonal import RidgeFactors, Tridiagonal, leverages, reduces, tridiagonal
+from leansvm.solvers.tridiagonal import (
+    RidgeFactors,
+    Tridiagonal,
+    leverages,
+    stays_definite,
+    tridiagonal,
+)
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
@@ -68,7 +75,8 @@ def solve(
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     spectrum: Spectrum | Tridiagonal
-    if blocks.place is None and reduces(equations, candidates):
+    large = features.width > SMALL_MATRIX and blocks.place is None
+    if large and stays_definite(equations, candidates):
         spectrum = tridiagonal(equations)
     else:
         spectrum = decompose(equations, blocks.place)

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import SMALL_MATRIX
 from leansvm.solvers._lapack import tridiagonal_in_place
 from leansvm.solvers.sums import NormalEquations
 
@@ -85,10 +84,8 @@ class Tridiagonal:
         return np.where(enough, scores, np.inf)
 
 
-def reduces(equations: NormalEquations, candidates: Array) -> bool:
-    """Whether the reduction is worth it, and T + 1/C positive definite at every candidate."""
-    if len(equations.M) <= SMALL_MATRIX:
-        return False
+def stays_definite(equations: NormalEquations, candidates: Array) -> bool:
+    """Whether T + 1/C will be positive definite at every candidate, in spite of rounding."""
     return 1.0 / float(candidates.max()) >= _LEAST_RIDGE * float(np.linalg.norm(equations.M))
 
 
