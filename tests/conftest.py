@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from leansvm._sklearn import VERSION
+
 try:
     import psutil
 except ImportError:  # a plain installation
@@ -67,6 +69,30 @@ def _clocks() -> dict[str, float]:
 def pytest_configure(config: pytest.Config) -> None:
     if psutil is not None and not hasattr(config, "workerinput"):
         _started.update(_clocks())
+
+
+def _skip_or_raise(error: ImportError) -> None:
+    """Skip, with the version, what needs arrays of other libraries where there are none."""
+    refusals = ("Arrays of other libraries need scikit-learn 1.7", "array_api_compat is required")
+    if VERSION < (1, 7) and str(error).startswith(refusals):
+        pytest.skip("arrays of other libraries are new in scikit-learn 1.7")
+    raise error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    try:
+        return (yield)
+    except ImportError as error:
+        return _skip_or_raise(error)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    try:
+        return (yield)
+    except ImportError as error:
+        return _skip_or_raise(error)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 from sklearn._config import get_config
 
-from leansvm._sklearn import array_api_compat, as_numpy
+from leansvm._sklearn import array_api_compat
 
 # By type: asked for at every step of small loops.
 _namespaces: dict[type, Any] = {}
@@ -143,4 +143,8 @@ def to_host(array: Any) -> Any:
     if not hasattr(array, "dtype"):
         return array
     xp = foreign_namespace(array)
-    return array if xp is None else as_numpy(array, xp)
+    if xp is None:
+        return array
+    from sklearn.utils._array_api import _convert_to_numpy
+
+    return _convert_to_numpy(array, xp)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import sklearn
 from sklearn.base import BaseEstimator
-from sklearn.utils._array_api import _convert_to_numpy
 from sklearn.utils.metaestimators import available_if
 
 VERSION = tuple(map(int, sklearn.__version__.split(".")[:2]))
@@ -63,29 +62,23 @@ else:
     CallbackSupport = _NoCallbacks
 
 
-# ---------------------------------------------------------------------- array API: packaged in 1.7
+# ---------------------------------------------------------------------- array API: 1.7
 
 
 def array_api_compat() -> Any:
-    """Return the module that knows the array libraries: scikit-learn 1.6 has none of its own."""
-    if VERSION >= (1, 7):
-        from sklearn.externals import array_api_compat
-    else:
-        try:
-            import array_api_compat
-        except ImportError as error:
-            raise ImportError(
-                f"Arrays of other libraries need scikit-learn 1.7 or the package array-api-compat; "
-                f"scikit-learn {sklearn.__version__} is installed: pip install array-api-compat."
-            ) from error
+    """Return the module that knows the array libraries, which scikit-learn 1.6 does not have.
+
+    There it would have to be installed beside it, and then half of scikit-learn's own modules
+    cannot be imported unless ``SCIPY_ARRAY_API=1`` is set.
+    """
+    if VERSION < (1, 7):
+        raise ImportError(
+            f"Arrays of other libraries need scikit-learn 1.7, and {sklearn.__version__} is "
+            f"installed: upgrade it with pip install 'scikit-learn>=1.7', or pass NumPy arrays."
+        )
+    from sklearn.externals import array_api_compat
+
     return array_api_compat
-
-
-def as_numpy(array: Any, xp: Any) -> Any:
-    """Bring an array of the library ``xp`` back from its device, as a NumPy array."""
-    if VERSION < (1, 7) and xp.__name__ == "array_api_strict":  # 1.6 does it for torch and CuPy
-        array = xp.asarray(array, device=xp.Device("CPU_DEVICE"))
-    return _convert_to_numpy(array, xp)
 
 
 # ---------------------------------------------------------------------- links in the HTML view

@@ -44,7 +44,7 @@ def people(n=90):
     )
     y = np.where(frame["size"] + (frame.iloc[:, 1] == "Rome") > 1.2, "yes", "no")
     frame.loc[::7, "age"] = np.nan
-    frame.loc[::11, "heat"] = None
+    frame.loc[::11, "heat"] = np.nan
     frame.loc[5::13, "rooms"] = np.nan
     return frame, y
 
