@@ -67,6 +67,10 @@ class Scales(NamedTuple):
         power = 1.0 if self.kernel == "laplacian" else 0.5
         return np.exp(power * (self.log_gamma - self.log_gamma.max(initial=-np.inf)))
 
+    def rounded(self) -> Scales:
+        """Return scales in steps of 1 %: less than rows decide, and more than rounding moves."""
+        return self._replace(log_gamma=self.log_gamma.round(2), log_lam=round(self.log_lam, 2))
+
     def shrunk(self) -> Scales:
         """Return scales half-way, in log, to their mean."""
         return self._replace(log_gamma=0.5 * (self.log_gamma + self.log_gamma.mean()))

@@ -127,7 +127,7 @@ def learn_scales(
                 choice = report["guard"]["chosen"] if report["guard"] else "learned"
                 scales = _refined(search, scales, choice)
             with phases("drop"):
-                scales = _without_idle_features(search, scales)
+                scales = _without_idle_features(search, scales).rounded()
     report |= {"evaluations": progress.evaluations, "iterations": progress.iterations}
     report |= {"stopped": progress.stopped, "seconds": phases.seconds}
     return _in_raw_units(scales, search, report)
