@@ -226,10 +226,11 @@ path { fill: none; } .edges { stroke: var(--ink); opacity: .22; stroke-dasharray
 table { width: 100%; min-width: 40rem; }
 tbody th[colspan] { padding-top: 1.1rem; font-weight: 650; }
 tbody th small { font-weight: 400; margin-left: .4rem; }
-@media (max-width: 40rem) { table { min-width: 0; } th, td { padding-inline: .3rem; }
-  th[scope] { white-space: normal; } tbody th small { display: block; margin: 0; }
-  td small { display: block; } th:nth-child(n+4):nth-child(-n+5),
-  td:nth-child(n+4):nth-child(-n+5) { display: none; } }  /* predict and size: on wide pages */
+@media (max-width: 40rem) { table { min-width: 0; font-size: .84rem; }
+  th, td { padding-inline: .25rem; } tr > :last-child { padding-right: 0; }
+  th { white-space: normal; } tbody th small, td small { display: block; margin: 0; }
+  /* predict and size are for wide pages */
+  tr > :nth-child(4), tr > :nth-child(5) { display: none; } }
 td i { display: block; height: 4px; margin: 3px 0 0 auto; border-radius: 2px;
   background: var(--pos); } tr.reference i { background: var(--soft); }
 """
