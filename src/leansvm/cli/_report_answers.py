@@ -74,7 +74,7 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     sets = run.model.predict_set(X[some], ALPHA)
     sizes = sets.sum(axis=1)
     counts = np.bincount(sizes, minlength=2)
-    names = {0: "none: no class is clear", 1: "one"}
+    names = {0: "none: no class is clear", 1: "one", 2: "two", 3: "three"}
     rows = [
         [names.get(size, str(size)), f"{count:,}", f"{100 * count / len(sizes):.1f} %"]
         for size, count in enumerate(counts)
