@@ -132,7 +132,7 @@ def test_few_rows_are_left_out_by_further_steps(loss, C, bias_penalty):
     exact = values_without(X, Y, s, features, 40, bias_penalty, loss, C, rows, tol=1e-6)
     moved, wrong = np.abs(fitted[rows] - exact), np.abs(values[rows] - exact)
     sharp = loss.max_curvature > 1
-    assert wrong.mean() < (0.05 if sharp else 2e-3) * moved.mean()
+    assert wrong.mean() < (0.1 if sharp else 2e-3) * moved.mean()
 
 
 @pytest.mark.slow  # hundreds of fits

@@ -25,10 +25,10 @@ from leansvm.solvers._newton_matrix import factored
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_WIDTHS = (0.1, 0.03, 0.01, 0.003)  # a sharp loss is smoothed over these, one after the other
+_WIDTHS = (0.1, 0.03, 0.01)  # a sharp loss is smoothed over these, one after the other
 _DIGITS = (3e-2, 1e-3)  # of the first gradient: what may be left before the last width, and at it
-_STEPS = 12  # Newton's, for each width
-_CG_STEPS, _CG_TOL = 30, 1e-3  # conjugate gradients of a Newton step, and their squared residual
+_STEPS = 8  # Newton's, for each width
+_CG_STEPS, _CG_TOL = 20, 1e-3  # conjugate gradients of a Newton step, and their squared residual
 _SEARCHES, _FLAT = 8, 0.4  # points on the line of a step, and the share of its slope to end at
 _AT_ONCE = 512  # rows that are left out together
 _ROOM = 1e-12  # 1 - w h at least

@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 _ROOM = 1e-12  # 1 - w h, of which rounding leaves nothing where a row is fitted exactly
 _BLURRED = 0.5  # margins between which a left-out row counts as a mistake in part
 # What further steps for single rows may take: numbers in Phi, and products in Phi Psi'
-_FEW_NUMBERS, _FEW_PRODUCTS = 2**20, 2**26
+_FEW_NUMBERS, _FEW_PRODUCTS = 2**20, 2**25
 
 
 @dataclass(frozen=True)
