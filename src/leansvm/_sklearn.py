@@ -54,10 +54,11 @@ class _NoCallbacks:
         return _NoContext()
 
 
+CallbackSupport: Any = _NoCallbacks
 if HAS_CALLBACKS:
-    from sklearn.callback import CallbackSupportMixin as CallbackSupport
-else:
-    CallbackSupport = _NoCallbacks
+    from sklearn.callback import CallbackSupportMixin
+
+    CallbackSupport = CallbackSupportMixin
 
 
 # ---------------------------------------------------------------------- array API: 1.7
