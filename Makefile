@@ -9,7 +9,7 @@ REPRODUCE_ARGS ?= all --quick
 CONSTRAINTS ?=
 # scikit-learn's checks of one estimator, and tests of the parts that it is made of
 SMOKE       := .venv-smoke
-SMOKE_TESTS := tests/test_common.py tests/test_losses.py tests/functions tests/kernels/test_values.py \
+SMOKE_TESTS := tests/test_common.py tests/test_losses.py tests/functions \
 	tests/solvers/test_cholesky.py -k "not scikit_learn_checks or laplacian"
 
 .DEFAULT_GOAL := help

@@ -54,12 +54,11 @@ class _NoCallbacks:
         return _NoContext()
 
 
+CallbackSupport: Any = _NoCallbacks
 if HAS_CALLBACKS:
     from sklearn.callback import CallbackSupportMixin
 
-    CallbackSupport: Any = CallbackSupportMixin
-else:
-    CallbackSupport = _NoCallbacks
+    CallbackSupport = CallbackSupportMixin
 
 
 # ---------------------------------------------------------------------- array API: 1.7
