@@ -147,7 +147,7 @@ def test_labels_of_other_types():
 def test_without_onnx_the_way_to_get_it_is_named(monkeypatch):
     X, y = data()
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r"leansvm\[onnx\]"):
+    with pytest.raises(ImportError, match=r"\.\[onnx\]"):
         to_onnx(LSSVR().fit(X, y))
 
 

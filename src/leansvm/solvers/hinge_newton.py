@@ -45,7 +45,7 @@ def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
     beta, b = np.empty(problem.Y.shape), np.empty(problem.Y.shape[1])
     value = gap = violation = 0.0
     iterations = 0
-    with problem.phases("solve"), blas_for(len(K)):
+    with problem.phases("solve"), blas_for(K.shape[0]):
         for j, y in enumerate(problem.Y.T):
             hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
             point, residual, n_iter = _newton(problem, K, hinge, tol, max_iter)
