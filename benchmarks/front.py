@@ -75,8 +75,9 @@ def everyday() -> str:
         f"On {found.sets} everyday tables, raw features and no parameter set, `SparseLSSVC()` and "
         f"`SparseLSSVR()` are at least as good as\nscikit-learn's default {BOOSTING} on "
         f"{found.wins}: median difference {found.median:+.1f} points, mean {found.mean:+.1f}, "
-        f"worst {found.worst:+.1f} ({found.worst_set}).\nThey are at least as good as an `SVC` or `SVR` "
-        f"whose `C` and `gamma` a grid has tuned on {tuned.wins} of {tuned.sets}.\nThe price is the time of a fit: "
+        f"worst {found.worst:+.1f} ({found.worst_set}).\n"
+        "They are at least as good as an `SVC` or `SVR` whose `C` and `gamma` a grid has tuned on "
+        f"{tuned.wins} of {tuned.sets}.\nThe price is the time of a fit: "
         f"{statistics.median(ours):.0f} s beside {statistics.median(theirs):.1f} s at "
         f"{MOST_ROWS:,} rows on two cores (medians).\n"
     )
