@@ -86,7 +86,8 @@ class _WithoutRows:
     @classmethod
     def of(cls, fitted: FittedRows, u: Array, slopes: Array, loss: Loss) -> _WithoutRows:
         # a floor that doubles the ridge at most: without curved rows a free bias has none
-        floor = float(fitted.ridge.max(initial=0.0)) / max(float(np.square(fitted.Phi).sum()), _TINY)
+        most = max(float(np.square(fitted.Phi).sum()), _TINY)
+        floor = float(fitted.ridge.max(initial=0.0)) / most
         w = fitted.weight * loss.second_derivative(u) + floor
         A = np.tril(factored((fitted.Phi * w[:, None]).T @ fitted.Phi, fitted.ridge))
         Psi = fitted.Phi.copy()
