@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 GALLERY = Path(__file__).parents[1] / "examples" / "gallery"
+SLOW = {"plot_7_learned_scales"}  # ten seconds
+EXAMPLES = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+    for path in sorted(GALLERY.rglob("plot_*.py"))
+]
 
 
-@pytest.mark.parametrize("path", sorted(GALLERY.rglob("plot_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EXAMPLES)
 @pytest.mark.usefixtures("own_folder")
 def test_an_example_runs(path):
     matplotlib = pytest.importorskip("matplotlib")

@@ -89,7 +89,7 @@ def test_scale_is_one_pass_and_random_rows_are_none(counted):
         SparseLSSVC("loo", n_basis="auto", calibrate=True),
         SparseLSSVR(10.0, n_basis=20, basis="backfitting"),
         ReducedSVC(n_basis=20, calibrate=True),
-        ReducedSVC(n_basis=20, loss="huber", regularizer="coef", basis="forward"),
+        ReducedSVC(1.0, n_basis=20, loss="huber", regularizer="coef", basis="forward"),
         ReducedSVR(n_basis=20, basis="csi"),
     ],
 )
