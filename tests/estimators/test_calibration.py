@@ -29,14 +29,14 @@ def cross_entropy(a, values, labels, weight):
     """Weighted cross-entropy of p ~ sigma(a f) with Platt's targets, written out."""
     if values.shape[1] == 1:
         values = np.hstack([-values, values])
-    shares = 1 / (1 + np.exp(-np.clip(a * values, -700, 700)))
-    p = shares / shares.sum(axis=1, keepdims=True)
+    logs = -np.logaddexp(0.0, -a * values)  # of the shares, which may be smaller than any number
+    logs -= np.logaddexp.reduce(logs, axis=1, keepdims=True)
     total = 0.0
     for i, label in enumerate(labels):
         own = weight[labels == label].sum()
         target = np.full(values.shape[1], 1 / (own + 2) / (values.shape[1] - 1))
         target[label] = (own + 1) / (own + 2)
-        total -= weight[i] * np.sum(target * np.log(p[i]))
+        total -= weight[i] * np.sum(target * logs[i])
     return total
 
 
