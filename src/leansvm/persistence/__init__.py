@@ -293,7 +293,7 @@ def _of_scikit_learn() -> list[Any]:
         if inspect.isclass(value) and value.__module__ == module.__name__
     ]
     scores = [get_scorer(name)._score_func for name in get_scorer_names()]
-    requests = [MetadataRequest, MethodMetadataRequest]  # of scorers, before scikit-learn 1.9
+    requests = [MetadataRequest, MethodMetadataRequest]  # which scorers and searches may carry
     return [Bunch, make_column_selector, *requests, *classes, *scores]
 
 

@@ -137,7 +137,7 @@ class NewtonMatrices:
         rebuild = o.gram is None or not constant
         rebuild = rebuild or entering + leaving >= now or o.updates >= _REBUILD_AFTER
         rows = now if rebuild else entering + leaving
-        there = self.blocks.place is not None and on_device.stays(self.blocks.place, width)
+        there = on_device.stays(self.blocks.place, width)
         if woodbury and now < width and not there:  # products there cost less than to send rows
             by_gram = rows * width**2 + width**3 / 3
             if width * now**2 + now**3 / 3 < by_gram:

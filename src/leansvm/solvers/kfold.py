@@ -180,7 +180,11 @@ def _add_up_cells(
 @declare("X", "y")
 def folds_by_hash(block: Block, n_folds: int) -> NDArray[np.intp]:
     """Return the fold of every row of a block: equal rows are in one fold."""
-    return (row_hashes(block) % np.uint64(n_folds)).astype(np.intp)
+    return _folds_of(row_hashes(block), n_folds)
+
+
+def _folds_of(hashes: NDArray[np.uint64], n_folds: int) -> NDArray[np.intp]:
+    return (hashes % np.uint64(n_folds)).astype(np.intp)
 
 
 @declare("X", "y", "weight")
@@ -193,9 +197,11 @@ def _grams_of_block(
     shares: Array,
 ) -> Any:
     Z = rows_of_Z(block, features, shift)
-    cell = folds_by_hash(block, n_folds) if given is None else given[block.rows].astype(np.intp)
+    by_hash = given is None or len(shares) > 1
+    hashes = row_hashes(block) if by_hash else np.zeros(0, np.uint64)
+    cell = _folds_of(hashes, n_folds) if given is None else given[block.rows].astype(np.intp)
     if len(shares) > 1:  # the hash as a number from 0 to 1: equal rows are in the same part
-        place = (row_hashes(block) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        place = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
         cell = cell * len(shares) + np.searchsorted(shares[:-1], place, side="right")
     n_cells = n_folds * len(shares)
     parts = (gram(rows_at(Z, np.flatnonzero(cell == c))) for c in range(n_cells))

@@ -246,13 +246,12 @@ def left_out_errors(
     factors: RidgeFactors | Array
     if isinstance(spectrum, Tridiagonal):
         factors = spectrum.factored(candidates)
-        z = spectrum.coordinates(factors)
+        coefs = spectrum.coordinates(factors)
     else:
-        factors, z = 1.0 / (spectrum.values[:, None] + 1.0 / candidates), spectrum.z
-    per_row = eq.free_bias / eq.n
-    totals = blocks.sum(
-        _left_out_of_block, features, shift, turn, z, factors, per_row, keep, one_copy, basis_rows
-    )
+        factors = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
+        coefs = spectrum.z.T[:, :, None] * factors
+    solved = (turn, coefs, factors, eq.free_bias / eq.n)
+    totals = blocks.sum(_left_out_of_block, features, shift, *solved, keep, one_copy, basis_rows)
     return mean_errors(totals)
 
 
@@ -262,7 +261,7 @@ def _left_out_of_block(
     features: FeatureMap,
     shift: Array,
     turn: Array,
-    z: Array,
+    coefs: Array,
     factors: RidgeFactors | Array,
     per_row: float,
     keep: bool,
@@ -270,24 +269,21 @@ def _left_out_of_block(
     basis_rows: NDArray[np.intp] | None,
 ) -> Any:
     width, xp = features.width, namespace(block.X)
-    reduced = isinstance(factors, RidgeFactors)
-    inverse = factors.inverse if isinstance(factors, RidgeFactors) else factors
     Z = as_float64(rows_of_Z(block, features, shift))
     root = Z[:, -1:]  # sqrt(s): what follows are rows times it
     turned = Z @ like_rows(turn, Z)
     E, Y = turned[:, :width], turned[:, width:]
-    left_out = empty((Y.shape[1], Y.shape[0], inverse.shape[1]), Z)
+    left_out = empty((Y.shape[1], Y.shape[0], coefs.shape[2]), Z)
     for o in range(Y.shape[1]):  # Y - E z / (lam + sigma)
         residual = left_out[o, ...]
-        found = z[o] if reduced else z[:, o, None] * inverse
-        matmul_into(E, like_rows(-found, Z), residual)
+        matmul_into(E, like_rows(-coefs[o], Z), residual)
         residual += Y[:, o : o + 1]
     # h - 1 = s (1/n + sum_j E_j^2 / (lam + sigma_j)) - 1, kept away from zero by rounding
     if isinstance(factors, RidgeFactors):
         leverage = leverages(E, factors)
     else:
         E *= E
-        leverage = E @ like_rows(inverse, Z)
+        leverage = E @ like_rows(factors, Z)
     leverage += root * root * per_row
     if one_copy:
         leverage /= xp.clip(root * root, 1.0, None)
