@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
-from leansvm import LSSVC, LSSVR
+from leansvm import LSSVC, LSSVR, SparseLSSVR
 
 rng = np.random.default_rng(7)
 M = 36
@@ -153,3 +154,13 @@ def test_refitting_forgets_what_the_last_fit_chose():
     assert not hasattr(model, "cv_curve_")
     assert not hasattr(model, "loo_residuals_")
     assert model.C_ == 1.0
+
+
+@pytest.mark.parametrize("swap", [1, -1])
+@pytest.mark.parametrize(
+    "model", [LSSVR(), SparseLSSVR(gamma=0.5, kernel="rbf", n_basis=20)], ids=["dual", "primal"]
+)
+def test_rounding_does_not_choose_among_values_that_are_as_good(model, swap):
+    # on another processor the last digits of the errors are others
+    values = [2.0, 2.0 * (1 + 1e-9)][::swap]
+    assert values[0] == clone(model).set_params(C=values).fit(X, TARGET).C_

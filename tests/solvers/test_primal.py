@@ -155,7 +155,8 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
         assert_allclose(spectrum.theta(C), theta, rtol=1e-6, atol=1e-8)
         assert_allclose(basis.coefficients(theta), solution[: len(points)], rtol=1e-6, atol=1e-7)
         b = solution[-1] if penalty < np.inf else np.zeros(2)
-        bias, value, gradient = equations.describe(theta, C)
+        found = equations.describe(theta, C)
+        bias, value, gradient = (found[k] for k in ("b", "objective", "residual"))
         assert_allclose(bias, b, atol=1e-7)
         assert gradient < 1e-8
         residual = Y - H @ Y

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.kernel_ridge import KernelRidge
 from threadpoolctl import threadpool_limits
 
 from leansvm.blocks import MemoryBlocks
@@ -46,6 +47,23 @@ def test_useless_features_are_found(kernel):
     assert found.importance[:2].min() > 0.1
     assert found.importance[2:].max() < 0.05
     assert (found.gamma >= 0).all() and np.isfinite(found.gamma).all()
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0, 100.0])
+def test_scales_suit_the_c_that_is_given(C):
+    # wide kernels that go with a large C are too wide for a small one
+    X, y = friedman(600, seed=3)
+    free, bound = learn(X[:300], y[:300], ["rbf"]), learn(X[:300], y[:300], ["rbf"], C=(C, C))
+    errors = []
+    for found in (free, bound):
+        model = KernelRidge(alpha=1 / C, kernel="rbf", gamma=1.0)
+        root = np.sqrt(found.gamma)
+        model.fit(X[:300] * root, y[:300] - y[:300].mean())
+        errors.append(np.var(y[300:] - model.predict(X[300:] * root)))
+    assert pytest.approx(C, rel=0.02) == bound.C  # rounded like the scales
+    assert errors[1] < 1.02 * errors[0]
+    if C < 1:  # far from the C that goes with the scales
+        assert errors[1] < 0.9 * errors[0]
 
 
 def test_many_useless_features():

@@ -344,6 +344,8 @@ class KernelMachine(Machine):
                 f"kernel={self.kernel!r} has no scales to learn: set gamma='scale' or a number, or "
                 f"use one of the kernels {', '.join(LEARNABLE)}."
             )
+        given = not isinstance(getattr(self, "C", "loo"), str | KFoldSums)
+        C = np.atleast_1d(self._criterion().C) if given else None
         learned = learn_scales(
             rows.blocks() if isinstance(rows, TrainingData) else rows,
             names,
@@ -352,6 +354,7 @@ class KernelMachine(Machine):
             random_state=getattr(self, "random_state", 0),
             on_iteration=iteration_hook(self, context, "learning-step"),
             most_points=most_points,
+            C=None if C is None else (float(C.min()), float(C.max())),
         )
         self.kernel_, self.gamma_, self.clip_ = learned.kernel, learned.gamma, learned.clip
         self.feature_scales_ = learned.importance

@@ -24,6 +24,7 @@ from leansvm.solvers.kfold import (
     errors_of_folds,
     learning_errors,
 )
+from leansvm.solvers.solution import first_of_the_best
 from leansvm.solvers.sparse import check_memory
 from leansvm.state import FitState
 
@@ -124,7 +125,7 @@ def cross_val_from_sums(
     by_output = np.full_like(total, np.nan)
     by_output[used] = total[used] / weight[used, None, None]
     mean = total.sum(axis=(0, 1)) / weight.sum()
-    best = float(candidates[int(np.nanargmin(mean))])
+    best = float(candidates[first_of_the_best(mean)])
     return FoldErrors(candidates, by_output.sum(axis=1), by_output, weight, mean, best, names)
 
 
@@ -265,7 +266,7 @@ def learning_curve_from_sums(
     test = found.test[:, used] / found.test_weight[used, None]
     train = found.train[:, used] / found.train_weight[:, used, None]
     mean = found.test[:, used].sum(axis=1) / found.test_weight[used].sum()
-    best = mean.argmin(axis=1)
+    best = [first_of_the_best(errors) for errors in mean]
     sizes = np.arange(len(shares))
     return LearningCurve(
         shares,

@@ -20,6 +20,7 @@ from leansvm.solvers import gammas as gammas_solver
 from leansvm.solvers import prefixes
 from leansvm.solvers.features import KernelFeatures, nested, whiten
 from leansvm.solvers.primal import decompose
+from leansvm.solvers.solution import first_of_the_best
 from leansvm.solvers.sums import Sums, add_up, first_shift, normal_equations
 
 __all__ = [
@@ -319,7 +320,7 @@ def gamma_path(
             n = float(gram[-1, -1]) if data.count is None else data.count
             sums = Sums(shift, gram, data.n_outputs, n)
             curve = decompose(normal_equations(sums, basis, free)).gcv(candidates)
-            gcv[k], C[k] = curve.min(), candidates[curve.argmin()]
+            gcv[k], C[k] = curve.min(), candidates[first_of_the_best(curve)]
     best = int(gcv.argmin())
     return GammaPath(gammas, gcv, C, float(gammas[best]), float(C[best]))
 

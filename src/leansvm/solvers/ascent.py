@@ -66,7 +66,9 @@ def learn_by_steps(
     fitted: ClosedForm | None = None
     for iteration in range(max_iter + 1):
         fitted = problem.solve(basis, fitted)
-        path.objective.append(fitted.spectrum.equations.describe(fitted.theta, fitted.C)[1])
+        path.objective.append(
+            fitted.spectrum.equations.describe(fitted.theta, fitted.C)["objective"]
+        )
         if keep_best:
             path.loo.append(problem.left_out_error(fitted))
             if path.loo[-1] <= min(path.loo):

@@ -62,7 +62,7 @@ class LowRankProblem:
         theta = spectrum.theta(self.C)
         means = np.concatenate([equations.mean_phi, equations.mean_y])
         return ClosedForm(
-            basis, spectrum, theta, equations.describe(theta, self.C)[0], self.C, means
+            basis, spectrum, theta, equations.describe(theta, self.C)["b"], self.C, means
         )
 
     def left_out_error(self, found: ClosedForm) -> float:

@@ -21,7 +21,7 @@ from leansvm.solvers._lapack import eigh_in_place
 from leansvm.solvers._least_squares import DIRECT_TOL, certify, direct_advice
 from leansvm.solvers.kernel_matrix import gram, product_bytes, unstored
 from leansvm.solvers.problem import DualProblem
-from leansvm.solvers.solution import Solution
+from leansvm.solvers.solution import Solution, first_of_the_best
 
 Array = NDArray[np.float64]
 
@@ -106,13 +106,12 @@ def solve_for_every_C(
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
     b = spectrum.bias()
     curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b)
-    scored = bool(np.isfinite(curve).any())
-    if len(curve) > 1 and not scored:
+    if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
             f"the sample_weight sum to {weight.sum():.3g}. Scale them up, or give C as a number."
         )
-    best = int(np.nanargmin(curve)) if scored else 0
+    best = first_of_the_best(curve)
     coordinates = spectrum.coordinates(best, b[best])
     return Solution(
         "eigen",

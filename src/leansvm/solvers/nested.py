@@ -34,6 +34,7 @@ from leansvm.linalg import right_solve_in_place
 from leansvm.solvers._lapack import eigh_in_place
 from leansvm.solvers.features import KernelFeatures, inverse_transpose_like
 from leansvm.solvers.left_out import add_up_squares, mean_errors
+from leansvm.solvers.solution import first_of_the_best
 from leansvm.solvers.sums import Sums
 
 Array = NDArray[np.float64]
@@ -372,7 +373,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any
         ladder.extend(size)
         if len(candidates) > 1 and size <= _EVERY_C:
             curve = ladder.curve(candidates)
-            error, at = float(curve.min()), float(candidates[np.argmin(curve)])
+            error, at = float(curve.min()), float(candidates[first_of_the_best(curve)])
         else:
             errors = ladder.errors(_sizes_up_to(len(ladder.kept)), C)
             error, at = float(errors[-1]), C

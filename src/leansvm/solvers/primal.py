@@ -22,7 +22,7 @@ from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.eigen import solve_for_every_C
 from leansvm.solvers.features import FeatureMap, KernelFeatures
 from leansvm.solvers.left_out import add_up_squares, mean_errors
-from leansvm.solvers.solution import Solution
+from leansvm.solvers.solution import Solution, first_of_the_best
 from leansvm.solvers.sums import NormalEquations, Sums, normal_equations, rows_of_Z
 from leansvm.solvers.tridiagonal import (
     RidgeFactors,
@@ -67,7 +67,7 @@ def solve(
             theta = equations.solve(C)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of M
             theta = decompose(equations).theta(C)
-        return _described(features, equations, theta, C)
+        return Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
     by_loo = several and criterion.name == "loo"
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
     share = 0.5 if blocks.n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all is slow
@@ -98,9 +98,10 @@ def solve(
         curve = spectrum.gcv(candidates)
         if len(curve) > 1 and not np.isfinite(curve).any():
             raise ValueError(_NO_ROOM.format(equations.count))
-    best = 0 if curve is None or not np.isfinite(curve).any() else int(np.nanargmin(curve))
+    best = 0 if curve is None else first_of_the_best(curve)
     C = float(candidates[best])
-    solution = _described(features, equations, spectrum.theta(C), C)
+    theta = spectrum.theta(C)
+    solution = Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
     if curve is not None:
         solution.curve, solution.error = curve, float(curve[best])
     if criterion.left_out:
@@ -116,14 +117,6 @@ def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:
     _, weight = blocks.targets_of(np.arange(blocks.n_rows))
     there = blocks.n_rows if weight is None else float(weight.sum())
     return abs(there - equations.n) <= 1e-9 * equations.n
-
-
-def _described(
-    features: FeatureMap, equations: NormalEquations, theta: Array, C: float
-) -> Solution:
-    """Add bias, objective and optimality residual to theta."""
-    b, objective, residual = equations.describe(theta, C)
-    return Solution("primal", features.coefficients(theta), b, C, objective, residual)
 
 
 def _solve_in_dual(
@@ -149,7 +142,8 @@ def _solve_in_dual(
         count=equations.count,
     )
     theta = Phi[used].T @ every.coef
-    solution = _described(features, equations, theta, every.C)
+    known = equations.describe(theta, every.C)
+    solution = Solution("primal", features.coefficients(theta), **known)
     if equations.free_bias:
         solution.b = every.b
     solution.left_out = np.full(Y.shape, np.nan)

@@ -126,6 +126,7 @@ class ScaleSample:
     Y: Array
     weight: Array
     unit_weight: float  # what the weights were divided by
+    total_weight: float  # of all rows, not of the sample alone
     units: ClippedUnits
 
     def __len__(self) -> int:
@@ -164,9 +165,10 @@ def draw_sample(
         raise ValueError("gamma='learn' needs targets y.")
     Y = np.asarray(Y, dtype=np.float64).reshape(len(X), -1)
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
-    unit = 1.0
+    unit, total = 1.0, float(weight.sum())
     if not whole:  # drawn by weight: they count equally, as rows of the mean weight
         unit, weight = len(weight) / float(np.sum(1.0 / weight)), np.ones(len(weight))
+        total = unit * blocks.n_rows
     merged = merge_equal_rows(X, Y, weight)
     order = rng.permutation(len(merged.first))
     if len(order) <= _FEW_DISTINCT:  # weights are repetitions, in whatever order rows come
@@ -177,7 +179,7 @@ def draw_sample(
     weight = weight / weight.mean()
     units = clipped_units(X, weight, contain_zero=sparse.issparse(taken))
     targets = _standardised_targets(Y, weight, free_bias)
-    return ScaleSample(units.standardised(X), targets, weight, unit, units)
+    return ScaleSample(units.standardised(X), targets, weight, unit, total, units)
 
 
 def _rows_to_take(

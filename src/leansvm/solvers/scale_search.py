@@ -104,6 +104,7 @@ class ScaleSearch:
     budget: int
     progress: ScaleProgress
     most_points: int | None = None  # that the model will have, where it is known
+    lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
 
     @property
     def d(self) -> int:
@@ -180,6 +181,13 @@ class ScaleSearch:
         residuals = other.Y - objective.predictions(scales.gamma, lam, other.X)
         return other.weight * np.square(residuals).mean(axis=1)
 
+    def _log_lam(self, stage: Stage) -> tuple[float, float]:
+        """Return the bounds of log lam: where C is given, what it is for the rows of a stage."""
+        if self.lam_per_row is None:
+            return _LAM
+        least, most = np.clip(np.log(self.lam_per_row) + np.log(stage.rows), *_LAM).tolist()
+        return least, most
+
     def _minimise(self, start: Scales, stage: Stage, *, prior: float, tied: bool) -> Scales:
         if self.progress.stopped:
             return start
@@ -187,12 +195,13 @@ class ScaleSearch:
         descent = _Descent(objective, start.log_gamma, prior, tied, self.progress)
         centre = np.log(0.5 / self.d)
         each = [(-_TIE, _TIE)] if tied else [(centre - _BELOW, centre + _ABOVE)] * self.d
+        bounds = self._log_lam(stage)
         result = minimize(
             descent,
-            np.append(0.0 if tied else start.log_gamma, start.log_lam),
+            np.append(0.0 if tied else start.log_gamma, np.clip(start.log_lam, *bounds)),
             jac=True,
             method="L-BFGS-B",
-            bounds=[*each, _LAM],
+            bounds=[*each, bounds],
             callback=self.progress,
             options={
                 "maxiter": stage.iterations,

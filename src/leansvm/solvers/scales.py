@@ -10,7 +10,7 @@ beat one common scale on folds that they were not learned on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,7 @@ def learn_scales(
     random_state: Any,
     on_iteration: OnIteration | None = None,
     most_points: int | None = None,
+    C: tuple[float, float] | None = None,
 ) -> LearnedScales:
     """Learn the scales of the features, and choose among kernels.
 
@@ -102,6 +103,9 @@ def learn_scales(
         units of the targets' variance; the search ends when it returns True.
     most_points : int, optional
         Basis points that the model will have: narrow kernels need many.
+    C : tuple of two floats, optional
+        The least and the largest C that the model may have: wide kernels go with a large C, and
+        scales that were found with one would be too wide for a small one. Anything by default.
 
     Raises
     ------
@@ -126,6 +130,11 @@ def learn_scales(
             with phases("second"):
                 choice = report["guard"]["chosen"] if report["guard"] else "learned"
                 scales = _refined(search, scales, choice)
+                if C is not None:  # only now: the way to good scales leads over other values
+                    lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
+                    search = replace(search, lam_per_row=lam)
+                    go_on = search.learn if choice == "learned" else search.tied
+                    scales = go_on(scales, SECOND)
             with phases("drop"):
                 scales = _without_idle_features(search, scales).rounded()
     report |= {"evaluations": progress.evaluations, "iterations": progress.iterations}

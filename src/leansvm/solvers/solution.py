@@ -11,6 +11,17 @@ from numpy.typing import NDArray
 from leansvm._array_api import rows_at
 
 Array = NDArray[np.float64]
+_ALIKE = 1.0 + 1e-6  # a ratio of errors that rounding may bring about
+
+
+def first_of_the_best(errors: Array) -> int:
+    """Return the place of the first error that is as small as any, but for rounding.
+
+    Errors level out at large C: there the smallest of all would be another one on another machine.
+    """
+    if not np.isfinite(errors).any():
+        return 0
+    return int(np.argmax(errors <= _ALIKE * np.nanmin(errors)))
 
 
 @dataclass

@@ -25,7 +25,7 @@ from leansvm.solvers.growth import FIRST_SIZE, grow
 from leansvm.solvers.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
 from leansvm.solvers.nested import climb, keep_prefix, open_ladder
 from leansvm.solvers.primal import Criterion
-from leansvm.solvers.solution import Solution
+from leansvm.solvers.solution import Solution, first_of_the_best
 from leansvm.solvers.sums import Sums, add_up, drop_rows_of_Z, first_shift
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
@@ -223,7 +223,7 @@ def solve_folds(
         solution.details["criterion"] = "gcv"
         return solution
     curve = fold_errors(sums, features, free_bias, candidates)
-    best = int(np.nanargmin(curve)) if np.isfinite(curve).any() else 0
+    best = first_of_the_best(curve)
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
     solution = primal.solve(blocks, features, sums.total(), free_bias, chosen)
     solution.curve, solution.error = curve, float(curve[best])

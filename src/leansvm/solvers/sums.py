@@ -168,8 +168,8 @@ class NormalEquations:
     free_bias: bool
     constant: float | None  # of the bias's column
 
-    def describe(self, theta: Array, C: float) -> tuple[Array, float, float]:
-        """Return b of every output, the objective and the relative norm of its gradient.
+    def describe(self, theta: Array, C: float) -> dict[str, Any]:
+        """Return what `Solution` wants to know: b, C, objective, relative norm of its gradient.
 
         The objective 1/2 |theta|^2 + C/2 RSS is summed over outputs.
         """
@@ -184,7 +184,8 @@ class NormalEquations:
         objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
         scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
         gradient = theta / C + M_theta - self.c
-        return b, float(objective), float(np.linalg.norm(gradient)) / scale
+        residual = float(np.linalg.norm(gradient)) / scale
+        return {"b": b, "C": C, "objective": float(objective), "residual": residual}
 
     def solve(self, C: float) -> Array:
         """Return theta at one C, by Cholesky."""
