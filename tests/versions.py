@@ -1,7 +1,5 @@
 """What tests need to know of versions: marks that skip with the version which has the news."""
 
-from importlib.metadata import PackageNotFoundError, version
-
 import pytest
 from scipy import sparse
 
@@ -9,18 +7,6 @@ from leansvm._sklearn import HAS_CALLBACKS
 
 needs_callbacks = pytest.mark.skipif(
     not HAS_CALLBACKS, reason="callbacks are new in scikit-learn 1.9"
-)
-
-
-def _pandas() -> int:
-    try:
-        return int(version("pandas").partition(".")[0])
-    except PackageNotFoundError:
-        return 3
-
-
-needs_pandas_3 = pytest.mark.skipif(
-    _pandas() < 3, reason="scikit-learn takes None in texts for missing with pandas 3 only"
 )
 
 

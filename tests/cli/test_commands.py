@@ -287,7 +287,8 @@ def test_predictions_as_parquet_and_json(folder, run, tmp_path):
 def test_json_of_a_training_run(run, tmp_path):
     write_csv(tmp_path / "d.csv", people(60))
     done = run("train", "d.csv", "-t", "answer", "-o", "m", "--json", "-e", "sparse",
-               "-s", "n_basis=20", "-s", "C=10", "--cv", "3", "--no-calibrate")  # fmt: skip
+               "-s", "n_basis=20", "-s", "C=10", "-s", "gamma=scale", "--cv", "3",
+               "--no-calibrate")  # fmt: skip
     assert done.exit_code == 0, done.stderr
     result = json.loads(done.stdout)
     assert done.stderr == ""

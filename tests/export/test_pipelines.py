@@ -23,7 +23,6 @@ from leansvm import LSSVC, LSSVR, KernelBasis
 from leansvm.export import check, register_onnx, to_c, to_js, to_onnx
 from leansvm.export._evaluate import values
 from leansvm.export._formula import formula_of
-from tests.versions import needs_pandas_3
 
 pd = pytest.importorskip("pandas")
 
@@ -83,7 +82,6 @@ def test_formula_of_a_pipeline(pipeline):
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * formula.band[0])
 
 
-@needs_pandas_3
 @pytest.mark.parametrize(("dtype", "limit"), [("float64", 1e-12), ("float32", 1e-6)])
 def test_graph_of_a_pipeline(pipeline, dtype, limit):
     pytest.importorskip("onnxruntime")
@@ -95,7 +93,6 @@ def test_graph_of_a_pipeline(pipeline, dtype, limit):
     assert found.difference < limit
 
 
-@needs_pandas_3
 @pytest.mark.parametrize(("dtype", "limit"), [("float64", 1e-12), ("float32", 1e-6)])
 def test_header_of_a_pipeline(pipeline, dtype, limit):
     if not (shutil.which("cc") or shutil.which("gcc")):
@@ -105,7 +102,6 @@ def test_header_of_a_pipeline(pipeline, dtype, limit):
     assert check(pipeline, header, n_rows=300).difference < limit
 
 
-@needs_pandas_3
 def test_module_of_a_pipeline(pipeline):
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
@@ -122,7 +118,6 @@ def test_check_sees_a_wrong_number(pipeline):
     assert check(pipeline, wrong, n_rows=50).difference > 1.0
 
 
-@needs_pandas_3
 def test_learned_scales_of_texts_that_do_not_matter():
     pytest.importorskip("onnxruntime")
     frame, y = people()

@@ -2,4 +2,4 @@
 
 from hypothesis import settings
 
-settings.register_profile("slow", derandomize=False, print_blob=True)
+settings.register_profile("slow", max_examples=50_000, derandomize=False, print_blob=True)

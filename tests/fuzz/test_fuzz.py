@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from leansvm import persistence
 from tests.fuzz.cases import Case, cases, rows_targets_weights
 
-LONG = settings.get_current_profile_name() == "slow"
+LONG = settings.default.max_examples >= 50_000  # as in the profile "slow"
 EXAMPLES = 50_000 if LONG else 2_000
 SHARES = {  # of the examples: more where a fit is cheap
     "LSSVC": 0.15,

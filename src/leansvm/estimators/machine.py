@@ -344,7 +344,7 @@ class KernelMachine(Machine):
                 f"kernel={self.kernel!r} has no scales to learn: set gamma='scale' or a number, or "
                 f"use one of the kernels {', '.join(LEARNABLE)}."
             )
-        given = not isinstance(getattr(self, "C", "loo"), str | KFoldSums)
+        given = hasattr(self, "fit_intercept") and not isinstance(self.C, str | KFoldSums)
         C = np.atleast_1d(self._criterion().C) if given else None
         learned = learn_scales(
             rows.blocks() if isinstance(rows, TrainingData) else rows,

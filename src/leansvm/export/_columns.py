@@ -56,6 +56,7 @@ class Column:
     categories: tuple[Any, ...] = ()  # "member": 1 for one of these; "other": 1 for none of them
     strict: bool = False  # whether Python refuses other categories
     fill: Any = None  # what a missing value is replaced by; None: it stays missing
+    gap: Any = np.nan  # what stands for a missing value in Python: NaN or None
     center: float = 0.0
     scale: float = 1.0
     lower: float = -np.inf  # of the result
@@ -179,7 +180,7 @@ def _imputed(step: SimpleImputer, columns: list[Column]) -> list[Column]:
         empty = isinstance(value, float) and np.isnan(value)  # no value in training: left out
         if empty and not step.keep_empty_features:
             continue
-        result.append(_filled(column, 0.0 if empty else value))
+        result.append(replace(_filled(column, 0.0 if empty else value), gap=marker))
     if step.add_indicator:
         for place in step.indicator_.features_:
             result.append(Column(columns[place].source, "missing"))
@@ -205,6 +206,14 @@ def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
         if not column.is_raw():
             raise ValueError(f"OneHotEncoder behind a scaler cannot be exported: {_WAY_OUT}")
         known = [_category(value) for value in step.categories_[place]]
+        gaps = [v for v in step.categories_[place] if _category(v) is MISSING]
+        if len(gaps) > 1:
+            raise ValueError(
+                f"OneHotEncoder that takes None and NaN for two categories cannot be exported: "
+                f"mark missing values by one of them, or {_WAY_OUT}"
+            )
+        if gaps:
+            column = replace(column, gap=gaps[0])
         rare = infrequent[place] if infrequent is not None else None
         rare = [] if rare is None else [_category(value) for value in rare]
         dropped = None if step.drop_idx_ is None else step.drop_idx_[place]

@@ -33,7 +33,7 @@ def rows_around(
     Returns
     -------
     list of ndarray
-        One array for each input value; texts are objects, missing ones None.
+        One array for each input value; texts are objects, missing ones what training has for them.
     """
     rng = np.random.default_rng(random_state)
     points, spread = formula.points, formula.points.std(axis=0)
@@ -70,7 +70,7 @@ def _categories(
     if not mine[0].strict:
         choices.append(_UNKNOWN if is_text else max(choices, default=0.0) + 1.0)
     if MISSING in known or mine[0].fill is not None:
-        choices.append(None if is_text else np.nan)
+        choices.append(mine[0].gap if is_text else np.nan)
     numbers = rng.integers(len(choices), size=n_rows)
     return np.array([choices[i] for i in numbers], object if is_text else np.float64)
 

@@ -163,7 +163,7 @@ def onnx_feeds(
     feeds = {}
     for name, values in zip(formula.inputs, inputs, strict=True):
         if values.dtype == object:
-            values = np.array(["" if v is None else v for v in values], object)
+            values = np.array([v if isinstance(v, str) else "" for v in values], object)
         feeds[name] = (values if values.dtype == object else values.astype(kind))[:, None]
     return feeds
 
@@ -201,7 +201,9 @@ def c_inputs(formula: Formula, inputs: Sequence[NDArray[Any]]) -> list[NDArray[n
     for i, values in enumerate(inputs):
         if i in texts:
             places = {text: float(place) for place, text in enumerate(texts[i])}
-            values = np.array([np.nan if v is None else places.get(v, -1.0) for v in values])
+            values = np.array(
+                [places.get(v, -1.0) if isinstance(v, str) else np.nan for v in values]
+            )
         result.append(values)
     return result
 

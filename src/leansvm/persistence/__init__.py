@@ -280,7 +280,7 @@ def trusted_types() -> frozenset[str]:
 def _of_scikit_learn() -> list[Any]:
     """Return what searches, calibration and column selectors hold, which skops does not trust."""
     from sklearn import calibration
-    from sklearn.compose import make_column_selector
+    from sklearn.compose import _column_transformer, make_column_selector
     from sklearn.metrics import _scorer, get_scorer, get_scorer_names
     from sklearn.model_selection import _split
     from sklearn.utils import Bunch
@@ -288,7 +288,7 @@ def _of_scikit_learn() -> list[Any]:
 
     classes = [
         value
-        for module in (calibration, _scorer, _split)
+        for module in (_column_transformer, calibration, _scorer, _split)
         for value in vars(module).values()
         if inspect.isclass(value) and value.__module__ == module.__name__
     ]

@@ -25,6 +25,8 @@ from leansvm.solvers.features import KernelFeatures
 from leansvm.solvers.kfold import FoldSums, KFoldSums
 from leansvm.solvers.sums import Sums
 
+_LIST_OF_COLUMNS = "sklearn.compose._column_transformer._RemainderColsList"
+
 # Public parts of scikit-learn whose estimators hold lists, numbers and arrays alone.
 _PARTS_OF_SKLEARN = frozenset(
     {
@@ -82,11 +84,17 @@ def plain_types(schema: Any) -> dict[str, type] | None:
 
 
 def _estimator_of_sklearn(module: str, name: str) -> type | None:
-    """Return a public estimator of some parts of scikit-learn; import nothing but these parts."""
+    """Return a public estimator of some parts of scikit-learn; import nothing but these parts.
+
+    Or the list in which a ColumnTransformer of scikit-learn before 1.7 keeps columns.
+    """
     package, _, inside = module.partition(".")
     part = inside.partition(".")[0]
     if package != "sklearn" or part not in _PARTS_OF_SKLEARN:
         return None
+    if f"{module}.{name}" == _LIST_OF_COLUMNS:
+        kind: Any = getattr(importlib.import_module(module), name, None)
+        return kind if inspect.isclass(kind) else None
     public = importlib.import_module(f"sklearn.{part}")
     found: Any = getattr(public, name, None) if name in public.__all__ else None
     estimator = inspect.isclass(found) and issubclass(found, BaseEstimator)
