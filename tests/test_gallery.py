@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 GALLERY = Path(__file__).parents[1] / "examples" / "gallery"
-SLOW = {"plot_7_learned_scales"}  # ten seconds
+SLOW = {"plot_07_learned_scales"}  # ten seconds
 EXAMPLES = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
     for path in sorted(GALLERY.rglob("plot_*.py"))
