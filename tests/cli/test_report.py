@@ -136,6 +136,8 @@ def test_values_in_words():
     assert in_words(np.float64(0.1234567)) == "0.123457"
     assert in_words("matern32") == "matern32"
     assert in_words([0.5, 0.0, 2.0]) == "0 to 2, one for each of 3 features"
+    assert in_words(np.full(3, 0.5)) == "0.5 for all features"
+    assert in_words([0.5]) == "0.5 for all features"
 
 
 def test_a_model_without_learned_scales_has_no_section_on_them(tmp_path):

@@ -141,6 +141,8 @@ def in_words(value: Any) -> str:
     """Return a parameter as a short text: a number, a name, or the range of a list."""
     if isinstance(value, list) or (hasattr(value, "shape") and value.shape):
         low, high = readable(float(min(value))), readable(float(max(value)))
+        if low == high:  # equal in the digits that are shown
+            return f"{low} for all features"
         return f"{low} to {high}, one for each of {len(value)} features"
     return readable(value, 6) if isinstance(value, float) else str(value)
 
