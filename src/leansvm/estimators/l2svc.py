@@ -43,7 +43,7 @@ class L2SVC(Classifier, DualMachine):
     Minimises 1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f(x_i))^2, one class against
     the rest. The solution needs the rows with y f(x) < 1 alone; on them it is that of a linear
     system, so a few linear solves with a factor kept between them end exactly, after a time that
-    hardly depends on ``C``.
+    grows slowly with ``C``.
 
     Parameters
     ----------
