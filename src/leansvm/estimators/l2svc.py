@@ -21,6 +21,7 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import table
 from leansvm.solvers.active_set import ActiveSet
 from leansvm.solvers.features import FeatureMap, KernelFeatures
+from leansvm.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -229,6 +230,7 @@ class L2SVC(Classifier, DualMachine):
         solver="newton" or "smo". ``gamma`` comes from the first batch. Rows without error may
         become support vectors later, so all rows are kept, with kernel rows and factors (within
         ``cache_size``). `fit` keeps none: after it, partial_fit starts anew, with a warning.
+        A call that raises an error leaves the rows as they were before it.
 
         Parameters
         ----------
@@ -261,21 +263,34 @@ class L2SVC(Classifier, DualMachine):
         context.call_on_fit_task_begin(estimator=self, X=batch.X, y=batch.y)
         if first:
             problem = self._problem(batch, context)
-            active_set, data = ActiveSet(problem, max_support=self._limit(), keep=True), batch
+            active_set = ActiveSet(problem, max_support=self._limit(), keep=True)
+            solution = self._solve_batch(active_set, context)
+            self._publish(batch, self._support(problem, batch, solution), solution)
+            self._sequence = active_set, batch.weight
         else:
             self._refuse_changed()
             active_set, weight = self._sequence
-            used, problem = batch.taken, active_set.problem
-            active_set.extend(batch.X[used], batch.Y[used], batch.weight[used])
+            rows, used = active_set.__getstate__(), batch.taken
             data = batch.with_weight(np.append(weight, batch.weight))
-        problem.on_iteration = iteration_hook(self, context, "iteration")
-        with table.explained(problem.kernel):
-            solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
-        problem.on_iteration = None  # belongs to this call
-        support = self._support(problem, data, solution)
-        self._publish(data, support, solution)
-        self._sequence = active_set, data.weight
+            try:
+                active_set.extend(batch.X[used], batch.Y[used], batch.weight[used])
+                solution = self._solve_batch(active_set, context)
+                self._publish(data, self._support(active_set.problem, data, solution), solution)
+            except BaseException:  # as if this batch had not come: it may come again
+                active_set.__setstate__(rows)
+                self._sequence = active_set, weight
+                raise
+            self._sequence = active_set, data.weight
         context.call_on_fit_task_end(
             estimator=self, X=batch.X, y=batch.y, reconstruction_attributes={}
         )
         return self
+
+    def _solve_batch(self, active_set: ActiveSet, context: Any) -> Solution:
+        """Find the support set of all rows so far, from the one before."""
+        problem = active_set.problem
+        problem.on_iteration = iteration_hook(self, context, "iteration")
+        with table.explained(problem.kernel):
+            solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
+        problem.on_iteration = None  # belongs to this call
+        return solution
