@@ -256,7 +256,9 @@ class L2SVC(Classifier, DualMachine):
                 UserWarning,
                 stacklevel=4,
             )
-        classes = classes if first else self.classes_
+        if not first:
+            self._refuse_changed()
+            classes = self.classes_
         batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
         batch = batch.counted(left_out=False)
         context = self._init_callback_context(max_subtasks=None)
@@ -268,7 +270,6 @@ class L2SVC(Classifier, DualMachine):
             self._publish(batch, self._support(problem, batch, solution), solution)
             self._sequence = active_set, batch.weight
         else:
-            self._refuse_changed()
             active_set, weight = self._sequence
             rows, used = active_set.__getstate__(), batch.taken
             data = batch.with_weight(np.append(weight, batch.weight))

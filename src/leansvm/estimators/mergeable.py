@@ -88,18 +88,18 @@ class Mergeable(KernelMachine):
         self.__dict__.update(state.attributes())
         self._batch_parameters = {name: parameters.get(name) for name in _BATCH_PARAMETERS}
         data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
-        self._publish(data, self._support(), solution)
+        self._publish(data, self._support(self._features), solution)
         return self
 
-    def _support(self) -> Support:
-        return Support.of(Basis(self._selected, self._features.points), self._features)
+    def _support(self, features: KernelFeatures) -> Support:
+        return Support.of(Basis(self._selected, features.points), features)
 
     def _more_rows(
         self, X: Any, y: Any, sample_weight: Any, classes: Any
     ) -> tuple[TrainingData, RowBlocks, KernelFeatures]:
         """Read rows after those of the fit, and move the basis to where they are."""
+        self._refuse_changed()  # before `read`, which sets classes
         data = read(self, X, y, sample_weight, reset=False, classes=classes, batch=True)
-        self._refuse_changed()
         features = self._features
         if data.n_outputs != self._sums.n_outputs:
             raise ValueError(
@@ -123,11 +123,10 @@ class Mergeable(KernelMachine):
         data, blocks, features = self._more_rows(X, y, sample_weight, classes)
         sums = add_batch(blocks, features, self._sums, data.count, criterion)
         solution = solve_batch(blocks, features, sums, self._bias_penalty() == 0, criterion)
-        self._features, self._sums = features, sums
-        self.n_rows_seen_ += data.X.shape[0]
-        before = self.fit_report_
+        seen, before = self.n_rows_seen_ + data.X.shape[0], self.fit_report_
         solution.seconds, solution.bytes = before["seconds"], before["bytes"]
-        solution.details |= {"rows": self.n_rows_seen_}
+        solution.details |= {"rows": seen}
         solution.details |= {name: before[name] for name in ("dropped", "selection")}
-        self._publish(data, self._support(), solution)
+        self._publish(data, self._support(features), solution)
+        self._features, self._sums, self.n_rows_seen_ = features, sums, seen
         return self
