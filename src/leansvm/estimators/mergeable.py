@@ -116,8 +116,10 @@ class Mergeable(KernelMachine):
         """Add the sums of more rows and solve again."""
         criterion = self._criterion()
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
-            criterion = replace(criterion, name="kfold", left_out=False, folds=KFoldSums())
+            criterion = replace(criterion, name="kfold", left_out=False)  # in the folds there are
         if not (hasattr(self, "_sums") or self._saved_small):
+            if criterion.name == "kfold" and criterion.folds is None:
+                criterion = replace(criterion, folds=KFoldSums())
             data = read(self, X, y, sample_weight, classes=classes, batch=True)
             return self._fit_on(data, criterion)
         data, blocks, features = self._more_rows(X, y, sample_weight, classes)
