@@ -11,6 +11,8 @@ without error leave and which the rows of largest error enter, until no row outs
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -122,6 +124,17 @@ class ActiveSet:
                 best = solution
         assert best is not None
         return best
+
+    @contextmanager
+    def extended(self, X: Any, Y: Array, weight: Array) -> Iterator[None]:
+        """Add rows and let the caller solve; an error inside takes the rows back."""
+        before = self.__getstate__()
+        try:
+            self.extend(X, Y, weight)
+            yield
+        except BaseException:  # an interrupt, too
+            self.__setstate__(before)
+            raise
 
     def extend(self, X: Any, Y: Array, weight: Array) -> None:
         """Add rows behind those there are; the next solve repairs the support sets."""

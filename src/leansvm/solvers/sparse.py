@@ -175,6 +175,7 @@ def add_batch(
     before: Sums | FoldSums,
     count: float | None,
     criterion: Criterion,
+    budget: int,
 ) -> Sums | FoldSums:
     """Add more rows to sums; where folds begin later, the rows so far are in none of them.
 
@@ -182,10 +183,13 @@ def add_batch(
     """
     before, by_folds = before.on_host(), criterion.name == "kfold"
     if not by_folds and (isinstance(before, Sums) or before.by_groups):
+        check_memory(features.width, budget, 1)
         return before.total() + add_up(blocks, features, before.shift, count)
     folds = _more_folds(before, criterion.folds)
+    number = folds.count(blocks.n_rows)
+    check_memory(features.width, budget, number)
     if isinstance(before, Sums):
-        before = FoldSums.after(before, folds.count(blocks.n_rows))
+        before = FoldSums.after(before, number)
     return before + add_up_folds(blocks, features, before.shift, count, folds)
 
 
