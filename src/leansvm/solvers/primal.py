@@ -63,10 +63,7 @@ def solve(
     equations, several = normal_equations(sums, features, free_bias), np.ndim(criterion.C) == 1
     if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
-        try:
-            theta = equations.solve(C)
-        except np.linalg.LinAlgError:  # 1/C is lost in the rounding of M
-            theta = decompose(equations).theta(C)
+        theta = theta_at(equations, C)
         return Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
     by_loo = several and criterion.name == "loo"
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
@@ -110,6 +107,14 @@ def solve(
             best = 0
         solution.left_out = blocks.concatenate(_pop_left_out, best)
     return solution
+
+
+def theta_at(equations: NormalEquations, C: float) -> Array:
+    """Return theta at one C: by Cholesky, or by eigenvalues where 1/C is lost in M's rounding."""
+    try:
+        return equations.solve(C)
+    except np.linalg.LinAlgError:
+        return decompose(equations).theta(C)
 
 
 def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:
