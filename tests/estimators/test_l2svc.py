@@ -409,6 +409,15 @@ def test_c_by_leave_one_out(kernel):
     assert_allclose(model.loo_residuals_[:9], model.loo_residuals_[-9:])
 
 
+@pytest.mark.parametrize("solver", ["auto", "active-set"])
+def test_a_curve_that_levels_out_gives_its_first_C(solver):
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(30, 2)) + 3, rng.normal(size=(30, 2)) - 3])
+    model = L2SVC([1e7, 1e8, 1e9], gamma=0.1, solver=solver).fit(X, np.repeat([0, 1], 30))
+    assert np.ptp(model.cv_curve_) < 1e-6 * model.cv_curve_.min()  # rounding could choose
+    assert model.C_ == 1e7
+
+
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
 def test_batches_give_the_model_of_all_rows(kernel, form):
