@@ -16,6 +16,7 @@ from leansvm.blocks import (
     draw_by_weight,
     draw_rows,
     row_weights,
+    total_weight,
 )
 from leansvm.kernels import Kernel
 
@@ -95,6 +96,13 @@ def test_rows_without_weights_are_drawn_the_same_without_a_pass():
                 assert_array_equal(plain.first(2 * n), general.first(2 * n))
             assert_array_equal(np.sort(plain.rows), np.arange(n))
     assert not WeightedSample(NoPasses(np.zeros((0, 1))), np.random.RandomState(0)).grow()
+    assert total_weight(NoPasses(np.zeros((7, 1)))) == 7.0
+
+
+def test_weights_are_added_up_where_the_rows_are():
+    weight = np.arange(20.0) / 4
+    blocks = TravellingBlocks(np.zeros((20, 1)), weight=weight, tile_rows=6)
+    assert total_weight(blocks) == weight.sum()
 
 
 def test_rows_that_are_taken_are_not_drawn():

@@ -19,6 +19,7 @@ from sklearn.svm import LinearSVC
 from leansvm import L2SVC
 from leansvm.kernels import Kernel
 from leansvm.model_selection import c_path
+from leansvm.solvers.active_set import ActiveSet
 
 FOUR = np.array([[1.1, 1.0], [1.0, 1.0], [0.0, 0.0], [-0.1, 0.0]])
 FOUR_Y = np.array([1, 1, -1, -1])
@@ -408,6 +409,15 @@ def test_c_by_leave_one_out(kernel):
     assert_allclose(model.loo_residuals_[:9], model.loo_residuals_[-9:])
 
 
+@pytest.mark.parametrize("solver", ["auto", "active-set"])
+def test_a_curve_that_levels_out_gives_its_first_C(solver):
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(30, 2)) + 3, rng.normal(size=(30, 2)) - 3])
+    model = L2SVC([1e7, 1e8, 1e9], gamma=0.1, solver=solver).fit(X, np.repeat([0, 1], 30))
+    assert np.ptp(model.cv_curve_) < 1e-6 * model.cv_curve_.min()  # rounding could choose
+    assert model.C_ == 1e7
+
+
 @pytest.mark.parametrize("kernel", ["linear", "rbf"])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
 def test_batches_give_the_model_of_all_rows(kernel, form):
@@ -451,6 +461,32 @@ def test_batches_may_be_dense_or_sparse(kernel, forms):
         model.partial_fit(form(X[rows]), y[rows], classes=[0, 1])
         expected.partial_fit(X[rows], y[rows], classes=[0, 1])
     assert_allclose(model.decision_function(X), expected.decision_function(X), atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+@pytest.mark.parametrize("place", ["solve", "extend", "_solution"])
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_batch_that_ends_in_an_error_has_not_come(kernel, place, error, monkeypatch):
+    X, y, weight = noisy(m=90)
+    batches = np.array_split(np.arange(90), 3)
+    model = L2SVC(2.0, kernel, gamma=0.3)
+    model.partial_fit(X[batches[0]], y[batches[0]], [-1, 1], weight[batches[0]])
+    before = model.decision_function(X)
+
+    def fails(self, *args, **options):
+        monkeypatch.undo()
+        getattr(type(self), place)(self, *args, **options)
+        raise error
+
+    monkeypatch.setattr(ActiveSet, place, fails)
+    with pytest.raises(error):
+        model.partial_fit(X[batches[1]], y[batches[1]], sample_weight=weight[batches[1]])
+    assert_array_equal(model.decision_function(X), before)
+    for rows in batches[1:]:  # it comes again, and another one
+        model.partial_fit(X[rows], y[rows], sample_weight=weight[rows])
+    whole = L2SVC(2.0, kernel, gamma=0.3).fit(X, y, weight)
+    assert_array_equal(model.support_, whole.support_)
+    assert_allclose(model.decision_function(X), whole.decision_function(X), atol=1e-7)
 
 
 def test_partial_fit_says_what_it_cannot_do():

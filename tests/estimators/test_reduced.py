@@ -188,6 +188,15 @@ def test_automatic_size_stops_where_the_left_out_loss_is_flat():
     assert 50 <= model.n_support_ <= 400 and model.score(X, y) > 0.95
 
 
+@pytest.mark.parametrize("C", [10.0, [10.0]])
+def test_automatic_size_stops_for_selectors_that_choose_anew_at_every_size(C):
+    X, y = make_moons(1600, noise=0.3, random_state=0)
+    model = ReducedSVC(C, basis="pivoted-cholesky", n_basis="auto").fit(X, y)
+    assert model.n_support_ <= 100  # of 1600, as with points drawn at random
+    nested = ReducedSVC(C, n_basis="auto", random_state=0).fit(X, y)
+    assert nested.n_support_ <= 100
+
+
 def test_probabilities_rest_on_left_out_decisions():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 3))

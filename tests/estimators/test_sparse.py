@@ -369,6 +369,18 @@ def test_partial_fit_refuses_what_it_cannot_do():
         SparseLSSVC(1.0, n_basis=5).partial_fit(X[:9], np.zeros(9))
 
 
+def test_a_batch_that_ends_in_an_error_is_in_no_sum():
+    model = SparseLSSVR(1.0, basis=X[ROWS]).partial_fit(X[:60], TARGET[:60])
+    model.set_params(C=1e20)  # of the objective; the sums are finite
+    with pytest.raises(ValueError, match="not finite"), np.errstate(all="ignore"):
+        model.partial_fit(X[[0, 0]], [1e139, -1e139], sample_weight=[1e18, 1e18])
+    model.set_params(C=1.0)
+    assert model.n_rows_seen_ == 60
+    model.partial_fit(X[60:], TARGET[60:])
+    whole = SparseLSSVR(1.0, basis=X[ROWS], gamma=model.gamma_).fit(X, TARGET)
+    np.testing.assert_allclose(model.predict(X), whole.predict(X), atol=1e-9)
+
+
 def test_partial_fit_refuses_another_number_of_targets():
     model = SparseLSSVR(1.0, n_basis=5, random_state=0).partial_fit(X, TARGET)
     before = model.predict(Z)

@@ -70,6 +70,29 @@ def test_cv_plus_is_refitting_without_every_fold(rows, kind):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
+def test_cv_plus_where_C_is_lost_in_rounding(rows):
+    X, Y, _, X_new = rows
+    line = np.array([0.3, 0.7, -0.2, 0.9, 0.1, -0.5])  # all rows lie on it, the basis does not
+    options = {"kernel": "linear", "basis": np.eye(6), "fit_intercept": False}
+    large, usual = (
+        SparseLSSVR(C, **options)
+        .fit(X[:, :1] * line, Y)
+        .predict_interval(X_new[:, :1] * line, method="cv+")
+        for C in (1e20, 1e8)
+    )
+    np.testing.assert_allclose(large, usual, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["few", "all"])
+def test_cv_plus_refuses_a_single_fold(rows, kind):
+    X, Y, _, X_new = rows
+    fold = machine("all", X).fit(X, Y)._ask().fold_models.fold
+    one = fold == np.bincount(fold).argmax()
+    model = machine(kind, X[one]).fit(X[one], Y[one])
+    with pytest.raises(ValueError, match=r"All rows fall into one fold.*jackknife\+"):
+        model.predict_interval(X_new, 0.5, method="cv+")
+
+
 def test_cv_plus_keeps_the_groups_of_C_together(rows):
     X, Y, _, X_new = rows
     groups = np.arange(len(X)) % 7

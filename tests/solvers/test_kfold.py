@@ -98,6 +98,37 @@ def test_batches_after_a_fit_leave_its_rows_in_every_model():
     assert_allclose(model.cv_curve_[30], total / 50, rtol=1e-9)
 
 
+def test_folds_of_groups_do_not_go_on():
+    half = slice(0, 75), slice(75, M)
+    by_groups = KFoldSums(3, groups=GROUPS[:75])
+    model = SparseLSSVR(C=by_groups, **OPTIONS).partial_fit(X[half[0]], TARGETS[half[0]])
+    plain = SparseLSSVR(C=1.0, **OPTIONS).fit(X[half[0]], TARGETS[half[0]])
+    for started in (model, plain):
+        for C in (by_groups, KFoldSums(None, groups=GROUPS[75:])):
+            with pytest.raises(ValueError, match=r"groups do not go on.*number or 'gcv'"):
+                started.set_params(C=C).partial_fit(X[half[1]], TARGETS[half[1]])
+    for C in ("kfold", "loo", KFoldSums(3)):
+        with pytest.raises(ValueError, match="groups do not go on"):
+            model.set_params(C=C).partial_fit(X[half[1]], TARGETS[half[1]])
+    model.set_params(C=2.0).partial_fit(X[half[1]], TARGETS[half[1]])  # needs no folds
+    whole = SparseLSSVR(C=2.0, **OPTIONS).fit(X, TARGETS)
+    assert_allclose(model.predict(X), whole.predict(X), rtol=1e-9)
+
+
+def test_the_number_of_folds_stays():
+    model = SparseLSSVR(C=KFoldSums(10), **OPTIONS).partial_fit(X[:75], TARGETS[:75])
+    for C in ("kfold", KFoldSums(7), KFoldSums(1)):
+        with pytest.raises(ValueError, match=r"the rows so far are in 10.*C=KFoldSums\(10\)"):
+            model.set_params(C=C).partial_fit(X[75:], TARGETS[75:])
+    model.set_params(C="loo").partial_fit(X[75:], TARGETS[75:])  # means the folds there are
+    whole = SparseLSSVR(C=KFoldSums(10), **OPTIONS).fit(X, TARGETS)
+    assert_allclose(model.cv_curve_, whole.cv_curve_, rtol=1e-9)
+    plain = SparseLSSVR(C=1.0, **OPTIONS).fit(X[:75], TARGETS[:75])
+    for C in (KFoldSums(None), KFoldSums(1)):
+        with pytest.raises(ValueError, match="n_splits must be an integer >= 2"):
+            plain.set_params(C=C).partial_fit(X[75:], TARGETS[75:])
+
+
 def test_what_cannot_be_split_is_said():
     with pytest.raises(ValueError, match="n_splits must be an integer >= 2"):
         SparseLSSVR(C=KFoldSums(1), **OPTIONS).fit(X, TARGETS)

@@ -8,20 +8,21 @@ from leansvm import LowRankLSSVR
 from leansvm.blocks import MemoryBlocks
 from leansvm.functions import get_function
 from leansvm.solvers import low_rank_size as module
+from leansvm.solvers import low_rank_start
 from leansvm.solvers.low_rank import LowRankLearner
 from leansvm.solvers.low_rank_size import choose_size, sizes_to_try
 from leansvm.solvers.low_rank_start import draw_start_rows
 from leansvm.solvers.primal import Criterion
 
 
-def learner_of(X, Y):
-    blocks = MemoryBlocks(X, Y)
+def learner_of(X, Y, weight=None, count=None):
+    blocks = MemoryBlocks(X, Y, weight)
     return LowRankLearner(
         blocks,
         get_function("rbf"),
         0.0,
         Criterion(10.0),
-        None,
+        count,
         "auto",
         True,
         30,
@@ -83,3 +84,16 @@ def test_many_rows_are_held_out_once(monkeypatch):
     monkeypatch.setattr(module, "_MANY_ROWS", 100)
     (only,) = module._folds(learner, sample, 5)
     assert len(only.held_out.X) == 80 and len(only.sample.X) == 160
+
+
+@pytest.mark.parametrize("limit", [4000, 50], ids=["all", "drawn"])
+def test_a_fold_counts_the_weight_outside(monkeypatch, limit):
+    monkeypatch.setattr(low_rank_start, "_SAMPLE_ROWS", limit)
+    monkeypatch.setattr(low_rank_start, "_MEDOID_ROWS", limit)
+    X, Y = waves()
+    weight = np.where(np.arange(len(X)) < 80, 3.0, 0.0)
+    learner = learner_of(X, Y, weight, count=240.0)
+    sample = draw_start_rows(learner.blocks, 5, np.random.RandomState(0))
+    assert len(sample.Y) == min(80, limit)
+    for fold in module._folds(learner, sample, 5):
+        assert_allclose(fold.learner.count, 3.0 * len(fold.sample.Y))

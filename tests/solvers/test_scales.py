@@ -14,7 +14,7 @@ from leansvm.kernels import Kernel
 from leansvm.solvers import scale_search
 from leansvm.solvers import scales as module
 from leansvm.solvers.scale_gradient import LooObjective, ScaleProblem
-from leansvm.solvers.scale_sample import clipped_units
+from leansvm.solvers.scale_sample import clipped_units, draw_sample
 from leansvm.solvers.scale_search import FIRST, SECOND
 from leansvm.solvers.scales import learn_scales
 
@@ -150,6 +150,17 @@ def test_rows_are_drawn_by_weight(monkeypatch):
     found = learn(X, y, weight=weight)
     assert found.report["rows"] == 200
     assert found.importance[1] > 0.1  # the rows of weight 0 do not depend on this feature
+
+
+@pytest.mark.parametrize("zeros", [0, 1500])
+def test_rows_of_no_weight_are_not_counted(zeros):
+    X, y = friedman(n=500 + zeros)
+    weight = np.where(np.arange(500 + zeros) < 500, 2.0, 0.0)
+    weight[:100] = 5.0
+    blocks, rng = MemoryBlocks(X, y[:, None], weight, tile_rows=300), np.random.RandomState(0)
+    sample = draw_sample(blocks, 200, rng, free_bias=True, budget=ENOUGH)
+    assert len(sample) == 200  # a part of the rows, for which a given C stays what it is
+    assert sample.total_weight == 2.0 * 400 + 5.0 * 100
 
 
 def test_several_outputs_share_the_scales():

@@ -265,9 +265,31 @@ def test_several_C_share_the_low_rank_and_the_best_is_taken(monkeypatch):
     monkeypatch.setattr(Nystrom, "__init__", watch)
     best = auto.solve_hinge_left_out(problem(), values, tol=TOL, max_iter=100)
     assert len(made) == 1 and best.solver == "working-set"
-    other = ActiveSet(problem()).best_of(values, tol=TOL, max_iter=100)
+    options = {"tol": TOL, "max_iter": 100, "on_sets": False}
+    other = auto.solve_hinge_left_out(problem(), values, **options)
     assert best.C == other.C == values[np.argmin(best.curve)]
     assert_allclose(best.curve, other.curve, rtol=1e-6)
+
+
+@pytest.mark.parametrize("on_sets", [False, True])
+@pytest.mark.parametrize(
+    ("losses", "first", "last"),  # the C that is taken where 1 comes first, and where 8 does
+    [
+        ([0.5, 0.5 - 1e-8, 0.5 - 2e-8, 0.6], 1.0, 4.0),  # three differ by rounding
+        ([0.6, 0.5, 0.5 - 1e-8, 0.5 - 2e-8], 2.0, 8.0),
+        ([0.5, 0.5 - 4e-7, 0.5 - 8e-7, 0.6], 2.0, 4.0),  # two do
+        ([np.nan, 0.4, np.nan, 0.3], 8.0, 8.0),
+        ([np.nan, np.nan, np.nan, np.nan], 1.0, 8.0),
+    ],
+)
+def test_rounding_does_not_choose_C(monkeypatch, losses, first, last, on_sets):
+    values = np.array([1.0, 2.0, 4.0, 8.0])
+    by_C = dict(zip(values.tolist(), losses, strict=True))
+    monkeypatch.setattr(auto, "left_out_loss", lambda problem, solution: by_C[solution.C])
+    for given, C in ((values, first), (values[::-1], last)):
+        best = auto.solve_hinge_left_out(problem(), given, tol=1e-4, max_iter=100, on_sets=on_sets)
+        assert best.C == C and best.error == pytest.approx(by_C[C], nan_ok=True)
+        assert_array_equal(best.curve, [by_C[value] for value in given])
 
 
 def test_where_working_sets_give_up_the_active_set_goes_on(monkeypatch):
@@ -279,7 +301,8 @@ def test_where_working_sets_give_up_the_active_set_goes_on(monkeypatch):
     monkeypatch.setattr(WorkingSets, "solve", small_only)
     values = np.array([0.1, 1.0, 5.0])
     best = auto.solve_hinge_left_out(problem(), values, tol=TOL, max_iter=100)
-    other = ActiveSet(problem()).best_of(values, tol=TOL, max_iter=100)
+    options = {"tol": TOL, "max_iter": 100, "on_sets": False}
+    other = auto.solve_hinge_left_out(problem(), values, **options)
     assert_allclose(best.curve, other.curve, rtol=1e-6)
 
 

@@ -15,7 +15,13 @@ from leansvm.blocks._budget import (
     resolve_cache_size,
     tiles_within,
 )
-from leansvm.blocks._draw import WeightedSample, draw_by_weight, draw_rows, row_weights
+from leansvm.blocks._draw import (
+    WeightedSample,
+    draw_by_weight,
+    draw_rows,
+    row_weights,
+    total_weight,
+)
 from leansvm.blocks._files import Dataset, open_dataset
 from leansvm.blocks._memory import MemoryBlocks, tile_rows_for
 from leansvm.blocks._merge import (
@@ -64,4 +70,5 @@ __all__ = [
     "source_of",
     "tile_rows_for",
     "tiles_within",
+    "total_weight",
 ]

@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._accelerated import put
-from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host, zeros
+from leansvm._array_api import (
+    as_float64,
+    foreign_namespace,
+    like_rows,
+    namespace,
+    to_host,
+    zeros,
+)
 from leansvm.blocks._base import Block, RowBlocks, declare
 
 Rows = NDArray[np.intp]
@@ -135,3 +142,16 @@ def _open_weight(block: Block, taken: Rows) -> Any:
     low, high = np.searchsorted(taken, [block.start, block.stop])
     put(weight, taken[low:high] - block.start, 0.0)
     return weight
+
+
+def total_weight(blocks: RowBlocks) -> float:
+    """Return the sum of the weights of all rows; without weights their number, without a pass."""
+    return float(blocks.sum(_weight_of_block)) if blocks.weighted else float(blocks.n_rows)
+
+
+@declare("weight")
+def _weight_of_block(block: Block) -> float:
+    if block.weight is None:
+        return float(block.stop - block.start)
+    weight = as_float64(block.weight)
+    return float(namespace(weight).sum(weight))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -202,22 +203,17 @@ class L2SVC(Classifier, DualMachine):
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator for every C, each from the solution of the one before."""
         data = read(self, X, y, sample_weight).counted(left_out=False)
-        context = self._init_callback_context(max_subtasks=None)
-        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        problem = self._problem(data, context)
-        table.check(self._family, self.solver, problem, several=True)
-        active_set = ActiveSet(problem, max_support=self._limit())
         models = []
-        for C in path:
-            model = copy(self).set_params(C=float(C), calibrate=False)
-            with table.explained(problem.kernel):
-                solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-            support = self._support(problem, data, solution)
-            model._publish(data, support, solution)
-            models.append(model)
-        context.call_on_fit_task_end(
-            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
-        )
+        with self._fitting(data) as context:
+            problem = self._problem(data, context)
+            table.check(self._family, self.solver, problem, several=True)
+            active_set = ActiveSet(problem, max_support=self._limit())
+            for C in path:
+                model = copy(self).set_params(C=float(C), calibrate=False)
+                with table.explained(problem.kernel):
+                    solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
+                model._publish(data, self._support(problem, data, solution), solution)
+                models.append(model)
         return models
 
     @available_if(_learns_from_batches)
@@ -229,6 +225,7 @@ class L2SVC(Classifier, DualMachine):
         solver="newton" or "smo". ``gamma`` comes from the first batch. Rows without error may
         become support vectors later, so all rows are kept, with kernel rows and factors (within
         ``cache_size``). `fit` keeps none: after it, partial_fit starts anew, with a warning.
+        A call that raises an error leaves the rows as they were before it.
 
         Parameters
         ----------
@@ -252,30 +249,28 @@ class L2SVC(Classifier, DualMachine):
                 "partial_fit starts anew: it needs the rows of earlier calls, which fit does not "
                 "keep. Begin with partial_fit instead of fit.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=3,
             )
-        classes = classes if first else self.classes_
+        if not first:
+            self._refuse_changed()
+            classes = self.classes_
         batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
         batch = batch.counted(left_out=False)
-        context = self._init_callback_context(max_subtasks=None)
-        context.call_on_fit_task_begin(estimator=self, X=batch.X, y=batch.y)
-        if first:
-            problem = self._problem(batch, context)
-            active_set, data = ActiveSet(problem, max_support=self._limit(), keep=True), batch
-        else:
-            self._refuse_changed()
-            active_set, weight = self._sequence
-            used, problem = batch.taken, active_set.problem
-            active_set.extend(batch.X[used], batch.Y[used], batch.weight[used])
-            data = batch.with_weight(np.append(weight, batch.weight))
-        problem.on_iteration = iteration_hook(self, context, "iteration")
-        with table.explained(problem.kernel):
-            solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
-        problem.on_iteration = None  # belongs to this call
-        support = self._support(problem, data, solution)
-        self._publish(data, support, solution)
-        self._sequence = active_set, data.weight
-        context.call_on_fit_task_end(
-            estimator=self, X=batch.X, y=batch.y, reconstruction_attributes={}
-        )
+        added: AbstractContextManager[None] = nullcontext()
+        with self._fitting(batch) as context:
+            if first:
+                problem, data = self._problem(batch, context), batch
+                active_set = ActiveSet(problem, max_support=self._limit(), keep=True)
+            else:
+                active_set, weight = self._sequence
+                data, used = batch.with_weight(np.append(weight, batch.weight)), batch.taken
+                added = active_set.extended(batch.X[used], batch.Y[used], batch.weight[used])
+            with added:
+                problem = active_set.problem
+                problem.on_iteration = iteration_hook(self, context, "iteration")
+                with table.explained(problem.kernel):
+                    solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
+                problem.on_iteration = None  # belongs to this call
+                self._publish(data, self._support(problem, data, solution), solution)
+            self._sequence = active_set, data.weight
         return self

@@ -8,8 +8,8 @@ _publish(data, basis, solution)       fitted attributes, report, warnings, calib
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -116,17 +116,26 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        return self._fit_on(read(self, X, y, sample_weight))
+        data = read(self, X, y, sample_weight)
+        with self._fitting(data) as context:
+            used, basis, solution = self._solve(data, context)
+            self._publish(used, basis, solution)
+        return self
 
-    def _fit_on(self, data: TrainingData, *more: Any) -> Any:
+    @contextmanager
+    def _fitting(self, data: TrainingData) -> Iterator[Any]:
+        """Yield the context of a fit, a batch or a path: what callbacks are told of.
+
+        Inside, tiles of rows keep to ``cache_size`` and BLAS to one thread, and an error says what
+        to do where numbers are too large.
+        """
         direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
         context = self._init_callback_context(max_subtasks=0 if direct else None)
         context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
         try:
             within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
             with within, serial_blas():
-                used, basis, solution = self._solve(data, context, *more)
-                self._publish(used, basis, solution)
+                yield context
         except (np.linalg.LinAlgError, OverflowError) as error:
             raise ValueError(
                 f"{type(self).__name__} cannot be solved with 16 digits: lower C, scale X, y or "
@@ -135,7 +144,6 @@ class Machine(CallbackSupport, Documented):
         context.call_on_fit_task_end(
             estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
         )
-        return self
 
     def _solve(
         self, data: TrainingData, context: Any, *more: Any
@@ -227,7 +235,7 @@ class Machine(CallbackSupport, Documented):
             self._use_left_out(data, solution.left_out)
         if not solution.converged:
             text = f"{type(self).__name__}: {solution.advice}"
-            warnings.warn(text, ConvergenceWarning, stacklevel=5)
+            warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
     def _set_basis(self, data: TrainingData, basis: Any, solution: Solution) -> None:
         """Set what belongs to the basis: support vectors, or learned functions."""

@@ -63,7 +63,8 @@ class Mergeable(KernelMachine):
         if X is None:
             return known
         with tiles_within(self.cache_size):
-            data, blocks, features = self._more_rows(X, y, sample_weight, known.classes)
+            data = self._read_more(X, y, sample_weight, known.classes)
+            blocks, features = self._blocks_of(data)
             return known.of_rows(blocks, features, data.count, resolve_cache_size(self.cache_size))
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -88,46 +89,54 @@ class Mergeable(KernelMachine):
         self.__dict__.update(state.attributes())
         self._batch_parameters = {name: parameters.get(name) for name in _BATCH_PARAMETERS}
         data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
-        self._publish(data, self._support(), solution)
+        self._publish(data, self._support(self._features), solution)
         return self
 
-    def _support(self) -> Support:
-        return Support.of(Basis(self._selected, self._features.points), self._features)
+    def _support(self, features: KernelFeatures) -> Support:
+        return Support.of(Basis(self._selected, features.points), features)
 
-    def _more_rows(
-        self, X: Any, y: Any, sample_weight: Any, classes: Any
-    ) -> tuple[TrainingData, RowBlocks, KernelFeatures]:
-        """Read rows after those of the fit, and move the basis to where they are."""
+    def _read_more(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> TrainingData:
+        """Read rows after those of the fit."""
+        self._refuse_changed()  # before `read`, which sets classes
         data = read(self, X, y, sample_weight, reset=False, classes=classes, batch=True)
-        self._refuse_changed()
-        features = self._features
         if data.n_outputs != self._sums.n_outputs:
             raise ValueError(
                 f"partial_fit: y has {data.n_outputs} target columns, earlier batches "
                 f"{self._sums.n_outputs}."
             )
+        return data
+
+    def _blocks_of(self, data: TrainingData) -> tuple[RowBlocks, KernelFeatures]:
+        """Return such rows in blocks, and the basis moved to where they are."""
+        features = self._features
         if not features.kernel.precomputed:
             points = features.points
             points = to_host(points) if data.encode is not None else moved(points, data.X)
             features = replace(features, points=points, L=to_host(features.L))
-        return data, data.blocks(3 * (features.width + data.n_outputs + 1)), features
+        return data.blocks(3 * (features.width + data.n_outputs + 1)), features
 
     def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """Add the sums of more rows and solve again."""
         criterion = self._criterion()
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
-            criterion = replace(criterion, name="kfold", left_out=False, folds=KFoldSums())
+            criterion = replace(criterion, name="kfold", left_out=False)  # in the folds there are
         if not (hasattr(self, "_sums") or self._saved_small):
+            if criterion.name == "kfold" and criterion.folds is None:
+                criterion = replace(criterion, folds=KFoldSums())
             data = read(self, X, y, sample_weight, classes=classes, batch=True)
-            return self._fit_on(data, criterion)
-        data, blocks, features = self._more_rows(X, y, sample_weight, classes)
-        sums = add_batch(blocks, features, self._sums, data.count, criterion)
-        solution = solve_batch(blocks, features, sums, self._bias_penalty() == 0, criterion)
-        self._features, self._sums = features, sums
-        self.n_rows_seen_ += data.X.shape[0]
-        before = self.fit_report_
-        solution.seconds, solution.bytes = before["seconds"], before["bytes"]
-        solution.details |= {"rows": self.n_rows_seen_}
-        solution.details |= {name: before[name] for name in ("dropped", "selection")}
-        self._publish(data, self._support(), solution)
+            with self._fitting(data) as context:
+                self._publish(*self._solve(data, context, criterion))
+            return self
+        data = self._read_more(X, y, sample_weight, classes)
+        with self._fitting(data):
+            blocks, features = self._blocks_of(data)
+            budget = blocks.state_budget(self.cache_size)
+            sums = add_batch(blocks, features, self._sums, data.count, criterion, budget)
+            solution = solve_batch(blocks, features, sums, self._bias_penalty() == 0, criterion)
+            seen, before = self.n_rows_seen_ + data.X.shape[0], self.fit_report_
+            solution.seconds, solution.bytes = before["seconds"], before["bytes"]
+            solution.details |= {"rows": seen}
+            solution.details |= {name: before[name] for name in ("dropped", "selection")}
+            self._publish(data, self._support(features), solution)
+            self._features, self._sums, self.n_rows_seen_ = features, sums, seen
         return self

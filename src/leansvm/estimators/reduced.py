@@ -109,17 +109,13 @@ class ReducedMachine(KernelMachine):
         )
         if basis_size(selector, self.n_basis, data.n_positive)[1]:
             raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
-        context = self._init_callback_context(max_subtasks=None)
-        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
-        data, found = self._solve_path(data, context, path)
-        context.call_on_fit_task_end(
-            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
-        )
         models = []
-        for solution in found.path:
-            model = copy(self).set_params(C=solution.C)
-            model._publish(data, Support.of(found.basis, found.features), solution)
-            models.append(model)
+        with self._fitting(data) as context:
+            data, found = self._solve_path(data, context, path)
+            for solution in found.path:
+                model = copy(self).set_params(C=solution.C)
+                model._publish(data, Support.of(found.basis, found.features), solution)
+                models.append(model)
         return models
 
 

@@ -11,6 +11,8 @@ without error leave and which the rows of largest error enter, until no row outs
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,6 @@ from leansvm.solvers._hinge import (
     errors,
     exact_step,
     feasible_dual,
-    left_out_loss,
     objective,
     stopped_advice,
     violation,
@@ -58,7 +59,7 @@ _WAY_OUT = (
 class ActiveSet:
     """Solver of one problem for any C and a growing number of rows.
 
-    `solve` it for one C or `best_of` several; each solve starts from the last solution. `extend` it
+    `solve` it for one C after the other; each solve starts from the last solution. `extend` it
     by rows and solve again. Kernel rows are shared by outputs and by values of C.
 
     Parameters
@@ -111,17 +112,16 @@ class ActiveSet:
                     output.kernel_form.factor.forget(release=True)
         return self._solution(C, tol, left_out)
 
-    def best_of(self, candidates: Array, *, tol: float, max_iter: int) -> Solution:
-        """Solve for every C, smallest first; return the solution of least left-out loss."""
-        best, curve = None, np.empty(len(candidates))
-        for i in np.argsort(candidates, kind="stable"):
-            solution = self.solve(float(candidates[i]), tol=tol, max_iter=max_iter, left_out=True)
-            solution.error = curve[i] = left_out_loss(self.problem, solution)
-            solution.curve = curve
-            if best is None or solution.error < best.error or np.isnan(best.error):
-                best = solution
-        assert best is not None
-        return best
+    @contextmanager
+    def extended(self, X: Any, Y: Array, weight: Array) -> Iterator[None]:
+        """Add rows and let the caller solve; an error inside takes the rows back."""
+        before = self.__getstate__()
+        try:
+            self.extend(X, Y, weight)
+            yield
+        except BaseException:  # an interrupt, too
+            self.__setstate__(before)
+            raise
 
     def extend(self, X: Any, Y: Array, weight: Array) -> None:
         """Add rows behind those there are; the next solve repairs the support sets."""

@@ -27,7 +27,7 @@ from leansvm.solvers.kernel_matrix import (
 from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.sesqui import minimise_with_bias, solve_sesqui
 from leansvm.solvers.smo import Quadratic, solve_smo
-from leansvm.solvers.solution import Solution
+from leansvm.solvers.solution import Solution, as_good_as_any, first_of_the_best
 from leansvm.solvers.working_sets import WorkingSets
 
 Array = NDArray[np.float64]
@@ -112,29 +112,34 @@ def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
 
 
 def solve_hinge_left_out(
-    problem: DualProblem, C: float | Array, *, tol: float, max_iter: int
+    problem: DualProblem,
+    C: float | Array,
+    *,
+    tol: float,
+    max_iter: int,
+    on_sets: bool = True,
+    max_support: int | None = None,
 ) -> Solution:
     """Solve the squared-hinge SVM with left-out residuals; of several C, take the best.
 
-    That is the least squared hinge loss of the rows left out. Working sets solve every C they can,
-    from the smallest on; where they give up, the active set goes on, from its own last solution.
+    That is the least squared hinge loss of the rows left out, or the first of those that differ by
+    rounding alone. Working sets solve every C they can, from the smallest on; where they give up,
+    and without ``on_sets`` from the start, the active set goes on from its own last solution.
     """
-    sets = None if problem.kernel.name == "linear" else WorkingSets(problem)
+    sets = WorkingSets(problem) if on_sets and problem.kernel.name != "linear" else None
     active: ActiveSet | None = None
-    best, candidates = None, np.atleast_1d(C)
+    candidates, found = np.atleast_1d(C), dict[int, Solution]()
     curve = np.empty(len(candidates))
-    for i in np.argsort(candidates, kind="stable"):
+    for i in np.argsort(candidates, kind="stable").tolist():
         value, solution = float(candidates[i]), None
         if sets is not None and active is None:
             solution = sets.solve(value, tol=tol, max_iter=max_iter, left_out=True)
         if solution is None:
-            active = active or ActiveSet(problem)
+            active = active or ActiveSet(problem, max_support=max_support)
             solution = active.solve(value, tol=tol, max_iter=max_iter, left_out=True)
-        solution.error = left_out_loss(problem, solution)
-        curve[i] = solution.error
-        if best is None or solution.error < best.error or np.isnan(best.error):
-            best = solution
-    assert best is not None
+        solution.error = curve[i] = left_out_loss(problem, solution)
+        found = as_good_as_any(found | {i: solution})
+    best = found[first_of_the_best(curve)]
     best.curve = curve if isinstance(C, np.ndarray) else None
     return best
 

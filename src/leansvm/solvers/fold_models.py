@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.solvers.features import FeatureMap
-from leansvm.solvers.kfold import FoldSums, KFoldSums, add_up_folds, folds_by_hash
+from leansvm.solvers.kfold import (
+    FoldSums,
+    KFoldSums,
+    add_up_folds,
+    folds_by_hash,
+    refuse_one_fold,
+)
+from leansvm.solvers.primal import theta_at
 from leansvm.solvers.sums import Sums, normal_equations
 from leansvm.solvers.without_row import DualLeftOut
 
@@ -78,11 +85,12 @@ def _solutions(
 ) -> tuple[Array, Array]:
     """Return theta and b of the model without each fold and, last, of the model of all rows."""
     total = sums.total()
+    refuse_one_fold(sums.grams[:, -1, -1])
     thetas, biases = [], []
     for G in [*sums.grams, np.zeros_like(total.gram)]:
         rest = Sums(sums.shift, total.gram - G, sums.n_outputs, total.count)
         equations = normal_equations(rest, features, free_bias)
-        theta = equations.solve(C)
+        theta = theta_at(equations, C)
         thetas.append(theta)
         mean = equations.mean_y - equations.mean_phi @ theta
         biases.append(mean if free_bias else np.zeros(theta.shape[1]))
@@ -104,6 +112,7 @@ def _fold_residuals(
 
 def fold_models_of_rows(model: DualLeftOut, fold: NDArray[np.intp], n_folds: int) -> FoldModels:
     """Leave out whole folds of a machine whose basis is all rows."""
+    refuse_one_fold(np.bincount(fold))
     residual = model.without_groups(fold, n_folds)
     R = np.zeros((*residual.shape, n_folds))
     R[np.arange(len(fold)), :, fold] = residual

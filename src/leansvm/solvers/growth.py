@@ -28,13 +28,16 @@ Found = TypeVar("Found", bound=OnBasis)
 
 
 def grow(solve: Callable[[int], Found], first: int, largest: int) -> Found:
-    """Return ``solve(size)`` at the first size that doubling hardly improves."""
+    """Return ``solve(size)`` at the first size that doubling hardly improves.
+
+    An error that is not a number is no improvement.
+    """
     size = min(first, largest)
     found = solve(size)
     while size < largest and found.features.size == size:
         size = min(2 * size, largest)
         larger = solve(size)
-        if larger.solution.error > (1.0 - _FLAT) * found.solution.error:
+        if not larger.solution.error <= (1.0 - _FLAT) * found.solution.error:
             break
         found = larger
     return found

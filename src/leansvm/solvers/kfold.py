@@ -230,17 +230,22 @@ def errors_of_folds(
     Every fold is judged by the model fitted on all other rows. A fold without rows has zeros.
     """
     total, weight = sums.total(), np.maximum(sums.grams[:, -1, -1], 0.0)
-    if np.count_nonzero(weight) + bool(sums.base[-1, -1] > 0) < 2:
-        raise ValueError(
-            "C='kfold': all rows fall into one fold, so that nothing is left to fit on. Use more "
-            "rows, C='loo', or give C as a number."
-        )
+    refuse_one_fold(np.append(weight, sums.base[-1, -1]))
     errors = np.zeros((len(weight), sums.n_outputs, len(candidates)))
     for f in np.flatnonzero(weight):
         G = sums.grams[f]
         rest = Sums(sums.shift, total.gram - G, sums.n_outputs, total.count)
         errors[f] = squared_errors(rest, G[None], features, free_bias, candidates)[0]
     return errors, weight
+
+
+def refuse_one_fold(weight: Any) -> None:
+    """Refuse folds of which one has all the weight: the model without it would have no rows."""
+    if np.count_nonzero(weight > 0) < 2:
+        raise ValueError(
+            "All rows fall into one fold, so that nothing is left to fit on. Use more rows, or "
+            "C='loo' or a number in place of C='kfold', method='jackknife+' in place of 'cv+'."
+        )
 
 
 def squared_errors(

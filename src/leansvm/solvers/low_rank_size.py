@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.blocks import MemoryBlocks
+from leansvm.blocks import MemoryBlocks, total_weight
 from leansvm.solvers.feature_units import FeatureUnits, feature_units
 from leansvm.solvers.features import LearnedFeatures
 from leansvm.solvers.low_rank import (
@@ -140,14 +140,14 @@ def _folds(learner: LowRankLearner, sample: StartRows, largest: int) -> list[_He
     for label in np.unique(classes):
         rows = np.flatnonzero(classes == label)
         number[rows] = np.arange(len(rows)) % _FOLDS
-    folds = []
+    folds, weight = [], total_weight(learner.blocks)
     for k in range(_FOLDS if len(number) <= _MANY_ROWS else 1):
         inside, outside = sample.part(number == k), sample.part(number != k)
         tile = tile_rows(outside.X, 4 * (largest + outside.Y.shape[1]))
         blocks = MemoryBlocks(outside.X, outside.Y, outside.weight, tile_rows=tile)
         count = learner.count
         if count is not None:  # in proportion
-            count *= len(outside.Y) / learner.blocks.n_rows
+            count *= float(outside.weight.sum()) / weight
         part = replace(
             learner,
             blocks=blocks,

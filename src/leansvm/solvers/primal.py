@@ -18,7 +18,7 @@ from sklearn._config import get_config
 from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host
 from leansvm._parallel import SMALL_MATRIX
-from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.blocks import Block, RowBlocks, declare, total_weight
 from leansvm.solvers.eigen import solve_for_every_C
 from leansvm.solvers.features import FeatureMap, KernelFeatures
 from leansvm.solvers.left_out import add_up_squares, mean_errors
@@ -63,10 +63,7 @@ def solve(
     equations, several = normal_equations(sums, features, free_bias), np.ndim(criterion.C) == 1
     if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
-        try:
-            theta = equations.solve(C)
-        except np.linalg.LinAlgError:  # 1/C is lost in the rounding of M
-            theta = decompose(equations).theta(C)
+        theta = theta_at(equations, C)
         return Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
     by_loo = several and criterion.name == "loo"
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
@@ -112,11 +109,17 @@ def solve(
     return solution
 
 
+def theta_at(equations: NormalEquations, C: float) -> Array:
+    """Return theta at one C: by Cholesky, or by eigenvalues where 1/C is lost in M's rounding."""
+    try:
+        return equations.solve(C)
+    except np.linalg.LinAlgError:
+        return decompose(equations).theta(C)
+
+
 def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:
     """Whether the blocks hold all rows of the sums, by their weights: a batch does not."""
-    _, weight = blocks.targets_of(np.arange(blocks.n_rows))
-    there = blocks.n_rows if weight is None else float(weight.sum())
-    return abs(there - equations.n) <= 1e-9 * equations.n
+    return abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n
 
 
 def _solve_in_dual(

@@ -92,7 +92,8 @@ class ReducedProblem:
         """
         largest = min(largest, max(points_within(self.budget, _MATRICES), 1))
         if not selector.nested or selector.state_columns(largest):
-            return grow(partial(self.solve, choose, path=path), FIRST_SIZE, largest)
+            judged = replace(self, left_out=True)  # sizes are compared by it
+            return grow(partial(judged.solve, choose, path=path), FIRST_SIZE, largest)
         with self.phases("select"):
             basis = choose(largest)
         whitened = self.regularizer == "rkhs"

@@ -20,6 +20,7 @@ from leansvm.blocks import (
     canonical_order,
     check_budget,
     merge_equal_rows,
+    total_weight,
 )
 from leansvm.linalg import dense_rows64
 
@@ -168,7 +169,7 @@ def draw_sample(
     unit, total = 1.0, float(weight.sum())
     if not whole:  # drawn by weight: they count equally, as rows of the mean weight
         unit, weight = len(weight) / float(np.sum(1.0 / weight)), np.ones(len(weight))
-        total = unit * blocks.n_rows
+        total = total_weight(blocks)
     merged = merge_equal_rows(X, Y, weight)
     order = rng.permutation(len(merged.first))
     if len(order) <= _FEW_DISTINCT:  # weights are repetitions, in whatever order rows come

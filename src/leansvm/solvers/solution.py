@@ -47,6 +47,15 @@ class Solution:
     details: dict[str, Any] = field(default_factory=dict)  # what else belongs into the report
 
 
+def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
+    """Return the solutions, by place, that `first_of_the_best` may take however others will be."""
+    errors = np.array([solution.error for solution in solutions.values()])
+    if not np.isfinite(errors).any():
+        return solutions
+    most = _ALIKE * np.nanmin(errors)
+    return {place: found for place, found in solutions.items() if found.error <= most}
+
+
 @dataclass(frozen=True)
 class Support:
     """The rows (or points) whose kernel functions carry the coefficients."""

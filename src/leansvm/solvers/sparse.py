@@ -175,15 +175,43 @@ def add_batch(
     before: Sums | FoldSums,
     count: float | None,
     criterion: Criterion,
+    budget: int,
 ) -> Sums | FoldSums:
-    """Add more rows to sums; where folds begin later, the rows so far are in none of them."""
-    before = before.on_host()
-    if isinstance(before, Sums) and criterion.name != "kfold":
-        return before + add_up(blocks, features, before.shift, count)
+    """Add more rows to sums; where folds begin later, the rows so far are in none of them.
+
+    Folds that are groups do not go on: they are refused where they choose C, else forgotten.
+    """
+    before, by_folds = before.on_host(), criterion.name == "kfold"
+    if not by_folds and (isinstance(before, Sums) or before.by_groups):
+        check_memory(features.width, budget, 1)
+        return before.total() + add_up(blocks, features, before.shift, count)
+    folds = _more_folds(before, criterion.folds)
+    number = folds.count(blocks.n_rows)
+    check_memory(features.width, budget, number)
     if isinstance(before, Sums):
-        before = FoldSums.after(before, criterion.folds.n_splits)
-    folds = criterion.folds or KFoldSums(len(before.grams))
+        before = FoldSums.after(before, number)
     return before + add_up_folds(blocks, features, before.shift, count, folds)
+
+
+def _more_folds(before: Sums | FoldSums, asked: KFoldSums | None) -> KFoldSums:
+    """Return the folds that more rows go into: as many as there are, by a hash of the rows."""
+    there, of_groups = None, asked is not None and asked.groups is not None
+    if isinstance(before, FoldSums):
+        there, of_groups = len(before.grams), of_groups or before.by_groups
+    if of_groups:
+        raise ValueError(
+            "partial_fit: folds of groups do not go on from batch to batch, as it is not known "
+            "where earlier rows of a group are. Call fit on all rows with all their groups, or set "
+            "C to a number or 'gcv'."
+        )
+    if asked is None:
+        return KFoldSums() if there is None else KFoldSums(there)
+    if there is not None and asked.n_splits != there:
+        raise ValueError(
+            f"partial_fit: C asks for n_splits={asked.n_splits!r} folds, and the rows so far are "
+            f"in {there}. Set C=KFoldSums({there}), or call fit on all rows."
+        )
+    return asked
 
 
 def check_memory(points: int, budget: int, folds: int) -> None:

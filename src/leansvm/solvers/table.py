@@ -63,10 +63,12 @@ def _factorise(problem: DualProblem, C: float | Array, wishes: Wishes) -> Soluti
 
 def _active_set(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
     """Follow the support set at one C, or at several for the least left-out loss."""
-    solver = ActiveSet(problem, max_support=wishes.max_support)
-    tol, max_iter = wishes.tol, wishes.max_iter
+    tol, max_iter, most = wishes.tol, wishes.max_iter, wishes.max_support
     if isinstance(C, np.ndarray):
-        return solver.best_of(C, tol=tol, max_iter=max_iter)
+        return auto.solve_hinge_left_out(
+            problem, C, tol=tol, max_iter=max_iter, on_sets=False, max_support=most
+        )
+    solver = ActiveSet(problem, max_support=most)
     return solver.solve(C, tol=tol, max_iter=max_iter, left_out=wishes.left_out)
 
 
