@@ -120,6 +120,14 @@ def choose(
             f"{type(basis).__name__} on {part.n_rows:,} rows",
             "Use select_on='auto', which takes as many rows as fit, or raise cache_size.",
         )
+    if basis.compares_pairs:
+        rows = min(basis.matrix_rows(count), part.n_rows)
+        check_budget(
+            8 * rows**2,
+            max(budget, LEAST_BUDGET),
+            f"{type(basis).__name__} on a sample of {rows:,} rows",
+            "Use a smaller sample_size or n_basis, or raise cache_size.",
+        )
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices, L = found.indices, found.L if part is blocks else None
     if sample is not None:
