@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
@@ -274,6 +275,15 @@ def test_models_without_their_rows_ask_for_them(rows):
     with pytest.raises(ValueError, match="keep_rows"):  # nothing of them stayed
         copy.predict_interval(X_new)
     np.testing.assert_array_equal(copy.keep_rows(X, Y).predict_interval(X_new), expected)
+
+
+def test_a_model_that_is_not_fitted_says_so(rows):
+    X = rows[0]
+    for kind in ("few", "all"):
+        with pytest.raises(NotFittedError):
+            machine(kind, X).predict_interval(X)
+    with pytest.raises(NotFittedError):
+        LSSVC().predict_set(X)
 
 
 def test_batches_need_all_their_rows_again(rows):
