@@ -37,8 +37,8 @@ Array = NDArray[np.float64]
 _ENOUGH = 500  # rows outside of the basis, or half of all
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
-    "This model does not know its training rows: it came from a file, a pickle or batches. Call "
-    "keep_rows(X, y) with them first."
+    "This model does not know its training rows: it came from a file, a pickle, batches or a "
+    "state. Call keep_rows(X, y) with them first."
 )
 _OTHER_ROWS = (
     "The rows are not those that the model was fitted on, or they were changed since then: pass "
