@@ -300,7 +300,7 @@ def test_points_of_a_state_are_no_rows_even_if_there_are_as_many(rows):
     model = SparseLSSVR(5.0, gamma=0.4, basis=X.copy()).fit(X, Y)
     expected = model.predict_interval(X_new)
     model.fit_from_state(model.state())
-    with pytest.raises(ValueError, match="does not know its training rows: .* or a state"):
+    with pytest.raises(ValueError, match=r"does not know its training rows: .* or a state"):
         model.predict_interval(X_new)
     np.testing.assert_allclose(model.keep_rows(X, Y).predict_interval(X_new), expected, rtol=1e-8)
 

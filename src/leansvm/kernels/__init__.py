@@ -5,7 +5,7 @@ The only place that knows ``gamma``: a number, or one value for each feature.
 
 from leansvm.kernels._clip import clipped
 from leansvm.kernels._coordinates import absolute_distances, absolute_moments
-from leansvm.kernels._gamma import resolve_gamma
+from leansvm.kernels._gamma import WITH_GAMMA, resolve_gamma
 from leansvm.kernels._gradients import gradients, mixed_derivatives
 from leansvm.kernels._kernel import KERNELS, Kernel
 from leansvm.kernels._one_row import row_form
@@ -13,6 +13,7 @@ from leansvm.kernels._radial import radial
 
 __all__ = [
     "KERNELS",
+    "WITH_GAMMA",
     "Kernel",
     "absolute_distances",
     "absolute_moments",
