@@ -24,7 +24,7 @@ from leansvm.solvers import on_device
 from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
-_SHIFT_ROWS = 256  # rows whose means shift the sums
+FIRST_ROWS = 256  # rows whose means shift the sums
 NOT_FINITE = (
     "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
     "X, y or sample_weight."
@@ -93,7 +93,7 @@ def add_up(
 
 
 def first_shift(
-    blocks: RowBlocks, features: FeatureMap, free_bias: bool, n_rows: int = _SHIFT_ROWS
+    blocks: RowBlocks, features: FeatureMap, free_bias: bool, n_rows: int = FIRST_ROWS
 ) -> Array:
     """Return the column means of the first rows that count; zeros unless the bias is free.
 
