@@ -28,6 +28,7 @@ from leansvm.blocks import (
     MemoryBlocks,
     RowBlocks,
     check_budget,
+    class_numbers,
     declare,
 )
 from leansvm.kernels import Kernel
@@ -239,8 +240,7 @@ def _stratum(block: Block) -> NDArray[np.intp]:
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)
     if block.y is not None:
-        y = np.asarray(to_host(block.y))
-        strata = (y > 0).astype(np.intp)[:, 0] if y.shape[1] == 1 else np.argmax(y, axis=1)
+        strata = class_numbers(np.asarray(to_host(block.y)))
     if block.weight is not None:
         strata = np.where(np.asarray(to_host(block.weight)) > 0, strata, -1)
     return strata
