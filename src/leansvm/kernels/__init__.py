@@ -9,10 +9,12 @@ from leansvm.kernels._gamma import WITH_GAMMA, resolve_gamma
 from leansvm.kernels._gradients import gradients, mixed_derivatives
 from leansvm.kernels._kernel import KERNELS, Kernel
 from leansvm.kernels._one_row import row_form
-from leansvm.kernels._radial import radial
+from leansvm.kernels._radial import MATERN, RADIAL, negative_distances, radial
 
 __all__ = [
     "KERNELS",
+    "MATERN",
+    "RADIAL",
     "WITH_GAMMA",
     "Kernel",
     "absolute_distances",
@@ -20,6 +22,7 @@ __all__ = [
     "clipped",
     "gradients",
     "mixed_derivatives",
+    "negative_distances",
     "radial",
     "resolve_gamma",
     "row_form",
