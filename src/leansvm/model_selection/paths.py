@@ -296,7 +296,7 @@ def gamma_path(
     >>> len(found.gammas)
     9
     """
-    if callable(estimator.kernel) or estimator.kernel not in WITH_GAMMA:
+    if callable(estimator.kernel) or estimator.kernel not in ("auto", *WITH_GAMMA):
         raise ValueError(
             f"kernel={estimator.kernel!r} has no gamma to search: set kernel to one of "
             f"{', '.join(WITH_GAMMA)}."
