@@ -31,11 +31,11 @@ from leansvm.solvers.jackknife import (
     spreads_at,
 )
 from leansvm.solvers.kfold import FoldSums, KFoldSums, folds_by_hash
+from leansvm.solvers.left_out import ENOUGH
 from leansvm.solvers.sums import Sums
 from leansvm.solvers.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 
 Array = NDArray[np.float64]
-_ENOUGH = 500  # rows outside of the basis, or half of all
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
     "This model does not know its training rows: it came from a file, a pickle, batches or a "
@@ -144,7 +144,7 @@ class Answers:
         """Return positions of rows whose left-out errors are like those of new rows.
 
         These are the rows outside of a small basis: without its target a basis row still has a
-        function of its own. Where few rows are left outside, all are counted.
+        function of its own. Where few rows are left outside, all are counted, as in `mean_errors`.
         """
         every, basis = np.arange(len(rows)), self.fitted.basis_rows
         if self.fitted.features is None or basis is None:
@@ -153,7 +153,7 @@ class Answers:
         basis = basis[(basis >= 0) & (basis < len(merged.group))]
         basis = basis[merged.group[basis] >= 0]
         outside = every[~np.isin(rows, [*basis, *merged.first[merged.group[basis]]])]
-        return outside if len(outside) >= min(_ENOUGH, len(rows) / 2) else every
+        return outside if len(outside) >= min(ENOUGH, len(rows) / 2) else every
 
     @cached_property
     def fold_models(self) -> FoldModels:
