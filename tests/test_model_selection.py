@@ -218,8 +218,14 @@ def test_gamma_path_of_other_kernels_duplicates_and_a_single_C():
     assert np.all(np.isfinite(path.gcv))
 
 
+def test_gamma_path_of_a_kernel_that_is_chosen():
+    model = SparseLSSVC("gcv", kernel="auto", gamma="scale", n_basis=8, random_state=0)
+    assert np.all(np.isfinite(gamma_path(model, X, TWO, gammas=[0.2, 2.0]).gcv))
+
+
 def test_gamma_path_says_what_is_wrong():
-    with pytest.raises(ValueError, match="has no gamma"):
-        gamma_path(SparseLSSVC(kernel="linear"), X, TWO)
+    for kernel in ("linear", "cosine", "precomputed", np.dot):
+        with pytest.raises(ValueError, match=r"has no gamma to search: set kernel to one of rbf"):
+            gamma_path(SparseLSSVC(kernel=kernel, gamma="scale"), X, TWO)
     with pytest.raises(ValueError, match="gammas must be"):
         gamma_path(SparseLSSVC(), X, TWO, gammas=[-1.0])

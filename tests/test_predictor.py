@@ -16,6 +16,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 import leansvm
 from leansvm import Predictor
 from leansvm.kernels import KERNELS, Kernel, row_form
+from leansvm.losses import Logistic
 
 X, y = load_iris(return_X_y=True)
 X += 0.01 * np.random.default_rng(0).normal(size=X.shape).clip(-2, 2)  # no two rows are the same
@@ -118,6 +119,20 @@ def test_probabilities():
         assert_allclose(predictor.predict_proba(X), expected, atol=1e-12)
     with pytest.raises(AttributeError, match="calibrate=True"):
         Predictor(leansvm.LSSVC().fit(X, y)).predict_proba(X[0])
+
+
+def test_probabilities_of_a_logistic_loss():
+    for targets, loss in ((y, "logistic"), (y > 0, Logistic(p=2.0))):
+        model = leansvm.ReducedSVC(1.0, loss=loss, n_basis=8, gamma=0.5, random_state=0)
+        predictor = pickle.loads(pickle.dumps(Predictor(model.fit(X, targets))))
+        expected = model.predict_proba(X)
+        assert_allclose([predictor.predict_proba(x) for x in X], expected, atol=1e-9)
+        assert_allclose(predictor.predict_proba(X), expected, atol=1e-12)
+    model.set_params(calibrate=True)  # no scale is known, as model.predict_proba says too
+    with pytest.raises(AttributeError, match="calibrate=True"):
+        Predictor(model).predict_proba(X[0])
+    model.fit(X, y)
+    assert_allclose(Predictor(model).predict_proba(X), model.predict_proba(X), atol=1e-12)
 
 
 @pytest.mark.parametrize(

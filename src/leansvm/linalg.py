@@ -23,14 +23,6 @@ CHOLESKY_TILE = 512
 TILE_ELEMENTS = 1 << 18
 
 
-def cancellation_is_small(scaled_spread: float, eps: float) -> bool:
-    """Whether a Gaussian kernel value may come from a product.
-
-    Cancellation costs it eps * gamma * max |z|^2: at most 5e-5 in float32, 1e-9 in float64.
-    """
-    return 4 * float(eps) * scaled_spread <= (5e-5 if eps > 1e-10 else 1e-9)
-
-
 # ---------------------------------------------------------------------------- squared distances
 
 
@@ -142,23 +134,6 @@ def scaled_rows(X: Any, scales: NDArray[np.float64] | None) -> Any:
     X = X.astype(np.float64)
     X.data *= scales[X.indices]
     return X
-
-
-def negative_distances(X: Any, Z: Any, gamma: float) -> NDArray[np.float64] | None:
-    """Return -|x_i - z_j|^2 in Fortran order, for kernels of every width up to ``gamma``.
-
-    None where the product would lose too much to cancellation.
-    """
-    product = distance_product(X, Z, np.float64)
-    if not cancellation_is_small(gamma * product.spread, float(np.finfo(np.float64).eps)):
-        return None
-    product.scale(1.0)
-    out = np.empty((Z.shape[0], X.shape[0])).T
-    with np.errstate(over="ignore", invalid="ignore"):
-        furthest = product.tile(0, X.shape[0], out) if X.shape[0] else 0.0
-    if not np.isfinite(furthest):
-        return None
-    return np.minimum(out, 0.0, out=out)
 
 
 def tile_rows(n_columns: int) -> int:

@@ -94,12 +94,14 @@ class Predictor:
         self.n_features_in_ = int(machine.n_features_in_)
         self._shape = (self.n_features_in_,)
         self._name = type(machine).__name__
-        self._calibration, self._labels = None, None
+        self._link, self._labels = None, None
         self._single = getattr(machine, "_single_output", False)
         if isinstance(machine, Classifier):
             self.classes_ = self._labels = np.array(machine.classes_)
             self._single = len(self.classes_) == 2
-            self._calibration = getattr(machine, "calibration_scale_", None)
+            calibrated = hasattr(machine, "calibration_scale_")
+            if calibrated if machine.calibrate else machine._is_probabilistic:
+                self._link = machine._link()
         if self._single:  # one number for each row
             self._weights: Any = self._coef[:, 0].copy()
             self._bias: Any = float(self._intercept[0])
@@ -159,7 +161,7 @@ class Predictor:
         return self._labels[values.argmax(axis=-1)]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """Probability of every class, for a model with ``calibrate=True``.
+        """Probability of every class, for a model with ``calibrate=True`` or a logistic loss.
 
         Parameters
         ----------
@@ -171,13 +173,14 @@ class Predictor:
         ndarray of shape (n_classes,) or (n_samples, n_classes)
             In the order of ``classes_``.
         """
-        if self._calibration is None:
+        if self._link is None:
             raise AttributeError(
                 f"The {self._name} gives no probabilities: fit a classifier with calibrate=True."
             )
-        values = np.asarray(self.decision_function(X))
+        values, (loss, scale) = np.asarray(self.decision_function(X)), self._link
         several = values.ndim == (1 if self._single else 2)
-        found = probabilities(values if several else values[None], self._calibration)
+        odds = values if loss is None else loss.log_odds(values)
+        found = probabilities(odds if several else odds[None], scale)
         return found if several else found[0]
 
     def _many(self, X: Array, scaled: bool = False) -> Any:

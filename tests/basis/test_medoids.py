@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
+from leansvm.basis.choose import choose as choose_basis
 from leansvm.basis.medoids import KMedoids
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
@@ -38,6 +39,17 @@ def test_interface(X):
     for wrong in ({"metric": "cosine"}, {"sample_size": 0}, {"max_iter": -1}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             choose(X, 5, **wrong)
+
+
+def test_a_sample_whose_pairs_exceed_the_budget_is_refused_before_anything_is_allocated():
+    X = np.random.default_rng(0).normal(size=(1200, 2))
+    options = {"select_on": "auto", "budget": 2**23, "random_state": 0}
+    # 8 * 1100**2 bytes are more than 8 MiB; four rows for each of 275 points likewise
+    for selector, n_basis in ((KMedoids(sample_size=1100), 5), (KMedoids(sample_size=9), 275)):
+        with pytest.raises(MemoryError, match=r"KMedoids on a sample of 1,100 rows .*sample_size"):
+            choose_basis(MemoryBlocks(X), RBF, selector, n_basis, **options)
+    with pytest.raises(ValueError, match="sample_size"):
+        choose_basis(MemoryBlocks(X), RBF, KMedoids(sample_size="all"), 5, **options)
 
 
 class TestWithThePackage:
@@ -73,6 +85,12 @@ class TestWithThePackage:
         assert selection.report["sample"] == 100
         assert len(np.unique(selection.indices)) == 10
         assert choose(X, 40, sample_size=100).report["sample"] == 160
+
+    def test_no_more_rows_than_there_are_count_for_the_budget(self, X):
+        options = {"select_on": "auto", "budget": 2**22, "random_state": 0}
+        selector = KMedoids(sample_size=10**9)
+        found = choose_basis(MemoryBlocks(X), RBF, selector, 10, **options)
+        assert found.report["sample"] == 300
 
     def test_the_same_whatever_the_blocks(self, X):
         one = choose(X, 10, sample_size=100).indices

@@ -321,6 +321,8 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
     [
         (["--cv", "loo", "-e", "reduced"], "ReducedSVC has no closed-form leave-one-out"),
         (["--cv", "loo", "-s", "C=3"], "--cv loo chooses C by leave-one-out itself"),
+        (["--cv", "loo", "-e", "lssvm", "-s", "C=1.0"], "--cv loo chooses C by leave-one-out"),
+        (["--cv", "loo", "-e", "low-rank", "-s", "C=1"], "--cv loo chooses C by leave-one-out"),
         (["-e", "forest"], "--estimator forest: unknown; choose auto, lssvm"),
         (["-e", "l2", "--task", "regression"], "--estimator l2 is for classification"),
         (["-s", "gama=1"], "LSSVC has no parameter gama; did you mean gamma?"),
@@ -339,6 +341,13 @@ def test_wrong_options_of_train(run, tmp_path, arguments, message):
     assert done.exit_code == 1
     assert message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["d.npz"]
+
+
+def test_leave_one_out_leaves_no_C_to_a_grid(run, tmp_path):
+    np.savez(tmp_path / "d.npz", X=np.arange(20.0).reshape(10, 2), y=np.arange(10) % 2)
+    done = run("tune", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "loo", "--grid", "C=1,10")
+    assert done.exit_code == 1
+    assert 'drop "--grid C=..."' in done.stderr
 
 
 def test_usage_errors_have_their_own_code(run):

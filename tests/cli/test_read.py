@@ -79,6 +79,24 @@ def test_parquet_with_a_dictionary_column(tmp_path):
     assert data.y.dtype == np.float64
 
 
+def test_categories_of_pandas_are_read_like_the_text_of_a_csv_file(file, tmp_path):
+    import pandas as pd
+
+    text = "answer,size,n,y\nyes,1.5,7,u\nno,2.5,8,v\n,?,7,u\nyes,1.5,8,v\n"
+    path = file("d.csv", text)
+    expected = read(path, target="y")
+    assert expected.kinds == {"answer": "yes/no", "size": "number", "n": "number"}
+    table = pd.read_csv(path, dtype=str).assign(n=[7, 8, 7, 8]).astype("category")
+    table.to_parquet(tmp_path / "d.parquet")
+    data = read_like(tmp_path / "d.parquet", expected.kinds, 3, target="y")
+    for name in expected.kinds:
+        assert data.X[name].dtype == np.float64
+        assert_array_equal(data.X[name], expected.X[name])
+    assert_array_equal(data.y, expected.y)
+    spelled = read(tmp_path / "d.parquet", target="y", conventions=Conventions(missing=("yes",)))
+    assert spelled.X["answer"].isna().tolist() == [True, False, True, True]
+
+
 def test_svmlight_and_npz(file, tmp_path):
     data = read(file("d.svm", "+1 1:0.5 4:2 # note\n-1 2:1\n"))
     assert data.X.shape == (2, 4) and data.kinds is None

@@ -392,6 +392,15 @@ def test_left_out_rows_score_as_refitting_does(run, tmp_path):
     assert scores["log-loss"] == pytest.approx(log_loss(y, p), rel=1e-6)
 
 
+def test_gammas_of_a_sparse_matrix_are_those_of_the_same_numbers():
+    from scipy.sparse import csr_array
+
+    from leansvm.cli._tune_search import _gammas
+
+    X = 1e8 + np.random.default_rng(0).normal(size=(50, 3))  # E[x^2] - E[x]^2 would be rounding
+    assert _gammas(csr_array(X)) == _gammas(X)
+
+
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_tune_compares_left_out_rows_without_refitting(run, tmp_path, task):
     """Every candidate is scored on the same points; the best one is trained."""

@@ -378,3 +378,15 @@ def test_a_target_far_from_zero():
     far = SparseLSSVR(10.0, basis=POINTS).fit(X, TARGETS[:, 0] + 1e7)
     assert_allclose(far.predict(Z) - 1e7, near.predict(Z), atol=1e-6)
     assert_allclose(far.objective_, near.objective_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n_basis", [500, 600, 700])  # primal, dual, dual with few rows outside
+def test_leave_one_out_counts_the_rows_outside_of_the_basis_where_they_are_enough(n_basis):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1100, 2))
+    y = np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=1100)
+    model = SparseLSSVR("loo", kernel="rbf", gamma=2.0, n_basis=n_basis, random_state=0).fit(X, y)
+    squares = model.loo_residuals_**2
+    outside = np.delete(squares, model.support_)
+    expected = outside if len(outside) >= 500 else squares
+    assert_allclose(np.nanmin(model.cv_curve_), expected.mean(), rtol=1e-6)

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
@@ -299,12 +300,31 @@ def test_models_without_their_rows_ask_for_them(rows):
     np.testing.assert_array_equal(copy.keep_rows(X, Y).predict_interval(X_new), expected)
 
 
+def test_a_model_that_is_not_fitted_says_so(rows):
+    X = rows[0]
+    for kind in ("few", "all"):
+        with pytest.raises(NotFittedError):
+            machine(kind, X).predict_interval(X)
+    with pytest.raises(NotFittedError):
+        LSSVC().predict_set(X)
+
+
 def test_batches_need_all_their_rows_again(rows):
     X, Y, _, X_new = rows
     model = machine("few", X).partial_fit(X[:30], Y[:30]).partial_fit(X[30:], Y[30:])
     with pytest.raises(ValueError, match="keep_rows"):
         model.predict_interval(X_new)
     expected = machine("few", X).fit(X, Y).predict_interval(X_new)
+    np.testing.assert_allclose(model.keep_rows(X, Y).predict_interval(X_new), expected, rtol=1e-8)
+
+
+def test_points_of_a_state_are_no_rows_even_if_there_are_as_many(rows):
+    X, Y, _, X_new = rows
+    model = SparseLSSVR(5.0, gamma=0.4, basis=X.copy()).fit(X, Y)
+    expected = model.predict_interval(X_new)
+    model.fit_from_state(model.state())
+    with pytest.raises(ValueError, match=r"does not know its training rows: .* or a state"):
+        model.predict_interval(X_new)
     np.testing.assert_allclose(model.keep_rows(X, Y).predict_interval(X_new), expected, rtol=1e-8)
 
 

@@ -9,8 +9,10 @@ from sklearn.metrics.pairwise import rbf_kernel
 import leansvm
 from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.solvers import nested
 from leansvm.solvers.nested import climb, open_ladder
 from leansvm.solvers.sums import add_up, first_shift, normal_equations
+from tests.plain import SparseLSSVR
 
 rng = np.random.default_rng(0)
 M = 60
@@ -128,3 +130,14 @@ def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is
     small = leansvm.SparseLSSVR(**options).fit(rows, easy + 0.5 * rng.normal(size=1500))
     large = leansvm.SparseLSSVR(**{**options, "gamma": 10.0}).fit(rows, hard)
     assert small.n_support_ < 150 < 400 < large.n_support_
+
+
+@pytest.mark.parametrize("bias", [{}, {"bias_penalty": 0.7}], ids=["free", "penalised"])
+def test_sums_of_folds_are_about_the_shift_of_the_rows_that_were_kept(monkeypatch, bias):
+    options = {"C": "kfold", "gamma": 0.4, "n_basis": "auto", "random_state": 0, **bias}
+    expected = SparseLSSVR(**options).fit(X, Y)
+    monkeypatch.setattr(nested, "FIRST_ROWS", 3)  # means of other rows than first_shift takes
+    found = SparseLSSVR(**options).fit(X, Y)
+    assert len(found.support_) == len(expected.support_) and found.C_ == expected.C_
+    assert_allclose(found.predict(X), expected.predict(X), rtol=1e-9)
+    assert_allclose(found.intercept_, expected.intercept_, rtol=1e-9)

@@ -151,7 +151,7 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
     for k, C in enumerate(candidates):
         H, inverse, ridge = smoother(points, C, penalty)
         solution = inverse @ Y
-        theta = equations.solve(C)
+        theta = primal.theta_at(equations, C)
         assert_allclose(spectrum.theta(C), theta, rtol=1e-6, atol=1e-8)
         assert_allclose(basis.coefficients(theta), solution[: len(points)], rtol=1e-6, atol=1e-7)
         b = solution[-1] if penalty < np.inf else np.zeros(2)

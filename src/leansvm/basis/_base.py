@@ -64,10 +64,13 @@ class BasisSelector(Documented):
         Whether the first k rows of a choice are the choice of k rows.
     uses_targets : bool
         Whether the choice depends on y, C and the weights; `select` then needs ``fit``.
+    compares_pairs : bool
+        Whether `select` makes a square matrix, of `matrix_rows` rows.
     """
 
     nested: ClassVar[bool] = False
     uses_targets: ClassVar[bool] = False
+    compares_pairs: ClassVar[bool] = False
     _documented_in = "leansvm.basis"
 
     @property
@@ -77,6 +80,10 @@ class BasisSelector(Documented):
 
     def state_columns(self, n_basis: int) -> int:
         """Numbers (8 bytes each) that `select` keeps for every row; 0 for none."""
+        return 0
+
+    def matrix_rows(self, n_basis: int) -> int:
+        """Most rows of the square matrix that `select` makes; 0 for none."""
         return 0
 
     @abstractmethod

@@ -28,6 +28,7 @@ from leansvm.blocks import (
     MemoryBlocks,
     RowBlocks,
     check_budget,
+    class_numbers,
     declare,
 )
 from leansvm.kernels import Kernel
@@ -119,6 +120,14 @@ def choose(
             max(budget, LEAST_BUDGET),
             f"{type(basis).__name__} on {part.n_rows:,} rows",
             "Use select_on='auto', which takes as many rows as fit, or raise cache_size.",
+        )
+    if basis.compares_pairs:
+        rows = min(basis.matrix_rows(count), part.n_rows)
+        check_budget(
+            8 * rows**2,
+            max(budget, LEAST_BUDGET),
+            f"{type(basis).__name__} on a sample of {rows:,} rows",
+            "Use a smaller sample_size or n_basis, or raise cache_size.",
         )
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices, L = found.indices, found.L if part is blocks else None
@@ -231,8 +240,7 @@ def _stratum(block: Block) -> NDArray[np.intp]:
     n = block.stop - block.start
     strata = np.zeros(n, dtype=np.intp)
     if block.y is not None:
-        y = np.asarray(to_host(block.y))
-        strata = (y > 0).astype(np.intp)[:, 0] if y.shape[1] == 1 else np.argmax(y, axis=1)
+        strata = class_numbers(np.asarray(to_host(block.y)))
     if block.weight is not None:
         strata = np.where(np.asarray(to_host(block.weight)) > 0, strata, -1)
     return strata

@@ -37,7 +37,7 @@ class KMedoids(BasisSelector):
     metric : {"kernel", "euclidean"}, default="kernel"
         Squared distance to keep small: k(x, x) + k(z, z) - 2 k(x, z), or that of the features.
     sample_size : int, default=2000
-        Rows to cluster, at least four for every medoid. Needs sample_size^2 numbers of memory.
+        Rows to cluster, at least four for every medoid. Needs 8 sample_size^2 bytes of memory.
     max_iter : int, default=100
         Most passes of FasterPAM over the sample.
     random_state : int, RandomState instance or None, default=None
@@ -60,6 +60,7 @@ class KMedoids(BasisSelector):
     array([1, 4])
     """
 
+    compares_pairs = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "metric": [StrOptions({"kernel", "euclidean"})],
         "sample_size": [Interval(Integral, 1, None, closed="left")],
@@ -79,6 +80,11 @@ class KMedoids(BasisSelector):
         self.max_iter = max_iter
         self.random_state = random_state
 
+    def matrix_rows(self, n_basis: int) -> int:
+        """Return the size of the sample; see `BasisSelector.matrix_rows`."""
+        self._validate_params()
+        return max(self.sample_size, _ROWS_A_MEDOID * n_basis)
+
     def select(
         self,
         blocks: RowBlocks,
@@ -90,10 +96,10 @@ class KMedoids(BasisSelector):
         on_step: Callable[[int], bool] | None = None,
     ) -> Selection:
         """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        self._validate_params()
+        count = self.matrix_rows(n_basis)
         fasterpam = _fasterpam()
         rng = self._rng(random_state)
-        sample = WeightedSample(blocks, rng).first(max(self.sample_size, _ROWS_A_MEDOID * n_basis))
+        sample = WeightedSample(blocks, rng).first(count)
         sample = np.sort(sample)
         X = blocks.take(sample)
         distances = _distances(X, kernel, kernel.points(X, sample), self.metric)
@@ -129,7 +135,8 @@ def _distances(X: Any, kernel: Kernel, points: Any, metric: str) -> NDArray[np.f
             raise ValueError('KMedoids(metric="euclidean") needs features, not a kernel matrix.')
         from sklearn.metrics.pairwise import euclidean_distances
 
-        return np.asarray(euclidean_distances(to_host(X), squared=True), dtype=np.float64)
+        # in float64 from the start: a matrix of float32 would lie beside the result
+        return np.asarray(euclidean_distances(to_host(X).astype(np.float64), squared=True))
     K = np.asarray(to_host(kernel.block(X, points, dtype=np.float64)), np.float64)
     diagonal = K.diagonal().copy()
     K *= -2.0

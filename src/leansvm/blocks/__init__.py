@@ -35,7 +35,7 @@ from leansvm.blocks._merge import (
 from leansvm.blocks._none import NoRows
 from leansvm.blocks._sources import is_dask, partitions_of, source_of
 from leansvm.blocks._stream import RowSource
-from leansvm.blocks._targets import Targets, one_vs_rest
+from leansvm.blocks._targets import Targets, class_numbers, column_per_class, one_vs_rest
 
 __all__ = [
     "LEAST_BUDGET",
@@ -52,6 +52,8 @@ __all__ = [
     "canonical_order",
     "check_budget",
     "check_points",
+    "class_numbers",
+    "column_per_class",
     "declare",
     "draw_by_weight",
     "draw_rows",

@@ -107,6 +107,16 @@ def one_vs_rest(labels: NDArray[np.intp], n_classes: int) -> Array:
     return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0)
 
 
+def class_numbers(Y: NDArray[Any]) -> NDArray[np.intp]:
+    """Return class numbers from targets +-1, or from decision values: what `one_vs_rest` undoes."""
+    return (Y[:, 0] > 0).astype(np.intp) if Y.shape[1] == 1 else np.argmax(Y, axis=1)
+
+
+def column_per_class(values: Array) -> Array:
+    """Return decision values with a column for each class; a single one means two classes."""
+    return np.hstack([-values, values]) if values.shape[1] == 1 else values
+
+
 @dataclass(frozen=True)
 class Targets:
     """How targets and weights of rows become columns of numbers and the weights of a fit."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -150,13 +151,16 @@ def _left_out_values(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.nda
     return np.asarray(np.where(own, 1.0, -1.0) - residuals)
 
 
-def prepare_leave_one_out(estimator: Any) -> None:
+def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequence[str]) -> None:
     """Ask the machine for left-out residuals, or say why it has none."""
     name = type(estimator).__name__
     if name not in CLOSED_FORM:
         raise CommandError(f"--cv loo: {name} has no closed-form leave-one-out; use --cv 5")
-    if estimator.C not in ("loo", "gcv", type(estimator)().C):
-        raise CommandError('--cv loo chooses C by leave-one-out itself; drop "--set C=..."')
+    of_grid = any(item.startswith("C=") for item in grid)
+    given = any(item.startswith("C=") for item in settings) and estimator.C not in ("loo", "gcv")
+    if of_grid or given:
+        option = "--grid" if of_grid else "--set"
+        raise CommandError(f'--cv loo chooses C by leave-one-out itself; drop "{option} C=..."')
     estimator.set_params(C="loo")
 
 

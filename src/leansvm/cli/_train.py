@@ -62,7 +62,7 @@ def train(
     ways = conventions_of(decimal, dates, missing)
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
-    prepare(run, folds)
+    prepare(run, folds, settings or ())
     fit_and_finish(run, folds, seed, output_file, report, output)
 
 
@@ -84,12 +84,14 @@ def folds_of(text: str) -> int | str:
     return int(text)
 
 
-def prepare(run: TrainingRun, folds: int | str) -> None:
+def prepare(
+    run: TrainingRun, folds: int | str, settings: Sequence[str], grid: Sequence[str] = ()
+) -> None:
     """Ask the machine for left-out residuals where the evaluation is made of them."""
     if folds == "loo":
         from leansvm.cli._evaluate import prepare_leave_one_out
 
-        prepare_leave_one_out(run.model)
+        prepare_leave_one_out(run.model, settings, grid)
 
 
 def check_places(*paths: Path | None) -> None:

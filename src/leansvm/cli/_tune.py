@@ -64,7 +64,7 @@ def tune(
     ways = conventions_of(decimal, dates, missing)
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
-    prepare(run, folds)
+    prepare(run, folds, settings or (), grid or ())
     if not grid and has_gamma_path(run.model):
         search_along_path(run, output)
     else:

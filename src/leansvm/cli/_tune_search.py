@@ -76,9 +76,11 @@ def _left_out_score(run: TrainingRun, X: Any, gamma: Any, kernel: str) -> dict[s
 
 
 def _gammas(X: Any) -> list[float]:
-    """Return seven values around 1 / (features times variance)."""
-    variance = float(X.multiply(X).mean() - X.mean() ** 2 if hasattr(X, "nnz") else X.var())
-    scale = 1.0 / (X.shape[1] * variance) if variance > 0 else 1.0
+    """Return seven values around gamma="scale"."""
+    from leansvm.blocks import MemoryBlocks
+    from leansvm.kernels import resolve_gamma
+
+    scale = resolve_gamma("scale", "rbf", X.shape[1], MemoryBlocks(X).variance)
     return [float(f"{scale * 4.0**k:.3g}") for k in range(-3, 4)]
 
 

@@ -103,8 +103,8 @@ class PredictsIntervals(KeepsRows):
         they learn gamma and choose C by left-out errors, a few numbers for all rows. Coverage
         stays close to 1 - alpha, but without a proof.
         """
-        X, values = self._rows_and_values(X)
-        ends = self._ask().intervals(X, values, alpha, method, adaptive)
+        answers = self._ask()
+        ends = answers.intervals(*self._rows_and_values(X), alpha, method, adaptive)
         return self._in_shape(ends)
 
 

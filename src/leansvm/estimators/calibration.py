@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_expit
 
+from leansvm.blocks import column_per_class
+
 Array = NDArray[np.float64]
 _LOG_SCALES = np.linspace(-12.0, 12.0, 97)
 
@@ -29,7 +31,7 @@ def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
     weight : ndarray of shape (n_rows,)
         Sample weights.
     """
-    values = _two_columns(values)
+    values = column_per_class(values)
     n_classes = values.shape[1]
     counts = np.bincount(labels, weights=weight, minlength=n_classes)
     # soft targets: (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others
@@ -48,11 +50,6 @@ def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
     return float(np.exp(found.x if found.fun <= losses[best] else _LOG_SCALES[best]))
 
 
-def _two_columns(values: Any) -> Array:
-    values = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
-    return np.hstack([-values, values]) if values.shape[1] == 1 else values
-
-
 def log_shares(scaled: Array) -> Array:
     """Return log p for p ~ sigma(scaled), rows adding up to one."""
     logs = log_expit(scaled)
@@ -62,7 +59,8 @@ def log_shares(scaled: Array) -> Array:
 
 def log_probabilities(values: NDArray[Any], scale: float) -> Array:
     """Return log p of every class; one value a row means two classes."""
-    return log_shares(scale * _two_columns(values))
+    columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    return log_shares(scale * column_per_class(columns))
 
 
 def probabilities(values: NDArray[Any], scale: float) -> NDArray[Any]:

@@ -164,11 +164,6 @@ def _targets(block: Block) -> Array:
     return np.asarray(block.y, dtype=np.float64)
 
 
-def labels_of(Y: Array) -> NDArray[np.intp]:
-    """Return class numbers from targets +-1."""
-    return (Y[:, 0] > 0).astype(np.intp) if Y.shape[1] == 1 else np.argmax(Y, axis=1)
-
-
 # ---------------------------------------------------------------------------- reading
 
 

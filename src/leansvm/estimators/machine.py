@@ -25,9 +25,9 @@ from leansvm._array_api import to_host
 from leansvm._parallel import serial_blas
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis import BasisSelector
-from leansvm.blocks import resolve_cache_size, source_of, tiles_within
+from leansvm.blocks import class_numbers, resolve_cache_size, source_of, tiles_within
 from leansvm.estimators.calibration import fit_scale
-from leansvm.estimators.data import TrainingData, check_features, labels_of, read, validate
+from leansvm.estimators.data import TrainingData, check_features, read, validate
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
 from leansvm.solvers.features import FeatureMap, KernelFeatures, evaluate
 from leansvm.solvers.kfold import KFoldSums
@@ -252,7 +252,7 @@ class Machine(CallbackSupport, Documented):
         left_out, Y = left_out[merged.first], whole.targets()
         if getattr(self, "calibrate", False):
             targets = Y[merged.first]
-            scale = fit_scale(targets - left_out, labels_of(targets), merged.weight)
+            scale = fit_scale(targets - left_out, class_numbers(targets), merged.weight)
             self.calibration_scale_ = scale
         if isinstance(self.C, str) and self.C == "loo":
             residuals = left_out[merged.group]

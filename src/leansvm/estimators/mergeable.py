@@ -90,6 +90,7 @@ class Mergeable(KernelMachine):
         self._batch_parameters = {name: parameters.get(name) for name in _BATCH_PARAMETERS}
         data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
         self._publish(data, self._support(self._features), solution)
+        self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
         return self
 
     def _support(self, features: KernelFeatures) -> Support:

@@ -20,6 +20,7 @@ from leansvm.estimators.calibration import log_probabilities, probabilities
 from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.data import targets_to_score
 from leansvm.estimators.machine import Machine
+from leansvm.losses import Logistic
 
 
 class _WithCalibration:
@@ -164,7 +165,12 @@ class Classifier(ClassifierMixin, Machine):
 
     def _log_odds(self, values: Any) -> tuple[Any, float]:
         """Return numbers, and by what to multiply them, of which sigma makes probabilities."""
-        return values, self.calibration_scale_
+        loss, scale = self._link()
+        return values if loss is None else loss.log_odds(values), scale
+
+    def _link(self) -> tuple[Logistic | None, float]:
+        """Return the loss that turns values into log odds (None: they are), and their scale."""
+        return None, self.calibration_scale_
 
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values

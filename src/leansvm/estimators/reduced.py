@@ -253,12 +253,12 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _is_probabilistic(self) -> bool:  # type: ignore[override]
         return self.loss == "logistic" or isinstance(self.loss, Logistic)
 
-    def _log_odds(self, values: Any) -> tuple[Any, float]:
+    def _link(self) -> tuple[Logistic | None, float]:
         if self.calibrate:
-            return super()._log_odds(values)
+            return super()._link()
         loss = loss_for_newton(self.loss, True, self.delta, self.p)
         assert isinstance(loss, Logistic)
-        return loss.log_odds(values), 1.0
+        return loss, 1.0
 
     def __init__(
         self,

@@ -20,16 +20,10 @@ from numpy.polynomial import chebyshev
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from leansvm.kernels import Kernel, absolute_distances
+from leansvm.kernels import MATERN, RADIAL, Kernel, absolute_distances
 
 Array = NDArray[np.float64]
 SEPARABLE = ("rbf", "laplacian", "chi2")
-# (1 + a r + b r^2) e^-r with r^2 = c D
-_MATERN = {
-    "matern12": (0.0, 0.0, 1.0),
-    "matern32": (1.0, 0.0, 3.0),
-    "matern52": (1.0, 1.0 / 3.0, 5.0),
-}
 _TILE = 2**18  # pairs of rows and points at a time
 # From rest = q T on, T the largest t, so many nodes in sqrt(t + q T) give 1e-12: with c and w the
 # middle and half the width of their range, the series converges like (c/w + sqrt((c/w)^2 - 1))^-n.
@@ -47,7 +41,7 @@ def averages(
     """
     sums = {f: np.zeros((len(grid), coef.shape[1])) for f, grid in grids.items()}
     materns = {}
-    if kernel.name in _MATERN:
+    if kernel.name in MATERN:
         materns = {f: _MaternSums(kernel, Z[:, f], f, grid) for f, grid in grids.items()}
     step = max(1, _TILE // max(len(Z), 1))
     for start in range(0, len(X), step):
@@ -109,7 +103,7 @@ def _base(kernel: Kernel, X: Array, Z: Array) -> Array:
         return absolute_distances(np.ascontiguousarray(X), np.ascontiguousarray(Z.T), gamma)
     if kernel.name == "chi2":
         return sum((_own(kernel, X[:, f], Z[:, f], f) for f in range(X.shape[1])), np.zeros(()))
-    if kernel.name == "rbf" or kernel.name in _MATERN:
+    if kernel.name in RADIAL:
         scale = np.sqrt(np.broadcast_to(kernel.gamma, X.shape[1]))
         return np.asarray(cdist(X * scale, Z * scale, "sqeuclidean"))
     return X @ Z.T
@@ -155,7 +149,8 @@ class _MaternSums:
     """sum_i k(rest_ij + t_jv), points x grid: pairs with a large rest by a series in t."""
 
     def __init__(self, kernel: Kernel, z: Array, f: int, grid: Array) -> None:
-        self._terms, self._gamma = _MATERN[str(kernel.name)], _gamma_of(kernel, f)
+        name = str(kernel.name)
+        self._terms, self._gamma = (*MATERN[name], RADIAL[name]), _gamma_of(kernel, f)
         self._z = np.ascontiguousarray(z)
         steps = _own(kernel, grid, z, f).T
         self._bands = [_Band(q, count, steps) for q, count in _BANDS if count < len(grid)]

@@ -14,9 +14,10 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
+from leansvm.blocks import class_numbers
 from leansvm.estimators.answers import KeepsRows
 from leansvm.estimators.calibration import fit_scale, log_probabilities
-from leansvm.estimators.data import labels_of, validate
+from leansvm.estimators.data import validate
 from leansvm.solvers.answers import Answers
 from leansvm.solvers.jackknife import refuse_unknown, spreads_at
 from leansvm.solvers.without_row import LeftOut
@@ -159,7 +160,7 @@ def _asked(model: Any, *rows: Any) -> Answers:
 
 def _suspicion(model: Any, found: LeftOut) -> Array:
     if is_classifier(model):
-        labels, values = labels_of(found.target), found.target - found.residual
+        labels, values = class_numbers(found.target), found.target - found.residual
         logs = log_probabilities(values, fit_scale(values, labels, found.weight))
         return np.asarray(-np.expm1(logs[np.arange(len(labels)), labels]))
     spread = np.sqrt(np.maximum(found.noise(), np.finfo(np.float64).tiny))

@@ -14,6 +14,7 @@ Gamma = float | NDArray[np.float64]
 
 ONE_OR_PER_FEATURE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 ONE_NUMBER = ("poly", "polynomial", "sigmoid", "chi2")
+WITH_GAMMA = ONE_OR_PER_FEATURE + ONE_NUMBER
 
 
 def resolve_gamma(
@@ -46,7 +47,7 @@ def resolve_gamma(
     >>> resolve_gamma([1, 0.5], "matern32", 2, lambda: 0.5)
     array([1. , 0.5])
     """
-    if callable(kernel) or kernel not in ONE_OR_PER_FEATURE + ONE_NUMBER:
+    if callable(kernel) or kernel not in WITH_GAMMA:
         return 1.0
     if isinstance(gamma, str):
         if gamma == "auto":

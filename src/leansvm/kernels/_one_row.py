@@ -16,7 +16,7 @@ from scipy import sparse
 
 from leansvm.kernels._clip import clipped
 from leansvm.kernels._kernel import Kernel
-from leansvm.kernels._radial import COEFFICIENTS, RADIAL, product_suffices, split_gamma
+from leansvm.kernels._radial import MATERN, RADIAL, product_suffices, split_gamma
 
 Array = NDArray[np.float64]
 _LARGEST_SCALE = 1e30  # beyond it squares may overflow
@@ -33,7 +33,7 @@ class RadialRow:
         self.points = (points - self.centre) * self.scale
         self.norms = np.square(self.points).sum(axis=1)
         self.twice = 2.0 * self.points
-        self.coefficients = COEFFICIENTS.get(name)  # None: the Gaussian kernel
+        self.coefficients = MATERN.get(name)  # None: the Gaussian kernel
         eps, spread = float(np.finfo(np.float64).eps), float(self.norms.max(initial=0.0))
         # the root of Matérn-1/2 magnifies what a product loses
         self.by_product = name != "matern12" and product_suffices(name, spread, eps, len(scales))

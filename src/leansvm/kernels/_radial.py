@@ -29,8 +29,8 @@ from leansvm.linalg import (
 
 # r^2 = factor * D
 RADIAL = {"rbf": 1.0, "matern12": 1.0, "matern32": 3.0, "matern52": 5.0}
-# the kernel is (1 + a r + b r^2) e^-r
-COEFFICIENTS = {"matern12": (0.0, 0.0), "matern32": (1.0, 0.0), "matern52": (1.0, 1.0 / 3.0)}
+# a and b of kernels (1 + a r + b r^2) e^-r
+MATERN = {"matern12": (0.0, 0.0), "matern32": (1.0, 0.0), "matern52": (1.0, 1.0 / 3.0)}
 _POLE = 1e-12
 # below it exp gives no normal number, and is slow
 _SMALLEST_EXPONENT = {
@@ -77,7 +77,7 @@ def radial(name: str, D: Any) -> tuple[Any, Any]:
 
 def _polynomial(name: str, r: Any) -> Any:
     """Return 1 + a r + b r^2."""
-    linear, quadratic = COEFFICIENTS[name]
+    linear, quadratic = MATERN[name]
     values = r * quadratic
     values += linear
     values *= r
@@ -96,7 +96,7 @@ def matern_in_place(name: str, squared: Any) -> Any:
 
         whole = squared.flags.c_contiguous or squared.flags.f_contiguous
         values = squared if whole else squared.copy(order="K")
-        matern(values.ravel(order="K"), *COEFFICIENTS[name], furthest)
+        matern(values.ravel(order="K"), *MATERN[name], furthest)
         if not whole:
             squared[...] = values
         return squared
@@ -197,6 +197,24 @@ def radial_block(name: str, X: Any, Z: Any, gamma: Gamma, out: NDArray[Any]) -> 
             _fill_by_product(name, product, X, Z, gamma, number, out)
             return
     _fill_by_differences(name, X, Z, gamma, out)
+
+
+def negative_distances(X: Any, Z: Any, gamma: float) -> NDArray[np.float64] | None:
+    """Return -|x_i - z_j|^2 in Fortran order, for Gaussian kernels of every gamma up to this one.
+
+    None where the product would lose too much to cancellation.
+    """
+    product = distance_product(X, Z, np.float64)
+    eps = float(np.finfo(np.float64).eps)
+    if not product_suffices("rbf", gamma * product.spread, eps, X.shape[1]):
+        return None
+    product.scale(1.0)
+    out = np.empty((Z.shape[0], X.shape[0])).T
+    with np.errstate(over="ignore", invalid="ignore"):
+        furthest = product.tile(0, X.shape[0], out) if X.shape[0] else 0.0
+    if not np.isfinite(furthest):
+        return None
+    return np.minimum(out, 0.0, out=out)
 
 
 def _fill_by_product(

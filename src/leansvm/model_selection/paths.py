@@ -15,7 +15,7 @@ from leansvm.basis.choose import resolve_basis
 from leansvm.blocks import RowSource, resolve_cache_size
 from leansvm.estimators.data import TrainingData, read, validate
 from leansvm.estimators.sparse import SparseMachine
-from leansvm.kernels import Kernel
+from leansvm.kernels import WITH_GAMMA, Kernel
 from leansvm.solvers import gammas as gammas_solver
 from leansvm.solvers import prefixes
 from leansvm.solvers.features import KernelFeatures, nested, whiten
@@ -296,8 +296,11 @@ def gamma_path(
     >>> len(found.gammas)
     9
     """
-    if callable(estimator.kernel) or estimator.kernel in ("linear", "precomputed"):
-        raise ValueError(f"kernel={estimator.kernel!r} has no gamma to search.")
+    if callable(estimator.kernel) or estimator.kernel not in ("auto", *WITH_GAMMA):
+        raise ValueError(
+            f"kernel={estimator.kernel!r} has no gamma to search: set kernel to one of "
+            f"{', '.join(WITH_GAMMA)}."
+        )
     if np.ndim(estimator.gamma) or estimator.gamma == "learn":
         raise ValueError("gamma_path compares numbers: set gamma='scale' or a number first.")
     model, data = fitted_clone(estimator, X, y, sample_weight)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from leansvm._array_api import rows_at, to_host
+from leansvm.blocks import class_numbers, column_per_class
 from leansvm.kernels import Kernel
 from leansvm.solvers.features import KernelFeatures
 from leansvm.solvers.fold_models import (
@@ -30,15 +31,15 @@ from leansvm.solvers.jackknife import (
     spreads_at,
 )
 from leansvm.solvers.kfold import FoldSums, KFoldSums, folds_by_hash
+from leansvm.solvers.left_out import ENOUGH
 from leansvm.solvers.sums import Sums
 from leansvm.solvers.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 
 Array = NDArray[np.float64]
-_ENOUGH = 500  # rows outside of the basis, or half of all
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
-    "This model does not know its training rows: it came from a file, a pickle or batches. Call "
-    "keep_rows(X, y) with them first."
+    "This model does not know its training rows: it came from a file, a pickle, batches or a "
+    "state. Call keep_rows(X, y) with them first."
 )
 _OTHER_ROWS = (
     "The rows are not those that the model was fitted on, or they were changed since then: pass "
@@ -143,7 +144,7 @@ class Answers:
         """Return positions of rows whose left-out errors are like those of new rows.
 
         These are the rows outside of a small basis: without its target a basis row still has a
-        function of its own. Where few rows are left outside, all are counted.
+        function of its own. Where few rows are left outside, all are counted, as in `mean_errors`.
         """
         every, basis = np.arange(len(rows)), self.fitted.basis_rows
         if self.fitted.features is None or basis is None:
@@ -152,7 +153,7 @@ class Answers:
         basis = basis[(basis >= 0) & (basis < len(merged.group))]
         basis = basis[merged.group[basis] >= 0]
         outside = every[~np.isin(rows, [*basis, *merged.first[merged.group[basis]]])]
-        return outside if len(outside) >= min(_ENOUGH, len(rows) / 2) else every
+        return outside if len(outside) >= min(ENOUGH, len(rows) / 2) else every
 
     @cached_property
     def fold_models(self) -> FoldModels:
@@ -214,9 +215,10 @@ class Answers:
         """Return which classes are in the set of every row, given f(x)."""
         _check_alpha(alpha)
         model = self.left_out
-        margins = own_margins(model.target - model.residual, labels_of_targets(model.target))
+        margins = own_margins(model.target - model.residual, class_numbers(model.target))
         counted, budget = self.counted(model.rows), self.fitted.budget
-        return prediction_sets(model, counted, X, both_columns(values), margins, alpha, budget)
+        values = np.ascontiguousarray(column_per_class(values))
+        return prediction_sets(model, counted, X, values, margins, alpha, budget)
 
 
 def _check_alpha(alpha: float) -> None:
@@ -224,19 +226,9 @@ def _check_alpha(alpha: float) -> None:
         raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
 
 
-def labels_of_targets(Y: Array) -> NDArray[np.intp]:
-    """Return class numbers from targets +-1."""
-    return np.argmax(both_columns(Y), axis=1)
-
-
-def both_columns(values: Array) -> Array:
-    """Return a column for every class; one column means two classes."""
-    return np.hstack([-values, values]) if values.shape[1] == 1 else np.ascontiguousarray(values)
-
-
 def own_margins(values: Array, labels: NDArray[np.intp]) -> Array:
     """Return the value of every row's own class less the largest of the others."""
-    values, rows = both_columns(values).copy(), np.arange(len(values))
+    values, rows = column_per_class(values).copy(), np.arange(len(values))
     own = values[rows, labels]
     values[rows, labels] = -np.inf
     return np.asarray(own - values.max(axis=1))

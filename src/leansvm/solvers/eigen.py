@@ -20,6 +20,7 @@ from leansvm._parallel import blas_for
 from leansvm.solvers._lapack import eigh_in_place
 from leansvm.solvers._least_squares import DIRECT_TOL, certify, direct_advice
 from leansvm.solvers.kernel_matrix import gram, product_bytes, unstored
+from leansvm.solvers.left_out import mean_errors
 from leansvm.solvers.problem import DualProblem
 from leansvm.solvers.solution import Solution, first_of_the_best
 
@@ -92,20 +93,21 @@ def solve_for_every_C(
     criterion: str,
     *,
     count: float | None = None,
+    outside: NDArray[np.bool_] | None = None,
     eps: float = float(np.finfo(np.float64).eps),
 ) -> Solution:
     """Score every candidate C by ``criterion`` ("gcv" or "loo") and solve at the best.
 
     ``K`` (C-contiguous) is overwritten. The criterion is summed over outputs: GCV is
     n RSS / (n - tr)^2 with n = ``count`` (the sum of weights), leave-one-out is
-    sum s (left-out residual)^2 / sum s.
+    sum s (left-out residual)^2 / sum s, of the rows ``outside`` of a basis where they are enough.
     Negative eigenvalues that rounding of the kernel values (``eps``) explains count as zero.
     Objective, residual and gap are left to the caller, who may still have the kernel.
     """
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
     b = spectrum.bias()
-    curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b)
+    curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b, outside)
     if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
@@ -166,12 +168,17 @@ def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:
     return curve
 
 
-def _press(spectrum: _KernelSpectrum, b: Array) -> Array:
+def _press(spectrum: _KernelSpectrum, b: Array, outside: NDArray[np.bool_] | None) -> Array:
     """Weighted mean of the squared left-out residuals for every ridge, summed over outputs."""
-    total = np.zeros(len(spectrum.ridges))
+    weight, count = spectrum.root**2, len(spectrum.root)
+    counted: Array = np.ones((2, count))
+    if outside is not None:
+        counted[1] = outside
+    sizes = np.stack([counted.sum(axis=1), counted @ weight], axis=1)
+    total = np.zeros((2, len(spectrum.ridges)))
     for rows, left_out in _left_out(spectrum, b):
-        total += np.einsum("i,ijo->j", spectrum.root[rows] ** 2, left_out**2)
-    return total / float(np.sum(spectrum.root**2))
+        total += np.einsum("ki,ijo->kj", counted[:, rows] * weight[rows], left_out**2)
+    return mean_errors(np.concatenate([total, sizes], axis=1))
 
 
 def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:

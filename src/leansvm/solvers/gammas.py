@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from leansvm._accelerated import gram
 from leansvm._array_api import empty, foreign_namespace
 from leansvm.blocks import Block, RowBlocks, declare
-from leansvm.linalg import negative_distances, right_solve_in_place
+from leansvm.kernels import negative_distances
+from leansvm.linalg import right_solve_in_place
 from leansvm.solvers.features import KernelFeatures
 from leansvm.solvers.sums import complete
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.blocks import check_budget
+from leansvm.blocks import check_budget, column_per_class
 from leansvm.solvers.fold_models import FoldModels
 from leansvm.solvers.without_row import LeftOut
 
@@ -170,10 +170,8 @@ def prediction_sets(
     from leansvm.solvers._jackknife_kernels import count_better
 
     n = float(model.weight[counted].sum())
-    residual = model.residual
-    if residual.shape[1] == 1:
-        residual = np.hstack([-residual, residual])
-    residual, group = np.ascontiguousarray(residual), _rows_together(model, budget)
+    residual = np.ascontiguousarray(column_per_class(model.residual))
+    group = _rows_together(model, budget)
     counts = np.zeros(values.shape)
     step = max(1, min(_TILE_BYTES, budget // 8) // (8 * min(group, X.shape[0])))
     for first in range(0, len(counted), step):

@@ -17,7 +17,7 @@ from leansvm._array_api import like_rows, namespace
 from leansvm.blocks import Block
 
 Array = NDArray[np.float64]
-_ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
+ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
 
 
 def add_up_squares(
@@ -54,6 +54,5 @@ def add_up_squares(
 def mean_errors(totals: Array) -> Array:
     """Return the weighted mean square (or loss) of every model from what `add_up_squares` gave."""
     every, outside = np.asarray(totals)
-    enough = outside[-2] >= min(_ENOUGH, every[-2] / 2)
-    counted = outside if enough else every
+    counted = outside if outside[-2] >= min(ENOUGH, every[-2] / 2) else every
     return np.asarray(counted[:-2] / counted[-1])

@@ -140,14 +140,14 @@ def _folds(learner: LowRankLearner, sample: StartRows, largest: int) -> list[_He
     for label in np.unique(classes):
         rows = np.flatnonzero(classes == label)
         number[rows] = np.arange(len(rows)) % _FOLDS
-    folds, weight = [], total_weight(learner.blocks)
+    folds = []
     for k in range(_FOLDS if len(number) <= _MANY_ROWS else 1):
         inside, outside = sample.part(number == k), sample.part(number != k)
         tile = tile_rows(outside.X, 4 * (largest + outside.Y.shape[1]))
         blocks = MemoryBlocks(outside.X, outside.Y, outside.weight, tile_rows=tile)
         count = learner.count
         if count is not None:  # in proportion
-            count *= float(outside.weight.sum()) / weight
+            count *= float(outside.weight.sum()) / total_weight(learner.blocks)
         part = replace(
             learner,
             blocks=blocks,

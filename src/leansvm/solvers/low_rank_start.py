@@ -17,7 +17,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_array
 
 from leansvm._array_api import to_host
-from leansvm.blocks import RowBlocks, WeightedSample
+from leansvm.blocks import RowBlocks, WeightedSample, class_numbers
 from leansvm.functions import pam
 from leansvm.linalg import dense64
 from leansvm.solvers.features import LearnedFeatures
@@ -73,7 +73,7 @@ def draw_start_rows(blocks: RowBlocks, n_basis: int, rng: Any) -> StartRows:
     Y = np.asarray(Y, dtype=np.float64).reshape(len(rows), -1)
     classes = np.zeros(len(rows), dtype=np.intp)
     if np.all(np.abs(Y) == 1.0):
-        classes = Y.argmax(axis=1) if Y.shape[1] > 1 else (Y[:, 0] > 0).astype(np.intp)
+        classes = class_numbers(Y)
     return StartRows(X, Y, weight, classes)
 
 

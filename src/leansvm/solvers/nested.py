@@ -35,10 +35,9 @@ from leansvm.solvers._lapack import eigh_in_place
 from leansvm.solvers.features import KernelFeatures, inverse_transpose_like
 from leansvm.solvers.left_out import add_up_squares, mean_errors
 from leansvm.solvers.solution import first_of_the_best
-from leansvm.solvers.sums import Sums
+from leansvm.solvers.sums import FIRST_ROWS, Sums
 
 Array = NDArray[np.float64]
-_SHIFT_ROWS = 256
 _GAIN = 0.01  # share of the error that twice the size has to save
 _MARGIN = 0.005  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
@@ -116,7 +115,7 @@ class Ladder:
         if not self.free_bias:
             self.shift = np.zeros(width)
             return
-        X, _, weight = self.blocks.head(_SHIFT_ROWS)
+        X, _, weight = self.blocks.head(FIRST_ROWS)
         Phi = to_host(self.features(len(self.kept)).phi(X))[:, first:]
         if weight is not None and weight.any():
             Phi = Phi[weight > 0]
@@ -134,14 +133,22 @@ class Ladder:
 
     def sums(self, size: int, count: float | None) -> Sums:
         """Return the sums of the first ``size`` points in the order [Phi, constant, Y, 1]."""
-        offset = int(self.constant is not None)
-        order = np.r_[offset : size + offset, np.zeros(offset, np.intp)]
+        order = self._order(size)
         k, t = len(order), len(self.targets)
         total = np.empty((k + t, k + t))
         total[:k, :k], total[:k, k:] = self.gram[np.ix_(order, order)], self.cross[order]
         total[k:, :k], total[k:, k:] = self.cross[order].T, self.targets
         n = float(self.targets[-1, -1]) if count is None else count
-        return Sums(np.concatenate([self.shift[order], self.y_shift]), total, t - 1, n)
+        return Sums(self.shift_of(size), total, t - 1, n)
+
+    def shift_of(self, size: int) -> Array:
+        """Return what was taken off the columns [Phi, constant, Y] of the first ``size`` points."""
+        return np.concatenate([self.shift[self._order(size)], self.y_shift])
+
+    def _order(self, size: int) -> NDArray[np.intp]:
+        """Return the places of [Phi, constant] of the first ``size`` points: the constant last."""
+        offset = int(self.constant is not None)
+        return np.r_[offset : size + offset, np.zeros(offset, np.intp)]
 
     # ------------------------------------------------------------------ errors
 
@@ -351,7 +358,7 @@ def open_ladder(
 ) -> Ladder:
     """Begin with no point of a basis; its row numbers are needed for a precomputed kernel."""
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
-    _, Y, weight = blocks.head(_SHIFT_ROWS)
+    _, Y, weight = blocks.head(FIRST_ROWS)
     Y = np.asarray(to_host(Y), dtype=np.float64)
     if weight is not None and weight.any():
         Y = Y[weight > 0]

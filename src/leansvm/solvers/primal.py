@@ -19,6 +19,8 @@ from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host
 from leansvm._parallel import SMALL_MATRIX
 from leansvm.blocks import Block, RowBlocks, declare, total_weight
+from leansvm.linalg import cholesky_in_place, cholesky_solve
+from leansvm.solvers import on_device
 from leansvm.solvers.eigen import solve_for_every_C
 from leansvm.solvers.features import FeatureMap, KernelFeatures
 from leansvm.solvers.left_out import add_up_squares, mean_errors
@@ -111,8 +113,15 @@ def solve(
 
 def theta_at(equations: NormalEquations, C: float) -> Array:
     """Return theta at one C: by Cholesky, or by eigenvalues where 1/C is lost in M's rounding."""
+    M, c = equations.M, equations.c
+    if not len(c):  # no function but the bias
+        return c
     try:
-        return equations.solve(C)
+        if not isinstance(M, np.ndarray):
+            return on_device.solve_definite(M, np.full(len(c), 1.0 / C), c)
+        A = M.copy()
+        A.flat[:: len(A) + 1] += 1.0 / C
+        return cholesky_solve(cholesky_in_place(A), c)
     except np.linalg.LinAlgError:
         return decompose(equations).theta(C)
 
@@ -135,6 +144,8 @@ def _solve_in_dual(
     weight = np.ones(len(Y)) if weight is None else weight
     used = np.flatnonzero(weight > 0)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    outside = np.ones(len(Y), bool)
+    outside[[] if criterion.basis_rows is None else criterion.basis_rows] = False
     every = solve_for_every_C(
         Phi[used] @ Phi[used].T,
         Y[used],
@@ -143,6 +154,7 @@ def _solve_in_dual(
         0.0 if equations.free_bias else np.inf,  # a penalised bias is a column of Phi
         criterion.name,
         count=equations.count,
+        outside=outside[used],
     )
     theta = Phi[used].T @ every.coef
     known = equations.describe(theta, every.C)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from leansvm._accelerated import doubles_are_fast
 from leansvm._array_api import namespace, to_host
@@ -99,9 +100,13 @@ class SparseProblem:
         basis: Any,
         features: KernelFeatures,
         sums: Sums | FoldSums | None = None,
+        shift: NDArray[np.float64] | None = None,
         dropped: int | None = None,
     ) -> SparseFit:
-        """Add up the rows, unless their sums are known, and solve the small system."""
+        """Add up the rows, unless their sums are known, and solve the small system.
+
+        A ``shift`` is that of rows of Z which the blocks have kept.
+        """
         blocks, free_bias, by = self.blocks, self.bias_penalty == 0, self.criterion
         if basis.indices is not None:
             by = replace(by, basis_rows=basis.indices[features.kept])
@@ -111,7 +116,8 @@ class SparseProblem:
         keep = by.left_out and 2 * (needed + matrices) <= self.budget
         if sums is None:
             with self.phases("sums"), serial_blas():
-                shift = first_shift(blocks, features, free_bias)
+                if shift is None:
+                    shift = first_shift(blocks, features, free_bias)
                 if by.name == "kfold":
                     rows = blocks if self.unmerged is None else self.unmerged
                     sums = add_up_folds(rows, features, shift, self.count, by.folds)
@@ -162,8 +168,8 @@ class SparseProblem:
             size, compared = climb(ladder, candidates)
             keep_prefix(ladder, size)
         known = ladder.sums(size, self.count) if self.criterion.name != "kfold" else None
-        lost = ladder.taken - len(ladder.kept)
-        found = self._add_up_and_solve(basis, ladder.features(size), known, lost)
+        lost, shift = ladder.taken - len(ladder.kept), ladder.shift_of(size)
+        found = self._add_up_and_solve(basis, ladder.features(size), known, shift, lost)
         self.blocks.map(drop_rows_of_Z)
         found.solution.details["sizes"] = compared
         return found

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from leansvm._accelerated import gram
 from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.blocks import Block, RowBlocks, declare
-from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.solvers import on_device
 from leansvm.solvers.features import FeatureMap
 
 Array = NDArray[np.float64]
-_SHIFT_ROWS = 256  # rows whose means shift the sums
+FIRST_ROWS = 256  # rows whose means shift the sums
 NOT_FINITE = (
     "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
     "X, y or sample_weight."
@@ -93,7 +92,7 @@ def add_up(
 
 
 def first_shift(
-    blocks: RowBlocks, features: FeatureMap, free_bias: bool, n_rows: int = _SHIFT_ROWS
+    blocks: RowBlocks, features: FeatureMap, free_bias: bool, n_rows: int = FIRST_ROWS
 ) -> Array:
     """Return the column means of the first rows that count; zeros unless the bias is free.
 
@@ -186,16 +185,6 @@ class NormalEquations:
         gradient = theta / C + M_theta - self.c
         residual = float(np.linalg.norm(gradient)) / scale
         return {"b": b, "C": C, "objective": float(objective), "residual": residual}
-
-    def solve(self, C: float) -> Array:
-        """Return theta at one C, by Cholesky."""
-        if not len(self.c):  # no function but the bias
-            return self.c
-        if not isinstance(self.M, np.ndarray):
-            return on_device.solve_definite(self.M, np.full(len(self.c), 1.0 / C), self.c)
-        A = self.M.copy()
-        A.flat[:: len(A) + 1] += 1.0 / C
-        return cholesky_solve(cholesky_in_place(A), self.c)
 
 
 def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:

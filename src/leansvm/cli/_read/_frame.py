@@ -120,7 +120,7 @@ def _wanted(
     if text is not None:
         return convert_to(table, name, text, kind, ways)
     values, found = _typed(table, name)
-    if found == kind or (kind != CATEGORY and found in (NUMBER, CATEGORY)):
+    if found == kind or (kind != CATEGORY and found == NUMBER):
         return values
     if kind != CATEGORY:
         raise CommandError(f"{table.path}, column '{name}': {found} where {kind} is wanted")
@@ -136,16 +136,12 @@ def _number_text(value: float) -> str:
 
 
 def _typed(table: FileTable, name: str) -> tuple[np.ndarray, str]:
-    """Return values and kind of a Parquet column that is no plain text."""
+    """Return values and kind of a Parquet column that is no text."""
     import pyarrow as pa
     from pyarrow import compute
 
     column = table.columns[name]
     kind, found = column.type, NUMBER
-    if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), kind.value_type
-    if _is_text(kind):
-        return as_objects(cleaned(column, ())), CATEGORY
     if pa.types.is_boolean(kind):
         column, found = column.cast(pa.int8()), TRUTH
     elif pa.types.is_time(kind):
@@ -201,8 +197,7 @@ def target_of(
         return np.array(["true" if value else "false" for value in column.to_pylist()])
     if pa.types.is_integer(column.type):  # float64 would round those beyond 2^53
         return whole(column.to_numpy())
-    values, kind = _typed(table, name)
-    return values.astype(str) if kind == CATEGORY else whole(values)
+    return whole(_typed(table, name)[0])
 
 
 def _text_target(

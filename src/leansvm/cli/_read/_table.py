@@ -55,7 +55,7 @@ class FileTable:
     path : Path
         Where they come from.
     columns : pyarrow Table
-        Of a CSV file: all of them text.
+        Of a CSV file: all of them text. Of a Parquet file: dictionaries are decoded.
     form : CsvForm or None
         Of a CSV file.
     """
@@ -109,9 +109,15 @@ def _read_parquet(path: Path) -> pa.Table:
     from pyarrow import parquet
 
     try:
-        return parquet.read_table(path)
+        table = parquet.read_table(path)
     except (pa.ArrowInvalid, OSError) as error:
         raise CommandError(f"{path}: not a readable Parquet file ({error})") from error
+    for i, column in enumerate(table.columns):  # categories of pandas are text like any other
+        if pa.types.is_dictionary(column.type):
+            chunks = [chunk.dictionary_decode() for chunk in column.chunks]
+            plain = pa.chunked_array(chunks, column.type.value_type)
+            table = table.set_column(i, table.column_names[i], plain)
+    return table
 
 
 # ---------------------------------------------------------------------------- CSV

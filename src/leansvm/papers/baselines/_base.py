@@ -18,7 +18,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._phases import Phases
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.estimators.data import labels_of, read
+from leansvm.blocks import class_numbers
+from leansvm.estimators.data import read
 from leansvm.estimators.machine import Array, KernelMachine
 from leansvm.estimators.predict import Classifier
 
@@ -48,7 +49,7 @@ class DualBaseline(Classifier, KernelMachine):
         """Check the input; return X, y, targets +-1, class numbers and weights."""
         data = read(self, X, y, sample_weight)
         self.C_ = float(self.C)
-        return data.X, data.y, data.Y, labels_of(data.Y), data.weight
+        return data.X, data.y, data.Y, class_numbers(data.Y), data.weight
 
     def _count(self, n_rows: int) -> int:
         """Return the number of rows that ``n_basis`` asks for."""
