@@ -8,6 +8,7 @@ results are added in row order, so that they do not depend on the number of thre
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,12 +19,13 @@ from sklearn._config import get_config
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at, to_host
-from leansvm._parallel import blas_threads, in_order
+from leansvm._parallel import blas_threads, in_order, serial_blas
 from leansvm.blocks._base import Block, RowBlocks
 from leansvm.blocks._budget import resolve_cache_size
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
+_SHORT = 1.5e-3  # seconds of a pass that threads would not make shorter
 _DEVICE_SHARE = 4  # a tile and what is computed from it take this part of a device's free memory
 
 
@@ -70,6 +72,7 @@ class MemoryBlocks(RowBlocks):
             self.place = X[:0, :]
             y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
         self._y, self._weight = y, weight
+        self._seconds: dict[str, float] = {}  # of the last pass with a function
         if tile_rows is None and self._threaded:
             tile_rows = host_tile_rows(self.n_rows, self.n_features, columns)
         elif tile_rows is None:
@@ -93,12 +96,22 @@ class MemoryBlocks(RowBlocks):
         return len(self._blocks)
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Yield ``function(block, *args)`` for every block, in row order."""
+        """Yield ``function(block, *args)`` for every block, in row order.
+
+        In threads, unless the last pass with this function took less than it takes to wake them.
+        """
         if len(self._blocks) == 1 or not self._threaded:
             for block in self._blocks:
                 yield function(block, *args)
             return
-        yield from in_order(function, self._blocks, *args)
+        name, start = getattr(function, "__name__", ""), time.perf_counter()
+        if self._seconds.get(name, np.inf) < _SHORT:
+            with serial_blas():
+                for block in self._blocks:
+                    yield function(block, *args)
+        else:
+            yield from in_order(function, self._blocks, *args)
+        self._seconds[name] = time.perf_counter() - start
 
     def state_budget(self, cache_size: float | str) -> int:
         """Return the bytes of state that blocks may keep, where the rows are."""
