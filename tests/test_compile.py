@@ -86,6 +86,7 @@ def test_loops_are_kept_where_a_folder_can_be_written():
     assert drop_by_swaps.stats.cache_path is not None
 
 
+@pytest.mark.slow
 def test_a_long_compilation_is_announced_once(tmp_path):
     variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     variables["PYTHONPATH"] = str(Path(leansvm.__file__).parents[1])

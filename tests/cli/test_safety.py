@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+import typer
 
 for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2"):
     pytest.importorskip(module)
@@ -113,3 +114,25 @@ def test_models_of_sparse_files_predict(run, tmp_path):
     done = run("predict", "m", "d.svm", "-o", "p.csv")
     assert done.exit_code == 0, done.stderr
     assert len((tmp_path / "p.csv").read_text().split()) == 61
+
+
+def test_an_interrupt_while_a_module_is_loaded_is_an_interrupt(capsys):
+    from leansvm.cli._output import guarded
+
+    @guarded
+    def command():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("initialization failed") from error
+
+    with pytest.raises(typer.Exit) as end:
+        command()
+    assert end.value.exit_code == 130 and "interrupted" in capsys.readouterr().err
+
+    @guarded
+    def other():
+        raise ImportError("no such module")
+
+    with pytest.raises(ImportError, match="no such module"):
+        other()

@@ -49,6 +49,10 @@ def guarded(command: Callable[Parameters, None]) -> Callable[Parameters, None]:
             _fail(str(error), FAILED)
         except KeyboardInterrupt:
             _interrupted()
+        except ImportError as error:  # Ctrl-C while a compiled module is loaded arrives as this
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            _interrupted()
         except OSError as error:
             if error.errno == errno.EPIPE:  # nobody reads stdout any more, as with `| head`
                 raise

@@ -50,10 +50,16 @@ def no_expected_failures(estimator):
 # Many checks use fewer rows than n_basis: the warning about it is meant.
 @pytest.mark.filterwarnings("ignore:n_basis=\\d+ is more than")
 @parametrize_with_checks(
-    [estimator() for estimator in PUBLIC] + CONFIGURED,
-    expected_failed_checks=no_expected_failures,
+    [estimator() for estimator in PUBLIC], expected_failed_checks=no_expected_failures
 )
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:n_basis=\\d+ is more than")
+@parametrize_with_checks(CONFIGURED, expected_failed_checks=no_expected_failures)
+def test_scikit_learn_checks_of_settings(estimator, check):
     check(estimator)
 
 
