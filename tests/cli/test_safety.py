@@ -5,7 +5,6 @@ import sys
 
 import numpy as np
 import pytest
-import typer
 
 for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jinja2"):
     pytest.importorskip(module)
@@ -117,6 +116,7 @@ def test_models_of_sparse_files_predict(run, tmp_path):
 
 
 def test_an_interrupt_while_a_module_is_loaded_is_an_interrupt(capsys):
+    typer = pytest.importorskip("typer")
     from leansvm.cli._output import guarded
 
     @guarded
