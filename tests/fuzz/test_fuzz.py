@@ -127,7 +127,8 @@ def comparable(case: Case, model, y, weight) -> bool:
         return False
     if params.get("max_support") == 2 or params.get("cache_size", "auto") != "auto":
         return False
-    seen = len(np.unique(y[weight > 0], axis=0)) == len(np.unique(y, axis=0))
+    axis = 0 if y.ndim > 1 else None  # objects have no axis in NumPy 2.0
+    seen = len(np.unique(y[weight > 0], axis=axis)) == len(np.unique(y, axis=axis))
     return seen or not hasattr(model, "classes_")
 
 
