@@ -280,7 +280,7 @@ def trusted_types() -> frozenset[str]:
 def _of_scikit_learn() -> list[Any]:
     """Return what searches, calibration and column selectors hold, which skops does not trust."""
     from sklearn import calibration
-    from sklearn.compose import _column_transformer, make_column_selector
+    from sklearn.compose import _column_transformer
     from sklearn.metrics import _scorer, get_scorer, get_scorer_names
     from sklearn.model_selection import _split
     from sklearn.utils import Bunch
@@ -294,7 +294,7 @@ def _of_scikit_learn() -> list[Any]:
     ]
     scores = [get_scorer(name)._score_func for name in get_scorer_names()]
     requests = [MetadataRequest, MethodMetadataRequest]  # which scorers and searches may carry
-    return [Bunch, make_column_selector, *requests, *classes, *scores]
+    return [Bunch, *requests, *classes, *scores]
 
 
 def _warn_of_versions(path: Path, facts: dict[str, Any]) -> None:

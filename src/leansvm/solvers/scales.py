@@ -4,7 +4,8 @@ Minimises log S + (1/n) sum_f (log gamma_f - mean)^2 over log gamma and log lam 
 is the leave-one-out error of a random basis on a sample of n rows (`scale_gradient`). The second
 term keeps scales together that the rows say little about. Kernels are compared by S with more
 points. Features of small scale are dropped where S allows it. With few rows the learned scales must
-beat one common scale on folds that they were not learned on.
+beat one common scale on folds that they were not learned on. Where the model's C is given, a last
+search finds the scales that suit it.
 """
 
 from __future__ import annotations
