@@ -62,8 +62,8 @@ def verdict(before: str, now: str, goal: str) -> str:
     old, new = float(before), float(now)
     if goal.startswith(">="):
         old, new = -old, -new
-    # small differences of numbers around zero are no change: compared with the goal's own size
-    allowed = (TOLERANCE - 1) * max(abs(old), 0.1 * abs(float(goal[2:])))
+    # a tenth of next to nothing is no change: at least half of the goal is what it is a tenth of
+    allowed = (TOLERANCE - 1) * max(abs(old), 0.5 * abs(float(goal[2:])))
     if abs(new - old) <= allowed:
         return "same"
     return "WORSE" if new > old else "better"
