@@ -30,6 +30,7 @@ from leansvm.blocks import (
     check_budget,
     class_numbers,
     declare,
+    rows_alike,
 )
 from leansvm.kernels import Kernel
 
@@ -54,7 +55,8 @@ class Basis:
     When ``L`` is given, K_BB = L L' and the blocks keep P = K_MB L^-T (see `Selection`).
     """
 
-    indices: NDArray[np.intp] | None  # row numbers; None when points were given
+    # row numbers, -1 of points of an earlier fit that are no rows; None when points were given
+    indices: NDArray[np.intp] | None
     rows: Any
     L: NDArray[np.float64] | None = None
     report: dict[str, Any] = field(default_factory=dict)
@@ -136,6 +138,16 @@ def choose(
         found.report["selected_on"] = len(sample)
     new = Basis(indices, blocks.take(indices), L, found.report)
     return new if earlier is None else _joined(earlier, new, n_basis)
+
+
+def points_of_before(blocks: RowBlocks, numbers: NDArray[np.intp], points: Any) -> Basis:
+    """Return the points of an earlier fit; numbers of rows that are others now become -1."""
+    numbers = np.where(numbers < blocks.n_rows, numbers, -1)
+    known = np.flatnonzero(numbers >= 0)
+    if len(known):
+        same = rows_alike(blocks.take(numbers[known]), rows_at(points, known))
+        numbers[known[~same]] = -1
+    return Basis(numbers, points)
 
 
 def _given(blocks: RowBlocks, basis: Any) -> Basis:

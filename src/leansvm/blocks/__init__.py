@@ -31,6 +31,7 @@ from leansvm.blocks._merge import (
     merge_rows_of,
     points_among,
     row_hashes,
+    rows_alike,
 )
 from leansvm.blocks._none import NoRows
 from leansvm.blocks._sources import is_dask, partitions_of, source_of
@@ -69,6 +70,7 @@ __all__ = [
     "resolve_cache_size",
     "row_hashes",
     "row_weights",
+    "rows_alike",
     "source_of",
     "tile_rows_for",
     "tiles_within",

@@ -11,7 +11,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
+from leansvm.basis.choose import Basis, basis_size, choose, points_of_before, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.data import TrainingData
@@ -106,7 +106,7 @@ class SparseMachine(Mergeable):
                     f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
                     f"before {self.support_vectors_.shape[1]}."
                 )
-            return Basis(self.support_, self.support_vectors_)
+            return points_of_before(blocks, self.support_, self.support_vectors_)
         if self.support_.max() >= blocks.n_rows:
             raise ValueError(
                 "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
@@ -166,8 +166,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Seed of random selectors.
     warm_start : bool, default=False
         Let `fit` go on from the basis of the fit before: its points stay, and the selector is
-        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed counts
-        the rows of the fit that chose them.
+        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed is -1
+        where the row of their number is another one now.
 
     Attributes
     ----------
