@@ -249,6 +249,16 @@ def test_gcv_without_room_says_what_to_do():
         SparseLSSVC(n_basis=20).fit(X, TWO, sample_weight=np.full(M, 1e-6))
 
 
+@pytest.mark.parametrize("basis", ["backfitting", "csi"])
+def test_small_weights_and_large_C_are_the_same_for_selectors_that_need_a_C(basis):
+    C = np.array([0.1, 1.0, 10.0, 100.0])
+    model = SparseLSSVR(C, gamma=0.3, basis=basis, n_basis=10, random_state=0).fit(X, TARGET)
+    scaled = SparseLSSVR(C * M, gamma=0.3, basis=basis, n_basis=10, random_state=0)
+    scaled.fit(X, TARGET, sample_weight=np.full(M, 1 / M))  # in all fewer than the points
+    assert_array_equal(scaled.support_, model.support_)
+    assert_allclose(scaled.predict(Z), model.predict(Z), rtol=1e-7)
+
+
 def test_gcv_skips_candidates_without_room_silently():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -93,7 +93,7 @@ class SparseMachine(Mergeable):
         """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
         C = problem.criterion.C
         if np.ndim(C) == 1:
-            pilot = replace(problem, criterion=Criterion(C, "gcv"))
+            pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
             chooser = partial(choose, problem.blocks, problem.kernel, RandomBasis(), **options)
             C = pilot.solve(chooser, min(_PILOT_SIZE, n_rows)).solution.C
         return Fit(float(C), problem.bias_penalty, refit=refit)
