@@ -261,16 +261,20 @@ def _stratum(block: Block) -> NDArray[np.intp]:
 # ---------------------------------------------------------------------------- parameters
 
 
-def resolve_basis(basis: Any, n_features: int, n_rows: int, precomputed: bool) -> Any:
+def resolve_basis(
+    basis: Any, n_features: int, n_rows: int, precomputed: bool, data: Any = None
+) -> Any:
     """Return a selector, a 1-D array of row numbers or a 2-D array of points.
 
-    "all" becomes the numbers of all rows.
+    "all" becomes the numbers of all rows; where ``data`` has weights, of those that have any.
     """
     if isinstance(basis, BasisSelector):
         return clone(basis)
     if isinstance(basis, str):
         if basis == "all":
-            return np.arange(n_rows)
+            rows = np.arange(n_rows)
+            weight = None if data is None else data.blocks().targets_of(rows)[1]
+            return rows if weight is None else np.flatnonzero(weight > 0)
         if basis not in SELECTORS:
             names = ", ".join([*SELECTORS, "all"])
             raise ValueError(

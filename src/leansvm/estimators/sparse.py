@@ -52,7 +52,8 @@ class SparseMachine(Mergeable):
         on_step = iteration_hook(self, context, "basis-point")
         budget = resolve_cache_size(self.cache_size)
         n_rows, n_features = data.X.shape
-        selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
+        pairwise = self.kernel == "precomputed"
+        selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
         size, auto = basis_size(selector, self.n_basis, data.n_positive)
         whole = data
         if criterion.left_out or auto:  # sizes are compared by leave-one-out
