@@ -300,6 +300,16 @@ def test_models_without_their_rows_ask_for_them(rows):
     np.testing.assert_array_equal(copy.keep_rows(X, Y).predict_interval(X_new), expected)
 
 
+def test_rows_in_float32_are_those_of_their_own_model():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(2000, 5)).astype(np.float32)
+    y = rbf_kernel(X.astype(float), X[:200].astype(float), gamma=10.0) @ rng.normal(size=200)
+    model = SparseLSSVR(1e7, gamma=10.0, basis=np.arange(200)).fit(X, y)  # fits to rounding
+    assert np.isfinite(model.predict_interval(X[:5])).all()
+    with pytest.raises(ValueError, match="not those"):
+        model.keep_rows(X, y + 0.01 * rng.normal(size=2000))
+
+
 def test_a_model_that_is_not_fitted_says_so(rows):
     X = rows[0]
     for kind in ("few", "all"):
