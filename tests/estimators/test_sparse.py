@@ -152,6 +152,12 @@ def test_row_numbers_and_points_are_the_same_basis(estimator, y):
     assert_same_model(estimator(basis=np.repeat(ROWS, 2)).fit(X, y), rows)
 
 
+@pytest.mark.parametrize("C", [1.0, "loo"])
+def test_given_points_beyond_the_budget_are_refused_however_few_the_rows(C):
+    with pytest.raises(MemoryError, match="A basis of 400 points"):
+        SparseLSSVR(C, basis=rng.normal(size=(400, 4)), cache_size=8).fit(X[:50], TARGET[:50])
+
+
 def test_dependent_points_are_dropped_and_reported():
     model = SparseLSSVC(1.0, basis=np.vstack([X[ROWS], X[ROWS[:4]]])).fit(X, TWO)
     assert model.n_support_ == len(ROWS)

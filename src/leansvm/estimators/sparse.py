@@ -58,7 +58,8 @@ class SparseMachine(Mergeable):
         whole = data
         if criterion.left_out or auto:  # sizes are compared by leave-one-out
             data = data.leave_out(budget)
-            size, auto = min(size, data.n_positive), auto and data.n_positive > 1
+            if isinstance(selector, BasisSelector):  # given points are as many as they are
+                size, auto = min(size, data.n_positive), auto and data.n_positive > 1
         if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
