@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -31,6 +31,7 @@ from leansvm.blocks import (
     class_numbers,
     declare,
     rows_alike,
+    total_weight,
 )
 from leansvm.kernels import Kernel
 
@@ -131,6 +132,8 @@ def choose(
             f"{type(basis).__name__} on a sample of {rows:,} rows",
             "Use a smaller sample_size or n_basis, or raise cache_size.",
         )
+    if fit is not None and sample is not None:  # C times the losses of all rows
+        fit = replace(fit, C=fit.C * total_weight(here) / total_weight(part))
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices, L = found.indices, found.L if part is blocks else None
     if sample is not None:
