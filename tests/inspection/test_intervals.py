@@ -1,15 +1,19 @@
 """Intervals and sets: equal to refitting without every row; coverage; what is refused."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
+from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from leansvm.inspection import inspect_rows, novelty
 from leansvm.model_selection import KFoldSums
 from leansvm.solvers import jackknife, without_row
+from leansvm.solvers.answers import METHODS
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 ALPHA = 0.15
@@ -375,3 +379,35 @@ def test_memory_is_checked_before(rows):
     model.set_params(cache_size=0.01)
     with pytest.raises(MemoryError, match="cache_size"):
         model.predict_interval(X_new)
+
+
+def test_folds_beyond_the_budget_are_refused():
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    model = SparseLSSVR(1.0, gamma=1.0, basis=np.arange(300), cache_size=20).fit(X, X[:, 0])
+    with pytest.raises(MemoryError, match="cache_size"):
+        model.predict_interval(X[:5], method="cv+")
+    model.set_params(cache_size=100)
+    model.keep_rows(X, X[:, 0]).predict_interval(X[:5], method="cv+")
+
+
+def test_tiles_keep_to_the_budget(rows):
+    X, Y, _, X_new = rows
+    seen = set()
+
+    def kernel(A, B):
+        seen.add(get_config()["working_memory"])
+        return rbf_kernel(A, B, gamma=0.4)
+
+    options = {"basis": X[:8].copy(), "cache_size": 40.0}
+    model = SparseLSSVR(5.0, kernel, **options).fit(X, Y)
+    classes = SparseLSSVC(5.0, kernel, **options).fit(X, Y[:, 0] > 0)
+    for ask in (
+        *(partial(model.predict_interval, X_new, method=method) for method in METHODS),
+        partial(classes.predict_set, X_new),
+        partial(model.keep_rows, X, Y),
+        partial(inspect_rows, model, X, Y),
+        partial(novelty, classes, X_new),
+    ):
+        seen.clear()
+        ask()
+        assert seen == {10.0}, ask  # a quarter of it

@@ -32,6 +32,7 @@ from leansvm.solvers.jackknife import (
 )
 from leansvm.solvers.kfold import FoldSums, KFoldSums, folds_by_hash
 from leansvm.solvers.left_out import ENOUGH
+from leansvm.solvers.sparse import check_memory
 from leansvm.solvers.sums import Sums
 from leansvm.solvers.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 
@@ -169,6 +170,7 @@ class Answers:
             return fold_models_of_rows(model, fold, n_folds)
         assert fitted.sums is not None
         features, free = fitted.coordinates.features, fitted.bias_penalty == 0
+        check_memory(features.width, fitted.budget, folds.count(data.X.shape[0]))
         blocks = data.blocks(4 * (features.width + 1))
         return fold_models_of_sums(blocks, features, fitted.sums.shift, free, fitted.C, folds)
 
