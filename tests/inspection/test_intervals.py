@@ -169,6 +169,16 @@ def test_rows_of_a_small_basis_are_not_counted(rows):
     assert len(counted) == len(X) - 1 and 0 not in counted  # row 47 is a copy of row 0
 
 
+@pytest.mark.parametrize("method", ["jackknife+", "cv+"])
+def test_weights_count_as_copies_of_basis_rows(rows, method):
+    X, Y, weight, X_new = rows
+    copies = np.concatenate([np.arange(len(X)), np.repeat(np.arange(len(X)), weight.astype(int))])
+    model = SparseLSSVR(5.0, gamma=0.4, basis=np.arange(8))
+    once = model.fit(X, Y, sample_weight=weight + 1).predict_interval(X_new, ALPHA, method)
+    again = model.fit(X[copies], Y[copies]).predict_interval(X_new, ALPHA, method)
+    np.testing.assert_allclose(once, again, rtol=1e-9)
+
+
 @pytest.mark.parametrize("adaptive", [False, True])
 def test_rows_that_cannot_matter_change_nothing(rows, adaptive, monkeypatch):
     X, Y, weight, X_new = rows

@@ -152,10 +152,9 @@ class Answers:
         every, basis = np.arange(len(rows)), self.fitted.basis_rows
         if self.fitted.features is None or basis is None:
             return every
-        merged = self.distinct.merged
-        basis = basis[(basis >= 0) & (basis < len(merged.group))]
-        basis = basis[merged.group[basis] >= 0]
-        outside = every[~np.isin(rows, [*basis, *merged.first[merged.group[basis]]])]
+        group = self.distinct.merged.group  # copies of a basis row are inside, too
+        basis = basis[(basis >= 0) & (basis < len(group))]
+        outside = every[~np.isin(group[rows], group[basis])]
         return outside if len(outside) >= min(ENOUGH, len(rows) / 2) else every
 
     @cached_property
