@@ -108,6 +108,18 @@ def test_cv_plus_keeps_the_groups_of_C_together(rows):
     assert all(len(np.unique(folds[groups == g])) == 1 for g in range(7))
 
 
+def test_cv_plus_knows_the_groups_of_copies(rows):
+    X, Y, _, X_new = rows
+    copies = np.arange(90) % 45
+    groups = np.arange(90) // 15  # those of a row are in two groups
+    model = SparseLSSVR(KFoldSums(None, groups), gamma=0.4, random_state=0)
+    model.fit(X[copies], Y[copies])  # n_basis="auto" compares sizes by distinct rows
+    found = model.predict_interval(X_new, method="cv+")
+    np.testing.assert_array_equal(model._ask().fold_models.fold, groups)
+    model.keep_rows(X[copies], Y[copies])
+    np.testing.assert_array_equal(model.predict_interval(X_new, method="cv+"), found)
+
+
 def test_normal_interval_is_the_formula(rows):
     X, Y, weight, X_new = rows
     model = SparseLSSVR(5.0, gamma=0.4, basis=X[:8].copy()).fit(X, Y[:, 0], sample_weight=weight)

@@ -89,6 +89,7 @@ class SparseMachine(Mergeable):
             found = problem.solve(chooser, size)
         self._features, self._sums = found.features, found.sums
         self._selected, self.n_rows_seen_ = found.basis.indices, data.X.shape[0]
+        data = replace(data, weight=whole.weight)  # copies of a row may be in other folds
         return data, Support.of(found.basis, found.features), found.solution
 
     def _fit_for_selector(self, problem: SparseProblem, options: Any, n_rows: int) -> Fit:
