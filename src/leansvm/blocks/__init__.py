@@ -19,6 +19,7 @@ from leansvm.blocks._draw import (
     WeightedSample,
     draw_by_weight,
     draw_rows,
+    positive_rows,
     row_weights,
     total_weight,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "partitions_of",
     "points_among",
     "points_within",
+    "positive_rows",
     "resolve_cache_size",
     "row_hashes",
     "row_weights",
