@@ -91,6 +91,7 @@ def test_weights_are_repetitions(objective, iterate):
     )
 
 
+@UNCONVERGED
 def test_small_weights_and_a_large_C_change_nothing():
     x, small = np.sort(X, axis=0)[:, :1], np.full(len(X), 2.0**-10)  # in all less than one row
     for machine, y in ((LowRankLSSVR, np.sin(5 * x[:, 0])), (LowRankLSSVC, LABELS)):

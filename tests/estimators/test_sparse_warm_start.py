@@ -69,4 +69,4 @@ def test_numbers_of_rows_that_are_others_now_are_forgotten(rows):
     model.fit(rows[100:], y[100:])  # numbers of before are those of unrelated rows
     assert_array_equal(model.support_, -1)
     given = SparseLSSVC("loo", gamma=1.0, basis=points).fit(rows[100:], y[100:])
-    assert_allclose(model.cv_curve_, given.cv_curve_, rtol=1e-9)
+    assert_allclose(model.cv_curve_, given.cv_curve_, rtol=1e-6)
