@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn import get_config
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm.model_selection import basis_path, gamma_path
+from leansvm.solvers import gammas
 from leansvm.solvers.primal import decompose
 from leansvm.solvers.sums import normal_equations
 from tests.plain import SparseLSSVC, SparseLSSVR
@@ -229,3 +231,22 @@ def test_gamma_path_says_what_is_wrong():
             gamma_path(SparseLSSVC(kernel=kernel, gamma="scale"), X, TWO)
     with pytest.raises(ValueError, match="gammas must be"):
         gamma_path(SparseLSSVC(), X, TWO, gammas=[-1.0])
+
+
+def test_paths_keep_to_the_budget(monkeypatch):
+    seen, together, add_up = set(), [], gammas.add_up_together
+
+    def kernel(A, B):
+        seen.add(get_config()["working_memory"])
+        return rbf_kernel(A, B)
+
+    basis_path(SparseLSSVR(1.0, kernel, n_basis=9, cache_size=40.0), X, TARGET)
+    assert seen == {10.0}  # tiles take a quarter
+
+    def watched(blocks, points, bases, shifts):
+        together.append((len(bases), get_config()["working_memory"]))
+        return add_up(blocks, points, bases, shifts)
+
+    monkeypatch.setattr(gammas, "add_up_together", watched)
+    gamma_path(SparseLSSVR(1.0, basis="all", cache_size=1.0), X, TARGET)
+    assert together == [(4, 1.0), (4, 1.0), (1, 1.0)]  # an eighth of it: four matrices of 60 x 60

@@ -57,6 +57,20 @@ def test_a_sample_has_all_classes_in_proportion(select_on, count):
     assert_array_equal(found.rows, X[found.indices])
 
 
+def test_C_on_a_sample_weighs_as_much_as_on_all_rows():
+    seen = []
+
+    class Watched(Backfitting):
+        def select(self, blocks, *args, fit, **options):
+            seen.append(fit.C * (blocks.targets_of(np.arange(blocks.n_rows))[1]).sum())
+            return super().select(blocks, *args, fit=fit, **options)
+
+    weight = np.random.default_rng(1).uniform(size=200)
+    for select_on in (50, "all"):
+        run(Watched(), 5, MemoryBlocks(X, Y, weight), select_on=select_on, fit=Fit(3.0))
+    np.testing.assert_allclose(seen, 3.0 * weight.sum())
+
+
 def test_without_state_all_rows_compete():
     assert "selected_on" not in run(RandomBasis(), select_on=20).report
 

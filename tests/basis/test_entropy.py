@@ -181,6 +181,16 @@ def test_weight_is_repetition(X):
     assert selection.report["swaps"] == expected.report["swaps"] > 5
 
 
+@pytest.mark.parametrize("bandwidth", ["model", "density"])
+def test_rows_of_no_weight_might_not_be_there(X, bandwidth):
+    used = np.arange(0, 300, 3)
+    weight = np.isin(np.arange(300), used).astype(float)
+    selection = choose(X, 10, weight=weight, bandwidth=bandwidth)
+    expected = choose(X[used], 10, bandwidth=bandwidth)
+    assert_array_equal(selection.indices, used[expected.indices])
+    assert selection.report["trials"] == expected.report["trials"]
+
+
 def test_bandwidth_of_a_density(X):
     model, density = choose(X, 20), choose(X, 20, bandwidth="density")
     assert not np.array_equal(np.sort(model.indices), np.sort(density.indices))

@@ -92,6 +92,16 @@ def test_weights_are_repetitions(objective, iterate):
 
 
 @UNCONVERGED
+def test_small_weights_and_a_large_C_change_nothing():
+    x, small = np.sort(X, axis=0)[:, :1], np.full(len(X), 2.0**-10)  # in all less than one row
+    for machine, y in ((LowRankLSSVR, np.sin(5 * x[:, 0])), (LowRankLSSVC, LABELS)):
+        model = machine(10.0, 6, max_iter=30, tol=1e-3).fit(x, y)
+        scaled = machine(10.0 * 2**10, 6, max_iter=30, tol=1e-3).fit(x, y, sample_weight=small)
+        assert_allclose(scaled.shapes_, model.shapes_, rtol=1e-6)
+        assert_allclose(scaled.coef_, model.coef_, rtol=1e-6)
+
+
+@UNCONVERGED
 @pytest.mark.parametrize("objective", ["loss", "abs"])
 @pytest.mark.parametrize("loo", [False, True])
 def test_many_rows_are_left_in_place_with_the_same_result(monkeypatch, objective, loo):

@@ -179,6 +179,17 @@ def test_weights_are_repetitions_and_classes_can_be_balanced(moons):
     assert share[0] < share[1]
 
 
+@pytest.mark.parametrize("C", [3.0, "loo"])
+def test_rows_of_no_weight_are_no_functions_of_all_rows(moons, C):
+    X, y = moons
+    weight = np.arange(300) % 4 * 1.0
+    model = ReducedSVC(C, loss="squared", regularizer="coef", basis="all", gamma=1.0)
+    one = clone(model).fit(X, y, sample_weight=weight)
+    other = model.fit(X[weight > 0], y[weight > 0], sample_weight=weight[weight > 0])
+    assert one.n_support_ == 225
+    np.testing.assert_allclose(one.decision_function(X), other.decision_function(X), atol=1e-7)
+
+
 # ---------------------------------------------------------------------------- what comes with it
 
 

@@ -152,6 +152,12 @@ def test_row_numbers_and_points_are_the_same_basis(estimator, y):
     assert_same_model(estimator(basis=np.repeat(ROWS, 2)).fit(X, y), rows)
 
 
+@pytest.mark.parametrize("C", [1.0, "loo"])
+def test_given_points_beyond_the_budget_are_refused_however_few_the_rows(C):
+    with pytest.raises(MemoryError, match="A basis of 400 points"):
+        SparseLSSVR(C, basis=rng.normal(size=(400, 4)), cache_size=8).fit(X[:50], TARGET[:50])
+
+
 def test_dependent_points_are_dropped_and_reported():
     model = SparseLSSVC(1.0, basis=np.vstack([X[ROWS], X[ROWS[:4]]])).fit(X, TWO)
     assert model.n_support_ == len(ROWS)
@@ -247,6 +253,16 @@ def test_one_row_at_a_given_C():
 def test_gcv_without_room_says_what_to_do():
     with pytest.raises(ValueError, match="sample_weight"):
         SparseLSSVC(n_basis=20).fit(X, TWO, sample_weight=np.full(M, 1e-6))
+
+
+@pytest.mark.parametrize("basis", ["backfitting", "csi"])
+def test_small_weights_and_large_C_are_the_same_for_selectors_that_need_a_C(basis):
+    C = np.array([0.1, 1.0, 10.0, 100.0])
+    model = SparseLSSVR(C, gamma=0.3, basis=basis, n_basis=10, random_state=0).fit(X, TARGET)
+    scaled = SparseLSSVR(C * M, gamma=0.3, basis=basis, n_basis=10, random_state=0)
+    scaled.fit(X, TARGET, sample_weight=np.full(M, 1 / M))  # in all fewer than the points
+    assert_array_equal(scaled.support_, model.support_)
+    assert_allclose(scaled.predict(Z), model.predict(Z), rtol=1e-7)
 
 
 def test_gcv_skips_candidates_without_room_silently():

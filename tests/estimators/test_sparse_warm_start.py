@@ -56,3 +56,17 @@ def test_other_width_is_refused():
     model = SparseLSSVC(10.0, n_basis=10, random_state=0, warm_start=True).fit(X, y)
     with pytest.raises(ValueError, match="warm_start=True: X has 1 features"):
         model.fit(X[:, :1], y)
+
+
+@pytest.mark.parametrize("rows", [X, sparse.csr_matrix(X)], ids=["dense", "csr"])
+def test_numbers_of_rows_that_are_others_now_are_forgotten(rows):
+    model = SparseLSSVC("loo", gamma=1.0, n_basis=50, random_state=0, warm_start=True)
+    numbers = model.fit(rows, y).support_
+    points = X[numbers]
+    model.fit(rows[:60], y[:60])  # nearly all rows are points: solved in the dual
+    assert_array_equal(model.support_, np.where(numbers < 60, numbers, -1))
+    assert_array_equal(model.loo_residuals_.shape, [60])
+    model.fit(rows[100:], y[100:])  # numbers of before are those of unrelated rows
+    assert_array_equal(model.support_, -1)
+    given = SparseLSSVC("loo", gamma=1.0, basis=points).fit(rows[100:], y[100:])
+    assert_allclose(model.cv_curve_, given.cv_curve_, rtol=1e-6)

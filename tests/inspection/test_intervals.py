@@ -1,15 +1,19 @@
 """Intervals and sets: equal to refitting without every row; coverage; what is refused."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
+from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from leansvm.inspection import inspect_rows, novelty
 from leansvm.model_selection import KFoldSums
 from leansvm.solvers import jackknife, without_row
+from leansvm.solvers.answers import METHODS
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 ALPHA = 0.15
@@ -104,6 +108,18 @@ def test_cv_plus_keeps_the_groups_of_C_together(rows):
     assert all(len(np.unique(folds[groups == g])) == 1 for g in range(7))
 
 
+def test_cv_plus_knows_the_groups_of_copies(rows):
+    X, Y, _, X_new = rows
+    copies = np.arange(90) % 45
+    groups = np.arange(90) // 15  # those of a row are in two groups
+    model = SparseLSSVR(KFoldSums(None, groups), gamma=0.4, random_state=0)
+    model.fit(X[copies], Y[copies])  # n_basis="auto" compares sizes by distinct rows
+    found = model.predict_interval(X_new, method="cv+")
+    np.testing.assert_array_equal(model._ask().fold_models.fold, groups)
+    model.keep_rows(X[copies], Y[copies])
+    np.testing.assert_array_equal(model.predict_interval(X_new, method="cv+"), found)
+
+
 def test_normal_interval_is_the_formula(rows):
     X, Y, weight, X_new = rows
     model = SparseLSSVR(5.0, gamma=0.4, basis=X[:8].copy()).fit(X, Y[:, 0], sample_weight=weight)
@@ -163,6 +179,16 @@ def test_rows_of_a_small_basis_are_not_counted(rows):
     copies = SparseLSSVR(5.0, gamma=0.4, basis=np.array([47])).fit(np.r_[X, X[:1]], np.r_[Y, Y[:1]])
     counted = copies._ask().counted(copies._ask().left_out.rows)
     assert len(counted) == len(X) - 1 and 0 not in counted  # row 47 is a copy of row 0
+
+
+@pytest.mark.parametrize("method", ["jackknife+", "cv+"])
+def test_weights_count_as_copies_of_basis_rows(rows, method):
+    X, Y, weight, X_new = rows
+    copies = np.concatenate([np.arange(len(X)), np.repeat(np.arange(len(X)), weight.astype(int))])
+    model = SparseLSSVR(5.0, gamma=0.4, basis=np.arange(8))
+    once = model.fit(X, Y, sample_weight=weight + 1).predict_interval(X_new, ALPHA, method)
+    again = model.fit(X[copies], Y[copies]).predict_interval(X_new, ALPHA, method)
+    np.testing.assert_allclose(once, again, rtol=1e-9)
 
 
 @pytest.mark.parametrize("adaptive", [False, True])
@@ -300,6 +326,16 @@ def test_models_without_their_rows_ask_for_them(rows):
     np.testing.assert_array_equal(copy.keep_rows(X, Y).predict_interval(X_new), expected)
 
 
+def test_rows_in_float32_are_those_of_their_own_model():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(2000, 5)).astype(np.float32)
+    y = rbf_kernel(X.astype(float), X[:200].astype(float), gamma=10.0) @ rng.normal(size=200)
+    model = SparseLSSVR(1e7, gamma=10.0, basis=np.arange(200)).fit(X, y)  # fits to rounding
+    assert np.isfinite(model.predict_interval(X[:5])).all()
+    with pytest.raises(ValueError, match="not those"):
+        model.keep_rows(X, y + 0.01 * rng.normal(size=2000))
+
+
 def test_a_model_that_is_not_fitted_says_so(rows):
     X = rows[0]
     for kind in ("few", "all"):
@@ -365,3 +401,35 @@ def test_memory_is_checked_before(rows):
     model.set_params(cache_size=0.01)
     with pytest.raises(MemoryError, match="cache_size"):
         model.predict_interval(X_new)
+
+
+def test_folds_beyond_the_budget_are_refused():
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    model = SparseLSSVR(1.0, gamma=1.0, basis=np.arange(300), cache_size=20).fit(X, X[:, 0])
+    with pytest.raises(MemoryError, match="cache_size"):
+        model.predict_interval(X[:5], method="cv+")
+    model.set_params(cache_size=100)
+    model.keep_rows(X, X[:, 0]).predict_interval(X[:5], method="cv+")
+
+
+def test_tiles_keep_to_the_budget(rows):
+    X, Y, _, X_new = rows
+    seen = set()
+
+    def kernel(A, B):
+        seen.add(get_config()["working_memory"])
+        return rbf_kernel(A, B, gamma=0.4)
+
+    options = {"basis": X[:8].copy(), "cache_size": 40.0}
+    model = SparseLSSVR(5.0, kernel, **options).fit(X, Y)
+    classes = SparseLSSVC(5.0, kernel, **options).fit(X, Y[:, 0] > 0)
+    for ask in (
+        *(partial(model.predict_interval, X_new, method=method) for method in METHODS),
+        partial(classes.predict_set, X_new),
+        partial(model.keep_rows, X, Y),
+        partial(inspect_rows, model, X, Y),
+        partial(novelty, classes, X_new),
+    ):
+        seen.clear()
+        ask()
+        assert seen == {10.0}, ask  # a quarter of it

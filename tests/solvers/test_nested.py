@@ -123,6 +123,22 @@ def test_the_lean_size_is_nearly_as_good_as_the_best():
     assert np.all(errors[compared["sizes"] < size] > 1.005 * errors.min())
 
 
+def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
+    class Dropping:  # half of the points after the first sixty depend on others
+        rows, kept = np.empty((120, 1)), np.empty(0)
+
+        def extend(self, size):
+            self.kept = np.empty(60 if size == 60 else 90)
+
+        def curve(self, candidates):
+            return np.array([1.0, 2.0]) * len(self.kept) / 60
+
+        def errors(self, sizes, C):
+            return np.array([{45: 1.4, 64: 1.1, 90: 1.5}[int(size)] for size in sizes])
+
+    assert climb(Dropping(), np.array([1.0, 10.0]))[0] == 64
+
+
 def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is():
     rows = np.random.default_rng(1).normal(size=(1500, 2))
     easy, hard = rows[:, 0] + rows[:, 1], np.sin(6 * rows[:, 0]) * np.cos(6 * rows[:, 1])

@@ -1,5 +1,7 @@
 """The primal solver's parts: whitening, sums over blocks, GCV, leave-one-out, prefixes."""
 
+from dataclasses import replace
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -238,6 +240,14 @@ def check_other_arrays(selector, weight, kind):
     assert_allclose(b.left_out, a.left_out, atol=tolerance)
     assert_allclose(b.curve, a.curve, rtol=tolerance)
     assert_allclose(b.objective, a.objective, rtol=tolerance)
+
+
+def test_a_matrix_elsewhere_that_is_singular_is_solved_there():
+    M, c = np.array([[4.0, 2.0], [2.0, 1.0]]), np.array([[2.0], [1.0]])
+    here = primal.NormalEquations(9.0, 9.0, M, c, np.ones(1), np.zeros(2), np.zeros(1), True, None)
+    there = replace(here, M=pytest.importorskip("torch").asarray(M))
+    for equations in (here, there):
+        assert_allclose(primal.theta_at(equations, 1e20), [[0.4], [0.2]], rtol=1e-12)
 
 
 @every_bias

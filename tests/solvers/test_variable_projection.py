@@ -129,3 +129,7 @@ def test_feature_units_are_weighted_and_ignore_rows_of_no_weight():
     assert units.spread[2] == 1.0
     assert_allclose(units.low, repeated.min(axis=0))
     assert_allclose(units.high, repeated.max(axis=0))
+    X[0], weight[0] = 1e9, 0  # far away, and in no sum
+    far = feature_units(MemoryBlocks(X, weight=weight.astype(float), tile_rows=11))
+    repeated = np.repeat(X, weight, axis=0)
+    assert_allclose(far.spread[:2], repeated.std(axis=0)[:2], rtol=1e-6)

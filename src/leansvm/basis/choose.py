@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -30,6 +30,8 @@ from leansvm.blocks import (
     check_budget,
     class_numbers,
     declare,
+    rows_alike,
+    total_weight,
 )
 from leansvm.kernels import Kernel
 
@@ -54,7 +56,8 @@ class Basis:
     When ``L`` is given, K_BB = L L' and the blocks keep P = K_MB L^-T (see `Selection`).
     """
 
-    indices: NDArray[np.intp] | None  # row numbers; None when points were given
+    # row numbers, -1 of points of an earlier fit that are no rows; None when points were given
+    indices: NDArray[np.intp] | None
     rows: Any
     L: NDArray[np.float64] | None = None
     report: dict[str, Any] = field(default_factory=dict)
@@ -129,6 +132,8 @@ def choose(
             f"{type(basis).__name__} on a sample of {rows:,} rows",
             "Use a smaller sample_size or n_basis, or raise cache_size.",
         )
+    if fit is not None and sample is not None:  # C times the losses of all rows
+        fit = replace(fit, C=fit.C * total_weight(here) / total_weight(part))
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
     indices, L = found.indices, found.L if part is blocks else None
     if sample is not None:
@@ -136,6 +141,16 @@ def choose(
         found.report["selected_on"] = len(sample)
     new = Basis(indices, blocks.take(indices), L, found.report)
     return new if earlier is None else _joined(earlier, new, n_basis)
+
+
+def points_of_before(blocks: RowBlocks, numbers: NDArray[np.intp], points: Any) -> Basis:
+    """Return the points of an earlier fit; numbers of rows that are others now become -1."""
+    numbers = np.where(numbers < blocks.n_rows, numbers, -1)
+    known = np.flatnonzero(numbers >= 0)
+    if len(known):
+        same = rows_alike(blocks.take(numbers[known]), rows_at(points, known))
+        numbers[known[~same]] = -1
+    return Basis(numbers, points)
 
 
 def _given(blocks: RowBlocks, basis: Any) -> Basis:
@@ -249,16 +264,20 @@ def _stratum(block: Block) -> NDArray[np.intp]:
 # ---------------------------------------------------------------------------- parameters
 
 
-def resolve_basis(basis: Any, n_features: int, n_rows: int, precomputed: bool) -> Any:
+def resolve_basis(
+    basis: Any, n_features: int, n_rows: int, precomputed: bool, data: Any = None
+) -> Any:
     """Return a selector, a 1-D array of row numbers or a 2-D array of points.
 
-    "all" becomes the numbers of all rows.
+    "all" becomes the numbers of all rows; where ``data`` has weights, of those that have any.
     """
     if isinstance(basis, BasisSelector):
         return clone(basis)
     if isinstance(basis, str):
         if basis == "all":
-            return np.arange(n_rows)
+            rows = np.arange(n_rows)
+            weight = None if data is None else data.blocks().targets_of(rows)[1]
+            return rows if weight is None else np.flatnonzero(weight > 0)
         if basis not in SELECTORS:
             names = ", ".join([*SELECTORS, "all"])
             raise ValueError(

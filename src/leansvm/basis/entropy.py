@@ -20,7 +20,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from leansvm._array_api import namespace, rows_at
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.blocks import RowBlocks, WeightedSample, draw_by_weight
+from leansvm.blocks import RowBlocks, WeightedSample, draw_by_weight, positive_rows
 from leansvm.cholesky.greedy import pivot_order
 from leansvm.cholesky.rows import host_diag, rank_floor
 from leansvm.kernels import Kernel
@@ -93,7 +93,7 @@ class RenyiEntropy(BasisSelector):
         state = Exchange(measure, blocks.take(start), start)
         entropies = [state.entropy]
         trials, rejected, patience = 0, 0, 5 * len(start)
-        most = blocks.n_rows if self.n_trials is None else self.n_trials
+        most = positive_rows(blocks) if self.n_trials is None else self.n_trials
         for rows, X_c, leaving in _proposals(blocks, kernel, rng, len(start), most):
             with serial_blas():  # small products: threads would only wait for each other
                 rejected = state.try_all(rows, X_c, leaving, rejected, patience)
@@ -225,5 +225,5 @@ def _density_kernel(blocks: RowBlocks, kernel: Kernel) -> Kernel:
     if kernel.precomputed:
         raise ValueError('RenyiEntropy(bandwidth="density") needs features, not a kernel matrix.')
     d = blocks.n_features
-    variance = blocks.variance() * blocks.n_rows ** (-2.0 / (d + 4))  # bandwidth squared
+    variance = blocks.variance() * positive_rows(blocks) ** (-2.0 / (d + 4))  # bandwidth squared
     return Kernel("rbf", gamma=1.0 / (2.0 * variance) if variance > 0 else 1.0)

@@ -19,6 +19,7 @@ from leansvm.blocks._draw import (
     WeightedSample,
     draw_by_weight,
     draw_rows,
+    positive_rows,
     row_weights,
     total_weight,
 )
@@ -31,6 +32,7 @@ from leansvm.blocks._merge import (
     merge_rows_of,
     points_among,
     row_hashes,
+    rows_alike,
 )
 from leansvm.blocks._none import NoRows
 from leansvm.blocks._sources import is_dask, partitions_of, source_of
@@ -66,9 +68,11 @@ __all__ = [
     "partitions_of",
     "points_among",
     "points_within",
+    "positive_rows",
     "resolve_cache_size",
     "row_hashes",
     "row_weights",
+    "rows_alike",
     "source_of",
     "tile_rows_for",
     "tiles_within",

@@ -149,6 +149,17 @@ def total_weight(blocks: RowBlocks) -> float:
     return float(blocks.sum(_weight_of_block)) if blocks.weighted else float(blocks.n_rows)
 
 
+def positive_rows(blocks: RowBlocks) -> int:
+    """Return the number of rows of positive weight; without weights all, without a pass."""
+    return int(blocks.sum(_positive_of_block)) if blocks.weighted else blocks.n_rows
+
+
+@declare("weight")
+def _positive_of_block(block: Block) -> int:
+    n = block.stop - block.start
+    return n if block.weight is None else int(np.count_nonzero(to_host(block.weight) > 0))
+
+
 @declare("weight")
 def _weight_of_block(block: Block) -> float:
     if block.weight is None:

@@ -66,6 +66,12 @@ def row_hashes(block: Block) -> NDArray[np.uint64]:
     return _row_hashes(X, seed=1) + _row_hashes(to_host(block.y), seed=2)
 
 
+def rows_alike(a: Any, b: Any) -> NDArray[np.bool_]:
+    """Say of every row of one array whether it is that of the other, by a hash of 64 bits."""
+    keys = [_row_hashes(canonical_csr(X) if sparse.issparse(X) else X, seed=1) for X in (a, b)]
+    return np.asarray(keys[0] == keys[1])
+
+
 def points_among(blocks: RowBlocks, points: Any) -> NDArray[np.bool_]:
     """Say of every point whether a row of positive weight is equal to it, by a hash of 64 bits."""
     keys = _row_hashes(canonical_csr(points) if sparse.issparse(points) else points, seed=1)

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
-from leansvm.blocks import resolve_cache_size
+from leansvm.blocks import resolve_cache_size, tiles_within
 from leansvm.estimators.data import read, validate
 from leansvm.estimators.machine import KernelMachine
 from leansvm.solvers.answers import Answers, Fitted
@@ -41,7 +41,8 @@ class KeepsRows(KernelMachine):
         classes = self.classes_ if self._classifies else None
         data = read(self, X, y, sample_weight, reset=False, classes=classes)
         answers = self._answers_from(data)
-        answers.refuse_other_rows()
+        with tiles_within(self.cache_size):
+            answers.refuse_other_rows()
         self._rows, self._answers = data, answers
         return self
 
@@ -104,7 +105,8 @@ class PredictsIntervals(KeepsRows):
         stays close to 1 - alpha, but without a proof.
         """
         answers = self._ask()
-        ends = answers.intervals(*self._rows_and_values(X), alpha, method, adaptive)
+        with tiles_within(self.cache_size):
+            ends = answers.intervals(*self._rows_and_values(X), alpha, method, adaptive)
         return self._in_shape(ends)
 
 
@@ -131,4 +133,5 @@ class PredictsSets(KeepsRows):
             no class is as clear as for most rows. It has the true class with probability
             1 - 2 alpha at least (in practice 1 - alpha), as `SparseLSSVR.predict_interval` says.
         """
-        return self._ask().sets(*self._rows_and_values(X), alpha)
+        with tiles_within(self.cache_size):
+            return self._ask().sets(*self._rows_and_values(X), alpha)

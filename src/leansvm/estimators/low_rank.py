@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.blocks import resolve_cache_size
+from leansvm.blocks import resolve_cache_size, total_weight
 from leansvm.estimators.data import TrainingData, validate
 from leansvm.estimators.machine import Machine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
@@ -120,12 +120,16 @@ class LowRankMachine(ReadableModel, Machine):
             resolve_cache_size(self.cache_size, data.X),
         )
         columns = 4 * (sizes[-1] + data.n_outputs * np.size(criterion.C))
+        blocks, count = data.blocks(tile_rows=tile_rows(data.X, columns)), data.count
+        if not np.ndim(criterion.C):  # GCV compares starts alone: weights may be no copies
+            total = total_weight(blocks) if count is None else count
+            count = float(data.n_positive) if total < data.n_positive else count
         learner = LowRankLearner(
-            data.blocks(tile_rows=tile_rows(data.X, columns)),
+            blocks,
             get_function(self.function),
             self._bias_penalty(),
             criterion,
-            data.count,
+            count,
             self.shape_init,
             self.iterate == "best" and data.n_positive > 1,
             self.max_iter,

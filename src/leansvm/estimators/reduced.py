@@ -59,7 +59,8 @@ class ReducedMachine(KernelMachine):
         shape = self.delta, getattr(self, "p", None), 4 * self.tol / n_rows
         loss = loss_for_newton(self.loss, self._classifies, *shape)
         budget = resolve_cache_size(self.cache_size)
-        selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
+        pairwise = self.kernel == "precomputed"
+        selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
         auto = basis_size(selector, self.n_basis, n_rows)[1]
         left_out = getattr(self, "calibrate", False) or (compares and isinstance(self.C, str))
         if left_out or auto or compares:

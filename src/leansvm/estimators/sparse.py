@@ -11,7 +11,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
 from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
+from leansvm.basis.choose import Basis, basis_size, choose, points_of_before, resolve_basis
 from leansvm.blocks import RowBlocks, resolve_cache_size
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.data import TrainingData
@@ -52,12 +52,14 @@ class SparseMachine(Mergeable):
         on_step = iteration_hook(self, context, "basis-point")
         budget = resolve_cache_size(self.cache_size)
         n_rows, n_features = data.X.shape
-        selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
+        pairwise = self.kernel == "precomputed"
+        selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
         size, auto = basis_size(selector, self.n_basis, data.n_positive)
         whole = data
         if criterion.left_out or auto:  # sizes are compared by leave-one-out
             data = data.leave_out(budget)
-            size, auto = min(size, data.n_positive), auto and data.n_positive > 1
+            if isinstance(selector, BasisSelector):  # given points are as many as they are
+                size, auto = min(size, data.n_positive), auto and data.n_positive > 1
         if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
         blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
@@ -87,13 +89,14 @@ class SparseMachine(Mergeable):
             found = problem.solve(chooser, size)
         self._features, self._sums = found.features, found.sums
         self._selected, self.n_rows_seen_ = found.basis.indices, data.X.shape[0]
+        data = replace(data, weight=whole.weight)  # copies of a row may be in other folds
         return data, Support.of(found.basis, found.features), found.solution
 
     def _fit_for_selector(self, problem: SparseProblem, options: Any, n_rows: int) -> Fit:
         """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
         C = problem.criterion.C
         if np.ndim(C) == 1:
-            pilot = replace(problem, criterion=Criterion(C, "gcv"))
+            pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
             chooser = partial(choose, problem.blocks, problem.kernel, RandomBasis(), **options)
             C = pilot.solve(chooser, min(_PILOT_SIZE, n_rows)).solution.C
         return Fit(float(C), problem.bias_penalty, refit=refit)
@@ -106,7 +109,7 @@ class SparseMachine(Mergeable):
                     f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
                     f"before {self.support_vectors_.shape[1]}."
                 )
-            return Basis(self.support_, self.support_vectors_)
+            return points_of_before(blocks, self.support_, self.support_vectors_)
         if self.support_.max() >= blocks.n_rows:
             raise ValueError(
                 "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
@@ -166,8 +169,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Seed of random selectors.
     warm_start : bool, default=False
         Let `fit` go on from the basis of the fit before: its points stay, and the selector is
-        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed counts
-        the rows of the fit that chose them.
+        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed is -1
+        where the row of their number is another one now.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
-from leansvm.blocks import class_numbers
+from leansvm.blocks import class_numbers, tiles_within
 from leansvm.estimators.answers import KeepsRows
 from leansvm.estimators.calibration import fit_scale, log_probabilities
 from leansvm.estimators.data import validate
@@ -96,18 +96,19 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     True
     """
     answers = _asked(model, X, y, sample_weight)
-    found, merged = answers.left_out, answers.distinct.merged
-    place = np.searchsorted(found.rows, merged.first)[merged.group]
-    unused = np.flatnonzero(merged.group < 0)  # of zero weight: in no model
-    residual, suspicion = found.residual[place], _suspicion(model, found)[place]
-    leverage, influence = found.leverage[place], found.influence()[place]
-    novelty = answers.novelty(found.left_out_variance())[place]
-    if len(unused):
-        rows = to_host(answers.data.blocks().take(unused))
-        residual[unused] = answers.data.targets()[unused] - model._values(rows)
-        leverage[unused] = influence[unused] = 0.0
-        suspicion[unused] = np.nan
-        novelty[unused] = answers.novelty(spreads_at(found, rows, answers.fitted.budget)[1])
+    with tiles_within(model.cache_size):
+        found, merged = answers.left_out, answers.distinct.merged
+        place = np.searchsorted(found.rows, merged.first)[merged.group]
+        unused = np.flatnonzero(merged.group < 0)  # of zero weight: in no model
+        residual, suspicion = found.residual[place], _suspicion(model, found)[place]
+        leverage, influence = found.leverage[place], found.influence()[place]
+        novelty = answers.novelty(found.left_out_variance())[place]
+        if len(unused):
+            rows = to_host(answers.data.blocks().take(unused))
+            residual[unused] = answers.data.targets()[unused] - model._values(rows)
+            leverage[unused] = influence[unused] = 0.0
+            suspicion[unused] = np.nan
+            novelty[unused] = answers.novelty(spreads_at(found, rows, answers.fitted.budget)[1])
     return RowInspection(model._in_shape(residual), leverage, influence, suspicion, novelty)
 
 
@@ -143,9 +144,10 @@ def novelty(model: Any, X: Any) -> Array:
     """
     answers = _asked(model)
     rows = to_host(validate(model, X, reset=False))
-    _, variance = spreads_at(answers.left_out, rows, answers.fitted.budget)
-    refuse_unknown(variance, "novelty")
-    return answers.novelty(variance)
+    with tiles_within(model.cache_size):
+        _, variance = spreads_at(answers.left_out, rows, answers.fitted.budget)
+        refuse_unknown(variance, "novelty")
+        return answers.novelty(variance)
 
 
 def _asked(model: Any, *rows: Any) -> Answers:

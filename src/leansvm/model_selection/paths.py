@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, r2_score
 
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import resolve_basis
-from leansvm.blocks import RowSource, resolve_cache_size
+from leansvm.blocks import RowSource, resolve_cache_size, tiles_within
 from leansvm.estimators.data import TrainingData, read, validate
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.kernels import WITH_GAMMA, Kernel
@@ -107,28 +107,29 @@ def basis_path(
         raise TypeError("X_score must be an array in memory, and y_score its targets.")
     model, data = fitted_clone(estimator, X, y, sample_weight)
     _check_nested(model)
-    # copies of a row are left out together
-    data = data.leave_out(resolve_cache_size(model.cache_size))
-    penalty, order, kernel = model._bias_penalty(), model._selected, model._features.kernel
-    blocks = data.blocks(3 * (len(order) + data.n_outputs + 1))
-    rows = blocks.take(order)
-    constant = model._features.constant
-    features = nested(whiten(kernel, rows, kernel.points(rows, order), constant=constant), rows)
-    sums = add_up(blocks, features, first_shift(blocks, features, penalty == 0), data.count)
-    factor = prefixes.factor_prefixes(normal_equations(sums, features, penalty == 0), model.C_)
-    score = None
-    if X_score is not None:
-        score = _scores(model, X_score, y_score, features, factor)
-    return BasisPath(
-        np.arange(1, features.size + 1),
-        model.C_,
-        factor.objective(),
-        factor.gcv(),
-        prefixes.left_out_errors(blocks, features, factor),
-        score,
-        order[features.kept],
-        data.X.shape[0],
-    )
+    with tiles_within(model.cache_size):
+        # copies of a row are left out together
+        data = data.leave_out(resolve_cache_size(model.cache_size))
+        penalty, order, kernel = model._bias_penalty(), model._selected, model._features.kernel
+        blocks = data.blocks(3 * (len(order) + data.n_outputs + 1))
+        rows = blocks.take(order)
+        constant = model._features.constant
+        features = nested(whiten(kernel, rows, kernel.points(rows, order), constant=constant), rows)
+        sums = add_up(blocks, features, first_shift(blocks, features, penalty == 0), data.count)
+        factor = prefixes.factor_prefixes(normal_equations(sums, features, penalty == 0), model.C_)
+        score = None
+        if X_score is not None:
+            score = _scores(model, X_score, y_score, features, factor)
+        return BasisPath(
+            np.arange(1, features.size + 1),
+            model.C_,
+            factor.objective(),
+            factor.gcv(),
+            prefixes.left_out_errors(blocks, features, factor),
+            score,
+            order[features.kept],
+            data.X.shape[0],
+        )
 
 
 def fitted_clone(
@@ -311,19 +312,22 @@ def gamma_path(
         raise ValueError("gammas must be a list of finite numbers >= 0.")
     candidates = np.atleast_1d(model._criterion().C)
     points, free, constant = model.support_vectors_, *_bias_of(model)
-    blocks = data.blocks(4 * (points.shape[0] + data.n_outputs + 1))
     gcv, C = np.empty(len(gammas)), np.empty(len(gammas))
-    group = max(1, _GRAM_BYTES // (8 * points.shape[0] ** 2))
-    for start in range(0, len(gammas), group):
-        kernels = [_with_gamma(model, gamma) for gamma in gammas[start : start + group]]
-        bases = [whiten(kernel, points, points, constant=constant) for kernel in kernels]
-        shifts = [first_shift(blocks, basis, free) for basis in bases]
-        grams = gammas_solver.add_up_together(blocks, points, bases, shifts)
-        for k, (basis, shift, gram) in enumerate(zip(bases, shifts, grams, strict=True), start):
-            n = float(gram[-1, -1]) if data.count is None else data.count
-            sums = Sums(shift, gram, data.n_outputs, n)
-            curve = decompose(normal_equations(sums, basis, free)).gcv(candidates)
-            gcv[k], C[k] = curve.min(), candidates[first_of_the_best(curve)]
+    # beside the sums: those of every thread on their way, and the factors
+    room = min(_GRAM_BYTES, resolve_cache_size(model.cache_size) // 8)
+    group = max(1, room // (8 * points.shape[0] ** 2))
+    with tiles_within(model.cache_size):
+        blocks = data.blocks(4 * (points.shape[0] + data.n_outputs + 1))
+        for start in range(0, len(gammas), group):
+            kernels = [_with_gamma(model, gamma) for gamma in gammas[start : start + group]]
+            bases = [whiten(kernel, points, points, constant=constant) for kernel in kernels]
+            shifts = [first_shift(blocks, basis, free) for basis in bases]
+            grams = gammas_solver.add_up_together(blocks, points, bases, shifts)
+            for k, (basis, shift, gram) in enumerate(zip(bases, shifts, grams, strict=True), start):
+                n = float(gram[-1, -1]) if data.count is None else data.count
+                sums = Sums(shift, gram, data.n_outputs, n)
+                curve = decompose(normal_equations(sums, basis, free)).gcv(candidates)
+                gcv[k], C[k] = curve.min(), candidates[first_of_the_best(curve)]
     best = int(gcv.argmin())
     return GammaPath(gammas, gcv, C, float(gammas[best]), float(C[best]))
 

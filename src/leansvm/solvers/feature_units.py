@@ -27,11 +27,13 @@ class FeatureUnits:
 
 def feature_units(blocks: RowBlocks) -> FeatureUnits:
     """Measure the rows of positive weight."""
-    first = to_host(dense64(blocks.take(np.array([0]))))[0]
-    weight, total, squares, low, high = blocks.fold(_merged, _measure, first)
+    weight = blocks.targets_of(np.arange(blocks.n_rows))[1] if blocks.weighted else None
+    origin = 0 if weight is None else int(np.argmax(weight > 0))  # others may be far away
+    first = to_host(dense64(blocks.take(np.array([origin]))))[0]
+    n, total, squares, low, high = blocks.fold(_merged, _measure, first)
     if not np.isfinite(squares).all():
         raise ValueError("The squares of the features overflow: scale X.")
-    variance = squares / weight - np.square(total / weight)
+    variance = squares / n - np.square(total / n)
     spread = np.sqrt(np.maximum(variance, 0.0))
     # below rounding of the largest deviation there is nothing but noise
     constant = spread <= 1e-7 * np.maximum(np.abs(high - first), np.abs(low - first))

@@ -43,7 +43,7 @@ class FoldModels:
     @property
     def bytes_a_row(self) -> int:
         """Bytes that `place` takes for a new row."""
-        return 16 * len(self.shift)
+        return 16 * (len(self.shift) + self.constant.size)
 
     def place(self, X: Any) -> Array:
         """Return f(x) - f_-k(x), rows x outputs x folds."""

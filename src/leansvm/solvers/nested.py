@@ -393,7 +393,9 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any
     sizes = _sizes_up_to(len(ladder.kept))
     if errors is None:
         errors = ladder.errors(sizes, C)
-    lean = int(sizes[np.argmax(errors <= (1.0 + _MARGIN) * min(best, errors.min()))])
+    # a smaller size may have been better than any of these, at another C: then the best of them
+    enough = max((1.0 + _MARGIN) * min(best, errors.min()), errors.min())
+    lean = int(sizes[np.argmax(errors <= enough)])
     return lean, {"sizes": sizes, "errors": errors}
 
 

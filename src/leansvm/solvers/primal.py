@@ -123,7 +123,7 @@ def theta_at(equations: NormalEquations, C: float) -> Array:
         A.flat[:: len(A) + 1] += 1.0 / C
         return cholesky_solve(cholesky_in_place(A), c)
     except np.linalg.LinAlgError:
-        return decompose(equations).theta(C)
+        return decompose(equations, None if isinstance(M, np.ndarray) else M).theta(C)
 
 
 def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:

@@ -109,7 +109,8 @@ class SparseProblem:
         """
         blocks, free_bias, by = self.blocks, self.bias_penalty == 0, self.criterion
         if basis.indices is not None:
-            by = replace(by, basis_rows=basis.indices[features.kept])
+            chosen = basis.indices[features.kept]
+            by = replace(by, basis_rows=chosen[chosen >= 0])
         # leave-one-out reads the rows of Z again: keep them if they fit
         needed = 8 * blocks.n_rows * (features.width * (1 + features.in_state) + 2)
         matrices = 8 * _MATRICES * self.folds * features.width**2
