@@ -222,6 +222,17 @@ def test_skl2onnx_converts_regressors_and_features():
         np.testing.assert_allclose(found[-1], wanted, atol=1e-5)
 
 
+def test_skl2onnx_converts_classifiers_of_float_labels():
+    onnxruntime, types, skl2onnx = _skl2onnx()
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    model = LSSVC(gamma=0.2).fit(X, np.where(X[:, 0] > 0, 1.0, -2.0))
+    inputs = [("X", types.DoubleTensorType([None, 3]))]
+    options = {"zipmap": False}
+    graph = skl2onnx.to_onnx(model, initial_types=inputs, options=options, target_opset=18)
+    found = onnxruntime.InferenceSession(graph.SerializeToString()).run(None, {"X": X})
+    np.testing.assert_array_equal(found[0], model.predict(X))
+
+
 def _skl2onnx():
     onnxruntime = pytest.importorskip("onnxruntime")
     skl2onnx = pytest.importorskip("skl2onnx")
