@@ -107,6 +107,21 @@ def test_svmlight_and_npz(file, tmp_path):
     assert_array_equal(read(tmp_path / "d.npz").y, ["a", "b"])
 
 
+def test_features_are_counted_as_in_the_training_file(file):
+    from_0 = read(file("d.svm", "1 0:5 2:1\n0 1:2\n"))
+    from_1 = read(file("e.svm", "1 1:5 3:1\n0 2:2\n"))
+    assert (from_0.reading, from_1.reading) == ({"zero_based": True}, {"zero_based": False})
+    assert_array_equal(from_0.X.toarray(), from_1.X.toarray())
+    new = file("new.svm", "1 1:5\n")  # has no index 0, whatever it counts from
+    for data, expected in ((from_0, [[0, 5, 0]]), (from_1, [[5, 0, 0]])):
+        found = read_like(new, None, 3, target=None, reading=data.reading)
+        assert_array_equal(found.X.toarray(), expected)
+    with pytest.raises(CommandError, match=r"line 2: '0:5', but the training file .* from 1"):
+        read_like(file("d.svm", "1 1:1\n1 0:5\n"), None, 3, target=None, reading=from_1.reading)
+    with pytest.raises(CommandError, match="not those that leansvm writes"):
+        read_like(new, None, 3, target=None, reading={"zero_based": [1]})
+
+
 def test_fewer_columns_than_the_model_are_zeros(file):
     data = read_like(file("d.svm", "+1 1:0.5\n"), None, 4, target=None)
     assert data.X.shape == (1, 4)
