@@ -273,7 +273,7 @@ def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
     if not source.n_targets:
         raise ValueError(
             f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
-            f"y is None: name it in open_dataset(..., target=...)."
+            f"y is None: pass y beside a Dask collection, name it in open_dataset(..., target=...)."
         )
     estimator.__dict__.pop("feature_names_in_", None)
     estimator.n_features_in_ = source.n_features
