@@ -202,9 +202,9 @@ class L2SVC(Classifier, DualMachine):
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator for every C, each from the solution of the one before."""
-        data = read(self, X, y, sample_weight).counted(left_out=False)
         models = []
-        with self._fitting(data) as context:
+        with self._fitting(X, y) as context:
+            data = read(self, X, y, sample_weight).counted(left_out=False)
             problem = self._problem(data, context)
             table.check(self._family, self.solver, problem, several=True)
             active_set = ActiveSet(problem, max_support=self._limit())
@@ -254,10 +254,10 @@ class L2SVC(Classifier, DualMachine):
         if not first:
             self._refuse_changed()
             classes = self.classes_
-        batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
-        batch = batch.counted(left_out=False)
         added: AbstractContextManager[None] = nullcontext()
-        with self._fitting(batch) as context:
+        with self._fitting(X, y) as context:
+            batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
+            batch = batch.counted(left_out=False)
             if first:
                 problem, data = self._problem(batch, context), batch
                 active_set = ActiveSet(problem, max_support=self._limit(), keep=True)

@@ -116,34 +116,37 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        data = read(self, X, y, sample_weight)
-        with self._fitting(data) as context:
+        with self._fitting(X, y) as context:
+            data = read(self, X, y, sample_weight)
             used, basis, solution = self._solve(data, context)
             self._publish(used, basis, solution)
         return self
 
     @contextmanager
-    def _fitting(self, data: TrainingData) -> Iterator[Any]:
+    def _fitting(self, X: Any = None, y: Any = None) -> Iterator[Any]:
         """Yield the context of a fit, a batch or a path: what callbacks are told of.
 
         Inside, tiles of rows keep to ``cache_size`` and BLAS to one thread, and an error says what
-        to do where numbers are too large.
+        to do where numbers are too large. Any error or interrupt leaves the estimator as it was:
+        no attribute of a fit that did not come to its end is seen.
         """
         direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
         context = self._init_callback_context(max_subtasks=0 if direct else None)
-        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
+        before = self.__dict__.copy()
         try:
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
             within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
             with within, serial_blas():
                 yield context
-        except (np.linalg.LinAlgError, OverflowError) as error:
+        except BaseException as error:
+            self.__dict__ = before
+            if not isinstance(error, np.linalg.LinAlgError | OverflowError):
+                raise
             raise ValueError(
                 f"{type(self).__name__} cannot be solved with 16 digits: lower C, scale X, y or "
                 f"sample_weight, or use a positive semidefinite kernel."
             ) from error
-        context.call_on_fit_task_end(
-            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
-        )
+        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 
     def _solve(
         self, data: TrainingData, context: Any, *more: Any
