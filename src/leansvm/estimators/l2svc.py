@@ -253,7 +253,7 @@ class L2SVC(Classifier, DualMachine):
             )
         if not first:
             self._refuse_changed()
-            classes = self.classes_
+            classes = self._same_classes(classes)
         added: AbstractContextManager[None] = nullcontext()
         with self._fitting(X, y) as context:
             batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
