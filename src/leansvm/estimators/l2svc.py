@@ -192,7 +192,7 @@ class L2SVC(Classifier, DualMachine):
         self.cache_size = cache_size
 
     def _model(self) -> tuple[FeatureMap, Array]:
-        if self.kernel != "linear":
+        if self.kernel_ != "linear":
             return super()._model()
         # f(x) = coef_ x: the linear kernel with the weights of every output as points
         return KernelFeatures(Kernel("linear"), self.coef_), np.eye(len(self.coef_))

@@ -306,7 +306,7 @@ class Machine(CallbackSupport, Documented):
 class KernelMachine(Machine):
     """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
 
-    kernel_: str
+    kernel_: Any
     gamma_: Any
     clip_: tuple[Array, Array] | None
     _batch_parameters: dict[str, Any]  # as they were in `fit`, or in the first batch
@@ -333,7 +333,7 @@ class KernelMachine(Machine):
         self, rows: Any, context: Any = None, most_points: int | None = None
     ) -> Kernel:
         """Find gamma, or learn it; ``rows`` are blocks or training data."""
-        for name in ("kernel_", "clip_", "feature_scales_", "_learning"):
+        for name in ("feature_scales_", "_learning"):
             self.__dict__.pop(name, None)
         self._batch_parameters = {}
         for name in _BATCH_PARAMETERS:
@@ -341,11 +341,10 @@ class KernelMachine(Machine):
         if isinstance(self.gamma, str) and self.gamma == "learn":
             self._learn_scales(rows, context, most_points)
             return Kernel(self.kernel_, gamma=self.gamma_, clip=self.clip_)
-        if self.kernel == "auto":  # nothing to compare kernels by: the Gaussian one
-            self.kernel_ = "rbf"
-        kernel: Any = getattr(self, "kernel_", self.kernel)
-        self.gamma_ = resolve_gamma(self.gamma, kernel, rows.n_features, rows.variance)
-        return Kernel(kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+        # "auto" without anything to compare kernels by: the Gaussian one
+        self.kernel_, self.clip_ = "rbf" if self.kernel == "auto" else self.kernel, None
+        self.gamma_ = resolve_gamma(self.gamma, self.kernel_, rows.n_features, rows.variance)
+        return Kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
 
     def _learn_scales(self, rows: Any, context: Any, most_points: int | None) -> None:
         """Set what `learn_scales` finds on a sample of the rows."""
@@ -403,9 +402,13 @@ class KernelMachine(Machine):
             solution.seconds = {"learn": seconds, **solution.seconds}
 
     def _model(self) -> tuple[FeatureMap, Array]:
-        name: Any = getattr(self, "kernel_", self.kernel)
-        clip = getattr(self, "clip_", None)
-        kernel = Kernel(name, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=clip)
+        kernel = Kernel(
+            self.kernel_,
+            gamma=self.gamma_,
+            degree=self.degree,
+            coef0=self.coef0,
+            clip=self.clip_,
+        )
         points = self.support_ if kernel.precomputed else self.support_vectors_
         return KernelFeatures(kernel, points), self.dual_coef_.T
 
