@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -133,6 +134,26 @@ def test_an_exception_in_a_tile_reaches_the_caller(where):
     with pytest.raises(ZeroDivisionError, match="tile"):
         for_tiles(4, 1, fail_in_one_thread)
     assert set(blas_threads().values()) == {2}
+
+
+@pytest.mark.parametrize("where", ["caller", "helper"])
+def test_after_an_exception_no_further_tile_begins(where):
+    caller, begun = threading.get_ident(), []
+    together, failed = threading.Barrier(2, timeout=20), threading.Event()
+
+    def fail_in_one_thread(start, stop):
+        begun.append(start)
+        if start < 2:
+            together.wait()  # both threads take part
+        if (threading.get_ident() == caller) == (where == "caller"):
+            failed.set()
+            raise ZeroDivisionError
+        failed.wait(20)
+        time.sleep(0.05)  # until the other thread has left
+
+    with pytest.raises(ZeroDivisionError):
+        for_tiles(100, 1, fail_in_one_thread)
+    assert len(begun) == 2
 
 
 def test_an_exception_in_the_only_tile():

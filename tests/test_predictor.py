@@ -150,6 +150,15 @@ def test_scalers_in_a_pipeline(steps):
     assert_same(model, machine=model[-1])
 
 
+@pytest.mark.parametrize("scaler", [MinMaxScaler, MaxAbsScaler])
+def test_scalers_that_clip_are_refused(scaler):
+    if "clip" not in scaler().get_params():
+        pytest.skip("this version of scikit-learn has no such parameter")
+    model = make_pipeline(scaler(clip=True), leansvm.LSSVC(gamma=0.5)).fit(X, y)
+    with pytest.raises(TypeError, match="without clip"):
+        Predictor(model)
+
+
 def test_threads_share_a_predictor():
     model = leansvm.LSSVC(kernel="matern32", gamma=0.5).fit(X, y)
     predictor = Predictor(model)

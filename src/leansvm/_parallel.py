@@ -245,7 +245,7 @@ def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) ->
     """Call ``function(start, stop)`` for every tile of rows, as many at once as BLAS has threads.
 
     Tiles are handed out in order; each writes its own rows, so the result does not depend on
-    the number of threads.
+    the number of threads. After an error or an interrupt no further tile begins.
     """
     starts = range(0, n_rows, tile)
     if len(starts) <= 1:
@@ -255,8 +255,12 @@ def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) ->
         queue = iter(starts)
 
         def work() -> None:
-            for start in queue:  # next() on a range iterator is atomic under the GIL
-                function(start, min(start + tile, n_rows))
+            try:
+                for start in queue:  # next() on a range iterator is atomic under the GIL
+                    function(start, min(start + tile, n_rows))
+            except BaseException:
+                deque(queue, maxlen=0)  # nothing is left for the others
+                raise
 
         helpers = min(threads, len(starts)) - 1
         bound = in_this_context(work)
@@ -267,6 +271,7 @@ def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) ->
         futures = [pool.submit(bound) for _ in range(helpers)]
         try:
             bound()
-        finally:  # the helpers end with the queue; their error, if any, is raised here
-            for future in futures:
-                future.result()
+        finally:  # the helpers end with the queue
+            wait(futures)
+        for future in futures:  # their error, if any, is raised here
+            future.result()

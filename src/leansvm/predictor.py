@@ -37,8 +37,8 @@ class Predictor:
     ----------
     model : estimator or Pipeline
         A fitted classifier or regressor of this package, with its arrays in NumPy; or a pipeline
-        that ends with one, after `StandardScaler`, `MinMaxScaler` (without ``clip``),
-        `MaxAbsScaler` or `RobustScaler`.
+        that ends with one, after `StandardScaler`, `RobustScaler`, or `MinMaxScaler` or
+        `MaxAbsScaler` without ``clip``.
 
     Attributes
     ----------
@@ -216,10 +216,10 @@ def _shift_and_scale(step: Any) -> tuple[Any, Any] | None:
         scale = scale if step.with_scaling else None
     elif type(step) is MinMaxScaler and not step.clip:
         shift, scale = -step.min_ / step.scale_, 1.0 / step.scale_
-    elif type(step) is not MaxAbsScaler:
+    elif type(step) is not MaxAbsScaler or getattr(step, "clip", False):  # clip: 1.9
         raise TypeError(
-            f"Predictor does not know {type(step).__name__}: take StandardScaler, MinMaxScaler "
-            f"without clip, MaxAbsScaler or RobustScaler, or apply the steps before and pass the "
+            f"Predictor does not know {type(step).__name__}: take StandardScaler, RobustScaler, or "
+            f"MinMaxScaler or MaxAbsScaler without clip, or apply the steps before and pass the "
             f"last one, Predictor(pipeline[-1])."
         )
     return (0.0 if shift is None else shift, 1.0 if scale is None else scale)

@@ -12,6 +12,8 @@ for module in ("typer", "rich", "pyarrow", "pandas"):
 
 from leansvm.cli._output import CommandError  # noqa: E402
 from leansvm.cli._read import Conventions, read, read_like  # noqa: E402
+from leansvm.cli._read._frame import frame_of  # noqa: E402
+from leansvm.cli._read._table import FileTable  # noqa: E402
 
 
 @pytest.fixture
@@ -79,6 +81,56 @@ def test_parquet_with_a_dictionary_column(tmp_path):
     assert data.y.dtype == np.float64
 
 
+def parquet_of(path, **columns):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table(columns), path)
+    return path
+
+
+def test_times_of_parquet_as_fine_as_they_are(tmp_path):
+    import pyarrow as pa
+
+    day, hour = 86_400_000_000_000, 3_600_000_000_000
+    path = parquet_of(
+        tmp_path / "d.parquet",
+        fine=pa.array([day + 1, 1500, None], pa.timestamp("ns")),
+        micro=pa.array([1, day // 1000, None], pa.timestamp("us")),
+        date=pa.array([3, 4, None], pa.date32()),
+        time=pa.array([hour + 1, 2 * hour, None], pa.time64("ns")),
+        y=[1.5, 2.5, 3.5],
+    )
+    data = read(path, target="y")
+    assert data.kinds == {"fine": "date", "micro": "date", "date": "date", "time": "time"}
+    assert_array_equal(data.X["fine"], [1, 1 / 8.64e10, np.nan])
+    assert_array_equal(data.X["micro"], [1 / 8.64e10, 1, np.nan])
+    assert_array_equal(data.X["date"], [3, 4, np.nan])
+    assert_array_equal(data.X["time"], [1, 2, np.nan])
+
+
+def test_intervals_are_refused(tmp_path):
+    import pyarrow as pa
+
+    steps = pa.array([(1, 2, 3), (4, 5, 6)], pa.month_day_nano_interval())
+    path = tmp_path / "d.parquet"
+    path.touch()
+    table = FileTable(path, pa.table({"a": steps, "y": [1.5, 2.5]}))  # Parquet has none
+    with pytest.raises(CommandError, match=r"column 'a': values of type .* are no use"):
+        frame_of(table, ["a", "y"], "y", {}, Conventions())
+
+
+def test_the_index_of_pandas_is_no_feature(tmp_path):
+    path = tmp_path / "d.parquet"
+    columns = {"a": [1.0, 2.5, 4.0], "__index_level_0__": [2, 0, 1], "y": ["u", "v", "u"]}
+    data = read(parquet_of(path, **columns), target="y")
+    assert data.kinds == {"a": "number"}
+    (note,) = data.notes
+    assert "'__index_level_0__' is left out: it is the index of a pandas data frame" in note
+    kept = read(path, target="y", columns={"__index_level_0__": "number"})
+    assert list(kept.kinds) == ["a", "__index_level_0__"]
+
+
 def test_categories_of_pandas_are_read_like_the_text_of_a_csv_file(file, tmp_path):
     import pandas as pd
 
@@ -105,6 +157,21 @@ def test_svmlight_and_npz(file, tmp_path):
     assert_array_equal(packed.X.toarray(), [[1], [3]])
     np.savez(tmp_path / "d.npz", X_train=np.eye(2), y_train=np.array(["a", "b"]))
     assert_array_equal(read(tmp_path / "d.npz").y, ["a", "b"])
+
+
+def test_features_are_counted_as_in_the_training_file(file):
+    from_0 = read(file("d.svm", "1 0:5 2:1\n0 1:2\n"))
+    from_1 = read(file("e.svm", "1 1:5 3:1\n0 2:2\n"))
+    assert (from_0.reading, from_1.reading) == ({"zero_based": True}, {"zero_based": False})
+    assert_array_equal(from_0.X.toarray(), from_1.X.toarray())
+    new = file("new.svm", "1 1:5\n")  # has no index 0, whatever it counts from
+    for data, expected in ((from_0, [[0, 5, 0]]), (from_1, [[5, 0, 0]])):
+        found = read_like(new, None, 3, target=None, reading=data.reading)
+        assert_array_equal(found.X.toarray(), expected)
+    with pytest.raises(CommandError, match=r"line 2: '0:5', but the training file .* from 1"):
+        read_like(file("d.svm", "1 1:1\n1 0:5\n"), None, 3, target=None, reading=from_1.reading)
+    with pytest.raises(CommandError, match="not those that leansvm writes"):
+        read_like(new, None, 3, target=None, reading={"zero_based": [1]})
 
 
 def test_fewer_columns_than_the_model_are_zeros(file):

@@ -9,10 +9,12 @@ for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jin
     pytest.importorskip(module)
 
 from sklearn.datasets import load_iris, make_blobs  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
+from leansvm import LSSVR  # noqa: E402
 from leansvm.cli._app import app  # noqa: E402
-from leansvm.cli._run import in_words  # noqa: E402
+from leansvm.cli._run import TrainingRun, in_words  # noqa: E402
 
 
 def train(folder, *arguments):
@@ -229,3 +231,25 @@ def test_names_are_no_formulas(tmp_path):
     page = train(tmp_path, "-e", "lssvm", "--cv", "2")
     assert ">$x^{$</text>" in page and r">a$\frac$</text>" in page
     assert r">share of a$\frac$</text>" in page
+
+
+def test_categories_that_part_of_the_rows_lack(run):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    a, c = rng.normal(size=60), rng.choice(["x", "y"], 60).astype(object)
+    c[:20] = [f"rare{i}" for i in range(20)]
+    pd.DataFrame({"a": a, "c": c, "y": np.where(a > 0, "u", "v")}).to_csv("d.csv", index=False)
+    gamma = [0.1] * 23  # one value per column: a number and 22 categories
+    options = ("-e", "lssvm", "-s", f"gamma={gamma}", "--cv", "0", "--report", "r.html")
+    done = run("train", "d.csv", "-t", "y", "-o", "m.skops", *options)
+    assert done.exit_code == 0, done.stderr
+
+
+def test_the_kernel_of_a_report_sees_rows_within_the_learned_bounds():
+    model = LSSVR(gamma=0.5).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    run = TrainingRun(None, "regression", None, make_pipeline("passthrough", model), [])
+    far = np.array([[5.0], [1.5]])
+    np.testing.assert_array_equal(run.seen_by_kernel(far), far)
+    model.clip_ = (np.array([0.0]), np.array([2.0]))
+    np.testing.assert_array_equal(run.seen_by_kernel(far), [[2.0], [1.5]])

@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 from leansvm import KernelBasis
 from leansvm.basis import Backfitting, PivotedCholesky, RandomBasis
+from leansvm.estimators.data import any_targets
 from tests.plain import SparseLSSVR
 
 rng = np.random.default_rng(4)
@@ -179,3 +180,21 @@ def test_number_of_features():
 def test_wrong_parameters_are_explained(parameters, y, message):
     with pytest.raises(ValueError, match=rf"\b({message})"):
         KernelBasis(**{"n_basis": 5, **parameters}).fit(X, y)
+
+
+def test_targets_in_a_series():
+    series = pytest.importorskip("pandas").Series
+    for y in (TWO, THREE, TARGET):
+        options = {"basis": "csi", "gamma": 0.5, "random_state": 0}
+        expected = KernelBasis(6, **options).fit(X, y).support_
+        assert_array_equal(KernelBasis(6, **options).fit(X, series(y)).support_, expected)
+
+
+def test_many_whole_numbers_are_no_classes():
+    whole = np.round(100 * TARGET)
+    assert len(np.unique(whole)) > 60
+    for y in (whole, whole.astype(int)):
+        assert_array_equal(any_targets(X, y), whole[:, None])
+    for y in (THREE, THREE.astype(float), THREE.astype(str)):
+        assert any_targets(X, y).shape == (M, 3)
+    assert any_targets(X, [f"row {i}" for i in range(M)]).shape == (M, M)

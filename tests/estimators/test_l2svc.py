@@ -494,6 +494,8 @@ def test_partial_fit_says_what_it_cannot_do():
     with pytest.warns(UserWarning, match="partial_fit starts anew"):
         model = L2SVC().fit(X, y).partial_fit(X[::2], y[::2])
     assert_allclose(model.dual_coef_, L2SVC().fit(X[::2], y[::2]).dual_coef_, atol=1e-10)
+    with pytest.raises(ValueError, match=r"classes=\[5, 6\] were"):
+        model.partial_fit(X, y, classes=[5, 6])
     for options in ({"calibrate": True}, {"C": [1, 2]}, {"class_weight": "balanced"}):
         with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
             L2SVC(**options).partial_fit(X, y)

@@ -91,6 +91,22 @@ def test_kernel_basis_learns_with_targets_only():
         KernelBasis(30, gamma="learn").fit(X)
 
 
+def own_kernel(A, B):
+    return np.exp(-((A[:, None] - B) ** 2).sum(axis=2))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed", own_kernel])
+@pytest.mark.parametrize("machine", [SparseLSSVR, LSSVR, ReducedSVR, KernelBasis])
+def test_the_kernel_used_is_named_where_it_was_given(machine, kernel):
+    rows = own_kernel(X[:40], X[:40]) if kernel == "precomputed" else X[:40]
+    options = {} if machine is LSSVR else {"n_basis": 5, "random_state": 0}
+    model = machine(kernel=kernel, gamma=0.5, **options).fit(rows, TARGET[:40])
+    assert model.kernel_ is model.kernel and model.clip_ is None
+    if machine is not KernelBasis:  # the fit decides, not what is set later
+        before = model.predict(rows)
+        assert_array_equal(model.set_params(kernel="matern12").predict(rows), before)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

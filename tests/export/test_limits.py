@@ -144,6 +144,14 @@ def test_labels_of_other_types():
         assert "_classes[] = {" in to_c(model)
 
 
+def test_texts_that_have_the_word_name_stay_as_they_are():
+    X, y = data()
+    model = LSSVC().fit(X, np.where(y > 0, "NAME", "HOSTNAME"))
+    header = to_c(model, name="mine", metadata={"FILENAME": "NAMES"})
+    assert '"HOSTNAME", "NAME"' in header and "FILENAME: NAMES" in header
+    assert "mine_classes[]" in header and "#ifndef mine_H" in header and "NAME_" not in header
+
+
 def test_without_onnx_the_way_to_get_it_is_named(monkeypatch):
     X, y = data()
     monkeypatch.setitem(sys.modules, "onnx", None)

@@ -147,6 +147,32 @@ def test_numbers_of_an_array_with_a_search_around():
         assert check(search, exported, n_rows=100).difference < limit
 
 
+def test_a_pipeline_that_begins_with_nothing():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    frame = pd.DataFrame(X, columns=["width", "height"])
+    for steps in (["passthrough"], ["passthrough", StandardScaler()]):
+        model = make_pipeline(*steps, LSSVR(gamma=0.5)).fit(frame, X[:, 0])
+        formula = formula_of(model)
+        assert formula.inputs == ("width", "height") and formula.named
+        assert check(model, to_js(model), n_rows=20).difference < 1e-12
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
+def test_features_with_the_names_of_values_inside_the_graph(kernel):
+    pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    names = ["v0", "v1", "c0", "_v1", "_c0", "__v2", "u", "d", "t", "X"]
+    frame = pd.DataFrame({name: rng.normal(size=40) for name in names})
+    frame["p"] = rng.choice(["Rome", "Oslo"], 40)
+    texts = [("text", OneHotEncoder(), ["p"])]
+    columns = ColumnTransformer(texts, remainder="passthrough")
+    model = make_pipeline(columns, LSSVC(kernel=kernel, gamma=0.1)).fit(frame, frame["v0"] > 0)
+    assert check(model, to_onnx(model, dtype="float64"), n_rows=30).difference < 1e-12
+    clash = frame.rename(columns={"u": "scores"})
+    with pytest.raises(ValueError, match=r"output of the graph is called 'scores': rename"):
+        to_onnx(model.fit(clash, frame["v0"] > 0))
+
+
 # ------------------------------------------------------------------ what cannot be exported
 
 
@@ -220,6 +246,17 @@ def test_skl2onnx_converts_regressors_and_features():
         found = onnxruntime.InferenceSession(graph.SerializeToString()).run(None, {"X": X})
         wanted = model.predict_proba(X) if is_classifier else model.predict(X)[:, None]
         np.testing.assert_allclose(found[-1], wanted, atol=1e-5)
+
+
+def test_skl2onnx_converts_classifiers_of_float_labels():
+    onnxruntime, types, skl2onnx = _skl2onnx()
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    model = LSSVC(gamma=0.2).fit(X, np.where(X[:, 0] > 0, 1.0, -2.0))
+    inputs = [("X", types.DoubleTensorType([None, 3]))]
+    options = {"zipmap": False}
+    graph = skl2onnx.to_onnx(model, initial_types=inputs, options=options, target_opset=18)
+    found = onnxruntime.InferenceSession(graph.SerializeToString()).run(None, {"X": X})
+    np.testing.assert_array_equal(found[0], model.predict(X))
 
 
 def _skl2onnx():

@@ -484,6 +484,8 @@ for model, name, value in (
     ("lssvc", "gamma_", None),
     ("lssvc", "gamma_", -1.0),
     ("lssvc", "kernel", "evil"),
+    ("lssvc", "kernel_", "evil"),
+    ("lssvc", "kernel_", "precomputed"),
     ("lssvc", "degree", "3"),
     ("lssvc", "dual_coef_", [[1.0]]),
     ("lssvc", "calibration_scale_", "1"),

@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.inspection import partial_dependence
 
-from leansvm import LowRankLSSVR, ReducedSVC
+from leansvm import KernelBasis, LowRankLSSVR, ReducedSVC
 from leansvm.inspection import _dependence, effects
 from leansvm.plotting import EffectsDisplay
 from tests.plain import SparseLSSVC, SparseLSSVR
@@ -156,11 +156,20 @@ def test_machines_without_kernels_and_kernels_without_gradients_are_refused(rows
     X, Y = rows
     with pytest.raises(TypeError, match="LowRankLSSVR"):
         effects(LowRankLSSVR(), X)
+    with pytest.raises(TypeError, match="KernelBasis"):
+        effects(KernelBasis(5).fit(X), X)
     with pytest.raises(ValueError, match="no known gradient"):
         effects(machine(lambda A, B: A @ B.T).fit(X, Y), X)
     model = machine("rbf").fit(X, Y).set_params(cache_size=0.1)
     with pytest.raises(MemoryError, match="fewer rows"):
         effects(model, X)
+
+
+def test_a_feature_asked_for_twice_has_its_lines_twice(rows):
+    X, Y = rows
+    found = effects(machine("rbf").fit(X, Y[:, 0]), X, features=[1, 1, 0], n_individual=3, pairs=[])
+    assert len(found.individual) == len(found.average) == 3
+    np.testing.assert_array_equal(found.individual[0], found.individual[1])
 
 
 def test_display(rows):

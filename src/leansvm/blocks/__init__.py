@@ -37,7 +37,13 @@ from leansvm.blocks._merge import (
 from leansvm.blocks._none import NoRows
 from leansvm.blocks._sources import is_dask, partitions_of, source_of
 from leansvm.blocks._stream import RowSource
-from leansvm.blocks._targets import Targets, class_numbers, column_per_class, one_vs_rest
+from leansvm.blocks._targets import (
+    Targets,
+    class_numbers,
+    column_per_class,
+    few_values,
+    one_vs_rest,
+)
 
 __all__ = [
     "LEAST_BUDGET",
@@ -59,6 +65,7 @@ __all__ = [
     "declare",
     "draw_by_weight",
     "draw_rows",
+    "few_values",
     "format_bytes",
     "is_dask",
     "merge_equal_rows",

@@ -107,6 +107,15 @@ def one_vs_rest(labels: NDArray[np.intp], n_classes: int) -> Array:
     return np.where(labels[:, None] == np.arange(n_classes), 1.0, -1.0)
 
 
+def few_values(y: NDArray[Any]) -> bool:
+    """Whether whole numbers have so few different values that they are taken for classes.
+
+    >>> few_values(np.arange(100) % 3), few_values(np.arange(100))
+    (True, False)
+    """
+    return len(np.unique(y)) <= max(20, int(np.sqrt(len(y)) / 4))
+
+
 def class_numbers(Y: NDArray[Any]) -> NDArray[np.intp]:
     """Return class numbers from targets +-1, or from decision values: what `one_vs_rest` undoes."""
     return (Y[:, 0] > 0).astype(np.intp) if Y.shape[1] == 1 else np.argmax(Y, axis=1)

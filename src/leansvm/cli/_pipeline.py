@@ -27,6 +27,8 @@ MOST_CATEGORIES = 50  # of a column; rarer ones are put together
 
 def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
     """Return "classification" or "regression"."""
+    from leansvm.blocks import few_values
+
     if asked != "auto":
         if asked == "regression" and y.dtype.kind in "US":
             raise CommandError("the target is text: it cannot be a regression")
@@ -34,7 +36,7 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
     distinct = len(np.unique(y))
     if y.dtype.kind in "US":
         return "classification"
-    if y.dtype.kind in "iub" and distinct <= max(20, int(np.sqrt(len(y)) / 4)):
+    if y.dtype.kind in "iub" and few_values(y):
         notes.append(
             f"the target has {distinct} whole values: taken as classes (--task regression "
             f"takes them as numbers)"

@@ -43,7 +43,6 @@ def feature_scales(run: TrainingRun) -> str:
 
 def sparsity(run: TrainingRun) -> str:
     """Score of every smaller model, from one fit of a sparse machine with the same kernel."""
-    from sklearn.base import clone
     from sklearn.model_selection import train_test_split
 
     from leansvm import SparseLSSVC, SparseLSSVR
@@ -59,11 +58,10 @@ def sparsity(run: TrainingRun) -> str:
         train, test = train_test_split(rows, test_size=0.25, random_state=0, stratify=stratify)
     except ValueError:  # more classes than rows to score on
         train, test = train_test_split(rows, test_size=0.25, random_state=0)
-    preprocessing = clone(run.pipeline[:-1])
-    X_train = preprocessing.fit_transform(_take(run.data.X, train), y[train])
-    X_test = preprocessing.transform(_take(run.data.X, test))
+    # the columns of the whole fit: gamma has a value for each of them
+    X_train, X_test = (run.seen_by_kernel(_take(run.data.X, part)) for part in (train, test))
     machine = (SparseLSSVR if run.task == "regression" else SparseLSSVC)(
-        kernel=getattr(model, "kernel_", model.kernel),
+        kernel=model.kernel_,
         gamma=model.gamma_,
         degree=model.degree,
         coef0=model.coef0,

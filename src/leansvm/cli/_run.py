@@ -79,6 +79,13 @@ class TrainingRun:
             names = [f"x{i}" for i in range(self.model.n_features_in_)]
         return [str(name) for name in names]
 
+    def seen_by_kernel(self, X: Any) -> Any:
+        """Return rows as the fitted kernel sees them: prepared, and within the learned bounds."""
+        from leansvm.kernels import clipped
+
+        rows = self.pipeline[:-1].transform(X)
+        return rows if self.model.clip_ is None else clipped(rows, self.model.clip_)
+
     def metadata(self) -> dict[str, Any]:
         """Return what is kept with the model, in JSON's types."""
         model = self.model

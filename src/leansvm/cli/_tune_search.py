@@ -50,7 +50,7 @@ def search_along_path(run: TrainingRun, output: Printer) -> None:
     if learned:
         fit(run, output)
         with run.phase("search"):
-            X = run.pipeline[:-1].transform(run.data.X)
+            X = run.seen_by_kernel(run.data.X)
             found = _left_out_score(run, X, run.model.gamma_, run.model.kernel_)
         run.trials.append({"gamma": "learn", **found})
     best = max(run.trials, key=lambda trial: (trial["score"], -trial["error"]))["gamma"]

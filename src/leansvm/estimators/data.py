@@ -44,6 +44,7 @@ from leansvm.blocks import (
     canonical_order,
     check_budget,
     declare,
+    few_values,
     merge_equal_rows,
     merge_rows_of,
     one_vs_rest,
@@ -272,7 +273,7 @@ def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
     if not source.n_targets:
         raise ValueError(
             f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
-            f"y is None: name it in open_dataset(..., target=...)."
+            f"y is None: pass y beside a Dask collection, name it in open_dataset(..., target=...)."
         )
     estimator.__dict__.pop("feature_names_in_", None)
     estimator.n_features_in_ = source.n_features
@@ -331,9 +332,11 @@ def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any
 
 def any_targets(X: Any, y: Any) -> Array:
     """Return classes as columns +-1 and numbers as they are, of whatever kind y is."""
-    y = check_array(to_host(y), ensure_2d=False, dtype=None, input_name="y")
+    y = y if dispatched_namespace(y) is None else to_host(y)
+    y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
     check_consistent_length(X, y)
-    if type_of_target(y) in ("binary", "multiclass"):
+    kind = type_of_target(y)
+    if kind in ("binary", "multiclass") and (y.dtype.kind not in "iuf" or few_values(y)):
         classes, labels = np.unique(y, return_inverse=True)
         return one_vs_rest(labels, len(classes))
     Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)

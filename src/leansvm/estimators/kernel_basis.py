@@ -129,6 +129,11 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         KernelBasis
             The fitted transformer.
         """
+        with self._fitting(X, y):
+            self._choose_basis(X, y)
+        return self
+
+    def _choose_basis(self, X: Any, y: Any) -> None:
         X = validate(self, X, reset=True)
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
@@ -143,27 +148,25 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         fit = Fit(float(self.C), refit=refit) if looks else None
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
-        with tiles_within(self.cache_size):
-            blocks = MemoryBlocks(X, Y, columns=3 * size)
-            kernel = self._resolve_kernel(blocks, None, size)
-            basis = choose(
-                blocks,
-                kernel,
-                selector,
-                size,
-                select_on=self.select_on,
-                budget=budget,
-                random_state=self.random_state,
-                fit=fit,
-            )
-            features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
+        blocks = MemoryBlocks(X, Y, columns=3 * size)
+        kernel = self._resolve_kernel(blocks, None, size)
+        basis = choose(
+            blocks,
+            kernel,
+            selector,
+            size,
+            select_on=self.select_on,
+            budget=budget,
+            random_state=self.random_state,
+            fit=fit,
+        )
+        features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
         kept = features.kept
         features = replace(features, L=to_host(features.L))
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
         self.support_vectors_ = np.empty((0, 0), X.dtype) if kernel.precomputed else features.points
         self.normalization_ = inverse_transpose(features.L)
         self._features = features
-        return self
 
     def transform(self, X: Any) -> Any:
         """Evaluate the features.

@@ -192,7 +192,7 @@ class L2SVC(Classifier, DualMachine):
         self.cache_size = cache_size
 
     def _model(self) -> tuple[FeatureMap, Array]:
-        if self.kernel != "linear":
+        if self.kernel_ != "linear":
             return super()._model()
         # f(x) = coef_ x: the linear kernel with the weights of every output as points
         return KernelFeatures(Kernel("linear"), self.coef_), np.eye(len(self.coef_))
@@ -202,9 +202,9 @@ class L2SVC(Classifier, DualMachine):
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator for every C, each from the solution of the one before."""
-        data = read(self, X, y, sample_weight).counted(left_out=False)
         models = []
-        with self._fitting(data) as context:
+        with self._fitting(X, y) as context:
+            data = read(self, X, y, sample_weight).counted(left_out=False)
             problem = self._problem(data, context)
             table.check(self._family, self.solver, problem, several=True)
             active_set = ActiveSet(problem, max_support=self._limit())
@@ -253,11 +253,11 @@ class L2SVC(Classifier, DualMachine):
             )
         if not first:
             self._refuse_changed()
-            classes = self.classes_
-        batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
-        batch = batch.counted(left_out=False)
+            classes = self._same_classes(classes)
         added: AbstractContextManager[None] = nullcontext()
-        with self._fitting(batch) as context:
+        with self._fitting(X, y) as context:
+            batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
+            batch = batch.counted(left_out=False)
             if first:
                 problem, data = self._problem(batch, context), batch
                 active_set = ActiveSet(problem, max_support=self._limit(), keep=True)

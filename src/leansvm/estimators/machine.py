@@ -116,34 +116,37 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        data = read(self, X, y, sample_weight)
-        with self._fitting(data) as context:
+        with self._fitting(X, y) as context:
+            data = read(self, X, y, sample_weight)
             used, basis, solution = self._solve(data, context)
             self._publish(used, basis, solution)
         return self
 
     @contextmanager
-    def _fitting(self, data: TrainingData) -> Iterator[Any]:
+    def _fitting(self, X: Any = None, y: Any = None) -> Iterator[Any]:
         """Yield the context of a fit, a batch or a path: what callbacks are told of.
 
         Inside, tiles of rows keep to ``cache_size`` and BLAS to one thread, and an error says what
-        to do where numbers are too large.
+        to do where numbers are too large. Any error or interrupt leaves the estimator as it was:
+        no attribute of a fit that did not come to its end is seen.
         """
         direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
         context = self._init_callback_context(max_subtasks=0 if direct else None)
-        context.call_on_fit_task_begin(estimator=self, X=data.X, y=data.y)
+        before = self.__dict__.copy()
         try:
+            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
             within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
             with within, serial_blas():
                 yield context
-        except (np.linalg.LinAlgError, OverflowError) as error:
+        except BaseException as error:
+            self.__dict__ = before
+            if not isinstance(error, np.linalg.LinAlgError | OverflowError):
+                raise
             raise ValueError(
                 f"{type(self).__name__} cannot be solved with 16 digits: lower C, scale X, y or "
                 f"sample_weight, or use a positive semidefinite kernel."
             ) from error
-        context.call_on_fit_task_end(
-            estimator=self, X=data.X, y=data.y, reconstruction_attributes={}
-        )
+        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 
     def _solve(
         self, data: TrainingData, context: Any, *more: Any
@@ -303,7 +306,7 @@ class Machine(CallbackSupport, Documented):
 class KernelMachine(Machine):
     """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
 
-    kernel_: str
+    kernel_: Any
     gamma_: Any
     clip_: tuple[Array, Array] | None
     _batch_parameters: dict[str, Any]  # as they were in `fit`, or in the first batch
@@ -330,7 +333,7 @@ class KernelMachine(Machine):
         self, rows: Any, context: Any = None, most_points: int | None = None
     ) -> Kernel:
         """Find gamma, or learn it; ``rows`` are blocks or training data."""
-        for name in ("kernel_", "clip_", "feature_scales_", "_learning"):
+        for name in ("feature_scales_", "_learning"):
             self.__dict__.pop(name, None)
         self._batch_parameters = {}
         for name in _BATCH_PARAMETERS:
@@ -338,11 +341,10 @@ class KernelMachine(Machine):
         if isinstance(self.gamma, str) and self.gamma == "learn":
             self._learn_scales(rows, context, most_points)
             return Kernel(self.kernel_, gamma=self.gamma_, clip=self.clip_)
-        if self.kernel == "auto":  # nothing to compare kernels by: the Gaussian one
-            self.kernel_ = "rbf"
-        kernel: Any = getattr(self, "kernel_", self.kernel)
-        self.gamma_ = resolve_gamma(self.gamma, kernel, rows.n_features, rows.variance)
-        return Kernel(kernel, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
+        # "auto" without anything to compare kernels by: the Gaussian one
+        self.kernel_, self.clip_ = "rbf" if self.kernel == "auto" else self.kernel, None
+        self.gamma_ = resolve_gamma(self.gamma, self.kernel_, rows.n_features, rows.variance)
+        return Kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
 
     def _learn_scales(self, rows: Any, context: Any, most_points: int | None) -> None:
         """Set what `learn_scales` finds on a sample of the rows."""
@@ -400,9 +402,13 @@ class KernelMachine(Machine):
             solution.seconds = {"learn": seconds, **solution.seconds}
 
     def _model(self) -> tuple[FeatureMap, Array]:
-        name: Any = getattr(self, "kernel_", self.kernel)
-        clip = getattr(self, "clip_", None)
-        kernel = Kernel(name, gamma=self.gamma_, degree=self.degree, coef0=self.coef0, clip=clip)
+        kernel = Kernel(
+            self.kernel_,
+            gamma=self.gamma_,
+            degree=self.degree,
+            coef0=self.coef0,
+            clip=self.clip_,
+        )
         points = self.support_ if kernel.precomputed else self.support_vectors_
         return KernelFeatures(kernel, points), self.dual_coef_.T
 

@@ -83,14 +83,15 @@ class Mergeable(KernelMachine):
             "loo" and lists become. Parameters that contradict the state are refused.
         """
         parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
-        solution = state.solve(parameters, self._criterion(), budget)
-        for name in ("feature_names_in_", "feature_scales_", "_learning"):
-            self.__dict__.pop(name, None)
-        self.__dict__.update(state.attributes())
-        self._batch_parameters = {name: parameters.get(name) for name in _BATCH_PARAMETERS}
-        data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
-        self._publish(data, self._support(self._features), solution)
-        self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
+        with self._fitting():
+            solution = state.solve(parameters, self._criterion(), budget)
+            for name in ("feature_names_in_", "feature_scales_", "_learning"):
+                self.__dict__.pop(name, None)
+            self.__dict__.update(state.attributes())
+            self._batch_parameters = {name: parameters.get(name) for name in _BATCH_PARAMETERS}
+            data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
+            self._publish(data, self._support(self._features), solution)
+            self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
         return self
 
     def _support(self, features: KernelFeatures) -> Support:
@@ -98,7 +99,7 @@ class Mergeable(KernelMachine):
 
     def _read_more(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> TrainingData:
         """Read rows after those of the fit."""
-        self._refuse_changed()  # before `read`, which sets classes
+        self._refuse_changed()
         data = read(self, X, y, sample_weight, reset=False, classes=classes, batch=True)
         if data.n_outputs != self._sums.n_outputs:
             raise ValueError(
@@ -121,15 +122,14 @@ class Mergeable(KernelMachine):
         criterion = self._criterion()
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
             criterion = replace(criterion, name="kfold", left_out=False)  # in the folds there are
-        if not (hasattr(self, "_sums") or self._saved_small):
-            if criterion.name == "kfold" and criterion.folds is None:
-                criterion = replace(criterion, folds=KFoldSums())
-            data = read(self, X, y, sample_weight, classes=classes, batch=True)
-            with self._fitting(data) as context:
+        with self._fitting(X, y) as context:
+            if not (hasattr(self, "_sums") or self._saved_small):
+                if criterion.name == "kfold" and criterion.folds is None:
+                    criterion = replace(criterion, folds=KFoldSums())
+                data = read(self, X, y, sample_weight, classes=classes, batch=True)
                 self._publish(*self._solve(data, context, criterion))
-            return self
-        data = self._read_more(X, y, sample_weight, classes)
-        with self._fitting(data):
+                return self
+            data = self._read_more(X, y, sample_weight, classes)
             blocks, features = self._blocks_of(data)
             budget = blocks.state_budget(self.cache_size)
             sums = add_batch(blocks, features, self._sums, data.count, criterion, budget)

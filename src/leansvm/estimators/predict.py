@@ -56,6 +56,15 @@ class Classifier(ClassifierMixin, Machine):
         "calibrate": ["boolean"],
     }
 
+    def _same_classes(self, classes: Any) -> Any:
+        """Return the classes of the first batch; later batches may only repeat them."""
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(
+                f"partial_fit: classes={classes!r} were {self.classes_.tolist()} in earlier calls. "
+                f"Leave it out, or call fit."
+            )
+        return self.classes_
+
     def decision_function(self, X: Any) -> Any:
         """Evaluate f(x): one value per row for two classes, else one column per class.
 

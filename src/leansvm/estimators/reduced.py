@@ -104,14 +104,14 @@ class ReducedMachine(KernelMachine):
         """Return copies of this estimator, fitted at every C of the path on one basis."""
         if getattr(self, "calibrate", False):
             raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
-        data = read(self, X, y, sample_weight)
-        selector = resolve_basis(
-            self.basis, data.X.shape[1], data.X.shape[0], self.kernel == "precomputed"
-        )
-        if basis_size(selector, self.n_basis, data.n_positive)[1]:
-            raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
         models = []
-        with self._fitting(data) as context:
+        with self._fitting(X, y) as context:
+            data = read(self, X, y, sample_weight)
+            selector = resolve_basis(
+                self.basis, data.X.shape[1], data.X.shape[0], self.kernel == "precomputed"
+            )
+            if basis_size(selector, self.n_basis, data.n_positive)[1]:
+                raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
             data, found = self._solve_path(data, context, path)
             for solution in found.path:
                 model = copy(self).set_params(C=solution.C)

@@ -298,7 +298,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
                 "partial_fit cannot look at all rows again: calibrate=True and "
                 "class_weight='balanced' need fit."
             )
-        classes = self.classes_ if hasattr(self, "_sums") else classes
+        classes = self._same_classes(classes) if hasattr(self, "_sums") else classes
         return self._add_batch(X, y, sample_weight, classes)
 
 

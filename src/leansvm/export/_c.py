@@ -104,19 +104,24 @@ class _Header:
     def text(self) -> str:
         """Return the header."""
         small = self.formula.store in ("float16", "int8")
-        parts = [
-            self._comment(),
-            f"#ifndef {self.name}_H\n#define {self.name}_H\n\n#include <math.h>",
+        before = [
+            "#ifndef NAME_H\n#define NAME_H\n\n#include <math.h>",
             "#include <stdint.h>" if small else "",
             self._sizes(),
-            *self._labels(),
+        ]
+        after = [
             *self._tables(),
             _HALF if self.formula.store == "float16" else "",
             *self._predict(),
             *self._probabilities(),
             "\n#endif",
         ]
-        return "\n".join(part for part in parts if part).replace("NAME", self.name) + "\n"
+        # comment and labels hold texts of the user, which may have the word NAME
+        parts = [self._comment(), *self._named(before), *self._labels(), *self._named(after)]
+        return "\n".join(part for part in parts if part) + "\n"
+
+    def _named(self, parts: list[str]) -> list[str]:
+        return [part.replace("NAME", self.name) for part in parts]
 
     # ------------------------------------------------------------------ tables
 
@@ -132,7 +137,9 @@ class _Header:
         for i, input_name in enumerate(formula.inputs):
             note = ""
             if i in texts:
-                note = f": place of the text in NAME_texts_{i}, -1 for any other, NAN for none"
+                note = (
+                    f": place of the text in {self.name}_texts_{i}, -1 for any other, NAN for none"
+                )
             lines.append(f"  {i} {input_name}{note}")
         return "/* " + "\n * ".join(_for_comment(line) for line in lines) + "\n */"
 
@@ -145,9 +152,9 @@ class _Header:
     def _labels(self) -> Iterable[str]:
         classes = self.formula.classes
         if classes is not None:
-            yield "\n" + _label_table("NAME_classes", classes)
+            yield "\n" + _label_table(f"{self.name}_classes", classes)
         for i, texts in self.formula.texts.items():
-            yield "\n" + _label_table(f"NAME_texts_{i}", np.array(texts))
+            yield "\n" + _label_table(f"{self.name}_texts_{i}", np.array(texts))
 
     def _tables(self) -> Iterable[str]:
         formula = self.formula

@@ -128,10 +128,12 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     except NotFittedError as error:
         text = f"This {type(machine).__name__} is not fitted: call fit before exporting it."
         raise NotFittedError(text) from error
-    columns = raw_columns(int(model.n_features_in_))
+    # of a pipeline that begins with "passthrough", the first step that knows its input
+    first = next(step for step in (*steps, machine) if not isinstance(step, str))
+    n_inputs, names = int(first.n_features_in_), getattr(first, "feature_names_in_", None)
+    columns = raw_columns(n_inputs)
     for step in steps:
         columns = after(step, columns)
-    names = getattr(model, "feature_names_in_", None)
     facts = {
         "leansvm": __version__,
         "scikit-learn": sklearn.__version__,
@@ -140,7 +142,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     }
     return replace(
         _in_order(_machine(machine, columns)),
-        inputs=tuple(f"x{i}" for i in range(model.n_features_in_))
+        inputs=tuple(f"x{i}" for i in range(n_inputs))
         if names is None
         else tuple(str(name) for name in names),
         named=names is not None,

@@ -81,6 +81,9 @@ class Graph:
         single = dtype == "float32" and _sums_suit(formula, "float32")
         self.work = "float32" if single else "float64"
         self.by_product = formula.sum == "squared" and _product_suffices(formula, self.work)
+        self.prefix = "_"  # of names inside the graph: one that no input begins with
+        while any(name.startswith(self.prefix) for name in formula.inputs):
+            self.prefix += "_"
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -88,7 +91,7 @@ class Graph:
 
     def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output and return its name."""
-        name = f"v{len(self.nodes)}"
+        name = f"{self.prefix}v{len(self.nodes)}"
         make = self.onnx.helper.make_node
         self.nodes.append(make(op, list(inputs), [name], f"n_{name}", domain=domain, **attributes))
         return name
@@ -96,7 +99,7 @@ class Graph:
     def constant(self, values: Any, dtype: Any = None) -> str:
         """Add a table, of the type that is computed in unless another is given."""
         array = np.asarray(values, self.work if dtype is None else dtype)
-        name = f"c{len(self.constants)}"
+        name = f"{self.prefix}c{len(self.constants)}"
         self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
@@ -120,6 +123,8 @@ class Graph:
         inputs, read = self._inputs()
         f = self._values(self._columns(read))
         outputs = self._outputs(f)
+        for name in {info.name for info in inputs} & {info.name for info in outputs}:
+            raise ValueError(f"An output of the graph is called {name!r}: rename this feature.")
         helper, facts = self.onnx.helper, self.formula.facts
         graph = helper.make_graph(
             self.nodes, facts["model"], inputs, outputs, initializer=self.constants
@@ -283,9 +288,9 @@ class Graph:
             root = self.add("Sqrt", u)
             u = self.add("Add", u, self.add("Sub", root, root))
         body = self._scan_body(len(tables) == 2)
-        name = f"v{len(self.nodes)}"
+        name = f"{self.prefix}v{len(self.nodes)}"
         node = self.onnx.helper.make_node(
-            "Scan", [u, *scanned], [f"u_{name}", name], f"n_{name}", body=body
+            "Scan", [u, *scanned], [f"{name}_u", name], f"n_{name}", body=body
         )
         node.attribute.append(self.onnx.helper.make_attribute("num_scan_inputs", len(scanned)))
         self.nodes.append(node)
@@ -293,7 +298,7 @@ class Graph:
 
     def _scan_body(self, weighted: bool) -> Any:
         """Return the graph of one function: the sum of its terms for every row."""
-        make, kind = self.onnx.helper.make_node, self.formula.sum
+        make, kind = self._inner, self.formula.sum
         axis = self.onnx.numpy_helper.from_array(np.array([1]))
         nodes = [
             make("Identity", ["u"], ["same"]),  # goes on to the next function
@@ -320,9 +325,14 @@ class Graph:
         shapes: dict[str, list[Any]] = {"u": [None, None], "p": [None]}
         if weighted:
             shapes["w"] = [None]
-        inputs = [self.info(name, self.work, shape) for name, shape in shapes.items()]
-        outputs = [self.info("same", self.work, [None, None]), self.info("t", self.work, [None])]
-        return self.onnx.helper.make_graph(nodes, "function", inputs, outputs)
+        shapes |= {"same": [None, None], "t": [None]}  # the two outputs
+        infos = [self.info(self.prefix + name, self.work, shape) for name, shape in shapes.items()]
+        return self.onnx.helper.make_graph(nodes, "function", infos[:-2], infos[-2:])
+
+    def _inner(self, op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
+        """Return a node inside a Scan, whose names must differ from those outside, too."""
+        names = ([self.prefix + name for name in side] for side in (inputs, outputs))
+        return self.onnx.helper.make_node(op, *names, **attributes)
 
     def _outer(self, t: str) -> str:
         """Return g(t); where that is e^-t, -t is given."""

@@ -46,6 +46,7 @@ def _output_types(operator: Any) -> None:
     """Tell skl2onnx the types and shapes of the outputs."""
     from skl2onnx.common.data_types import (
         BooleanTensorType,
+        DoubleTensorType,
         Int64TensorType,
         StringTensorType,
         guess_tensor_type,
@@ -58,7 +59,12 @@ def _output_types(operator: Any) -> None:
         numbers.shape = [rows, formula.outputs]
         operator.outputs[0].type = numbers
         return
-    kinds = {"i": Int64TensorType, "u": Int64TensorType, "b": BooleanTensorType}
+    kinds = {
+        "i": Int64TensorType,
+        "u": Int64TensorType,
+        "b": BooleanTensorType,
+        "f": DoubleTensorType,
+    }
     operator.outputs[0].type = kinds.get(formula.classes.dtype.kind, StringTensorType)([rows])
     numbers.shape = [rows, len(formula.classes)]
     operator.outputs[1].type = numbers

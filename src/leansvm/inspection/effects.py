@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import to_host
 from leansvm.blocks import check_budget, resolve_cache_size
 from leansvm.estimators.data import validate
+from leansvm.estimators.kernel_basis import KernelBasis
 from leansvm.estimators.machine import KernelMachine
 from leansvm.inspection._dependence import averages, individual
 from leansvm.kernels import Kernel, clipped, gradients, mixed_derivatives
@@ -145,10 +146,10 @@ def effects(
     >>> [int(f) for f in found.pairs[found.interaction[0].argmax()]]
     [1, 2]
     """
-    if not isinstance(model, KernelMachine):
+    if not isinstance(model, KernelMachine) or isinstance(model, KernelBasis):
         raise TypeError(
-            f"{type(model).__name__} has no kernel: effects() needs a machine whose functions are "
-            f"kernels (the last step of a pipeline, with the rows that it sees)."
+            f"{type(model).__name__} does not predict by a kernel: effects() needs a machine whose "
+            f"functions are kernels (the last step of a pipeline, with the rows that it sees)."
         )
     check_is_fitted(model)
     rows = dense_rows64(to_host(validate(model, X, reset=False)))
@@ -251,7 +252,7 @@ def _dependences(
     if not n_individual:
         return average, None
     lines = []
-    for f, grid in along.items():
+    for f, grid in zip(columns.tolist(), values, strict=True):
         line = individual(kernel, rows[:n_individual], Z, coef, f, grid)
         lines.append(np.moveaxis(line - line[:, :1], 2, 0))
     return average, lines

@@ -165,9 +165,9 @@ def _check_functions(model: LowRankMachine, n_outputs: int, n_features: int) -> 
 
 def _check_support(model: KernelMachine, n_outputs: int, n_features: int) -> None:
     size = _array(model, "dual_coef_", (n_outputs, None)).shape[1]
-    kernel: Any = getattr(model, "kernel_", model.kernel)
+    kernel: Any = getattr(model, "kernel_", None)
     _check_kernel(model, kernel, n_features)
-    if model.kernel == "precomputed":
+    if kernel == "precomputed":
         _indices(model, "support_", size, 0, n_features)
         _array(model, "support_vectors_", (0, 0))
     else:

@@ -114,10 +114,10 @@ def read(
             raise CommandError(
                 f"{path}: a file without column names takes no --target, --drop or --column"
             )
-        X, y = read_svmlight(path) if kind == "svmlight" else read_npz(path)
-        if y is None:
+        data = _without_names(path, kind)
+        if data.y is None:
             raise CommandError(f"{path}: there is no array y (or y_train) to train on")
-        return _checked(FileData(path, X, y))
+        return _checked(data)
     if target is None:
         raise CommandError(f"{path}: name the column to predict with --target")
     table = read_table(path, kind)
@@ -128,6 +128,16 @@ def read(
     data = FileData(path, frame.X, frame.y, frame.kinds, frame.notes)
     data.form, data.reading = _form(table, frame.ways), asdict(frame.ways)
     return _checked(data)
+
+
+def _without_names(
+    path: Path, kind: str, n_features: int | None = None, zero_based: bool | str = "auto"
+) -> FileData:
+    """Read a file of numbers without column names."""
+    if kind == "npz":
+        return FileData(path, *read_npz(path))
+    X, y, zero_based = read_svmlight(path, n_features, zero_based)
+    return FileData(path, X, y, reading={"zero_based": zero_based})
 
 
 def _form(table: FileTable, ways: Conventions) -> list[str]:
@@ -152,13 +162,14 @@ def read_like(
     if table_like != (columns is not None):
         what = "a table with named columns" if columns is not None else "rows without column names"
         raise CommandError(f"{path}: the model was trained on {what}, this is {kind}")
+    before, zero_based = _conventions_of_model(reading or {})
     if columns is None:
-        X, y = read_svmlight(path, n_features) if kind == "svmlight" else read_npz(path)
-        if X.shape[1] != n_features:
+        data = _without_names(path, kind, n_features, zero_based)
+        if data.X.shape[1] != n_features:
             raise CommandError(
-                f"{path}: {X.shape[1]} features, but the model was trained on {n_features}"
+                f"{path}: {data.X.shape[1]} features, but the model was trained on {n_features}"
             )
-        return _checked(FileData(path, X, y))
+        return _checked(data)
     table = read_table(path, kind)
     missing = [name for name in columns if name not in table.names]
     if missing:
@@ -166,7 +177,6 @@ def read_like(
             f"{path}: no column {quoted(missing)}, which the model needs; "
             f"the file has {quoted(table.names)}"
         )
-    before = _conventions_of_model(reading or {})
     given = Conventions(missing=before.missing, options=False)
     frame = frame_of(table, list(columns), None, columns, given, before)
     y = None
@@ -178,14 +188,18 @@ def read_like(
     return _checked(FileData(path, frame.X, y, columns))
 
 
-def _conventions_of_model(reading: Mapping[str, Any]) -> Conventions:
-    """Return what a model file says about its training file; anybody may have written it."""
+def _conventions_of_model(reading: Mapping[str, Any]) -> tuple[Conventions, bool | str]:
+    """Return what a model file says about its training file; anybody may have written it.
+
+    That is how a table is written, and whether an SVMlight file counts features from 0.
+    """
     decimal, dates = reading.get("decimal"), reading.get("dates")
-    missing = reading.get("missing", ())
-    texts = isinstance(missing, (list, tuple)) and all(isinstance(text, str) for text in missing)
-    if decimal not in (None, ".", ",") or dates not in (None, DAY_FIRST, MONTH_FIRST) or not texts:
+    missing, zero_based = reading.get("missing", ()), reading.get("zero_based", "auto")
+    known = isinstance(missing, (list, tuple)) and all(isinstance(text, str) for text in missing)
+    known &= decimal in (None, ".", ",") and dates in (None, DAY_FIRST, MONTH_FIRST)
+    if not known or zero_based not in (True, False, "auto"):
         raise CommandError("the model's facts about its data are not those that leansvm writes")
-    return Conventions(decimal, dates, tuple(missing), options=False)
+    return Conventions(decimal, dates, tuple(missing), options=False), zero_based
 
 
 def _checked(data: FileData) -> FileData:

@@ -21,19 +21,30 @@ def whole(y: np.ndarray) -> np.ndarray:
     return y.astype(np.int64) if fits else y
 
 
-def read_svmlight(path: Path, n_features: int | None = None) -> tuple[Any, np.ndarray]:
-    """Read sparse rows; pad them to the features of a model."""
+def read_svmlight(
+    path: Path, n_features: int | None = None, zero_based: bool | str = "auto"
+) -> tuple[Any, np.ndarray, bool]:
+    """Read sparse rows; pad them to the features of a model.
+
+    Indices count from 0 or from 1: as the training file's did, which is returned, too. "auto" is
+    from 1 where no row has the index 0.
+    """
     from sklearn.datasets import load_svmlight_file
 
     try:
-        X, y = load_svmlight_file(str(path))
+        X, y = load_svmlight_file(str(path), zero_based=zero_based is not False)
     except (ValueError, EOFError, OverflowError) as error:
-        raise CommandError(f"{path}{_svmlight_problem(path)}") from error
+        raise CommandError(f"{path}{_svmlight_problem(path, zero_based)}") from error
+    if zero_based == "auto":
+        zero_based = not (len(X.indices) and X.indices.min() > 0)
+        if not zero_based:
+            X.indices -= 1
+            X.resize((X.shape[0], X.shape[1] - 1))
     if n_features is None:
         _check_width(path, X.shape[1])
     if n_features is not None and X.shape[1] < n_features:  # the last ones are zero in all rows
         X.resize((X.shape[0], n_features))
-    return X, whole(y)
+    return X, whole(y), bool(zero_based)
 
 
 def _check_width(path: Path, n_features: int) -> None:
@@ -53,7 +64,7 @@ _VECTORS = 16  # of one number per feature that preprocessing, fit and model hol
 _PAIR = re.compile(rb"(qid|\d+):[-+]?(\d+\.?\d*|\.\d+|nan|inf)([eE][-+]?\d+)?$", re.I)
 
 
-def _svmlight_problem(path: Path) -> str:
+def _svmlight_problem(path: Path, zero_based: bool | str) -> str:
     """Find the first line that is not 'label index:value ...' with growing indices."""
     content = path.read_bytes()
     for number, line in enumerate(content.splitlines(), start=1):
@@ -70,6 +81,8 @@ def _svmlight_problem(path: Path) -> str:
             if pair.startswith(b"qid"):
                 continue
             index = int(pair.partition(b":")[0])
+            if index == 0 and zero_based is False:
+                return f", line {number}: {text!r}, but the training file counts features from 1"
             if index >= 2**31:
                 return f", line {number}: the index of {text!r} is too large"
             if index <= last:

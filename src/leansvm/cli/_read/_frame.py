@@ -138,23 +138,18 @@ def _number_text(value: float) -> str:
 def _typed(table: FileTable, name: str) -> tuple[np.ndarray, str]:
     """Return values and kind of a Parquet column that is no text."""
     import pyarrow as pa
-    from pyarrow import compute
 
     column = table.columns[name]
     kind, found = column.type, NUMBER
-    if pa.types.is_boolean(kind):
-        column, found = column.cast(pa.int8()), TRUTH
-    elif pa.types.is_time(kind):
-        unit = pa.time64("us")
-        column = compute.divide(column.cast(unit).cast(pa.int64()).cast(pa.float64()), 3.6e9)
-        found = TIME
-    elif pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
-        milliseconds = column.cast(pa.timestamp("ms")).cast(pa.int64())
-        column = compute.divide(milliseconds.cast(pa.float64()), 86_400_000.0)
-        found = DATE
-    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         raise CommandError(f"{table.path}, column '{name}': bytes are neither numbers nor text")
     try:
+        if pa.types.is_boolean(kind):
+            column, found = column.cast(pa.int8()), TRUTH
+        elif pa.types.is_time(kind):
+            column, found = _microseconds(column, pa.time64("us"), 3.6e9), TIME
+        elif pa.types.is_temporal(kind) and not pa.types.is_duration(kind):
+            column, found = _microseconds(column, pa.timestamp("us"), 8.64e10), DATE
         numbers = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CommandError(
@@ -165,6 +160,15 @@ def _typed(table: FileTable, name: str) -> tuple[np.ndarray, str]:
         row = int(np.argmax(np.isinf(values)))
         raise CommandError(f"{table.place(row, name)}: {values[row]} is not finite")
     return values, found
+
+
+def _microseconds(column: pa.ChunkedArray, unit: pa.DataType, divisor: float) -> pa.ChunkedArray:
+    """Return a time in hours or days; what is finer than microseconds is cut off."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    count = column.cast(unit, safe=False).cast(pa.int64())
+    return compute.divide(count.cast(pa.float64(), safe=False), divisor)
 
 
 # ---------------------------------------------------------------------------- target

@@ -12,9 +12,13 @@ _FEWEST_ROWS = 20  # fewer rows may differ in all columns
 _NEARLY_UNIQUE = 0.9  # distinct values, as a share of the rows
 _ID = re.compile(r"(?:^|[\s_.-])(?:id|uuid|guid|nr|no|key|index|idx|number|nummer)$|^unnamed: 0$")
 
+_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
+
 
 def why_left_out(name: str, values: np.ndarray, kind: str) -> str | None:
     """Return why a column is of no use; None where it may be of some."""
+    if _INDEX.fullmatch(name):
+        return "it is the index of a pandas data frame"
     if kind == CATEGORY:
         known = [value for value in values.tolist() if isinstance(value, str)]
         distinct = len(set(known))
