@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,8 @@ class FeatureUnits:
 
 def feature_units(blocks: RowBlocks) -> FeatureUnits:
     """Measure the rows of positive weight."""
-    weight = blocks.targets_of(np.arange(blocks.n_rows))[1] if blocks.weighted else None
-    origin = 0 if weight is None else int(np.argmax(weight > 0))  # others may be far away
+    # others may be far away
+    origin = blocks.fold(min, _first_that_counts) if blocks.weighted else 0
     first = to_host(dense64(blocks.take(np.array([origin]))))[0]
     n, total, squares, low, high = blocks.fold(_merged, _measure, first)
     if not np.isfinite(squares).all():
@@ -40,6 +41,15 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
     spread = np.where(constant | (spread == 0.0), 1.0, spread)
     width = np.maximum(high - low, spread)
     return FeatureUnits(spread, low, high, (low - width, high + width))
+
+
+@declare("weight")
+def _first_that_counts(block: Block) -> int:
+    """Return the number of the first row of positive weight, or a number beyond all."""
+    if block.weight is None:
+        return block.start
+    rows = np.flatnonzero(to_host(block.weight) > 0)
+    return block.start + int(rows[0]) if len(rows) else sys.maxsize
 
 
 @declare("X", "weight")

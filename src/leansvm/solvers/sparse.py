@@ -132,8 +132,8 @@ class SparseProblem:
                 solution = solve_folds(blocks, features, sums, free_bias, by)
         if keep:
             blocks.map(drop_rows_of_Z)
-        state = blocks.n_rows * features.width * features.in_state
-        solution.bytes = 8 * (state + 4 * (features.width + 2) ** 2)
+        held = needed if keep else 8 * blocks.n_rows * features.width * features.in_state
+        solution.bytes = held + 8 * 4 * (features.width + 2) ** 2
         solution.seconds = self.phases.seconds
         lost = basis.rows.shape[0] - features.size if dropped is None else dropped
         solution.details |= {"dropped": lost, "selection": basis.report}
