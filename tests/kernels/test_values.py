@@ -171,7 +171,7 @@ def test_float32_rows_whose_squares_overflow(name, which, scale, every_storage, 
         Z[::2] *= np.float32(scale)
     for gamma in (0.0, 1e-300, 1e-40, 1e-20, 1.0, 1e6, 1e12):
         expected = direct(name, X, Z, gamma)
-        for left, right in every_storage:
+        for left, right in every_storage.values():
             K = Kernel(name, gamma=gamma).block(left(X), right(Z))
             where = f"gamma = {gamma}, {type(left(X)).__name__}, {type(right(Z)).__name__}"
             tol = tolerance(name, np.float32)
@@ -216,7 +216,7 @@ def test_distances_of_any_finite_numbers(every_storage, direct, data):
     if data.draw(st.booleans()):  # one gamma for each feature
         gamma = gamma * data.draw(hnp.arrays(float, d, elements=st.sampled_from([0.0, 0.1, 3.0])))
     name = data.draw(st.sampled_from(DISTANCES))
-    left, right = data.draw(st.sampled_from(every_storage))
+    left, right = every_storage[data.draw(st.sampled_from(list(every_storage)))]
     K = Kernel(name, gamma=gamma).block(left(X), right(Z))
     tol = 1e-4 if width == 32 else 2e-7 if name == "matern12" else 1e-8
     assert_allclose(K, direct(name, X, Z, gamma), rtol=0, atol=tol)
