@@ -1,5 +1,7 @@
 """LSSVC and LSSVR on the same data held otherwise: CSR, kernel matrices, float32."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -8,6 +10,7 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, polynomial_kernel, rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from tests.loops import case
 
 rng = np.random.default_rng(7)
 M = 36
@@ -149,20 +152,20 @@ def test_rows_are_left_unchanged():
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
-@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("place", [(0.0, 1.0), (300.0, 1.0), (0.0, 100.0)], ids=str)
-def test_float32_agrees_with_float64(kernel, C, place):
+def test_float32_agrees_with_float64(kernel, place):
     mean, spread = place
     narrow = (spread * X + mean).astype(np.float32)
     wide = narrow.astype(np.float64)
-    for fitted, y in [(LSSVC(C, kernel), THREE), (LSSVR(C, kernel), TARGET)]:
-        values = "decision_function" if isinstance(fitted, LSSVC) else "predict"
-        small, large = clone(fitted).fit(narrow, y), clone(fitted).fit(wide, y)
-        result = getattr(small, values)(narrow)
-        assert result.dtype == np.float32
-        assert small.support_vectors_.dtype == np.float32
-        assert getattr(large, values)(wide).dtype == np.float64
-        assert_allclose(result, getattr(large, values)(wide), rtol=1e-3, atol=1e-3)
+    for C, machine in product([1e-3, 1.0, 1e3, 1e6], [LSSVC, LSSVR]):
+        y, values = (THREE, "decision_function") if machine is LSSVC else (TARGET, "predict")
+        with case(C=C, machine=machine):
+            small, large = machine(C, kernel).fit(narrow, y), machine(C, kernel).fit(wide, y)
+            result = getattr(small, values)(narrow)
+            assert result.dtype == np.float32
+            assert small.support_vectors_.dtype == np.float32
+            assert getattr(large, values)(wide).dtype == np.float64
+            assert_allclose(result, getattr(large, values)(wide), rtol=1e-3, atol=1e-3)
 
 
 def test_float32_where_coefficients_are_large():
