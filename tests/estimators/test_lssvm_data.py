@@ -48,6 +48,7 @@ every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly", "laplacian", "sigmoid"])
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix, sparse.csc_array])
 def test_csr_equals_dense(kernel, kind):
+    rng = np.random.default_rng(0)
     data = np.where(rng.random((M, 8)) < 0.4, rng.normal(size=(M, 8)), 0.0)
     C = {"sigmoid": 1e-2}.get(kernel, 5.0)
     for model in (LSSVC(C, kernel), LSSVC("loo", kernel, calibrate=True), LSSVR(C, kernel)):
@@ -67,7 +68,7 @@ def test_csr_equals_dense(kernel, kind):
 
 
 def test_csr_that_is_not_canonical_equals_dense():
-    data = np.round(2 * rng.random((M, 4)))
+    data = np.round(2 * np.random.default_rng(0).random((M, 4)))
     data[5], data[9] = data[6], data[6]
     labels = BINARY.copy()
     labels[5] = labels[9] = labels[6]
@@ -132,7 +133,7 @@ def test_a_precomputed_matrix_is_left_unchanged(C, order, dtype):
 def test_choice_of_C_for_a_float32_kernel_matrix():
     # rounding makes the matrix indefinite by more than the smallest 1 / C of the grid
     rows = np.linspace(-1, 1, 200)[:, None]
-    y = np.sin(3 * rows[:, 0]) + 0.1 * rng.normal(size=200)
+    y = np.sin(3 * rows[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=200)
     K = rbf_kernel(rows, gamma=1.0).astype(np.float32)
     assert np.linalg.eigvalsh(K.astype(np.float64)).min() < -1e-7
     for C in ("gcv", "loo"):

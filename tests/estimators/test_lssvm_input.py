@@ -69,7 +69,7 @@ def test_labels_that_are_numbers_to_regress():
 
 
 def test_several_columns_of_labels():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"y should be a 1d array.*shape \(24, 2\)"):
         LSSVC().fit(X, np.column_stack([LABELS, LABELS]))
 
 
@@ -329,7 +329,7 @@ def test_kernel_matrix_not_symmetric(machine, solver):
 
 
 def test_kernel_matrix_symmetric_but_for_rounding():
-    noisy = K * (1 + 1e-12 * rng.normal(size=K.shape))
+    noisy = K * (1 + 1e-12 * np.random.default_rng(0).normal(size=K.shape))
     expected = LSSVC(kernel="precomputed").fit(K, LABELS).decision_function(K)
     found = LSSVC(kernel="precomputed").fit(noisy, LABELS).decision_function(K)
     assert_allclose(found, expected, atol=1e-9)

@@ -134,6 +134,7 @@ def test_points_that_depend_on_others_are_dropped(array_source):
 @pytest.mark.parametrize("size", [5, 16, 41])
 @pytest.mark.parametrize("turned", [False, True])
 def test_whitening_by_panels(array_source, size, turned):
+    rng = np.random.default_rng(size)
     L = np.tril(rng.normal(size=(size, size))) + 3 * size * np.eye(size)
     values = rng.normal(size=(7, size))
     turn = np.linalg.qr(rng.normal(size=(size, size)))[0][:, :3] if turned else None
@@ -179,6 +180,7 @@ def test_newton_for_the_squared_hinge(array_source, kernel):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_equal_rows_are_found_where_they_are(array_source, dtype):
+    rng = np.random.default_rng(1)
     rows = rng.integers(-2, 2, size=(200, 3)).astype(dtype)
     rows[rows == 0] *= rng.choice([-1.0, 1.0], size=np.count_nonzero(rows == 0))  # -0.0 is 0.0
     Y, weight = (rows[:, :1] > 0).astype(np.float64), rng.integers(0, 2, 200).astype(np.float64)
@@ -196,7 +198,7 @@ def test_equal_rows_are_found_where_they_are(array_source, dtype):
 def test_wide_gram_matrices_by_panels(array_source, monkeypatch):
     monkeypatch.setattr(fast, "_WIDE", 4)
     monkeypatch.setattr(fast, "_PANEL", 5)
-    Z = rng.normal(size=(30, 23))
+    Z = np.random.default_rng(2).normal(size=(30, 23))
     assert_allclose(array_source.host(fast.gram(array_source.rows(Z))), Z.T @ Z, atol=1e-12)
 
 
