@@ -65,7 +65,6 @@ _LONG_FILES = (
     "tests/cli/test_report.py",
     "tests/sources/test_dask.py",
     "tests/papers/test_runner.py",
-    "tests/estimators/test_calibration.py",
     "tests/kernels/test_layouts.py",
     "tests/sources/test_sparse_sources.py",
     "tests/test_compile.py",

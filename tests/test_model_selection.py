@@ -9,6 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from leansvm.model_selection import basis_path, gamma_path
 from leansvm.solvers.primal import decompose
 from leansvm.solvers.sums import normal_equations
+from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(6)
@@ -179,11 +180,16 @@ def test_weights_are_copies():
 GAMMAS = [1e-3, 0.1, 1.0, 30.0]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("problem", CASES)
 @pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("rows", ["dense", "csr", "float32"])
-def test_gamma_path_is_the_fit_at_every_gamma(case, bias, rows):
-    estimator, y, _ = CASES[case]
+def test_gamma_path_is_the_fit_at_every_gamma(problem, bias):
+    for rows in ("dense", "csr", "float32"):
+        with case(rows=rows):
+            check_gamma_path(problem, bias, rows)
+
+
+def check_gamma_path(problem, bias, rows):
+    estimator, y, _ = CASES[problem]
     data = {"dense": X, "csr": sparse.csr_matrix(X), "float32": X.astype(np.float32)}[rows]
     model = estimator(n_basis=15, random_state=0, **BIASES[bias])
     path = gamma_path(model, data, y, gammas=GAMMAS, sample_weight=WEIGHT)

@@ -1,6 +1,7 @@
 """Large bases stay where the rows are: same models as on the host, and a way back."""
 
 import pickle
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from leansvm.blocks._base import Block
 from leansvm.kernels import Kernel
 from leansvm.solvers import on_device
 from leansvm.solvers.features import KernelFeatures
+from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(0)
@@ -39,21 +41,24 @@ def few_are_many(monkeypatch):
     monkeypatch.setattr(on_device, "_PANEL", 16)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: f"{type(m).__name__}-{m.C}")
-def test_same_model_as_on_the_host(array_source, model):
-    values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
-    support = model.support_
-    array_source.fit(model, X, y, sample_weight=WEIGHT)
-    assert_array_equal(model.support_, support)
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+def test_same_model_as_on_the_host(array_source):
+    for model in MODELS:
+        with case(model=model):
+            values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
+            support = model.support_
+            array_source.fit(model, X, y, sample_weight=WEIGHT)
+            assert_array_equal(model.support_, support)
+            found = array_source.apply(model, "decision_function", X)
+            assert_allclose(found, values, atol=1e-8)
 
 
-@pytest.mark.parametrize("kernel", ["matern12", "matern52", "laplacian", "linear", "cosine"])
-def test_every_kind_of_kernel(array_source, kernel):
-    model = SparseLSSVC(10.0, kernel, gamma=0.5, n_basis=60, random_state=0)
-    values = model.fit(X, y).decision_function(X)
-    array_source.fit(model, X, y)
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+def test_every_kind_of_kernel(array_source):
+    for kernel in ("matern12", "matern52", "laplacian", "linear", "cosine"):
+        model = SparseLSSVC(10.0, kernel, gamma=0.5, n_basis=60, random_state=0)
+        values = model.fit(X, y).decision_function(X)
+        array_source.fit(model, X, y)
+        found = array_source.apply(model, "decision_function", X)
+        assert_allclose(found, values, atol=1e-8, err_msg=kernel)
 
 
 def test_values_of_a_callable_are_left_alone(array_source):
@@ -70,14 +75,16 @@ def test_values_of_a_callable_are_left_alone(array_source):
         assert_array_equal(array_source.host(values), array_source.host(copy))
 
 
-@pytest.mark.parametrize("basis", ["forward", "sparse-greedy", "entropy", "csi"])
-def test_selectors_that_choose_on_the_host(array_source, basis):
-    model = SparseLSSVC(10.0, gamma=0.5, basis=basis, n_basis=20, random_state=0)
-    values = model.fit(X, y).decision_function(X)
-    support = model.support_
-    array_source.fit(model, X, y)
-    assert_array_equal(np.sort(model.support_), np.sort(support))
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+def test_selectors_that_choose_on_the_host(array_source):
+    for basis in ("forward", "sparse-greedy", "entropy", "csi"):
+        with case(basis=basis):
+            model = SparseLSSVC(10.0, gamma=0.5, basis=basis, n_basis=20, random_state=0)
+            values = model.fit(X, y).decision_function(X)
+            support = model.support_
+            array_source.fit(model, X, y)
+            assert_array_equal(np.sort(model.support_), np.sort(support))
+            found = array_source.apply(model, "decision_function", X)
+            assert_allclose(found, values, atol=1e-8)
 
 
 def test_learned_scales(array_source):
@@ -131,9 +138,13 @@ def test_points_that_depend_on_others_are_dropped(array_source):
     assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
 
 
-@pytest.mark.parametrize("size", [5, 16, 41])
-@pytest.mark.parametrize("turned", [False, True])
-def test_whitening_by_panels(array_source, size, turned):
+def test_whitening_by_panels(array_source):
+    for size, turned in product([5, 16, 41], [False, True]):
+        with case(size=size, turned=turned):
+            check_whitening(array_source, size, turned)
+
+
+def check_whitening(array_source, size, turned):
     rng = np.random.default_rng(size)
     L = np.tril(rng.normal(size=(size, size))) + 3 * size * np.eye(size)
     values = rng.normal(size=(7, size))
