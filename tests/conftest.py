@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from leansvm._sklearn import VERSION
+from tests.versions import skip_refused_arrays
 
 try:
     import psutil
@@ -55,6 +55,29 @@ frame.srcdoc = PAGE;
 </script>"""
 
 
+# what takes longest, that first: sum up `--durations=0` by file to see what has to be added
+_LONG_FILES = (
+    "tests/test_common.py",
+    "tests/test_package.py",
+    "tests/cli/test_commands.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/solvers/test_scales.py",
+    "tests/cli/test_report.py",
+    "tests/sources/test_dask.py",
+    "tests/papers/test_runner.py",
+    "tests/kernels/test_layouts.py",
+    "tests/sources/test_sparse_sources.py",
+    "tests/test_compile.py",
+    "tests/test_budgets.py",
+    "tests/solvers/test_newton.py",
+    "tests/sources/test_scales_sources.py",
+    "tests/sources/test_reads.py",
+    "tests/basis/test_random_pivoted.py",
+    "tests/papers/test_report.py",
+    "tests/hostile/test_model_files.py",
+    "tests/test_gallery.py",
+    "tests/test_demo.py",
+)
 ROOT = Path(__file__).resolve().parents[1]
 _started: dict[str, float] = {}  # clock, processor time of all programs, and ours
 
@@ -69,30 +92,30 @@ def _clocks() -> dict[str, float]:
 def pytest_configure(config: pytest.Config) -> None:
     if psutil is not None and not hasattr(config, "workerinput"):
         _started.update(_clocks())
+    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist 3.7 or newer
+        config.option.loadscopereorder = False
 
 
-def _skip_or_raise(error: ImportError) -> None:
-    """Skip, with the version, what needs arrays of other libraries where there are none."""
-    refusals = ("Arrays of other libraries need scikit-learn 1.7", "array_api_compat is required")
-    if VERSION < (1, 7) and str(error).startswith(refusals):
-        pytest.skip("arrays of other libraries are new in scikit-learn 1.7")
-    raise error
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that take longest: else one process waits for them at the end.
+
+    pytest-xdist would start with the files of most tests, and short tests are the many ones.
+    """
+    places = {name: place for place, name in enumerate(_LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Iterator[None]:
-    try:
+    with skip_refused_arrays():
         return (yield)
-    except ImportError as error:
-        return _skip_or_raise(error)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    try:
+    with skip_refused_arrays():
         return (yield)
-    except ImportError as error:
-        return _skip_or_raise(error)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -4,7 +4,6 @@ import inspect
 
 import pytest
 from sklearn.base import BaseEstimator, is_classifier, is_regressor
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import leansvm
 from leansvm import (
@@ -18,6 +17,7 @@ from leansvm import (
     SparseLSSVC,
     SparseLSSVR,
 )
+from tests.checks import names, run_checks
 
 PUBLIC = [
     thing
@@ -71,25 +71,18 @@ FURTHER = [
 ]
 
 
-def no_expected_failures(estimator):
-    return {}
-
-
 # the checks have fewer rows than the default n_basis, which warns as it should
 @pytest.mark.filterwarnings("ignore:n_basis=.* is more than:UserWarning")
-@parametrize_with_checks(
-    [estimator() for estimator in PUBLIC] + CONFIGURED,
-    expected_failed_checks=no_expected_failures,
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("estimator", [estimator() for estimator in PUBLIC] + CONFIGURED, ids=names)
+def test_scikit_learn_checks(estimator):
+    run_checks(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:n_basis=.* is more than:UserWarning")
-@parametrize_with_checks(FURTHER, expected_failed_checks=no_expected_failures)
-def test_scikit_learn_checks_of_further_settings(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("estimator", FURTHER, ids=names)
+def test_scikit_learn_checks_of_further_settings(estimator):
+    run_checks(estimator)
 
 
 def test_the_list_of_public_estimators_is_not_empty():

@@ -129,7 +129,9 @@ def test_what_cannot_be_validated_is_said():
 
 
 def test_validation_keeps_to_its_budget():
-    wide = SparseLSSVR(1.0, gamma=0.5, basis=rng.normal(size=(150, 3)), cache_size=8)
+    wide = SparseLSSVR(
+        1.0, gamma=0.5, basis=np.random.default_rng(1).normal(size=(150, 3)), cache_size=8
+    )
     wide.fit(X, TARGET)
     one_out = KFoldSums(None, groups=np.arange(M) % 75)
     with pytest.raises(MemoryError, match="cache_size"):
@@ -187,7 +189,7 @@ def test_every_size_takes_its_own_best_C():
 
 
 def test_weights_are_repetitions():
-    copies = rng.integers(1, 4, size=M)
+    copies = np.random.default_rng(1).integers(1, 4, size=M)
     model = SparseLSSVR(1.0, **OPTIONS)
     weighted = learning_curve_from_sums(model, X, TARGET, sample_weight=copies)
     repeated = learning_curve_from_sums(model, np.repeat(X, copies, 0), np.repeat(TARGET, copies))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from itertools import product
 
 import numpy as np
 import pytest
@@ -21,13 +22,12 @@ from leansvm.linalg import (
     right_solve_in_place,
     symmetric_matmul,
 )
+from tests.loops import case
 
 FLOATS = (np.float32, np.float64)
 TILE = 16
 # below, at and above one, two and three tiles
 SIZES = (1, 2, 15, 16, 17, 31, 32, 33, 47, 48, 49, 100)
-every_size = pytest.mark.parametrize("m", SIZES)
-every_float = pytest.mark.parametrize("dtype", FLOATS)
 every_path = pytest.mark.parametrize("lapack_rows", [0, 1000], ids=["tiled", "lapack"])
 
 
@@ -45,29 +45,30 @@ def tolerance(dtype):
 
 
 @every_path
-@every_float
-@every_size
-def test_cholesky_equals_numpy(m, dtype, lapack_rows):
-    A = positive_definite(m, dtype=dtype)
-    work = A.copy()
-    assert cholesky_in_place(work, tile=TILE, lapack_rows=lapack_rows) is work
-    assert work.dtype == dtype
-    expected = np.linalg.cholesky(A.astype(np.float64))
-    assert_allclose(np.tril(work), expected, rtol=0, atol=tolerance(dtype))
-    # the strict upper triangle still is A's
-    assert_array_equal(np.triu(work, 1), np.triu(A, 1))
+def test_cholesky_equals_numpy(lapack_rows):
+    for m, dtype in product(SIZES, FLOATS):
+        with case(m=m, dtype=dtype):
+            A = positive_definite(m, dtype=dtype)
+            work = A.copy()
+            assert cholesky_in_place(work, tile=TILE, lapack_rows=lapack_rows) is work
+            assert work.dtype == dtype
+            expected = np.linalg.cholesky(A.astype(np.float64))
+            assert_allclose(np.tril(work), expected, rtol=0, atol=tolerance(dtype))
+            # the strict upper triangle still is A's
+            assert_array_equal(np.triu(work, 1), np.triu(A, 1))
 
 
 @every_path
-@every_size
-def test_cholesky_reads_the_lower_triangle_only(m, lapack_rows):
-    A = positive_definite(m)
-    work = A.copy()
-    upper = np.triu_indices(m, 1)
-    work[upper] = np.nan
-    cholesky_in_place(work, tile=TILE, lapack_rows=lapack_rows)
-    assert_allclose(np.tril(work), np.linalg.cholesky(A), atol=1e-12)
-    assert np.isnan(work[upper]).all()
+def test_cholesky_reads_the_lower_triangle_only(lapack_rows):
+    for m in SIZES:
+        with case(m=m):
+            A = positive_definite(m)
+            work = A.copy()
+            upper = np.triu_indices(m, 1)
+            work[upper] = np.nan
+            cholesky_in_place(work, tile=TILE, lapack_rows=lapack_rows)
+            assert_allclose(np.tril(work), np.linalg.cholesky(A), atol=1e-12)
+            assert np.isnan(work[upper]).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,12 +87,12 @@ def test_cholesky_for_any_size_and_tile(m, tile, seed, power):
 
 
 @every_path
-@pytest.mark.parametrize("row", [0, 5, 15, 16, 17, 40, 49])
-def test_not_positive_definite_names_the_row(row, lapack_rows):
-    A = positive_definite(50)
-    A[row, row] = -1.0
-    with pytest.raises(np.linalg.LinAlgError, match=rf"\brow {row}$"):
-        cholesky_in_place(A, tile=TILE, lapack_rows=lapack_rows)
+def test_not_positive_definite_names_the_row(lapack_rows):
+    for row in (0, 5, 15, 16, 17, 40, 49):
+        A = positive_definite(50)
+        A[row, row] = -1.0
+        with pytest.raises(np.linalg.LinAlgError, match=rf"\brow {row}$"):
+            cholesky_in_place(A, tile=TILE, lapack_rows=lapack_rows)
 
 
 @every_path
@@ -104,13 +105,13 @@ def test_singular_is_not_positive_definite(lapack_rows):
 
 
 @every_path
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("place", [(0, 0), (3, 3), (30, 30), (35, 2)])
-def test_no_factor_of_what_is_not_finite(place, bad, lapack_rows):
-    A = positive_definite(50)
-    A[place] = bad
-    with pytest.raises((np.linalg.LinAlgError, ValueError)):
-        cholesky_in_place(A, tile=TILE, lapack_rows=lapack_rows)
+def test_no_factor_of_what_is_not_finite(lapack_rows):
+    for place, bad in product([(0, 0), (3, 3), (30, 30), (35, 2)], [np.nan, np.inf]):
+        A = positive_definite(50)
+        A[place] = bad
+        refused = pytest.raises((np.linalg.LinAlgError, ValueError))
+        with case(place=place, bad=bad), refused:
+            cholesky_in_place(A, tile=TILE, lapack_rows=lapack_rows)
 
 
 @every_path
@@ -157,9 +158,13 @@ def test_everything_happens_in_place(lapack_rows):
 
 
 @every_path
-@every_float
-@every_size
-def test_solve(m, dtype, lapack_rows):
+def test_solve(lapack_rows):
+    for m, dtype in product(SIZES, FLOATS):
+        with case(m=m, dtype=dtype):
+            check_solve(m, dtype, lapack_rows)
+
+
+def check_solve(m, dtype, lapack_rows):
     A = positive_definite(m, dtype=dtype)
     B = np.random.default_rng(1).normal(size=(m, 3)).astype(dtype)
     factor = cholesky_in_place(A.copy(), tile=TILE, lapack_rows=lapack_rows)
@@ -177,9 +182,13 @@ def test_solve(m, dtype, lapack_rows):
     assert_array_equal(B, before[1])
 
 
-@every_float
-@every_size
-def test_symmetric_matmul(m, dtype):
+def test_symmetric_matmul():
+    for m, dtype in product(SIZES, FLOATS):
+        with case(m=m, dtype=dtype):
+            check_symmetric_matmul(m, dtype)
+
+
+def check_symmetric_matmul(m, dtype):
     A = positive_definite(m, dtype=dtype)
     V = np.random.default_rng(1).normal(size=(m, 3)).astype(dtype)
     factor = cholesky_in_place(A.copy(), tile=TILE, lapack_rows=0)
@@ -211,18 +220,17 @@ def test_no_right_hand_side():
     assert symmetric_matmul(factor, np.ones(20), empty).shape == (20, 0)
 
 
-@every_float
-@every_size
-@pytest.mark.parametrize("tile", [1, 16, 512])
-def test_inverse_diagonal(tile, m, dtype):
-    A = positive_definite(m, dtype=dtype)
-    factor = cholesky_in_place(A.copy(), tile=TILE, lapack_rows=0)
-    before = factor.copy()
-    diagonal = inverse_diagonal(factor, tile=tile)
-    assert diagonal.shape == (m,)
-    expected = np.linalg.inv(A.astype(np.float64)).diagonal()
-    assert_allclose(diagonal, expected, rtol=10 * tolerance(dtype))
-    assert_array_equal(factor, before)
+def test_inverse_diagonal():
+    for m, dtype, tile in product(SIZES, FLOATS, [1, 16, 512]):
+        with case(m=m, dtype=dtype, tile=tile):
+            A = positive_definite(m, dtype=dtype)
+            factor = cholesky_in_place(A.copy(), tile=TILE, lapack_rows=0)
+            before = factor.copy()
+            diagonal = inverse_diagonal(factor, tile=tile)
+            assert diagonal.shape == (m,)
+            expected = np.linalg.inv(A.astype(np.float64)).diagonal()
+            assert_allclose(diagonal, expected, rtol=10 * tolerance(dtype))
+            assert_array_equal(factor, before)
 
 
 @settings(max_examples=40, deadline=None)

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber, get_loss
+from tests.loops import case
 
 LOSSES = [
     Squared(),
@@ -26,9 +28,13 @@ METHODS = ["value", "derivative", "second_derivative", "conjugate"]
 EXTREMES = np.array([-1e4, -1.0, -1e-4, -1e-300, 0.0, 1e-300, 1e-4, 1.0, 1e4])
 
 slacks = st.floats(-1e4, 1e4)
-every_loss = pytest.mark.parametrize(
-    "loss", LOSSES, ids=lambda z: f"{type(z).__name__}-{z.max_curvature:g}-{z.domain[1]:g}"
-)
+
+
+def label(loss):
+    return f"{type(loss).__name__}-{loss.max_curvature:g}-{loss.domain[1]:g}"
+
+
+every_loss = pytest.mark.parametrize("loss", LOSSES, ids=label)
 
 
 def hinge(u):
@@ -108,12 +114,13 @@ def test_second_derivative_against_finite_differences(loss):
     )
 
 
-@every_loss
-def test_value_and_derivative_are_continuous_at_breakpoints(loss):
-    for k in loss.breakpoints:
+def test_value_and_derivative_are_continuous_at_breakpoints():
+    bent = [(loss, k) for loss in LOSSES for k in loss.breakpoints]
+    assert {type(loss) for loss, _ in bent} == {SquaredHinge, Huber, SymmetricHuber}
+    for loss, k in bent:
         sides = np.nextafter(k, [-np.inf, np.inf])
         for f in (loss.value, loss.derivative):
-            assert_allclose(f(sides), f(k), rtol=1e-12, atol=1e-14)
+            assert_allclose(f(sides), f(k), rtol=1e-12, atol=1e-14, err_msg=f"{label(loss)} at {k}")
 
 
 def test_second_derivative_at_breakpoints():
@@ -168,10 +175,16 @@ def test_conjugate_against_brute_force(loss):
         assert_allclose(loss.conjugate(v[k]), top, rtol=1e-8, atol=1e-10 * width(loss))
 
 
-@every_loss
-def test_conjugate_ends_of_domain(loss):
-    for end, outwards in zip(loss.domain, (-np.inf, np.inf), strict=True):
-        if np.isfinite(end):
+def test_conjugate_ends_of_domain():
+    ends = [
+        (loss, end, outwards)
+        for loss in LOSSES
+        for end, outwards in zip(loss.domain, (-np.inf, np.inf), strict=True)
+        if np.isfinite(end)
+    ]
+    assert len(ends) == 13  # one of the squared hinge, none of the squares, two of the others
+    for loss, end, outwards in ends:
+        with case(loss=label(loss), end=end):
             assert np.isfinite(loss.conjugate(end))
             assert loss.conjugate(np.nextafter(end, outwards)) == np.inf
             assert loss.conjugate(end + np.sign(outwards) * 1e200) == np.inf
@@ -182,38 +195,38 @@ def test_conjugate_is_zero_at_zero_and_one(loss):
     assert_array_equal(loss.conjugate([0.0, 1.0]), [0.0, 0.0])
 
 
-@every_loss
 @given(u=slacks, t=st.floats(0.0, 1.0))
-def test_fenchel_young_inequality(loss, u, t):
-    low, high = np.clip(loss.domain, -1e4, 1e4)
-    v = min(max(low + t * (high - low), low), high)
-    value, conjugate = loss.value(u), loss.conjugate(v)
-    rounding = 1e-14 * (abs(u * v) + value + abs(conjugate) + width(loss))
-    assert value + conjugate >= u * v - rounding
+def test_fenchel_young_inequality(u, t):
+    for loss in LOSSES:
+        low, high = np.clip(loss.domain, -1e4, 1e4)
+        v = min(max(low + t * (high - low), low), high)
+        value, conjugate = loss.value(u), loss.conjugate(v)
+        rounding = 1e-14 * (abs(u * v) + value + abs(conjugate) + width(loss))
+        assert value + conjugate >= u * v - rounding, label(loss)
 
 
-@every_loss
 @given(u=slacks)
-def test_fenchel_young_equality(loss, u):
-    v = loss.derivative(u)
-    value, conjugate = loss.value(u), loss.conjugate(v)
-    rounding = 1e-14 * (abs(u) * (1.0 + abs(v)) + value + abs(conjugate) + width(loss))
-    assert abs(value + conjugate - u * v) <= rounding
+def test_fenchel_young_equality(u):
+    for loss in LOSSES:
+        v = loss.derivative(u)
+        value, conjugate = loss.value(u), loss.conjugate(v)
+        rounding = 1e-14 * (abs(u) * (1.0 + abs(v)) + value + abs(conjugate) + width(loss))
+        assert abs(value + conjugate - u * v) <= rounding, label(loss)
 
 
 # --- shape of the losses -----------------------------------------------------
 
 
-@every_loss
 @given(a=slacks, b=slacks)
-def test_convex(loss, a, b):
-    low, high = loss.derivative([min(a, b), max(a, b)])
-    assert low <= high + 1e-15 * abs(high)
-    assert loss.domain[0] <= low
-    assert high <= loss.domain[1]
-    middle, ends = loss.value(0.5 * a + 0.5 * b), loss.value([a, b])
-    assert middle <= ends.mean() * (1 + 1e-14) + 1e-300
-    assert np.all(loss.second_derivative([a, b]) >= 0)
+def test_convex(a, b):
+    for loss in LOSSES:
+        low, high = loss.derivative([min(a, b), max(a, b)])
+        assert low <= high + 1e-15 * abs(high), label(loss)
+        assert loss.domain[0] <= low, label(loss)
+        assert high <= loss.domain[1], label(loss)
+        middle, ends = loss.value(0.5 * a + 0.5 * b), loss.value([a, b])
+        assert middle <= ends.mean() * (1 + 1e-14) + 1e-300, label(loss)
+        assert np.all(loss.second_derivative([a, b]) >= 0), label(loss)
 
 
 @pytest.mark.parametrize("delta", [1.0, 1e-2, 1e-4])
@@ -240,94 +253,93 @@ def test_symmetric_huber_with_large_delta_is_squared():
         assert_array_equal(getattr(SymmetricHuber(10.0), method)(u), getattr(Squared(), method)(u))
 
 
-@pytest.mark.parametrize("loss", [Huber(1.0), Huber(1e-4), Logistic(1.0), Logistic(1e4)])
 @given(u=slacks)
-def test_hinge_like_losses_lie_above_the_hinge(loss, u):
-    assert loss.value(u) >= max(0.0, u)
-    assert 0.0 <= loss.derivative(u) <= 1.0
+def test_hinge_like_losses_lie_above_the_hinge(u):
+    for loss in (Huber(1.0), Huber(1e-4), Logistic(1.0), Logistic(1e4)):
+        assert loss.value(u) >= max(0.0, u), label(loss)
+        assert 0.0 <= loss.derivative(u) <= 1.0, label(loss)
 
 
 # --- numerics and arrays -----------------------------------------------------
 
 
 @every_loss
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("method", METHODS)
-def test_extremes_are_safe(loss, method, dtype):
-    with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
-        warnings.simplefilter("error")
-        result = getattr(loss, method)(EXTREMES.astype(dtype))
-    assert not np.isnan(result).any()
-    if method != "conjugate":
-        assert np.isfinite(result).all()
+def test_extremes_are_safe(loss):
+    for method, dtype in product(METHODS, [np.float32, np.float64]):
+        with warnings.catch_warnings(), np.errstate(all="raise", under="ignore"):
+            warnings.simplefilter("error")
+            with case(method=method, dtype=dtype):
+                result = getattr(loss, method)(EXTREMES.astype(dtype))
+        assert not np.isnan(result).any(), (method, dtype)
+        if method != "conjugate":
+            assert np.isfinite(result).all(), (method, dtype)
 
 
 @every_loss
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
-def test_dtype_and_shape_are_kept(loss, method, dtype):
-    u = np.linspace(-2.0, 2.0, 24, dtype=dtype).reshape(2, 3, 4)
-    before = u.copy()
-    result = getattr(loss, method)(u)
-    assert result.dtype == dtype
-    assert result.shape == u.shape
-    assert not np.shares_memory(result, u)
-    assert_array_equal(u, before)
+def test_dtype_and_shape_are_kept(loss):
+    for method, dtype in product(METHODS, [np.float32, np.float64, np.longdouble]):
+        with case(method=method, dtype=dtype):
+            u = np.linspace(-2.0, 2.0, 24, dtype=dtype).reshape(2, 3, 4)
+            before = u.copy()
+            result = getattr(loss, method)(u)
+            assert result.dtype == dtype
+            assert result.shape == u.shape
+            assert not np.shares_memory(result, u)
+            assert_array_equal(u, before)
 
 
 @every_loss
-@pytest.mark.parametrize("method", METHODS)
-def test_float32_is_close_to_float64(loss, method):
-    u = np.linspace(-2.0, 2.0, 41) * min(1.0, width(loss)) + 0.01 * width(loss)
-    if method == "conjugate":
-        u = points_of_domain(loss)[1:-1]
-    single = getattr(loss, method)(u.astype(np.float32))
-    assert_allclose(single, getattr(loss, method)(u), rtol=1e-5, atol=1e-6 * width(loss))
+def test_float32_is_close_to_float64(loss):
+    for method in METHODS:
+        u = np.linspace(-2.0, 2.0, 41) * min(1.0, width(loss)) + 0.01 * width(loss)
+        if method == "conjugate":
+            u = points_of_domain(loss)[1:-1]
+        single, expected = getattr(loss, method)(u.astype(np.float32)), getattr(loss, method)(u)
+        assert_allclose(single, expected, rtol=1e-5, atol=1e-6 * width(loss), err_msg=method)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_numpy_parameters_do_not_change_the_dtype(method):
+def test_numpy_parameters_do_not_change_the_dtype():
     u = np.linspace(-1.0, 1.0, 5, dtype=np.float32)
-    for loss in (Huber(np.float64(0.1)), SymmetricHuber(np.float64(0.1)), Logistic(np.int64(3))):
-        assert getattr(loss, method)(u).dtype == np.float32
+    losses = Huber(np.float64(0.1)), SymmetricHuber(np.float64(0.1)), Logistic(np.int64(3))
+    for loss, method in product(losses, METHODS):
+        assert getattr(loss, method)(u).dtype == np.float32, (label(loss), method)
 
 
 @every_loss
-@pytest.mark.parametrize("method", METHODS)
-def test_scalars_lists_and_integers(loss, method):
-    f = getattr(loss, method)
-    expected = f(np.array([-1.0, 0.0, 2.0]))
-    assert_array_equal(f([-1, 0, 2]), expected)
-    assert_array_equal(f(np.array([-1, 0, 2], dtype=np.int32)), expected)
-    assert f(np.array([-1, 0, 2], dtype=np.int32)).dtype == np.float64
-    assert f(2) == f(2.0) == f(np.float64(2.0)) == expected[2]
-    assert f(np.empty(0)).shape == (0,)
+def test_scalars_lists_and_integers(loss):
+    for method in METHODS:
+        with case(method=method):
+            f = getattr(loss, method)
+            expected = f(np.array([-1.0, 0.0, 2.0]))
+            assert_array_equal(f([-1, 0, 2]), expected)
+            assert_array_equal(f(np.array([-1, 0, 2], dtype=np.int32)), expected)
+            assert f(np.array([-1, 0, 2], dtype=np.int32)).dtype == np.float64
+            assert f(2) == f(2.0) == f(np.float64(2.0)) == expected[2]
+            assert f(np.empty(0)).shape == (0,)
 
 
-@every_loss
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("library", ["array_api_strict", "torch"])
-def test_other_array_libraries(loss, method, dtype, library):
+def test_other_array_libraries(library):
     xp = pytest.importorskip(library)
-    u = np.concatenate([EXTREMES, np.linspace(-0.1, 1.1, 14)]).astype(dtype)
-    result = getattr(loss, method)(xp.asarray(u))
-    assert type(result) is type(xp.asarray(u))
-    assert result.dtype == getattr(xp, dtype)
-    rtol = 1e-5 if dtype == "float32" else 1e-12
-    back = np.from_dlpack(result)
-    assert_allclose(back, getattr(loss, method)(u), rtol=rtol, atol=rtol * 1e-3)
+    for loss, method, dtype in product(LOSSES, METHODS, ["float32", "float64"]):
+        with case(loss=label(loss), method=method, dtype=dtype):
+            u = np.concatenate([EXTREMES, np.linspace(-0.1, 1.1, 14)]).astype(dtype)
+            result = getattr(loss, method)(xp.asarray(u))
+            assert type(result) is type(xp.asarray(u))
+            assert result.dtype == getattr(xp, dtype)
+            rtol = 1e-5 if dtype == "float32" else 1e-12
+            back = np.from_dlpack(result)
+            assert_allclose(back, getattr(loss, method)(u), rtol=rtol, atol=rtol * 1e-3)
 
 
-@every_loss
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("library", ["numpy", "array_api_strict", "torch"])
-def test_derivative_never_leaves_the_domain_of_the_conjugate(loss, dtype, library):
+def test_derivative_never_leaves_the_domain_of_the_conjugate(library):
     """Also where delta is not a float32: a duality gap must not become inf by rounding."""
     xp = pytest.importorskip(library)
-    u = np.concatenate([EXTREMES, np.linspace(-4.0, 4.0, 1001) * width(loss)]).astype(dtype)
-    back = np.from_dlpack(loss.conjugate(loss.derivative(xp.asarray(u))))
-    assert np.isfinite(back).all()
+    for loss, dtype in product(LOSSES, ["float32", "float64"]):
+        u = np.concatenate([EXTREMES, np.linspace(-4.0, 4.0, 1001) * width(loss)]).astype(dtype)
+        back = np.from_dlpack(loss.conjugate(loss.derivative(xp.asarray(u))))
+        assert np.isfinite(back).all(), (label(loss), dtype)
 
 
 # --- choosing a loss ---------------------------------------------------------
@@ -380,7 +392,6 @@ def test_unknown_task():
         get_loss("squared", "ranking")
 
 
-@pytest.mark.parametrize("bad", [0, -1.0, np.nan, np.inf, "small", [1.0], 1j])
 @pytest.mark.parametrize(
     ("name", "task", "parameter"),
     [
@@ -389,9 +400,13 @@ def test_unknown_task():
         ("logistic", "classification", "p"),
     ],
 )
-def test_bad_parameters(name, task, parameter, bad):
-    with pytest.raises(ValueError, match=rf"^{parameter} must be a finite number > 0, got "):
-        get_loss(name, task, **{parameter: bad})
+def test_bad_parameters(name, task, parameter):
+    for bad in (0, -1.0, np.nan, np.inf, "small", [1.0], 1j):
+        refused = pytest.raises(
+            ValueError, match=rf"^{parameter} must be a finite number > 0, got "
+        )
+        with case(bad=bad), refused:
+            get_loss(name, task, **{parameter: bad})
 
 
 # --- continuation ------------------------------------------------------------

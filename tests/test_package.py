@@ -22,11 +22,14 @@ LATE = {"pandas", "polars", "numba"}  # frames are the user's; numba compiles at
 IGNORED_FOLDERS = {".git", ".venv", "_build", "generated", "build", "dist", "__pycache__"}
 
 
-def modules_after(statement):
-    """Top-level modules loaded by a fresh interpreter that runs one statement."""
-    code = f"{statement}; import sys, json; print(json.dumps(sorted(sys.modules)))"
+def modules_after(*statements):
+    """Top-level modules loaded by a fresh interpreter after the last statement, not before it."""
+    show = "import sys, json; print(json.dumps(sorted(sys.modules)))"
+    code = "\n".join(f"{statement}; {show}" for statement in statements)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in json.loads(done.stdout)}
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    *before, last = ({name.partition(".")[0] for name in names} for names in lines)
+    return last.difference(*before)
 
 
 def repository_files():
@@ -88,7 +91,8 @@ def test_import_loads_nothing():
 
 def test_estimators_load_no_extra():
     # scikit-learn itself loads pandas when it is installed: only count what we add.
-    added = modules_after("from leansvm import LSSVC") - modules_after("import sklearn.svm")
+    added = modules_after("import sklearn.svm", "from leansvm import LSSVC")
+    assert "leansvm" in added
     assert not added & (EXTRAS | LATE)
 
 

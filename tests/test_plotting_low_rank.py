@@ -51,7 +51,7 @@ def test_several_classes_regression_and_given_axes():
 
 
 def test_the_two_features_that_matter_most_are_chosen_and_named():
-    wide = rng.normal(size=(200, 6))
+    wide = np.random.default_rng(1).normal(size=(200, 6))
     model = LowRankLSSVC(n_basis=4).fit(wide, wide[:, 4] * wide[:, 1] > 0)
     display = LowRankDisplay.from_estimator(model, wide, grid_resolution=10)
     assert display.feature_names == ("x1", "x4")

@@ -295,7 +295,7 @@ def test_states_of_other_data_are_refused_by_name():
     fewer = clone(LABELLED).fit(X[THREE < 2], THREE[THREE < 2]).state()
     several = SparseLSSVR(C, **OPTIONS).fit(X, TARGETS).state()
     flat = SparseLSSVR(C, **OPTIONS).fit(X, TARGET[:, None]).state()
-    wider = SparseLSSVR(C, gamma=GAMMA, basis=rng.normal(size=(15, 4)))
+    wider = SparseLSSVR(C, gamma=GAMMA, basis=np.random.default_rng(1).normal(size=(15, 4)))
     wider = wider.fit(np.column_stack([X, X[:, 0]]), TARGET).state()
     pairs = {
         "task": (ours, numbers),
@@ -387,7 +387,7 @@ def test_what_a_state_cannot_do_is_said():
 
 
 def test_memory_is_checked_first():
-    points = rng.normal(size=(900, 3))
+    points = np.random.default_rng(1).normal(size=(900, 3))
     model = SparseLSSVR(1.0, gamma=5.0, basis=points).fit(X, TARGET)
     small = clone(model).set_params(cache_size=10)
     with pytest.raises(MemoryError, match="basis of 900 points"):

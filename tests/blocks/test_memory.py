@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import tracemalloc
+from itertools import product
 
 import array_api_strict
 import numpy as np
@@ -19,6 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from leansvm.blocks import Block, MemoryBlocks, RowBlocks
 from leansvm.kernels import Kernel
+from tests.loops import case
 
 DEVICE = array_api_strict.Device("device1")
 
@@ -68,26 +70,25 @@ def to_numpy(values):
 
 
 @every_source
-@pytest.mark.parametrize("tile", TILES)
-def test_blocks_are_the_rows_in_order(tile, source, tmp_path):
+def test_blocks_are_the_rows_in_order(source, tmp_path):
     X = rows()
     data = SOURCES[source](X, tmp_path)
     y, weight = np.arange(17.0), np.linspace(1, 2, 17)
-    Y = np.stack([y, -y], axis=1)
-    for targets in (y, Y):
-        blocks = MemoryBlocks(data, like(data, targets), like(data, weight), tile_rows=tile)
-        assert isinstance(blocks, RowBlocks)
-        assert (blocks.n_rows, blocks.n_features) == (17, 4)
-        assert blocks.dtype == data.dtype
-        parts = blocks.map(lambda block: block)
-        assert len(parts) == len(blocks) == -(-17 // tile)
-        assert [part.start for part in parts] == list(range(0, 17, tile))
-        for part in parts:
-            assert part.stop - part.start == part.X.shape[0] <= tile
-            assert_array_equal(to_numpy(part.X), X[part.rows])
-            assert_array_equal(to_numpy(part.y), targets[part.rows])
-            assert_array_equal(to_numpy(part.weight), weight[part.rows])
-        assert parts[-1].stop == 17
+    for targets, tile in product([y, np.stack([y, -y], axis=1)], TILES):
+        with case(outputs=targets.ndim, tile=tile):
+            blocks = MemoryBlocks(data, like(data, targets), like(data, weight), tile_rows=tile)
+            assert isinstance(blocks, RowBlocks)
+            assert (blocks.n_rows, blocks.n_features) == (17, 4)
+            assert blocks.dtype == data.dtype
+            parts = blocks.map(lambda block: block)
+            assert len(parts) == len(blocks) == -(-17 // tile)
+            assert [part.start for part in parts] == list(range(0, 17, tile))
+            for part in parts:
+                assert part.stop - part.start == part.X.shape[0] <= tile
+                assert_array_equal(to_numpy(part.X), X[part.rows])
+                assert_array_equal(to_numpy(part.y), targets[part.rows])
+                assert_array_equal(to_numpy(part.weight), weight[part.rows])
+            assert parts[-1].stop == 17
 
 
 @pytest.mark.parametrize("source", ["dense", "fortran", "csr_array", "csr_matrix", "memmap"])
@@ -134,16 +135,17 @@ def test_positions():
 
 
 @every_source
-@pytest.mark.parametrize("tile", TILES)
-def test_map_and_each(tile, source, tmp_path):
-    blocks = MemoryBlocks(SOURCES[source](rows(), tmp_path), tile_rows=tile)
+def test_map_and_each(source, tmp_path):
+    data = SOURCES[source](rows(), tmp_path)
 
     def function(block, factor, offset):
         return block.start * factor + offset
 
-    expected = [start * 3 + 1 for start in range(0, 17, tile)]
-    assert blocks.map(function, 3, 1) == expected
-    assert list(blocks.each(function, 3, 1)) == expected
+    for tile in TILES:
+        blocks = MemoryBlocks(data, tile_rows=tile)
+        expected = [start * 3 + 1 for start in range(0, 17, tile)]
+        assert blocks.map(function, 3, 1) == expected
+        assert list(blocks.each(function, 3, 1)) == expected
 
 
 def gram(block):
@@ -155,14 +157,16 @@ def gram_and_count(block, factor):
 
 
 @every_source
-@pytest.mark.parametrize("tile", TILES)
-def test_sum(tile, source, tmp_path):
+def test_sum(source, tmp_path):
     X = rows()
-    blocks = MemoryBlocks(SOURCES[source](X, tmp_path), tile_rows=tile)
-    assert_allclose(to_numpy(blocks.sum(gram)), X.T @ X, atol=1e-12)
-    matrix, count = blocks.sum(gram_and_count, 2)
-    assert_allclose(to_numpy(matrix), 2 * X.T @ X, atol=1e-12)
-    assert count == 17
+    data = SOURCES[source](X, tmp_path)
+    for tile in TILES:
+        with case(tile=tile):
+            blocks = MemoryBlocks(data, tile_rows=tile)
+            assert_allclose(to_numpy(blocks.sum(gram)), X.T @ X, atol=1e-12)
+            matrix, count = blocks.sum(gram_and_count, 2)
+            assert_allclose(to_numpy(matrix), 2 * X.T @ X, atol=1e-12)
+            assert count == 17
 
 
 def test_sum_of_tuples_of_different_lengths_is_refused():
@@ -183,31 +187,32 @@ def test_sum_does_not_change_what_the_first_block_returned():
 
 
 @every_source
-@pytest.mark.parametrize("tile", TILES)
-def test_concatenate(tile, source, tmp_path):
+def test_concatenate(source, tmp_path):
     X = rows()
     data = SOURCES[source](X, tmp_path)
-    blocks = MemoryBlocks(data, tile_rows=tile)
 
-    def product(block):
+    def values(block):
         return block.X @ like(block.X, np.arange(8.0).reshape(4, 2))
 
-    result = blocks.concatenate(product)
-    assert isinstance(result, np.ndarray)
-    assert_allclose(result, X @ np.arange(8.0).reshape(4, 2), atol=1e-13)
+    for tile in TILES:
+        result = MemoryBlocks(data, tile_rows=tile).concatenate(values)
+        assert isinstance(result, np.ndarray)
+        expected = X @ np.arange(8.0).reshape(4, 2)
+        assert_allclose(result, expected, atol=1e-13, err_msg=f"tile {tile}")
 
 
 @every_source
-@pytest.mark.parametrize("indices", [[16, 0, 3, 3], [5], list(range(17)), []])
-def test_take(indices, source, tmp_path):
+def test_take(source, tmp_path):
     X = rows()
     data = SOURCES[source](X, tmp_path)
-    indices = np.asarray(indices, dtype=np.intp)
-    taken = MemoryBlocks(data, tile_rows=5).take(indices)
-    assert not isinstance(taken, np.memmap)
-    assert taken.shape == (len(indices), 4)
-    assert taken.dtype == data.dtype
-    assert_array_equal(to_numpy(taken), X[indices])
+    for chosen in ([16, 0, 3, 3], [5], list(range(17)), []):
+        with case(chosen=chosen):
+            indices = np.asarray(chosen, dtype=np.intp)
+            taken = MemoryBlocks(data, tile_rows=5).take(indices)
+            assert not isinstance(taken, np.memmap)
+            assert taken.shape == (len(indices), 4)
+            assert taken.dtype == data.dtype
+            assert_array_equal(to_numpy(taken), X[indices])
 
 
 @every_source
@@ -441,19 +446,18 @@ def test_no_rows(source, tmp_path):
 
 
 @every_source
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("tile", [1, 5, 1000])
-@pytest.mark.parametrize("mean", [0.0, 300.0])
-def test_variance(mean, tile, dtype, source, tmp_path):
-    X = (rows(200) + mean).astype(dtype)
-    expected = X.astype(np.float64).var()
-    data = SOURCES[source](X, tmp_path)
-    tol = 1e-9 if dtype == np.float64 else 1e-4
-    assert MemoryBlocks(data, tile_rows=tile).variance() == pytest.approx(expected, rel=tol)
-    weight = like(data, np.full(200, 0.37))
-    weighted = MemoryBlocks(data, weight=weight, tile_rows=tile).variance()
-    assert isinstance(weighted, float)
-    assert weighted == pytest.approx(expected, rel=tol)
+def test_variance(source, tmp_path):
+    for mean, dtype, tile in product([0.0, 300.0], [np.float32, np.float64], [1, 5, 1000]):
+        with case(mean=mean, dtype=dtype, tile=tile):
+            X = (rows(200) + mean).astype(dtype)
+            expected = X.astype(np.float64).var()
+            data = SOURCES[source](X, tmp_path)
+            expected = pytest.approx(expected, rel=1e-9 if dtype == np.float64 else 1e-4)
+            assert MemoryBlocks(data, tile_rows=tile).variance() == expected
+            weight = like(data, np.full(200, 0.37))
+            weighted = MemoryBlocks(data, weight=weight, tile_rows=tile).variance()
+            assert isinstance(weighted, float)
+            assert weighted == expected
 
 
 @every_source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,8 +17,10 @@ from leansvm.blocks import MemoryBlocks
 from leansvm.blocks._cluster_work import Part
 from leansvm.cholesky.greedy import pivoted_cholesky
 from leansvm.kernels import Kernel
+from tests.loops import case
 
 BATCHES = (1, 7, 23, 512)
+TILES = (10_000, 43)
 
 
 class ImpatientBlocks(MemoryBlocks):
@@ -103,38 +106,41 @@ def factor(X, kernel, n_pivots, *, tile=10_000, **options):
 # ------------------------------------------------------------------ the pivots
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("tile", [10_000, 43])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("data", DATA)
-def test_same_pivots_as_one_at_a_time(data, kernel, tile, batch):
+def test_same_pivots_as_one_at_a_time(data, kernel):
     X, k = DATA[data], KERNELS[kernel]
     K = k.block(X, X)
     n_pivots = 20 if kernel == "poly" else 81
     expected, P_expected, trace = one_at_a_time(K, n_pivots)
-    result, P, _ = factor(X, k, n_pivots, tile=tile, batch=batch)
-    assert_array_equal(result.indices, expected)
-    assert_allclose(P, P_expected, atol=1e-6 * np.sqrt(K.max()))
-    assert_allclose(result.trace, trace, rtol=1e-8, atol=1e-12 * K.trace())
+    for tile, batch in product(TILES, BATCHES):
+        message = f"tile {tile}, batch {batch}"
+        result, P, _ = factor(X, k, n_pivots, tile=tile, batch=batch)
+        assert_array_equal(result.indices, expected, err_msg=message)
+        assert_allclose(P, P_expected, atol=1e-6 * np.sqrt(K.max()), err_msg=message)
+        atol = 1e-12 * K.trace()
+        assert_allclose(result.trace, trace, rtol=1e-8, atol=atol, err_msg=message)
 
 
 @pytest.mark.parametrize("order", ["as it is", "sorted"])  # sorted: the parts are unlike
-@pytest.mark.parametrize("n_parts", [2, 7])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("data", DATA)
-def test_same_pivots_in_parts(data, kernel, n_parts, order, monkeypatch):
+def test_same_pivots_in_parts(data, kernel, order, monkeypatch):
     monkeypatch.setattr("leansvm.cholesky.greedy._SPARE", 0)  # no part offers all candidates
     X, k = DATA[data], KERNELS[kernel]
     if order == "sorted":
         X = X[np.lexsort(X.T)]
     n_pivots = 20 if kernel == "poly" else 60
     expected, P_expected, trace = one_at_a_time(k.block(X, X), n_pivots)
-    blocks = BlocksInParts(X, n_parts, 19)
-    result = pivoted_cholesky(blocks, k, n_pivots, batch=11)
-    assert_array_equal(result.indices, expected)
-    P = blocks.concatenate(lambda block: block.state["P"])[:, : len(expected)]
-    assert_allclose(P, P_expected, atol=1e-6 * np.abs(P_expected).max())
-    assert_allclose(result.trace, trace, rtol=1e-8, atol=1e-12 * len(X) * P_expected.max() ** 2)
+    for n_parts in (2, 7):
+        message = f"{n_parts} parts"
+        blocks = BlocksInParts(X, n_parts, 19)
+        result = pivoted_cholesky(blocks, k, n_pivots, batch=11)
+        assert_array_equal(result.indices, expected, err_msg=message)
+        P = blocks.concatenate(lambda block: block.state["P"])[:, : len(expected)]
+        assert_allclose(P, P_expected, atol=1e-6 * np.abs(P_expected).max(), err_msg=message)
+        atol = 1e-12 * len(X) * P_expected.max() ** 2
+        assert_allclose(result.trace, trace, rtol=1e-8, atol=atol, err_msg=message)
 
 
 @settings(max_examples=60, deadline=None)
@@ -202,15 +208,18 @@ def test_a_batch_saves_rounds():
 # ------------------------------------------------------------------ the factor
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("tile", [10_000, 43])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("data", DATA)
-def test_what_the_factor_is(data, kernel, tile, batch):
+def test_what_the_factor_is(data, kernel):
     X, k = DATA[data], KERNELS[kernel]
-    result, P, blocks = factor(X, k, 40, tile=tile, batch=batch)
-    B, L = result.indices, result.L
     K = k.block(X, X)
+    for tile, batch in product(TILES, BATCHES):
+        with case(tile=tile, batch=batch):
+            check_factor(K, *factor(X, k, 40, tile=tile, batch=batch))
+
+
+def check_factor(K, result, P, blocks):
+    B, L = result.indices, result.L
     tol = 1e-10 * K.max()
     assert len(np.unique(B)) == len(B)
     assert L.shape == (len(B), len(B))
@@ -242,28 +251,24 @@ def test_the_trace_is_that_of_the_nystroem_residual():
 # ------------------------------------------------------------------ when to stop
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("tile", [10_000, 43])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("seed", range(4))
-def test_a_linear_kernel_of_rank_three_has_three_pivots(seed, dtype, tile, batch):
-    X = gaussian(200, 3, seed=seed).astype(dtype)
-    result, P, _ = factor(X, Kernel("linear"), 50, tile=tile, batch=batch)
-    assert len(result.indices) == 3
-    K = X.astype(np.float64) @ X.T.astype(np.float64)
-    assert_allclose(P @ P.T, K, atol=1e-12 * K.max())
+def test_a_linear_kernel_of_rank_three_has_three_pivots(dtype):
+    for seed in range(4):
+        X = gaussian(200, 3, seed=seed).astype(dtype)
+        K = X.astype(np.float64) @ X.T.astype(np.float64)
+        for tile, batch in product(TILES, BATCHES):
+            message = f"seed {seed}, tile {tile}, batch {batch}"
+            result, P, _ = factor(X, Kernel("linear"), 50, tile=tile, batch=batch)
+            assert len(result.indices) == 3, message
+            assert_allclose(P @ P.T, K, atol=1e-12 * K.max(), err_msg=message)
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize("scale", [1e-150, 1e-6, 1e6, 1e150])
-def test_rank_does_not_depend_on_the_scale(scale, batch):
-    X = gaussian(200, 3) * scale
-    result, _, _ = factor(X, Kernel("linear"), 50, batch=batch)
-    assert len(result.indices) == 3
+def test_rank_does_not_depend_on_the_scale():
+    for scale, batch in product([1e-150, 1e-6, 1e6, 1e150], BATCHES):
+        result, _, _ = factor(gaussian(200, 3) * scale, Kernel("linear"), 50, batch=batch)
+        assert len(result.indices) == 3, f"scale {scale}, batch {batch}"
 
 
-@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize(
     "kernel",
     [
@@ -275,18 +280,20 @@ def test_rank_does_not_depend_on_the_scale(scale, batch):
     ],
     ids=lambda kernel: kernel.name,
 )
-@pytest.mark.parametrize("seed", range(3))
-def test_it_ends_for_every_kernel_and_type(seed, kernel, dtype, convert):
-    X = gaussian(150, 2, seed=seed).astype(dtype)
-    result, P, _ = factor(convert(X), kernel, 150, tile=40, batch=16)
-    k = len(result.indices)
-    assert 0 < k <= 150
-    X = X.astype(np.float64)
-    K = kernel.block(X, X)
-    # the residual is rounding of the largest diagonal, and no pivot came from it
-    if kernel.name != "sigmoid":  # not positive semidefinite
-        assert_allclose(P @ P.T, K, atol=1e-12 * K.max())
-        assert np.square(result.L.diagonal()).min() > 2e-15 * K.diagonal().max()
+def test_it_ends_for_every_kernel_and_type(kernel):
+    types, storage = (np.float64, np.float32), (np.asarray, sparse.csr_array)
+    for seed, dtype, convert in product(range(3), types, storage):
+        message = f"seed {seed}, {dtype}, {convert}"
+        X = gaussian(150, 2, seed=seed).astype(dtype)
+        result, P, _ = factor(convert(X), kernel, 150, tile=40, batch=16)
+        assert 0 < len(result.indices) <= 150, message
+        X = X.astype(np.float64)
+        K = kernel.block(X, X)
+        # the residual is rounding of the largest diagonal, and no pivot came from it
+        if kernel.name != "sigmoid":  # not positive semidefinite
+            assert_allclose(P @ P.T, K, atol=1e-12 * K.max(), err_msg=message)
+            smallest = np.square(result.L.diagonal()).min()
+            assert smallest > 2e-15 * K.diagonal().max(), message
 
 
 def test_it_ends_for_a_callable_on_float32():

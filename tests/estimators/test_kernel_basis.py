@@ -139,7 +139,7 @@ def test_pipelines_searches_and_pickles():
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     copy = pickle.loads(pickle.dumps(model))
     assert_array_equal(copy.predict_proba(Z), model.predict_proba(Z))
-    big = rng.normal(size=(20_000, 3))
+    big = np.random.default_rng(1).normal(size=(20_000, 3))
     assert len(pickle.dumps(KernelBasis(5, basis="pivoted-cholesky").fit(big))) < 10_000
 
 

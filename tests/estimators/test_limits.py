@@ -102,7 +102,7 @@ def test_warnings_name_the_line_of_the_caller(way):
 
 
 def test_folds_that_begin_in_a_batch_are_within_the_budget():
-    points = rng.normal(size=(120, 3))
+    points = np.random.default_rng(1).normal(size=(120, 3))
     model = SparseLSSVR(1.0, basis=points, gamma=0.5, cache_size=2).fit(X, X[:, 0])
     before = model.predict(X)
     with pytest.raises(MemoryError, match=r"A basis of 12\d points.*cache_size"):

@@ -1,5 +1,7 @@
 """LSSVC and LSSVR against kernel ridge and the bordered system; outputs, classes, reports."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel, polynomial_kernel, rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from tests.loops import case
 
 rng = np.random.default_rng(7)
 M = 36
@@ -88,14 +91,14 @@ def objective(model, K, Y, weight=None):
 
 
 @every_kernel
-@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("y", [TARGET, TARGETS], ids=["one", "three"])
-def test_without_bias_equals_kernel_ridge(kernel, C, y):
+def test_without_bias_equals_kernel_ridge(kernel):
     parameters, function = kernel
-    model = LSSVR(C=C, fit_intercept=False, **parameters).fit(X, y)
-    ridge = KernelRidge(alpha=1 / C, kernel="precomputed").fit(function(X, X), y)
-    expected = ridge.predict(function(Z, X))
-    assert_allclose(model.predict(Z), expected, rtol=1e-10, atol=1e-10 * np.abs(y).max())
+    for C, y in product([1e-3, 1.0, 1e3], [TARGET, TARGETS]):
+        with case(C=C, shape=y.shape):
+            model = LSSVR(C=C, fit_intercept=False, **parameters).fit(X, y)
+            ridge = KernelRidge(alpha=1 / C, kernel="precomputed").fit(function(X, X), y)
+            expected = ridge.predict(function(Z, X))
+            assert_allclose(model.predict(Z), expected, rtol=1e-10, atol=1e-10 * np.abs(y).max())
 
 
 @pytest.mark.parametrize("name", ["linear", "rbf", "laplacian", "poly"])
@@ -106,30 +109,32 @@ def test_kernel_parameters_mean_what_they_mean_in_kernel_ridge(name):
     assert_allclose(model.predict(Z), ridge.predict(Z), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "auto"])
-@pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["equal", "weighted"])
+def check_bordered(model, K, Y, weight, A):
+    beta, b = model.dual_coef_.T, model.intercept_
+    scale = np.abs(Y).max()
+    upper = (K + np.diag(1 / (model.C * weight))) @ beta + b
+    assert_allclose(upper, Y, rtol=0, atol=1e-9 * scale)
+    if np.isinf(A):
+        assert_array_equal(b, 0.0)
+    else:
+        size = np.abs(beta).sum(axis=0)
+        assert np.all(np.abs(beta.sum(axis=0) - A * b) <= 1e-9 * np.maximum(size, scale))
+
+
 @every_bias
 @every_kernel
-def test_solution_satisfies_the_bordered_system(kernel, bias, weight, C, solver):
+def test_solution_satisfies_the_bordered_system(kernel, bias):
     parameters, function = kernel
-    K = function(X, X)
-    s = np.ones(M) if weight is None else weight
-    A = penalty_of(bias)
-    for model, Y in [
-        (LSSVC(C=C, solver=solver, **parameters, **bias).fit(X, BINARY, weight), BINARY[:, None]),
-        (LSSVC(C=C, solver=solver, **parameters, **bias).fit(X, THREE, weight), one_vs_rest(THREE)),
-        (LSSVR(C=C, solver=solver, **parameters, **bias).fit(X, TARGETS, weight), TARGETS),
-    ]:
-        beta, b = model.dual_coef_.T, model.intercept_
-        scale = np.abs(Y).max()
-        upper = (K + np.diag(1 / (C * s))) @ beta + b
-        assert_allclose(upper, Y, rtol=0, atol=1e-9 * scale)
-        if np.isinf(A):
-            assert_array_equal(b, 0.0)
-        else:
-            size = np.abs(beta).sum(axis=0)
-            assert np.all(np.abs(beta.sum(axis=0) - A * b) <= 1e-9 * np.maximum(size, scale))
+    K, A = function(X, X), penalty_of(bias)
+    for weight, C, solver in product([None, WEIGHT], [1e-3, 1.0, 1e3], ["cholesky", "auto"]):
+        s = np.ones(M) if weight is None else weight
+        options = {"C": C, "solver": solver, **parameters, **bias}
+        with case(weighted=weight is not None, C=C, solver=solver):
+            two = LSSVC(**options).fit(X, BINARY, weight)
+            check_bordered(two, K, BINARY[:, None], s, A)
+            three = LSSVC(**options).fit(X, THREE, weight)
+            check_bordered(three, K, one_vs_rest(THREE), s, A)
+            check_bordered(LSSVR(**options).fit(X, TARGETS, weight), K, TARGETS, s, A)
 
 
 @every_bias

@@ -1,6 +1,7 @@
 """Bad input of LSSVC and LSSVR: a clear ValueError each, that names what is wrong."""
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from tests.loops import case
 
 rng = np.random.default_rng(3)
 M = 24
@@ -67,7 +69,7 @@ def test_labels_that_are_numbers_to_regress():
 
 
 def test_several_columns_of_labels():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match=r"y should be a 1d array.*shape \(24, 2\)"):
         LSSVC().fit(X, np.column_stack([LABELS, LABELS]))
 
 
@@ -130,71 +132,72 @@ def test_other_feature_names_at_predict():
 
 
 @BOTH
-@pytest.mark.parametrize("C", [0, 0.0, -1.0, np.nan, np.inf, "best", None], ids=str)
-def test_bad_C(machine, C):
-    with pytest.raises(ValueError, match="'C' parameter"):
-        machine(C=C).fit(X, LABELS)
+def test_bad_C(machine):
+    for C in (0, 0.0, -1.0, np.nan, np.inf, "best", None):
+        with case(C=C), pytest.raises(ValueError, match="'C' parameter"):
+            machine(C=C).fit(X, LABELS)
+
+
+BAD_CANDIDATES = [
+    [],
+    [1.0, 0.0],
+    [1.0, -2.0],
+    [1.0, np.nan],
+    [np.inf],
+    ["a"],
+    [1.0, "gcv"],
+    [None],
+    [[1.0, 2.0], [3.0]],
+    {"a": 1},
+    {1.0, 2.0},
+]
 
 
 @BOTH
-@pytest.mark.parametrize(
-    "C",
-    [
-        [],
-        [1.0, 0.0],
-        [1.0, -2.0],
-        [1.0, np.nan],
-        [np.inf],
-        ["a"],
-        [1.0, "gcv"],
-        [None],
-        [[1.0, 2.0], [3.0]],
-        {"a": 1},
-        {1.0, 2.0},
-    ],
-    ids=str,
-)
-def test_bad_candidates_of_C(machine, C):
-    with pytest.raises(ValueError, match=r"^C\b|'C'"):
-        machine(C=C).fit(X, LABELS)
+def test_bad_candidates_of_C(machine):
+    for C in BAD_CANDIDATES:
+        with case(C=C), pytest.raises(ValueError, match=r"^C\b|'C'"):
+            machine(C=C).fit(X, LABELS)
 
 
 @BOTH
-@pytest.mark.parametrize("C", [(1, 10), np.array([1, 10]), pd.Series([1.0, 10.0]), range(1, 3)])
-def test_candidates_of_C_in_any_sequence(machine, C):
-    model = machine(C=C).fit(X, LABELS)
-    assert model.cv_curve_.shape == (2,)
-    assert model.C_ in list(C)
-    assert isinstance(model.C_, float)
+def test_candidates_of_C_in_any_sequence(machine):
+    for C in ((1, 10), np.array([1, 10]), pd.Series([1.0, 10.0]), range(1, 3)):
+        with case(C=C):
+            model = machine(C=C).fit(X, LABELS)
+            assert model.cv_curve_.shape == (2,)
+            assert model.C_ in list(C)
+            assert isinstance(model.C_, float)
+
+
+BAD_PARAMETERS = [
+    ("kernel", "gaussian"),
+    ("kernel", None),
+    ("gamma", -0.1),
+    ("gamma", np.inf),
+    ("gamma", np.nan),
+    ("gamma", "wide"),
+    ("degree", -1),
+    ("coef0", np.inf),
+    ("bias_penalty", -1.0),
+    ("bias_penalty", np.inf),
+    ("fit_intercept", "yes"),
+    ("solver", "svd"),
+    ("tol", 0.0),
+    ("tol", -1e-3),
+    ("max_iter", 0),
+    ("max_iter", 2.5),
+    ("cache_size", 0),
+    ("cache_size", "huge"),
+]
 
 
 @BOTH
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kernel", "gaussian"),
-        ("kernel", None),
-        ("gamma", -0.1),
-        ("gamma", np.inf),
-        ("gamma", np.nan),
-        ("gamma", "wide"),
-        ("degree", -1),
-        ("coef0", np.inf),
-        ("bias_penalty", -1.0),
-        ("bias_penalty", np.inf),
-        ("fit_intercept", "yes"),
-        ("solver", "svd"),
-        ("tol", 0.0),
-        ("tol", -1e-3),
-        ("max_iter", 0),
-        ("max_iter", 2.5),
-        ("cache_size", 0),
-        ("cache_size", "huge"),
-    ],
-)
-def test_bad_parameters(machine, name, value):
-    with pytest.raises(ValueError, match=f"'{name}' parameter of {machine.__name__}"):
-        machine(**{name: value}).fit(X, LABELS)
+def test_bad_parameters(machine):
+    for name, value in BAD_PARAMETERS:
+        refused = pytest.raises(ValueError, match=f"'{name}' parameter of {machine.__name__}")
+        with case(name=name, value=value), refused:
+            machine(**{name: value}).fit(X, LABELS)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +329,7 @@ def test_kernel_matrix_not_symmetric(machine, solver):
 
 
 def test_kernel_matrix_symmetric_but_for_rounding():
-    noisy = K * (1 + 1e-12 * rng.normal(size=K.shape))
+    noisy = K * (1 + 1e-12 * np.random.default_rng(0).normal(size=K.shape))
     expected = LSSVC(kernel="precomputed").fit(K, LABELS).decision_function(K)
     found = LSSVC(kernel="precomputed").fit(noisy, LABELS).decision_function(K)
     assert_allclose(found, expected, atol=1e-9)
@@ -360,16 +363,15 @@ def test_sigmoid_that_is_not_positive_definite(machine, solver):
 
 
 @BOTH
-@pytest.mark.parametrize("options", [{}, {"solver": "cg"}, {"C": "gcv"}, {"C": "loo"}], ids=str)
-@pytest.mark.parametrize(
-    ("kernel", "scale"),
-    [({"kernel": "poly", "degree": 2.5}, 1.0), ({"kernel": "poly", "gamma": 1.0}, 1e150)],
-    ids=["root of a negative number", "overflow"],
-)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_kernel_values_that_are_not_finite(machine, options, kernel, scale):
-    with pytest.raises(ValueError, match=r"kernel.*(NaN|infinit|finite)"):
-        machine(**options, **kernel).fit(scale * X, LABELS)
+def test_kernel_values_that_are_not_finite(machine):
+    root = {"kernel": "poly", "degree": 2.5}, 1.0  # of a negative number
+    overflow = {"kernel": "poly", "gamma": 1.0}, 1e150
+    every_way = {}, {"solver": "cg"}, {"C": "gcv"}, {"C": "loo"}
+    for options, (kernel, scale) in product(every_way, [root, overflow]):
+        refused = pytest.raises(ValueError, match=r"kernel.*(NaN|infinit|finite)")
+        with case(options=options, kernel=kernel), refused:
+            machine(**options, **kernel).fit(scale * X, LABELS)
 
 
 @BOTH

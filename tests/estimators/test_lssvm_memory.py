@@ -95,14 +95,14 @@ def test_fit_of_float32_stays_within_its_stated_bytes():
 
 
 def test_fit_of_many_outputs_stays_within_its_stated_bytes():
-    targets = rng.normal(size=(M, 40))
+    targets = np.random.default_rng(1).normal(size=(M, 40))
     assert_within_stated_bytes(LSSVR(), X, targets)
     assert_within_stated_bytes(LSSVR(solver="cg", max_iter=20), X, targets)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
 def test_fit_of_wide_rows_stays_within_its_stated_bytes(kernel):
-    wide = rng.normal(size=(1000, 1500))
+    wide = np.random.default_rng(1).normal(size=(1000, 1500))
     assert_within_stated_bytes(LSSVR(kernel=kernel), wide, wide[:, 0])
     if kernel != "laplacian":  # slow
         model = LSSVR(kernel=kernel, solver="cg", max_iter=3, cache_size=32.0)
@@ -110,14 +110,14 @@ def test_fit_of_wide_rows_stays_within_its_stated_bytes(kernel):
 
 
 def test_fit_of_wide_sparse_rows_stays_within_its_stated_bytes():
-    wide = random_csr((M, 5000), 0.01, rng)
+    wide = random_csr((M, 5000), 0.01, np.random.default_rng(1))
     assert_within_stated_bytes(LSSVR(), wide, TARGET)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "laplacian"])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_sparse_rows_are_not_made_dense(kernel, dtype):
-    wide = random_csr((300, 40_000), 0.002, rng)  # 96 MB dense
+    wide = random_csr((300, 40_000), 0.002, np.random.default_rng(1))  # 96 MB dense
     wide = (10 * wide).astype(dtype)  # gamma |x|^2 of hundreds
     model = LSSVR(0.1, kernel, gamma=0.1)
     with traced() as peak:

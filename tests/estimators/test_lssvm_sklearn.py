@@ -118,7 +118,7 @@ def test_pickle_and_clone(model):
 
 
 def test_fits_in_several_threads_at_once():
-    rows = rng.normal(size=(600, 3))
+    rows = np.random.default_rng(1).normal(size=(600, 3))
     jobs = [(C, kernel) for C in (0.1, 1.0, 10.0) for kernel in ("rbf", "laplacian", "linear")]
 
     def run(job):
@@ -218,7 +218,7 @@ def test_memory_map(tmp_path):
 
 @sklearn.config_context(enable_metadata_routing=True)
 def test_sample_weight_is_routed():
-    weight = rng.uniform(0, 2, size=60)
+    weight = np.random.default_rng(1).uniform(0, 2, size=60)
     weight[:20] = 0
     model = LSSVR().set_fit_request(sample_weight=True).set_score_request(sample_weight=False)
     direct = LSSVR().fit(X, TARGET, weight).predict(X)
@@ -232,7 +232,7 @@ def test_sample_weight_is_routed():
 
 
 def test_weights_reach_a_pipeline_without_routing():
-    weight = rng.uniform(0, 2, size=60)
+    weight = np.random.default_rng(1).uniform(0, 2, size=60)
     piped = make_pipeline(StandardScaler(), LSSVC()).fit(X, LABELS, lssvc__sample_weight=weight)
     scaled = StandardScaler().fit_transform(X)
     expected = LSSVC().fit(scaled, LABELS, weight).decision_function(scaled)
@@ -246,7 +246,7 @@ def test_weights_reach_a_pipeline_without_routing():
 @pytest.mark.parametrize("bias", [{}, {"bias_penalty": 0.5}, {"fit_intercept": False}], ids=str)
 @pytest.mark.parametrize("C", [0.1, 1e3])
 def test_solvers_agree(y, bias, C):
-    weight = rng.uniform(0.5, 2.0, size=60)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, size=60)
     options = [
         {"C": C, "solver": "cholesky"},
         {"C": C, "solver": "auto"},
@@ -262,7 +262,7 @@ def test_solvers_agree(y, bias, C):
 
 
 def test_cg_that_recomputes_its_matrix_agrees():
-    rows = rng.normal(size=(400, 3))
+    rows = np.random.default_rng(1).normal(size=(400, 3))
     y = rows[:, 0] > 0
     with threadpool_limits(1):  # each thread has tiles of its own
         stored = LSSVC(10.0, gamma=0.3, solver="cg").fit(rows, y)

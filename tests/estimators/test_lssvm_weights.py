@@ -1,5 +1,7 @@
 """Weights and copies of LSSVC and LSSVR: a weight of k is k copies, of 0 none; order is nothing."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR
+from tests.loops import case
 
 rng = np.random.default_rng(7)
 M = 36
@@ -49,25 +52,27 @@ def assert_same_model(a, b, Z=Z, rtol=1e-8):
 
 @every_criterion
 @every_bias
-@pytest.mark.parametrize("class_weight", [None, "balanced", {0: 2.0, 2: 0.5}], ids=str)
-@pytest.mark.parametrize("calibrate", [False, True])
-def test_weight_k_equals_k_copies_classifier(C, bias, class_weight, calibrate):
-    model = LSSVC(C, class_weight=class_weight, calibrate=calibrate, **bias)
-    weighted = clone(model).fit(X, THREE, sample_weight=COPIES)
-    repeated = clone(model).fit(np.repeat(X, COPIES, axis=0), np.repeat(THREE, COPIES))
-    assert_same_model(weighted, repeated)
-    if hasattr(weighted, "loo_residuals_"):
-        expected = np.repeat(weighted.loo_residuals_, COPIES, axis=0)
-        assert_allclose(repeated.loo_residuals_, expected, atol=1e-8)
+def test_weight_k_equals_k_copies_classifier(C, bias):
+    for weights, calibrate in product([None, "balanced", {0: 2.0, 2: 0.5}], [False, True]):
+        with case(class_weight=weights, calibrate=calibrate):
+            model = LSSVC(C, class_weight=weights, calibrate=calibrate, **bias)
+            weighted = clone(model).fit(X, THREE, sample_weight=COPIES)
+            repeated = clone(model).fit(np.repeat(X, COPIES, axis=0), np.repeat(THREE, COPIES))
+            assert_same_model(weighted, repeated)
+            if hasattr(weighted, "loo_residuals_"):
+                expected = np.repeat(weighted.loo_residuals_, COPIES, axis=0)
+                assert_allclose(repeated.loo_residuals_, expected, atol=1e-8)
 
 
 @every_criterion
 @every_bias
-@pytest.mark.parametrize("y", [TARGET, TARGETS], ids=["one", "three"])
-def test_weight_k_equals_k_copies_regressor(C, bias, y):
-    weighted = LSSVR(C, **bias).fit(X, y, sample_weight=COPIES)
-    repeated = LSSVR(C, **bias).fit(np.repeat(X, COPIES, axis=0), np.repeat(y, COPIES, axis=0))
-    assert_same_model(weighted, repeated)
+def test_weight_k_equals_k_copies_regressor(C, bias):
+    rows = np.repeat(X, COPIES, axis=0)
+    for y in (TARGET, TARGETS):
+        with case(shape=y.shape):
+            weighted = LSSVR(C, **bias).fit(X, y, sample_weight=COPIES)
+            repeated = LSSVR(C, **bias).fit(rows, np.repeat(y, COPIES, axis=0))
+            assert_same_model(weighted, repeated)
 
 
 @pytest.mark.parametrize("kind", ["dense", "csr", "precomputed", "float32"])
@@ -142,7 +147,7 @@ def test_class_weight_multiplies_sample_weight():
 
 @every_criterion
 def test_order_of_rows_does_not_matter(C):
-    order = rng.permutation(M)
+    order = np.random.default_rng(0).permutation(M)
     for model, y in [(LSSVC(C, calibrate=True), THREE), (LSSVR(C), TARGET)]:
         there = clone(model).fit(X, y, WEIGHT)
         back = clone(model).fit(X[order], y[order], WEIGHT[order])

@@ -1,5 +1,7 @@
 """Small numbers, few numbers, and fits that are stopped on the way."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
@@ -7,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from leansvm import L2SVC, LSSVR, LowRankLSSVC, ReducedSVC
 from leansvm.losses import Huber
 from leansvm.solvers.active_set import ActiveSet
+from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 RNG = np.random.default_rng(0)
@@ -17,7 +20,7 @@ ZERO, HALVES = np.zeros((40, 3)), np.array([0, 1] * 20)
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_float32_predictions_are_exact_relative_to_the_targets(size):
-    rows = RNG.uniform(-2, 2, size=(300, 1)).astype(np.float32)
+    rows = np.random.default_rng(1).uniform(-2, 2, size=(300, 1)).astype(np.float32)
     target = size * np.sin(3 * rows[:, 0]).astype(np.float64)
     model = SparseLSSVR(C=1e7, n_basis=80, gamma=0.3, random_state=0).fit(rows, target)
     single, double = model.predict(rows), model.predict(rows.astype(np.float64))
@@ -32,17 +35,17 @@ def test_calibration_at_one_C_asks_for_no_degrees_of_freedom():
     assert np.mean(shares.argmax(axis=1) == Y) > 0.8
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("basis", ["all", "random", "pivoted-cholesky", "forward"])
-@pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("kind", [SparseLSSVC, ReducedSVC])
-def test_rows_of_zeros_give_a_constant_model(kind, fit_intercept, basis, dtype):
-    options = {"kernel": "linear", "basis": basis, "fit_intercept": fit_intercept, "C": 1.0}
-    options["calibrate"] = True
+def test_rows_of_zeros_give_a_constant_model(kind, basis):
     y = (np.arange(40) % 4 == 0).astype(int)
-    values = kind(n_basis=2, **options).fit(ZERO.astype(dtype), y).decision_function(ZERO)
-    # three quarters of the rows are -1
-    np.testing.assert_allclose(values, -0.5 * fit_intercept, rtol=0, atol=1e-6)
+    for intercept, dtype in product([True, False], [np.float32, np.float64]):
+        with case(intercept=intercept, dtype=dtype):
+            model = kind(1.0, "linear", basis=basis, n_basis=2, calibrate=True)
+            model.set_params(fit_intercept=intercept).fit(ZERO.astype(dtype), y)
+            # three quarters of the rows are -1
+            expected, values = -0.5 * intercept, model.decision_function(ZERO)
+            np.testing.assert_allclose(values, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("basis", ["entropy", "medoids"])
@@ -53,7 +56,7 @@ def test_rows_of_zeros_leave_no_basis_to_grow(basis):
 
 @pytest.mark.parametrize("max_iter", [1, 3, 6])
 def test_newton_stopped_early_certifies_the_loss_that_was_asked_for(max_iter):
-    y = np.where(X[:, 0] * X[:, 1] + 0.5 * RNG.normal(size=len(X)) > 0, 1, -1)
+    y = np.where(X[:, 0] * X[:, 1] + 0.5 * np.random.default_rng(1).normal(size=len(X)) > 0, 1, -1)
     model = ReducedSVC(
         C=1e3, loss="huber", delta=0.5, n_basis=40, max_iter=max_iter, random_state=0
     )
@@ -111,8 +114,9 @@ def test_a_left_out_loss_that_is_not_a_number_is_never_the_best(monkeypatch):
 
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-8), (np.float32, 1e-5)])
 def test_gcv_with_all_rows_as_basis_is_that_of_the_exact_machine(dtype, rtol):
-    rows = RNG.normal(size=(60, 5)).astype(dtype)
-    target = np.sin(2 * rows[:, 0]) + 0.5 * RNG.normal(size=60)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(60, 5)).astype(dtype)
+    target = np.sin(2 * rows[:, 0]) + 0.5 * rng.normal(size=60)
     expected = LSSVR(C="gcv", gamma=5.0).fit(rows, target)
     found = SparseLSSVR(C="gcv", gamma=5.0, basis="all").fit(rows, target)
     np.testing.assert_allclose(found.cv_curve_, expected.cv_curve_, rtol=rtol)

@@ -58,8 +58,8 @@ def storage(request):
 
 @pytest.fixture(scope="session")
 def every_storage():
-    """Return all of them at once."""
-    return list(STORAGE.values())
+    """Return all of them at once, by their names."""
+    return STORAGE
 
 
 @pytest.fixture

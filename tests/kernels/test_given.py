@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -16,15 +18,16 @@ FLOATS = (np.float32, np.float64)
 # ------------------------------------------------------------------ diagonal
 
 
-@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
-def test_diag_is_the_diagonal_of_the_block(name, dtype, convert, points, make):
-    X = points(70, 5, mean=1, dtype=dtype)
+def test_diag_is_the_diagonal_of_the_block(name, points, make):
     kernel, _ = make(5)
-    K = kernel.block(convert(X), convert(X), dtype=np.float64)
-    diagonal = kernel.diag(convert(X))
-    assert diagonal.shape == (70,)
-    tol = 1e-12 if dtype == np.float64 else 1e-5
-    assert_allclose(diagonal, K.diagonal(), rtol=tol, atol=tol)
+    for dtype, convert in product(FLOATS, [np.asarray, sparse.csr_array]):
+        X = convert(points(70, 5, mean=1, dtype=dtype))
+        K = kernel.block(X, X, dtype=np.float64)
+        diagonal = kernel.diag(X)
+        message = f"{dtype}, {convert}"
+        assert diagonal.shape == (70,), message
+        tol = 1e-12 if dtype == np.float64 else 1e-5
+        assert_allclose(diagonal, K.diagonal(), rtol=tol, atol=tol, err_msg=message)
 
 
 def test_diag_of_a_callable(dtype, points):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,85 +29,84 @@ def tolerance(name, dtype):
 # ------------------------------------------------------------------ values
 
 
-def test_block_equals_scikit_learn(name, dtype, storage, points, make, theirs):
+def test_block_equals_scikit_learn(name, dtype, every_storage, points, make, theirs):
     X, Z = points(83, 7, dtype=dtype), points(29, 7, seed=1, dtype=dtype)
     X[np.abs(X) < 0.5] = 0.0
     kernel, params = make(7)
-    left, right = storage
-    K = kernel.block(left(X), right(Z))
     expected = theirs(X.astype(np.float64), Z.astype(np.float64), params)
-    assert isinstance(K, np.ndarray)
-    assert K.dtype == dtype
-    tol = 1e-12 if dtype == np.float64 else 1e-5
-    assert_allclose(K, expected, rtol=0, atol=tol * np.abs(expected).max())
+    tol = (1e-12 if dtype == np.float64 else 1e-5) * np.abs(expected).max()
+    for kind, (left, right) in every_storage.items():
+        K = kernel.block(left(X), right(Z))
+        assert isinstance(K, np.ndarray), kind
+        assert K.dtype == dtype, kind
+        assert_allclose(K, expected, rtol=0, atol=tol, err_msg=kind)
 
 
-@pytest.mark.parametrize("degree", [1, 2, 3, 2.5])
 @pytest.mark.parametrize("name", ["poly"])
-def test_poly_degrees(degree, storage, points, make, theirs):
+def test_poly_degrees(every_storage, points, make, theirs):
     X, Z = np.abs(points(20, 4)), np.abs(points(9, 4, seed=1))
-    kernel, params = make(4, degree=degree, coef0=1.0)
-    left, right = storage
-    assert_allclose(kernel.block(left(X), right(Z)), theirs(X, Z, params), rtol=1e-12)
+    for degree in (1, 2, 3, 2.5):
+        kernel, params = make(4, degree=degree, coef0=1.0)
+        expected = theirs(X, Z, params)
+        for kind, (left, right) in every_storage.items():
+            K = kernel.block(left(X), right(Z))
+            assert_allclose(K, expected, rtol=1e-12, err_msg=f"degree {degree}, {kind}")
 
 
 @pytest.mark.parametrize("d", [1, 10, 100])
-def test_float32_gaussian_survives_a_feature_mean_of_300(d, storage, points, direct):
+def test_float32_gaussian_survives_a_feature_mean_of_300(d, every_storage, points, direct):
     # without centring the error here is 2e-2
     X = points(200, d, mean=300, dtype=np.float32)
     Z = np.concatenate([X[:10], points(30, d, mean=300, seed=1, dtype=np.float32)])
-    left, right = storage
     for gamma in (1e-6, 1e-4, 0.1, 1.0):
-        K = Kernel("rbf", gamma=gamma).block(left(X), right(Z))
-        assert K.dtype == np.float32
         expected = direct("rbf", X, Z, gamma)
-        assert_allclose(K, expected, rtol=0, atol=1e-5, err_msg=f"gamma = {gamma}")
+        for kind, (left, right) in every_storage.items():
+            K = Kernel("rbf", gamma=gamma).block(left(X), right(Z))
+            assert K.dtype == np.float32, kind
+            assert_allclose(K, expected, rtol=0, atol=1e-5, err_msg=f"gamma = {gamma}, {kind}")
 
 
-def test_feature_means_of_300(name, dtype, storage, points, make, theirs):
+def test_feature_means_of_300(name, dtype, every_storage, points, make, theirs):
     d = 12
     X, Z = points(60, d, mean=300, dtype=dtype), points(31, d, mean=300, seed=1, dtype=dtype)
     kernel, params = make(d, **({"gamma": 1e-6} if name == "sigmoid" else {}))
-    left, right = storage
     expected = theirs(X.astype(np.float64), Z.astype(np.float64), params)
-    tol = 1e-9 if dtype == np.float64 else 1e-5
-    assert_allclose(
-        kernel.block(left(X), right(Z)), expected, rtol=0, atol=tol * np.abs(expected).max()
-    )
+    tol = (1e-9 if dtype == np.float64 else 1e-5) * np.abs(expected).max()
+    for kind, (left, right) in every_storage.items():
+        K = kernel.block(left(X), right(Z))
+        assert_allclose(K, expected, rtol=0, atol=tol, err_msg=kind)
 
 
-def test_sparse_float32_keeps_its_promise_with_many_features(storage, points, direct):
+def test_sparse_float32_keeps_its_promise_with_many_features(every_storage, points, direct):
     # many summands: rounding of the float32 norms grows with their number
     X = points(60, 784, mean=300, dtype=np.float32)
-    left, right = storage
-    K = Kernel("rbf", gamma=1e-6).block(left(X), right(X[:20]))
-    assert_allclose(K, direct("rbf", X, X[:20], 1e-6), rtol=0, atol=5e-5)
+    expected = direct("rbf", X, X[:20], 1e-6)
+    for kind, (left, right) in every_storage.items():
+        K = Kernel("rbf", gamma=1e-6).block(left(X), right(X[:20]))
+        assert_allclose(K, expected, rtol=0, atol=5e-5, err_msg=kind)
+
+
+def check_high_dimensional(kernel, expected_values):
+    """Rows and points wide enough that the right factor stays sparse."""
+    rng = np.random.default_rng(0)
+    sparse_rows = [random_csr((n, 30_000), 0.001, rng) for n in (60, 200)]
+    dense_rows = [A.toarray() for A in sparse_rows]
+    expected = expected_values(*dense_rows)
+    for X, Z in product(*zip(dense_rows, sparse_rows, strict=True)):
+        kind = f"{type(X).__name__}, {type(Z).__name__}"
+        assert_allclose(kernel.block(X, Z), expected, atol=1e-12, err_msg=kind)
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_high_dimensional_sparse_points(name, storage, theirs):
-    # wide enough that the right factor stays sparse
-    rng = np.random.default_rng(0)
-    X = random_csr((60, 30_000), 0.001, rng)
-    Z = random_csr((200, 30_000), 0.001, rng)
-    left, right = (
-        (lambda A: A) if kind is sparse.csr_array else (lambda A: A.toarray()) for kind in storage
-    )
-    K = Kernel(name, gamma=0.05).block(left(X), right(Z))
-    assert_allclose(K, theirs(X.toarray(), Z.toarray(), {"gamma": 0.05}), atol=1e-12)
+def test_high_dimensional_sparse_points(name, theirs):
+    kernel = Kernel(name, gamma=0.05)
+    check_high_dimensional(kernel, lambda X, Z: theirs(X, Z, {"gamma": 0.05}))
 
 
 @pytest.mark.parametrize("name", ["linear", "poly", "sigmoid", "cosine"])
-def test_high_dimensional_sparse_products(name, storage, make, theirs):
-    rng = np.random.default_rng(0)
-    X = random_csr((60, 30_000), 0.001, rng)
-    Z = random_csr((200, 30_000), 0.001, rng)
-    left, right = (
-        (lambda A: A) if kind is sparse.csr_array else (lambda A: A.toarray()) for kind in storage
-    )
+def test_high_dimensional_sparse_products(name, make, theirs):
     kernel, params = make(10)
-    K = kernel.block(left(X), right(Z))
-    assert_allclose(K, theirs(X.toarray(), Z.toarray(), params), atol=1e-12)
+    check_high_dimensional(kernel, lambda X, Z: theirs(X, Z, params))
 
 
 def test_csr_matrix_is_as_good_as_csr_array(points, make):
@@ -134,29 +135,30 @@ def test_csr_in_any_form_means_the_same_matrix(name, make):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", DISTANCES)
 @pytest.mark.parametrize("mean", [0.0, 300.0])
-def test_extreme_gamma(mean, name, dtype, storage, points, direct):
+def test_extreme_gamma(mean, name, dtype, every_storage, points, direct):
     X = points(40, 3, mean=mean, dtype=dtype)
     Z = np.concatenate([X[:10], points(5, 3, mean=mean, seed=1, dtype=dtype)])
-    left, right = storage
     for gamma in (0.0, 1e-300, 1e6, 1e12, 1e300):
-        K = Kernel(name, gamma=gamma).block(left(X), right(Z))
-        near = {"rtol": 0, "atol": tolerance(name, dtype), "err_msg": f"gamma = {gamma}"}
-        assert_allclose(K, direct(name, X, Z, gamma), **near)
-        assert_allclose(K[:10, :10].diagonal(), 1.0, **near)
+        expected = direct(name, X, Z, gamma)
+        for kind, (left, right) in every_storage.items():
+            K = Kernel(name, gamma=gamma).block(left(X), right(Z))
+            near = {"rtol": 0, "atol": tolerance(name, dtype), "err_msg": f"{gamma}, {kind}"}
+            assert_allclose(K, expected, **near)
+            assert_allclose(K[:10, :10].diagonal(), 1.0, **near)
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("n_points", [1, 3])
 @pytest.mark.parametrize("name", DISTANCES)
-def test_extreme_gamma_with_equal_points(name, n_points, dtype, storage, points, direct):
+def test_extreme_gamma_with_equal_points(name, n_points, dtype, every_storage, points, direct):
     # equal points have no spread, which must not hide that gamma overflows float32
     X = points(20, 3, mean=0.1, dtype=dtype)
-    Z = np.repeat(X[:1], n_points, axis=0)
-    left, right = storage
+    Z, tol = np.repeat(X[:1], n_points, axis=0), tolerance(name, dtype)
     for gamma in (0.0, 1e-300, 1.0, 1e12, 1e300):
-        K = Kernel(name, gamma=gamma).block(left(X), right(Z))
-        near = {"rtol": 0, "atol": tolerance(name, dtype), "err_msg": f"gamma = {gamma}"}
-        assert_allclose(K, direct(name, X, Z, gamma), **near)
+        expected = direct(name, X, Z, gamma)
+        for kind, (left, right) in every_storage.items():
+            K = Kernel(name, gamma=gamma).block(left(X), right(Z))
+            assert_allclose(K, expected, rtol=0, atol=tol, err_msg=f"gamma = {gamma}, {kind}")
 
 
 @pytest.mark.filterwarnings("error")
@@ -171,34 +173,34 @@ def test_float32_rows_whose_squares_overflow(name, which, scale, every_storage, 
         Z[::2] *= np.float32(scale)
     for gamma in (0.0, 1e-300, 1e-40, 1e-20, 1.0, 1e6, 1e12):
         expected = direct(name, X, Z, gamma)
-        for left, right in every_storage:
+        for kind, (left, right) in every_storage.items():
             K = Kernel(name, gamma=gamma).block(left(X), right(Z))
-            where = f"gamma = {gamma}, {type(left(X)).__name__}, {type(right(Z)).__name__}"
             tol = tolerance(name, np.float32)
-            assert_allclose(K, expected, rtol=0, atol=tol, err_msg=where)
+            assert_allclose(K, expected, rtol=0, atol=tol, err_msg=f"gamma = {gamma}, {kind}")
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_float64_rows_whose_squares_overflow(name, storage, points, direct):
+def test_float64_rows_whose_squares_overflow(name, every_storage, points, direct):
     X, Z = points(20, 3), points(6, 3)
     X[::2] *= 1e200
     Z[::3] *= 1e200
-    left, right = storage
     for gamma in (0.0, 1e-300, 1.0):
-        K = Kernel(name, gamma=gamma).block(left(X), right(Z))
-        near = {"rtol": 0, "atol": tolerance(name, np.float64), "err_msg": f"gamma = {gamma}"}
-        assert_allclose(K, direct(name, X, Z, gamma), **near)
+        expected = direct(name, X, Z, gamma)
+        for kind, (left, right) in every_storage.items():
+            K = Kernel(name, gamma=gamma).block(left(X), right(Z))
+            tol = tolerance(name, np.float64)
+            assert_allclose(K, expected, rtol=0, atol=tol, err_msg=f"gamma = {gamma}, {kind}")
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_equal_rows_are_one_apart_from_rounding(name, dtype, storage, points):
+def test_equal_rows_are_one_apart_from_rounding(name, dtype, every_storage, points):
     X = np.repeat(points(30, 6, mean=5, dtype=dtype), 2, axis=0)
-    left, right = storage
-    K = Kernel(name, gamma=0.3).block(left(X), right(X))
     tol = 0 if name in ("laplacian", "matern12") else 300 * np.finfo(dtype).eps
-    twins = K[np.arange(60), np.arange(60) ^ 1]
-    assert_allclose(twins, 1.0, atol=tol)
-    assert_allclose(K.diagonal(), 1.0, atol=tol)
+    for kind, (left, right) in every_storage.items():
+        K = Kernel(name, gamma=0.3).block(left(X), right(X))
+        twins = K[np.arange(60), np.arange(60) ^ 1]
+        assert_allclose(twins, 1.0, atol=tol, err_msg=kind)
+        assert_allclose(K.diagonal(), 1.0, atol=tol, err_msg=kind)
 
 
 @settings(max_examples=300, deadline=None)
@@ -216,7 +218,7 @@ def test_distances_of_any_finite_numbers(every_storage, direct, data):
     if data.draw(st.booleans()):  # one gamma for each feature
         gamma = gamma * data.draw(hnp.arrays(float, d, elements=st.sampled_from([0.0, 0.1, 3.0])))
     name = data.draw(st.sampled_from(DISTANCES))
-    left, right = data.draw(st.sampled_from(every_storage))
+    left, right = every_storage[data.draw(st.sampled_from(list(every_storage)))]
     K = Kernel(name, gamma=gamma).block(left(X), right(Z))
     tol = 1e-4 if width == 32 else 2e-7 if name == "matern12" else 1e-8
     assert_allclose(K, direct(name, X, Z, gamma), rtol=0, atol=tol)

@@ -170,8 +170,13 @@ def test_the_command_says_what_data_it_lacks(tmp_path):
 
 
 def test_the_command_refuses_unknown_names(tmp_path):
-    done = _run(tmp_path, "smith")
-    assert done.returncode == 1
+    pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from leansvm.cli._app import app
+
+    done = CliRunner().invoke(app, ["reproduce", "smith", "--out", str(tmp_path)])
+    assert done.exit_code == 1
     assert "unknown paper 'smith'; choose from fang2019" in " ".join(done.stderr.split())
 
 

@@ -18,7 +18,7 @@ import leansvm
 
 
 class NumPy:
-    """Arrays in memory: the reference."""
+    """Arrays in memory, in several blocks: the reference has them in one."""
 
     slow = False  # a pass costs more than the rows of a test
 
@@ -27,7 +27,8 @@ class NumPy:
 
     @contextmanager
     def ready(self):
-        yield self
+        with config_context(working_memory=0.1):  # several blocks, of few rows
+            yield self
 
     def rows(self, array):
         """Put a host array where this source keeps its rows."""
@@ -138,13 +139,6 @@ class ConvertedMemmap(NumPy):
         return columns
 
 
-@contextmanager
-def small_tiles():
-    """Several blocks, of few rows."""
-    with config_context(working_memory=0.1):
-        yield
-
-
 class Parquet(NumPy):
     """Two files with several row groups, read as often as the fit goes over the rows."""
 
@@ -153,7 +147,7 @@ class Parquet(NumPy):
     @contextmanager
     def ready(self):
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-        with small_tiles():
+        with super().ready():
             yield self
 
     def write(self, table, path):
@@ -196,7 +190,7 @@ class DaskThreads(NumPy):
     @contextmanager
     def ready(self):
         self.da = pytest.importorskip("dask.array", reason="dask is not installed")
-        with small_tiles():
+        with super().ready():
             yield self
 
     def rows(self, array):

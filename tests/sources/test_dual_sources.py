@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
 from leansvm import LSSVC, LSSVR
+from tests.loops import case
 
 X, y = make_moons(200, noise=0.25, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
@@ -13,33 +14,36 @@ WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
 WEIGHT[::7] = 0.0
 
 
-@pytest.mark.parametrize("bias", [{}, {"bias_penalty": 2.0}, {"fit_intercept": False}])
 @pytest.mark.parametrize("solver", ["cholesky", "cg", "auto", "smo"])
-def test_every_solver(array_source, solver, bias):
-    model = LSSVC(10.0, gamma=1.0, solver=solver, tol=1e-11, **bias)
-    values = model.fit(X, Y3, sample_weight=WEIGHT).decision_function(X)
-    array_source.fit(model, X, Y3, WEIGHT)
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
-    assert_array_equal(array_source.apply(model, "predict", X), values.argmax(axis=1))
-    assert model.n_support_ == np.count_nonzero(WEIGHT)
+def test_every_solver(array_source, solver):
+    for bias in ({}, {"bias_penalty": 2.0}, {"fit_intercept": False}):
+        with case(bias=bias):
+            model = LSSVC(10.0, gamma=1.0, solver=solver, tol=1e-11, **bias)
+            values = model.fit(X, Y3, sample_weight=WEIGHT).decision_function(X)
+            array_source.fit(model, X, Y3, WEIGHT)
+            assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+            assert_array_equal(array_source.apply(model, "predict", X), values.argmax(axis=1))
+            assert model.n_support_ == np.count_nonzero(WEIGHT)
 
 
-@pytest.mark.parametrize("kernel", ["linear", "poly", "laplacian"])
-def test_every_kernel(array_source, kernel):
-    model = LSSVC(1.0, kernel=kernel, degree=2, coef0=1.0)
-    values = model.fit(X, y).decision_function(X)
-    array_source.fit(model, X, y)
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+def test_every_kernel(array_source):
+    for kernel in ("linear", "poly", "laplacian"):
+        model = LSSVC(1.0, kernel=kernel, degree=2, coef0=1.0)
+        values = model.fit(X, y).decision_function(X)
+        array_source.fit(model, X, y)
+        found = array_source.apply(model, "decision_function", X)
+        assert_allclose(found, values, atol=1e-8, err_msg=kernel)
 
 
-@pytest.mark.parametrize("C", ["gcv", "loo", [0.1, 1.0, 10.0]])
-def test_choice_of_C(array_source, C):
-    model = LSSVC(C, gamma=1.0)
-    values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
-    chosen = model.C_
-    array_source.fit(model, X, y, WEIGHT)
-    assert chosen == model.C_
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-7)
+def test_choice_of_C(array_source):
+    for C in ("gcv", "loo", [0.1, 1.0, 10.0]):
+        model = LSSVC(C, gamma=1.0)
+        values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
+        chosen = model.C_
+        array_source.fit(model, X, y, WEIGHT)
+        assert chosen == model.C_
+        found = array_source.apply(model, "decision_function", X)
+        assert_allclose(found, values, atol=1e-7, err_msg=str(C))
 
 
 def test_probabilities(array_source):

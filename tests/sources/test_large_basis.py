@@ -1,6 +1,7 @@
 """Large bases stay where the rows are: same models as on the host, and a way back."""
 
 import pickle
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,6 +17,7 @@ from leansvm.blocks._base import Block
 from leansvm.kernels import Kernel
 from leansvm.solvers import on_device
 from leansvm.solvers.features import KernelFeatures
+from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(0)
@@ -39,21 +41,24 @@ def few_are_many(monkeypatch):
     monkeypatch.setattr(on_device, "_PANEL", 16)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda m: f"{type(m).__name__}-{m.C}")
-def test_same_model_as_on_the_host(array_source, model):
-    values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
-    support = model.support_
-    array_source.fit(model, X, y, sample_weight=WEIGHT)
-    assert_array_equal(model.support_, support)
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+def test_same_model_as_on_the_host(array_source):
+    for model in MODELS:
+        with case(model=model):
+            values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
+            support = model.support_
+            array_source.fit(model, X, y, sample_weight=WEIGHT)
+            assert_array_equal(model.support_, support)
+            found = array_source.apply(model, "decision_function", X)
+            assert_allclose(found, values, atol=1e-8)
 
 
-@pytest.mark.parametrize("kernel", ["matern12", "matern52", "laplacian", "linear", "cosine"])
-def test_every_kind_of_kernel(array_source, kernel):
-    model = SparseLSSVC(10.0, kernel, gamma=0.5, n_basis=60, random_state=0)
-    values = model.fit(X, y).decision_function(X)
-    array_source.fit(model, X, y)
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+def test_every_kind_of_kernel(array_source):
+    for kernel in ("matern12", "matern52", "laplacian", "linear", "cosine"):
+        model = SparseLSSVC(10.0, kernel, gamma=0.5, n_basis=60, random_state=0)
+        values = model.fit(X, y).decision_function(X)
+        array_source.fit(model, X, y)
+        found = array_source.apply(model, "decision_function", X)
+        assert_allclose(found, values, atol=1e-8, err_msg=kernel)
 
 
 def test_values_of_a_callable_are_left_alone(array_source):
@@ -70,14 +75,16 @@ def test_values_of_a_callable_are_left_alone(array_source):
         assert_array_equal(array_source.host(values), array_source.host(copy))
 
 
-@pytest.mark.parametrize("basis", ["forward", "sparse-greedy", "entropy", "csi"])
-def test_selectors_that_choose_on_the_host(array_source, basis):
-    model = SparseLSSVC(10.0, gamma=0.5, basis=basis, n_basis=20, random_state=0)
-    values = model.fit(X, y).decision_function(X)
-    support = model.support_
-    array_source.fit(model, X, y)
-    assert_array_equal(np.sort(model.support_), np.sort(support))
-    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
+def test_selectors_that_choose_on_the_host(array_source):
+    for basis in ("forward", "sparse-greedy", "entropy", "csi"):
+        with case(basis=basis):
+            model = SparseLSSVC(10.0, gamma=0.5, basis=basis, n_basis=20, random_state=0)
+            values = model.fit(X, y).decision_function(X)
+            support = model.support_
+            array_source.fit(model, X, y)
+            assert_array_equal(np.sort(model.support_), np.sort(support))
+            found = array_source.apply(model, "decision_function", X)
+            assert_allclose(found, values, atol=1e-8)
 
 
 def test_learned_scales(array_source):
@@ -131,9 +138,14 @@ def test_points_that_depend_on_others_are_dropped(array_source):
     assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-8)
 
 
-@pytest.mark.parametrize("size", [5, 16, 41])
-@pytest.mark.parametrize("turned", [False, True])
-def test_whitening_by_panels(array_source, size, turned):
+def test_whitening_by_panels(array_source):
+    for size, turned in product([5, 16, 41], [False, True]):
+        with case(size=size, turned=turned):
+            check_whitening(array_source, size, turned)
+
+
+def check_whitening(array_source, size, turned):
+    rng = np.random.default_rng(size)
     L = np.tril(rng.normal(size=(size, size))) + 3 * size * np.eye(size)
     values = rng.normal(size=(7, size))
     turn = np.linalg.qr(rng.normal(size=(size, size)))[0][:, :3] if turned else None
@@ -179,6 +191,7 @@ def test_newton_for_the_squared_hinge(array_source, kernel):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_equal_rows_are_found_where_they_are(array_source, dtype):
+    rng = np.random.default_rng(1)
     rows = rng.integers(-2, 2, size=(200, 3)).astype(dtype)
     rows[rows == 0] *= rng.choice([-1.0, 1.0], size=np.count_nonzero(rows == 0))  # -0.0 is 0.0
     Y, weight = (rows[:, :1] > 0).astype(np.float64), rng.integers(0, 2, 200).astype(np.float64)
@@ -196,7 +209,7 @@ def test_equal_rows_are_found_where_they_are(array_source, dtype):
 def test_wide_gram_matrices_by_panels(array_source, monkeypatch):
     monkeypatch.setattr(fast, "_WIDE", 4)
     monkeypatch.setattr(fast, "_PANEL", 5)
-    Z = rng.normal(size=(30, 23))
+    Z = np.random.default_rng(2).normal(size=(30, 23))
     assert_allclose(array_source.host(fast.gram(array_source.rows(Z))), Z.T @ Z, atol=1e-12)
 
 

@@ -1,20 +1,28 @@
 """ReducedSVC and ReducedSVR give the same model whatever the array library."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
 from leansvm import KernelBasis, ReducedSVC, ReducedSVR
+from tests.loops import case
 
 X, y = make_moons(200, noise=0.25, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
 WEIGHT = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
 
 
-@pytest.mark.parametrize("regularizer", ["rkhs", "coef"])
-@pytest.mark.parametrize("loss", ["squared", "squared_hinge", "huber", "logistic"])
-def test_every_loss(array_source, loss, regularizer):
+def test_every_loss(array_source):
+    losses = "squared", "squared_hinge", "huber", "logistic"
+    for loss, regularizer in product(losses, ["rkhs", "coef"]):
+        with case(loss=loss, regularizer=regularizer):
+            check_loss(array_source, loss, regularizer)
+
+
+def check_loss(array_source, loss, regularizer):
     options = {"gamma": 1.0, "n_basis": 30, "random_state": 0, "tol": 1e-9}
     model = ReducedSVC(10.0, loss=loss, regularizer=regularizer, **options)
     if loss in ("huber", "logistic"):

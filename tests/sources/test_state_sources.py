@@ -88,6 +88,7 @@ def test_a_federated_fit_over_four_shards_is_the_pooled_one(tmp_path, C):
     public = SparseLSSVR(1.0, gamma=0.3, n_basis=25, random_state=0)
     names = [f"x{j}" for j in range(4)]
     pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
     public.fit(
         pandas.DataFrame(rng.normal(size=(200, 4)), columns=names), rng.normal(size=(200, 2))
     )

@@ -2,19 +2,18 @@
 
 import inspect
 import pickle
-import re
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_iris, make_moons
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from leansvm import LSSVC
 from leansvm.kernels import Kernel
 from leansvm.papers import baselines
 from leansvm.papers.baselines import FSALSSVC, PrunedLSSVC, RandomReducedDualLSSVC
+from tests.checks import names, run_checks
 from tests.versions import needs_callbacks
 
 PUBLIC = [getattr(baselines, name) for name in baselines.__all__]
@@ -39,28 +38,18 @@ CONFIGURED = [
 ]
 
 
-def names(estimator):
-    return re.sub(r"\s+", "", repr(estimator))
-
-
-def no_expected_failures(estimator):
-    return {}
-
-
 # Many checks use fewer rows than n_basis: the warning about it is meant.
 @pytest.mark.filterwarnings("ignore:n_basis=\\d+ is more than")
-@parametrize_with_checks(
-    [estimator() for estimator in PUBLIC], expected_failed_checks=no_expected_failures
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("estimator", [estimator() for estimator in PUBLIC], ids=names)
+def test_scikit_learn_checks(estimator):
+    run_checks(estimator)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:n_basis=\\d+ is more than")
-@parametrize_with_checks(CONFIGURED, expected_failed_checks=no_expected_failures)
-def test_scikit_learn_checks_of_settings(estimator, check):
-    check(estimator)
+@pytest.mark.parametrize("estimator", CONFIGURED, ids=names)
+def test_scikit_learn_checks_of_settings(estimator):
+    run_checks(estimator)
 
 
 @pytest.mark.parametrize("estimator", PUBLIC)
