@@ -55,6 +55,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         L^-T, so that ``transform(X) = kernel(X, support_vectors_) @ normalization_``.
     gamma_ : float
         Value used.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
 

@@ -113,6 +113,8 @@ class L2SVC(Classifier, DualMachine):
         Labels.
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     cv_curve_ : ndarray of shape (n_candidates,)
         Leave-one-out loss at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)

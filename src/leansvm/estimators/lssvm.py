@@ -150,6 +150,8 @@ default="auto"
         Labels.
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     cv_curve_ : ndarray of shape (n_candidates,)
         Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
@@ -248,6 +250,8 @@ class LSSVR(PredictsIntervals, Regressor, DualMachine):
         Number of support vectors.
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     cv_curve_ : ndarray of shape (n_candidates,)
         Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)

@@ -203,6 +203,8 @@ class ReducedSVC(Classifier, ReducedMachine):
         Labels.
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     cv_curve_ : ndarray of shape (n_candidates,)
         Share of left-out rows that are misclassified (those near the boundary in part, plus a
         thousandth of the mean loss), or mean loss for "logistic", at every candidate of C (for
@@ -343,6 +345,8 @@ tol, max_iter, cache_size, random_state
         Number of basis points ("rkhs" drops dependent ones).
     C_, gamma_ : float
         Values used; ``gamma_`` may be an array with one value per feature.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     cv_curve_, loo_residuals_ : ndarray
         Mean loss of left-out rows at every candidate of C; targets less predictions without the
         row.

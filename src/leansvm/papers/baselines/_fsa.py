@@ -69,6 +69,8 @@ default="rbf"
         Labels.
     C_, gamma_ : float
         Values used.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     objective_ : float
         Objective of the LS-SVM on the chosen rows, summed over the classes: a lower bound of the
         objective on all rows.

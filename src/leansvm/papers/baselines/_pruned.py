@@ -129,6 +129,8 @@ default="rbf"
         Labels.
     C_, gamma_ : float
         Values used.
+    kernel_, clip_
+        As in `SparseLSSVC`.
     objective_ : float
         Objective of the LS-SVM on the rows that are left, summed over the classes.
     n_iter_ : int
