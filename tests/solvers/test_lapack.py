@@ -1,4 +1,4 @@
-"""The eigen-decomposition in place: NumPy's numbers, and other threads run meanwhile."""
+"""Routines by ctypes: NumPy's numbers, and other threads run meanwhile."""
 
 import threading
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from leansvm.solvers._lapack import eigh_in_place
+from leansvm.solvers._lapack import eigh_in_place, symmetric_product
 
 
 def _symmetric(n, dtype=np.float64):
@@ -35,6 +35,17 @@ def test_only_the_lower_triangle_counts():
     expected = np.linalg.eigvalsh(A)
     A[np.tril_indices(5, -1)] = 7.0
     assert_allclose(eigh_in_place(A)[0], expected)
+
+
+def test_products_read_one_half_of_the_matrix():
+    rng = np.random.default_rng(1)
+    for n in (0, 1, 2, 7, 130):
+        A = rng.normal(size=(n + 3, n + 3))
+        A += A.T
+        K, v = A[:n, :n], rng.normal(size=n)  # rows of a larger matrix
+        expected = K @ v
+        K[np.triu_indices(n, 1)] = np.nan
+        assert_allclose(symmetric_product(K, v), expected, atol=1e-12, err_msg=f"n = {n}")
 
 
 def test_other_threads_run_meanwhile():

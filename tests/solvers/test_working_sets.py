@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leansvm.kernels import Kernel
-from leansvm.solvers import DualProblem, _nystrom, auto, working_sets
+from leansvm.solvers import DualProblem, _nystrom, _support_cg, auto, working_sets
 from leansvm.solvers._hinge import Hinge, Point
 from leansvm.solvers._nystrom import Nystrom, changed_gram, gram_of
 from leansvm.solvers._support_cg import Cheap, solve_by_cg, solve_by_factor, times
@@ -124,10 +124,14 @@ def test_features_of_all_rows_are_the_kernel_and_their_start_is_the_solution(mon
         assert_allclose(gram, gram_of(low_rank.Z, 2.0 * weight, np.flatnonzero(was)), atol=1e-8)
 
 
-def test_large_products_are_made_of_tiles():
-    K = np.random.default_rng(5).normal(size=(1600, 1600))
-    v = np.arange(1600.0)
-    assert_allclose(times(K, v), K @ v)
+@pytest.mark.parametrize("threads", [2, 16])
+def test_products_of_any_size(threads, monkeypatch):
+    monkeypatch.setattr(_support_cg, "blas_threads", lambda: threads)
+    A = np.random.default_rng(5).normal(size=(1600, 1600))
+    A += A.T
+    for n in (1, 499, 500, 1499, 1500):
+        K, v = A[:n, :n], np.arange(1.0 * n)
+        assert_allclose(times(K, v), K @ v, atol=1e-9 * n, err_msg=f"n = {n}")
 
 
 # ---------------------------------------------------------------------------- the whole

@@ -14,15 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import for_tiles
+from leansvm._parallel import blas_threads, for_tiles
 from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
 from leansvm.solvers._hinge import Hinge, Point
+from leansvm.solvers._lapack import symmetric_product
 from leansvm.solvers._least_squares import bias_from
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_MANY = 1500  # rows of a matrix whose product is worth several threads
+_FEW, _MANY = 500, 1500  # rows of a matrix: half of it is worth a call, all of it is worth threads
 _TILE = 256
 
 
@@ -50,9 +51,15 @@ class Cheap(NamedTuple):
 
 
 def times(K: Array, v: Array) -> Array:
-    """Return K v for the symmetric K, a large one by tiles in threads."""
-    if len(K) < _MANY:
+    """Return K v for the symmetric K.
+
+    Reading K is all it takes: two threads that read all of it are not faster than one that reads
+    one half, more of them are.
+    """
+    if len(K) < _FEW:
         return np.asarray(K @ v)
+    if len(K) < _MANY or blas_threads() <= 2:
+        return symmetric_product(K, v)
     out = np.empty(len(K))
 
     def fill(start: int, stop: int) -> None:
