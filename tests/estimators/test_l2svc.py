@@ -17,8 +17,10 @@ from sklearn.preprocessing import scale
 from sklearn.svm import LinearSVC
 
 from leansvm import L2SVC
+from leansvm._parallel import serial_blas
 from leansvm.kernels import Kernel
 from leansvm.model_selection import c_path
+from leansvm.solvers import active_set
 from leansvm.solvers.active_set import ActiveSet
 from tests.loops import case
 
@@ -545,3 +547,18 @@ def test_equal_rows_of_a_linear_kernel_have_a_bias(rows):
     model = L2SVC(kernel="linear", solver="active-set").fit(rows, labels)
     assert_allclose(model.intercept_, -1 / 3)  # the mean of the codes -1 and 1
     assert_allclose(model.objective_, 8 / 3)
+
+
+def test_threads_of_blas_follow_the_matrix_that_is_factored(monkeypatch):
+    # with 3,000 rows of 4 features they only wait for each other
+    asked = []
+
+    def one_thread(size, small):
+        asked.append(size)
+        return serial_blas()
+
+    monkeypatch.setattr(active_set, "blas_for", one_thread)
+    X = np.random.default_rng(0).normal(size=(3000, 4))
+    L2SVC(kernel="linear", solver="active-set").fit(X, X[:, 0] > 0)
+    L2SVC(gamma=0.1, solver="active-set").fit(X[:100], X[:100, 0] > 0)
+    assert asked == [4, 100]

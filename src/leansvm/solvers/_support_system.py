@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm._parallel import blas_for
 from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
 from leansvm.solvers._hinge import Hinge, Point
 from leansvm.solvers._ldl import SupportFactor
@@ -27,6 +28,7 @@ _REFINE = 1e-12  # residual, relative to the errors of S, that asks for a step o
 _REFINE_LINEAR = 1e-15  # the same for the gradient, relative to w
 _REFINEMENTS = 2
 _GRAM_UPDATES = 20  # added and subtracted this often, a Gram matrix is built anew
+_SERIAL_PRODUCT = 10**9  # multiplications of a Gram matrix that one thread makes in no time
 
 
 class KernelForm:
@@ -109,7 +111,8 @@ class LinearRows:
         """Return X_r' S X_r, dense."""
         X, s = self.X[rows], self.weight[rows]
         if not sparse.issparse(X):
-            return np.asarray(X.T @ (X * s[:, None]))
+            with blas_for(len(rows), _SERIAL_PRODUCT // max(X.shape[1], 1) ** 2):
+                return np.asarray(X.T @ (X * s[:, None]))
         scaled = X.copy()
         scaled.data *= np.repeat(s, np.diff(X.indptr))
         return np.asarray((X.T @ scaled).toarray(order="C"))

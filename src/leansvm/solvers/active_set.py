@@ -105,7 +105,9 @@ class ActiveSet:
 
         ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
         """
-        with self.problem.phases("solve"), blas_for(len(self.problem.weight), _SERIAL_ROWS):
+        rows = len(self.problem.weight)
+        size = rows if self.linear_rows is None else min(rows, self.problem.X.shape[1])
+        with self.problem.phases("solve"), blas_for(size, _SERIAL_ROWS):
             for output in self._outputs:
                 output.run(C, tol=tol, max_iter=max_iter, left_out=left_out)
                 if not self._keep:
