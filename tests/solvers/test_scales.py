@@ -303,6 +303,18 @@ def test_heavy_tails_are_clipped():
     assert learn(X, y).clip is None
 
 
+def test_features_of_two_values_have_no_bounds():
+    # those of a rare category shrank with every round, to 1e-19, and gamma grew to 1e19
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.arange(450) == 3, rng.lognormal(size=450), np.zeros(450)]).astype(float)
+    found = clipped_units(X, np.ones(450), contain_zero=False)
+    assert np.isinf(found.lower[0]) and np.isinf(found.upper[0])
+    assert_allclose(found.spread[0], X[:, 0].std())
+    # and others are clipped as if it were not there
+    alone = clipped_units(X[:, 1:2], np.ones(450), contain_zero=False)
+    assert_allclose([found.lower[1], found.upper[1]], [alone.lower[0], alone.upper[0]])
+
+
 def test_bounds_of_sparse_rows_contain_0():
     X = np.random.default_rng(0).normal(size=(200, 2)) + 30.0
     X[0] = [500.0, 0.0]

@@ -92,6 +92,9 @@ def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
     constant = unit <= _CONSTANT * np.abs(X).max(axis=0)
     unit[constant] = 1.0
     rows = (X - origin) / unit
+    # bounds of a feature of two values, such as a rare category, only change its unit: none
+    farthest = np.take_along_axis(rows, np.abs(rows).argmax(axis=0)[None], axis=0)
+    two = ((rows == 0) | (rows == farthest)).all(axis=0)
     lower, upper = np.full((2, X.shape[1]), [[-np.inf], [np.inf]])
     before = np.full(X.shape[1], np.inf)
     for number in range(_MOST_ROUNDS):
@@ -99,8 +102,8 @@ def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
         if number >= _ROUNDS and np.all(2 * spread > before):
             break  # far outliers shrink the spread by more, natural tails by less
         before = spread
-        lower = np.maximum(lower, centre - _DEVIATIONS * spread)
-        upper = np.minimum(upper, centre + _DEVIATIONS * spread)
+        reach = np.where(two, np.inf, _DEVIATIONS * spread)
+        lower, upper = np.maximum(lower, centre - reach), np.minimum(upper, centre + reach)
         if contain_zero:
             lower, upper = np.minimum(lower, -origin / unit), np.maximum(upper, -origin / unit)
     cut = ((rows < lower) | (rows > upper)).any(axis=0) & ~constant
