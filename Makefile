@@ -9,8 +9,8 @@ REPRODUCE_ARGS ?= all --quick
 CONSTRAINTS ?=
 # scikit-learn's checks of one estimator, and tests of the parts that it is made of
 SMOKE       := .venv-smoke
-SMOKE_TESTS := tests/test_common.py tests/test_losses.py tests/functions \
-	tests/solvers/test_cholesky.py -k "not scikit_learn_checks or laplacian"
+SMOKE_TESTS := tests/test_common.py tests/test_losses.py tests/low_rank \
+	tests/dual/test_cholesky.py -k "not scikit_learn_checks or laplacian"
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest smoke-oldest fuzz lint format bench reproduce docs clean

@@ -1,6 +1,6 @@
 """A cluster that exists in this process alone, with a clock, a network and losses of its own.
 
-The tasks are those that Dask's workers run (`leansvm.blocks._cluster_work`), one after the other in
+The tasks are those that Dask's workers run (`leansvm.rows._cluster_work`), one after the other in
 one thread. A machine spends the CPU seconds that its tasks took, a message the latency, and bytes
 travel at the bandwidth of the machine that receives them. So the clock shows what as many machines
 would need, however busy this one is.
@@ -17,12 +17,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from leansvm.blocks import RowBlocks, Targets
-from leansvm.blocks._base import declared, join, merged_moments, variance_of
-from leansvm.blocks._cluster import _FAN_IN
-from leansvm.blocks._cluster_work import assemble, in_given_order, rows_with_numbers, work
-from leansvm.blocks._memory import host_tile_rows
-from leansvm.blocks._stream import Batch
+from leansvm.rows import RowBlocks, Targets
+from leansvm.rows._base import declared, join, merged_moments, variance_of
+from leansvm.rows._cluster import _FAN_IN
+from leansvm.rows._cluster_work import assemble, in_given_order, rows_with_numbers, work
+from leansvm.rows._memory import host_tile_rows
+from leansvm.rows._stream import Batch
 
 # Messages one after the other: client, scheduler, machine, scheduler, client, machine, client; a
 # task that takes the result out of what changed the state adds one to the machine and one back.

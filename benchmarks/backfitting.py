@@ -65,8 +65,8 @@ def _backfitting(
 ) -> tuple[np.ndarray, float]:
     from leansvm.basis import Fit
     from leansvm.basis.backfitting import Backfitting
-    from leansvm.blocks import MemoryBlocks
     from leansvm.kernels import Kernel
+    from leansvm.rows import MemoryBlocks
 
     selector = Backfitting(N_CANDIDATES, keep_pool=keep_pool, random_state=seed)
     blocks = MemoryBlocks(X, y, columns=selector.state_columns(n_basis))

@@ -95,7 +95,7 @@ def peaks(name: str, cache_size: float) -> dict[str, Any]:
 
     # compiled code is loaded before, that of large bases too: it is shared by all fits
     use(model(0.9 * cache_size).fit(X[:300], y[:300]), X[:300])
-    if "leansvm.solvers._tridiagonal_loops" not in sys.modules:
+    if "leansvm.ridge._tridiagonal_loops" not in sys.modules:
         leansvm.SparseLSSVR("loo", "rbf", gamma=1.0, n_basis=600).fit(X[:1300], X[:1300, 0])
     gc.collect()
     tested = model(cache_size)

@@ -83,7 +83,7 @@ def _rows(n_rows: int) -> tuple[Any, Any]:
 
 
 def _memory(X: Any, Y: Any, points: int) -> Any:
-    from leansvm.blocks import MemoryBlocks
+    from leansvm.rows import MemoryBlocks
 
     return MemoryBlocks(X, Y, columns=3 * points)
 
@@ -92,8 +92,8 @@ def _fit(blocks: Any, basis: str, points: int, losses: tuple[int, ...] = ()) -> 
     """Fit as SparseLSSVC does, with C by generalised cross-validation."""
     from leansvm.basis.choose import choose, resolve_basis
     from leansvm.kernels import Kernel
-    from leansvm.solvers.primal import Criterion
-    from leansvm.solvers.sparse import SparseProblem
+    from leansvm.ridge.primal import Criterion
+    from leansvm.ridge.sparse import SparseProblem
 
     left = list(losses)
 

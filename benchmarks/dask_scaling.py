@@ -141,7 +141,7 @@ def _collections(client: Any, rows: int) -> tuple[Any, Any]:
 
 def _count_passes(report: Report, client: Any) -> None:
     """Passes of a fit on a random basis, with gamma given and with the scale of the rows."""
-    from leansvm.blocks._cluster import ClusterBlocks
+    from leansvm.rows._cluster import ClusterBlocks
 
     X, y = _collections(client, WARM_UP_ROWS)
     passes = {}
@@ -190,8 +190,8 @@ def _count(report: Report, client: Any, rows: int, size: int) -> None:
 def _choose(client: Any, X: Any, y: Any, size: int) -> tuple[int, int]:
     """Choose basis points; return the number of rounds and the bytes that workers sent."""
     from leansvm.basis import PivotedCholesky
-    from leansvm.blocks import Targets, source_of
     from leansvm.kernels import Kernel
+    from leansvm.rows import Targets, source_of
 
     blocks = source_of(X, y).blocks(Targets(None), columns=3 * size)
     blocks.variance()  # neighbouring chunks are together now

@@ -88,8 +88,8 @@ def _groups(report: Report, data: tuple[np.ndarray, ...], points: int) -> None:
 
 
 def _learning_curve(report: Report, data: tuple[np.ndarray, ...], points: int) -> None:
-    from leansvm.blocks import Block, row_hashes
     from leansvm.model_selection import learning_curve_from_sums
+    from leansvm.rows import Block, row_hashes
 
     X, Y, s = data
     basis = _model(1.0, points).fit(X, Y, sample_weight=s).support_vectors_

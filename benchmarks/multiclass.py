@@ -161,10 +161,10 @@ def _choice_of_C(report: Report, name: str, rows: int) -> None:
 
 def _refitting(report: Report, loss: str, C: float, rows: int) -> None:
     """Compare the error rate of left-out rows with that of models fitted without each of them."""
+    from leansvm.basis.features import whiten
     from leansvm.kernels import Kernel
     from leansvm.losses import get_loss
-    from leansvm.solvers.features import whiten
-    from leansvm.solvers.one_step import leave_out, left_out_residuals_of
+    from leansvm.newton.one_step import leave_out, left_out_residuals_of
 
     part = _standardised(split(BINARY, 0, rows))
     X, y = part.X, np.where(part.y == part.y[0], 1.0, -1.0)
@@ -190,8 +190,8 @@ def _refitting(report: Report, loss: str, C: float, rows: int) -> None:
 
 
 def _solver(X: np.ndarray, y: np.ndarray, weight: Any, features: Any) -> Any:
-    from leansvm.blocks import MemoryBlocks
-    from leansvm.solvers.newton import NewtonSolver
+    from leansvm.newton.solver import NewtonSolver
+    from leansvm.rows import MemoryBlocks
 
     return NewtonSolver(MemoryBlocks(X, y[:, None], weight), features)
 

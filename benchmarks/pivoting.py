@@ -30,8 +30,8 @@ def run(options: Options) -> Report:
 
 def _blocked(X: np.ndarray, n_basis: int) -> np.ndarray:
     from leansvm.basis import PivotedCholesky
-    from leansvm.blocks import MemoryBlocks
     from leansvm.kernels import Kernel
+    from leansvm.rows import MemoryBlocks
 
     selector = PivotedCholesky()
     blocks = MemoryBlocks(X, columns=selector.state_columns(n_basis))

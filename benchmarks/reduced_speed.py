@@ -214,11 +214,11 @@ def _parts(report: Report, options: Options) -> None:
 
 
 def _solver(X: np.ndarray, y: np.ndarray, r: int, rebuild: bool) -> Any:
-    from leansvm.blocks import MemoryBlocks
+    from leansvm.basis.features import KernelFeatures
     from leansvm.kernels import Kernel
-    from leansvm.solvers._newton_blocks import HessianPlan
-    from leansvm.solvers.features import KernelFeatures
-    from leansvm.solvers.newton import NewtonSolver
+    from leansvm.newton.passes import HessianPlan
+    from leansvm.newton.solver import NewtonSolver
+    from leansvm.rows import MemoryBlocks
 
     blocks = MemoryBlocks(X, y[:, None], columns=3 * r)
     features = KernelFeatures(Kernel("rbf", gamma=0.001), X[:r], keep=True)

@@ -73,9 +73,9 @@ def _one_set(report: Report, label: str, X: np.ndarray, y: np.ndarray) -> None:
 def sesqui(X: np.ndarray, y: np.ndarray, bias_penalty: float = A) -> dict[str, Any]:
     """Solve the squared-hinge problem of L2SVC by SesquiSMO; return a report like LSSVC's."""
     from leansvm._phases import Phases
+    from leansvm.dual import DualProblem
+    from leansvm.dual.sesqui import solve_sesqui
     from leansvm.kernels import Kernel
-    from leansvm.solvers import DualProblem
-    from leansvm.solvers.sesqui import solve_sesqui
 
     phases = Phases()
     problem = DualProblem(
@@ -104,9 +104,9 @@ def _without_gram(wall: Summary) -> Summary:
 
 def _block_sizes(report: Report, X: np.ndarray, y: np.ndarray) -> None:
     """Time blocks of several sizes on one stored matrix."""
+    from leansvm.dual.kernel_matrix import StoredMatrix
+    from leansvm.dual.smo import Quadratic, minimise
     from leansvm.kernels import Kernel
-    from leansvm.solvers.kernel_matrix import StoredMatrix
-    from leansvm.solvers.smo import Quadratic, minimise
 
     m = len(y)
     stored = {gamma: StoredMatrix(Kernel("rbf", gamma=gamma).block(X, X)) for gamma in (GAMMA, 0.1)}

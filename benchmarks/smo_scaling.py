@@ -55,9 +55,9 @@ def _growth(report: Report, X: np.ndarray, y: np.ndarray) -> None:
 
 
 def _penalties(report: Report, name: str, X: np.ndarray, y: np.ndarray) -> None:
+    from leansvm.dual.kernel_matrix import StoredMatrix
+    from leansvm.dual.smo import Quadratic, minimise
     from leansvm.kernels import Kernel
-    from leansvm.solvers.kernel_matrix import StoredMatrix
-    from leansvm.solvers.smo import Quadratic, minimise
 
     m = len(y)
     matrix = StoredMatrix(Kernel("rbf", gamma=GAMMA).block(X, X))

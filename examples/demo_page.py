@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.colors import to_rgb
 
-from leansvm import _html
-from leansvm.plotting import FeatureScalesDisplay
+from leansvm.plotting import FeatureScalesDisplay, _html
 
 if TYPE_CHECKING:
     from demo import Result, Task

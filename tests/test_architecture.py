@@ -14,7 +14,7 @@ SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "leansvm"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE, MAX_FUNCTION = 450, 60
-CORE = ("estimators", "solvers", "basis", "blocks", "cholesky")
+CORE = ("estimators", "learning", "ridge", "newton", "dual", "low_rank", "basis", "rows", "kernels")
 SAME_NAME_ALLOWED: frozenset[str] = frozenset()  # class names that may occur twice
 
 
@@ -164,11 +164,11 @@ def test_estimators_import_no_private_name_of_another_layer():
 @pytest.mark.parametrize(
     ("statement", "private"),
     [
-        ("from leansvm.solvers._cg import solve", True),
-        ("from leansvm.solvers.cg import _solve", True),
+        ("from leansvm.dual._cg import solve", True),
+        ("from leansvm.dual.cg import _solve", True),
         ("import leansvm.basis._draw", True),
-        ("from leansvm.solvers import _cg", True),
-        ("from leansvm.solvers.cg import solve", False),
+        ("from leansvm.dual import _cg", True),
+        ("from leansvm.dual.cg import solve", False),
         ("from leansvm.estimators._base import _check", False),
         ("from leansvm._phases import Phases", False),
         ("from numpy._core import _x", False),
@@ -186,7 +186,9 @@ def test_private_parts(statement, private):
 def test_files_that_a_page_names_exist(page):
     text = (ROOT / page).read_text("utf-8")
     named = re.findall(r"`([\w/]+(?:\.py|\.md|/))`", text)
-    named += re.findall(r"\b((?:estimators|solvers|basis|blocks)/\w+\.py)", text)
+    named += re.findall(
+        r"\b((?:estimators|learning|ridge|newton|dual|low_rank|basis|rows)/\w+\.py)", text
+    )
     folders = (PACKAGE, PACKAGE / "estimators", ROOT)
     assert len(named) > 5
     assert not {name for name in named if not any((folder / name).exists() for folder in folders)}

@@ -20,7 +20,7 @@ READ_ONLY = "import os; assert not os.access(os.path.dirname(leansvm.__file__), 
 ONE_LOOP = (
     "import leansvm; "
     + READ_ONLY
-    + "import numpy as np; from leansvm.solvers._ldl_swap import drop_by_swaps; "
+    + "import numpy as np; from leansvm.dual._ldl_swap import drop_by_swaps; "
     "D = np.ones(3); drop_by_swaps(np.eye(3), D, 3, 0); print(drop_by_swaps.stats.cache_path)"
 )
 ALL_LOOPS = (
@@ -81,7 +81,7 @@ def test_loops_compile_where_nothing_can_be_written(locked, code, printed):
 
 
 def test_loops_are_kept_where_a_folder_can_be_written():
-    from leansvm.solvers._ldl_swap import drop_by_swaps
+    from leansvm.dual._ldl_swap import drop_by_swaps
 
     assert drop_by_swaps.stats.cache_path is not None
 
@@ -91,7 +91,7 @@ def test_a_long_compilation_is_announced_once(tmp_path):
     variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     variables["PYTHONPATH"] = str(Path(leansvm.__file__).parents[1])
     code = (
-        "from leansvm.solvers._smo_kernels import run_on_matrix as f; from pathlib import Path; "
+        "from leansvm.dual._smo_kernels import run_on_matrix as f; from pathlib import Path; "
         "folder = Path(f.stats.cache_path); folder.mkdir(parents=True, exist_ok=True); "
         "(folder / '_smo_kernels.run_on_matrix-1.py311.nbi').touch()"
     )

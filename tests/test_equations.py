@@ -111,12 +111,12 @@ def test_every_equation_is_listed_once_or_left_out(paper, last):
 @pytest.mark.parametrize(
     ("name", "file", "problem"),
     [
-        ("leansvm.solvers.primal.solve", "solvers/primal.py", None),
-        ("leansvm.solvers.primal.no_such_thing", "solvers/primal.py", "no attribute"),
+        ("leansvm.ridge.primal.solve", "solvers/primal.py", None),
+        ("leansvm.ridge.primal.no_such_thing", "solvers/primal.py", "no attribute"),
         ("leansvm.no_such_module.solve", "solvers/primal.py", "no_such_module"),
-        ("leansvm.solvers.primal.solve", "solvers/nowhere.py", "no file"),
-        ("leansvm.solvers.primal.solve", "solvers/sums.py", "not in solvers/sums.py"),
-        ("leansvm.solvers.primal.Sums", "solvers/primal.py", "defined in leansvm.solvers.sums"),
+        ("leansvm.ridge.primal.solve", "solvers/nowhere.py", "no file"),
+        ("leansvm.ridge.primal.solve", "solvers/sums.py", "not in solvers/sums.py"),
+        ("leansvm.ridge.primal.Sums", "solvers/primal.py", "defined in leansvm.ridge.sums"),
     ],
 )
 def test_a_wrong_name_or_file_is_noticed(name, file, problem):

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from leansvm.blocks import available_memory
 from leansvm.linalg import (
     LAPACK_SAFE_ROWS,
     cholesky_in_place,
@@ -22,6 +21,7 @@ from leansvm.linalg import (
     right_solve_in_place,
     symmetric_matmul,
 )
+from leansvm.rows import available_memory
 from tests.loops import case
 
 FLOATS = (np.float32, np.float64)

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from leansvm import LSSVC, LowRankLSSVC, ReducedSVC, SparseLSSVC, _parallel
 from leansvm._parallel import blas_for, for_tiles, serial_blas
-from leansvm.blocks import MemoryBlocks
+from leansvm.rows import MemoryBlocks
 
 
 def blas_threads():

@@ -11,8 +11,8 @@ import numpy as np
 
 from leansvm import SparseLSSVC
 from leansvm.basis import BasisSelector, Selection
-from leansvm.blocks import declare
 from leansvm.datasets import make_ripley
+from leansvm.rows import declare
 
 
 @declare("X", sets=("distance",))  # what it reads of a block, and what it keeps there

@@ -12,7 +12,6 @@ from leansvm._version import __version__
 
 if TYPE_CHECKING:
     from leansvm._device import to_device, to_numpy
-    from leansvm.blocks import open_dataset
     from leansvm.estimators import (
         L2SVC,
         LSSVC,
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
         SparseLSSVC,
         SparseLSSVR,
     )
-    from leansvm.predictor import Predictor
+    from leansvm.export.predictor import Predictor
+    from leansvm.rows import open_dataset
 
 __all__ = [
     "L2SVC",
@@ -47,8 +47,8 @@ __all__ = [
 
 # where names are that are not in `estimators`
 _HOMES = {
-    "Predictor": "predictor",
-    "open_dataset": "blocks",
+    "Predictor": "export.predictor",
+    "open_dataset": "rows",
     "to_device": "_device",
     "to_numpy": "_device",
 }

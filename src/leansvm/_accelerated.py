@@ -221,7 +221,7 @@ def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:
 def hashed_rows(X: Any, odd: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
     """Return sum_f odd_f mix(x_f) modulo 2^64 of every row, on the host.
 
-    The same numbers as those of NumPy arrays (`leansvm.blocks.row_hashes`); None where a library
+    The same numbers as those of NumPy arrays (`leansvm.rows.row_hashes`); None where a library
     does not show bit patterns.
     """
     library, result = library_of(X), np.empty(X.shape[0], np.uint64)

@@ -11,8 +11,8 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from leansvm._array_api import like_rows, to_host
-from leansvm.solvers.features import KernelFeatures
-from leansvm.solvers.sums import Sums
+from leansvm.basis.features import KernelFeatures
+from leansvm.ridge.sums import Sums
 
 Estimator = TypeVar("Estimator", bound=BaseEstimator)
 

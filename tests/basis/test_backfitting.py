@@ -11,8 +11,8 @@ from leansvm.basis.backfitting import Backfitting, _ByObjective
 from leansvm.basis.candidates import best_of
 from leansvm.basis.candidates.pool import CandidateStream
 from leansvm.basis.candidates.rounds import Rounds
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 BIAS = {"free": 0.0, "penalised": 3.0, "none": np.inf}
 RBF = Kernel("rbf", gamma=0.5)

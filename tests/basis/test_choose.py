@@ -7,8 +7,8 @@ from scipy import sparse
 
 from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis
 from leansvm.basis.choose import LAST_SIZE, SELECTORS, Basis, basis_size, choose, resolve_basis
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 KERNEL = Kernel("rbf", gamma=0.5)
 X = np.random.default_rng(0).normal(size=(200, 3))

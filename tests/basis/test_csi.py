@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leansvm.basis import Fit
+from leansvm.basis.cholesky import pivoted_cholesky
 from leansvm.basis.csi.selector import CSI, _Search
-from leansvm.blocks import MemoryBlocks
-from leansvm.cholesky import pivoted_cholesky
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 KERNELS = {
     "rbf": Kernel("rbf", gamma=0.3),

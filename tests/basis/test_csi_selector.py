@@ -9,8 +9,8 @@ from sklearn.base import clone
 
 from leansvm.basis import Fit
 from leansvm.basis.csi import CSI
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 KERNEL = Kernel("rbf", gamma=0.3)
 

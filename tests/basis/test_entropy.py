@@ -9,8 +9,8 @@ from scipy import sparse
 from sklearn.base import clone
 
 from leansvm.basis.entropy import Exchange, RenyiEntropy
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 RBF = Kernel("rbf", gamma=0.5)
 FOREVER = 10**9

@@ -6,10 +6,10 @@ import pytest
 from leansvm import ReducedSVC, ReducedSVR
 from leansvm.basis import Fit, ForwardSelection
 from leansvm.basis.forward import _Forward, _is_a_stop
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge
-from leansvm.solvers.refit import refit
+from leansvm.newton.refit import refit
+from leansvm.rows import MemoryBlocks
 from tests.plain import SparseLSSVC
 
 KERNEL = Kernel("rbf", gamma=0.5)

@@ -10,8 +10,8 @@ from sklearn.base import clone
 
 from leansvm.basis.choose import choose as choose_basis
 from leansvm.basis.medoids import KMedoids
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 RBF = Kernel("rbf", gamma=0.5)
 

@@ -10,10 +10,10 @@ from scipy import sparse
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
+from leansvm.basis.cholesky import PivotedFactor, pivot_order, pivoted_cholesky
 from leansvm.basis.pivoted import PivotedCholesky
-from leansvm.blocks import MemoryBlocks
-from leansvm.cholesky import PivotedFactor, pivot_order, pivoted_cholesky
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 RBF = Kernel("rbf", gamma=0.5)
 

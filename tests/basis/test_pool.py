@@ -8,7 +8,7 @@ import pytest
 from leansvm.basis import backfitting, sparse_greedy
 from leansvm.basis.candidates import best_of, ridge, rounds
 from leansvm.basis.candidates.pool import CandidateStream, Pool, Rounding
-from leansvm.blocks import MemoryBlocks
+from leansvm.rows import MemoryBlocks
 
 
 def make_stream(n=20, allowed=None, seed=0):

@@ -10,7 +10,8 @@ from scipy import sparse
 from sklearn.base import clone
 
 from leansvm.basis.random import RandomBasis
-from leansvm.blocks import (
+from leansvm.kernels import Kernel
+from leansvm.rows import (
     MemoryBlocks,
     WeightedSample,
     draw_by_weight,
@@ -18,7 +19,6 @@ from leansvm.blocks import (
     row_weights,
     total_weight,
 )
-from leansvm.kernels import Kernel
 
 RBF = Kernel("rbf", gamma=0.5)
 

@@ -11,8 +11,8 @@ from sklearn.base import clone
 
 from leansvm.basis import random_pivoted
 from leansvm.basis.random_pivoted import RandomPivotedCholesky
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 RBF = Kernel("rbf", gamma=0.5)
 BOTH = pytest.mark.parametrize("accelerated", [True, False])

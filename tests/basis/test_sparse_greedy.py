@@ -8,8 +8,8 @@ from sklearn.base import clone
 from leansvm.basis.candidates import best_of
 from leansvm.basis.candidates.pool import CandidateStream
 from leansvm.basis.sparse_greedy import SparseGreedy, _ByTrace
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
 
 RBF = Kernel("rbf", gamma=0.5)
 

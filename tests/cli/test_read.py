@@ -269,6 +269,6 @@ def test_large_whole_targets_stay_what_they_are(tmp_path, y):
 
 @pytest.mark.parametrize("index", [2_000_000_000, 5_000_000_000])
 def test_an_index_that_would_fill_the_memory_is_refused(file, monkeypatch, index):
-    monkeypatch.setattr("leansvm.blocks.available_memory", lambda: 10**10)
+    monkeypatch.setattr("leansvm.rows.available_memory", lambda: 10**10)
     with pytest.raises(CommandError, match=r"d.svm.*index.*2,000,000,000|5000000000:1' is too"):
         read(file("d.svm", f"1 1:1\n0 {index}:1\n"))

@@ -18,10 +18,10 @@ from sklearn.svm import LinearSVC
 
 from leansvm import L2SVC
 from leansvm._parallel import serial_blas
+from leansvm.dual import active_set
+from leansvm.dual.active_set import ActiveSet
 from leansvm.kernels import Kernel
 from leansvm.model_selection import c_path
-from leansvm.solvers import active_set
-from leansvm.solvers.active_set import ActiveSet
 from tests.loops import case
 
 FOUR = np.array([[1.1, 1.0], [1.0, 1.0], [0.0, 0.0], [-0.1, 0.0]])
@@ -281,8 +281,8 @@ def test_permuting_rows_changes_nothing():
 def test_left_out_values_are_those_of_refitting_where_the_support_set_stays(kernel):
     from contextlib import nullcontext
 
-    from leansvm.solvers import DualProblem
-    from leansvm.solvers.active_set import ActiveSet
+    from leansvm.dual import DualProblem
+    from leansvm.dual.active_set import ActiveSet
 
     X, y, weight = noisy(8, m=40)
     Y = y[:, None].astype(float)

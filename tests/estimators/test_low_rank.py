@@ -26,8 +26,8 @@ from threadpoolctl import threadpool_limits
 
 from leansvm import LowRankLSSVC, LowRankLSSVR
 from leansvm.estimators import low_rank as estimators
-from leansvm.functions import BasisFunction
-from leansvm.solvers import low_rank_start
+from leansvm.low_rank import BasisFunction
+from leansvm.low_rank import start as low_rank_start
 from tests.loops import case
 from tests.versions import needs_callbacks
 

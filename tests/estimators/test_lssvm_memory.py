@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import linear_kernel, rbf_kernel
 from threadpoolctl import threadpool_limits
 
 from leansvm import LSSVC, LSSVR
-from leansvm.solvers import cholesky
+from leansvm.dual import cholesky
 from tests.versions import random_csr
 
 MB = 2**20

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from leansvm import LSSVC, LSSVR
-from leansvm.solvers import auto
+from leansvm.dual import auto
 from tests.versions import needs_callbacks
 
 SOLVERS = ("smo", "sumt", "substitution", "penalty-flow")

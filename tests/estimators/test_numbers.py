@@ -7,8 +7,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm import L2SVC, LSSVR, LowRankLSSVC, ReducedSVC
+from leansvm.dual.active_set import ActiveSet
 from leansvm.losses import Huber
-from leansvm.solvers.active_set import ActiveSet
 from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 

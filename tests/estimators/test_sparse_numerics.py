@@ -295,7 +295,7 @@ def test_leave_one_out_of_the_full_basis_is_that_of_the_dense_model():
 
 
 def test_leave_one_out_in_many_small_blocks(monkeypatch):
-    from leansvm.solvers import primal
+    from leansvm.ridge import primal
 
     kept = SparseLSSVC("loo", basis=POINTS).fit(X, THREE)
     monkeypatch.setattr(primal, "_KEEP_LOO_BYTES", 0)

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from leansvm import LSSVC, LSSVR, LowRankLSSVR, SparseLSSVR
 from leansvm.export import check, to_c, to_js, to_onnx
-from leansvm.functions import RBF
+from leansvm.low_rank import RBF
 from tests import plain
 
 WRITERS = {"c": to_c, "js": to_js, "onnx": to_onnx}

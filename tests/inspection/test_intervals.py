@@ -12,8 +12,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from leansvm import LSSVC, LSSVR
 from leansvm.inspection import inspect_rows, novelty
 from leansvm.model_selection import KFoldSums
-from leansvm.solvers import jackknife, without_row
-from leansvm.solvers.answers import METHODS
+from leansvm.ridge import jackknife, without_row
+from leansvm.ridge.answers import METHODS
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 ALPHA = 0.15

@@ -54,7 +54,7 @@ def left_out_errors(model, X, Y, weight):
 
 
 def test_rows_that_are_not_kept_give_the_same(rows, monkeypatch):
-    from leansvm.solvers import without_row
+    from leansvm.ridge import without_row
 
     X, Y, weight = rows
     model = machines(X)["few"].fit(X, Y, sample_weight=weight)

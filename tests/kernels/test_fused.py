@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from leansvm.dual.kernel_matrix import KernelMatrix
 from leansvm.kernels import Kernel
-from leansvm.solvers.kernel_matrix import KernelMatrix
 
 SCALES = np.array([0.5, 0.0, 2.0, 0.1, 1.0])
 

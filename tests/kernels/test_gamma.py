@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.svm import SVC
 
-from leansvm.blocks import MemoryBlocks
 from leansvm.kernels import Kernel, resolve_gamma
+from leansvm.rows import MemoryBlocks
 
 FLOATS = (np.float32, np.float64)
 

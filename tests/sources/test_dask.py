@@ -118,7 +118,7 @@ def test_results_are_lazy_and_tasks_have_names(client):
 
 
 def test_lost_workers_change_nothing(client, monkeypatch):
-    from leansvm.blocks._cluster import ClusterBlocks
+    from leansvm.rows._cluster import ClusterBlocks
 
     rng = np.random.default_rng(0)
     source = rng.normal(size=(2000, 5))
@@ -149,8 +149,8 @@ def test_lost_workers_change_nothing(client, monkeypatch):
 def test_a_round_of_pivots_is_one_pass_on_eight_workers_that_get_lost(monkeypatch):
     from distributed import Client, LocalCluster
 
-    from leansvm.blocks import MemoryBlocks, Targets, source_of
-    from leansvm.blocks._cluster import ClusterBlocks
+    from leansvm.rows import MemoryBlocks, Targets, source_of
+    from leansvm.rows._cluster import ClusterBlocks
 
     # sorted, so that the parts differ; integers, so that there are ties between them
     source = np.sort(np.random.default_rng(0).integers(0, 9, size=(1600, 3)), axis=0).astype(float)
@@ -184,8 +184,8 @@ def test_a_round_of_pivots_is_one_pass_on_eight_workers_that_get_lost(monkeypatc
 
 
 def test_the_scale_of_gamma_takes_no_pass(client, monkeypatch):
-    from leansvm.blocks import Targets, source_of
-    from leansvm.blocks._cluster import ClusterBlocks
+    from leansvm.rows import Targets, source_of
+    from leansvm.rows._cluster import ClusterBlocks
 
     run, passes = ClusterBlocks._run, []
     monkeypatch.setattr(
@@ -212,7 +212,7 @@ def test_the_scale_of_gamma_takes_no_pass(client, monkeypatch):
 def test_a_standstill_is_an_error(client):
     import dask
 
-    from leansvm.blocks._cluster_watch import gather
+    from leansvm.rows._cluster_watch import gather
 
     nobody = client.submit(abs, -1, workers=["tcp://127.0.0.1:1"], pure=False)
     with (
@@ -225,7 +225,7 @@ def test_a_standstill_is_an_error(client):
 def test_a_lost_scheduler_is_named():
     from distributed import Client
 
-    from leansvm.blocks._cluster_watch import gather
+    from leansvm.rows._cluster_watch import gather
 
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
     scheduler = subprocess.Popen(
@@ -252,7 +252,7 @@ def sent(dask_worker):
 
 
 def test_bytes_from_workers_do_not_grow_with_the_rows(client):
-    from leansvm.blocks import Targets, source_of
+    from leansvm.rows import Targets, source_of
 
     moved = {}
     for n_rows in (4_000, 32_000):
@@ -282,7 +282,7 @@ def test_many_threads_combine_their_sums_on_the_workers():
 
 
 def test_a_function_that_changes_what_it_did_not_declare_is_stopped(client):
-    from leansvm.blocks import Targets, declare, source_of
+    from leansvm.rows import Targets, declare, source_of
 
     @declare("X", sets=("a",))
     def begin(block):
@@ -306,7 +306,7 @@ def test_a_function_that_changes_what_it_did_not_declare_is_stopped(client):
         blocks.map(cheat)
     assert blocks.sum(honest) == 400.0
     assert blocks.sum(honest) == 800.0
-    with pytest.raises(TypeError, match=r"undeclared does not say .*leansvm.blocks.declare"):
+    with pytest.raises(TypeError, match=r"undeclared does not say .*leansvm.rows.declare"):
         blocks.sum(undeclared)
 
 

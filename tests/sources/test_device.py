@@ -12,8 +12,8 @@ from sklearn.datasets import make_moons
 import leansvm
 from leansvm import LSSVC, KernelBasis, ReducedSVC
 from leansvm import _accelerated as fast
-from leansvm.blocks import MemoryBlocks
-from leansvm.blocks._memory import tile_rows_for
+from leansvm.rows import MemoryBlocks
+from leansvm.rows._memory import tile_rows_for
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
@@ -118,7 +118,7 @@ def test_tf32_is_noticed(monkeypatch):
 
 
 def test_tiles_follow_the_memory_of_the_device(array_source, monkeypatch):
-    from leansvm.blocks import _memory
+    from leansvm.rows import _memory
 
     rows = array_source.rows(X)
     monkeypatch.setattr(_memory, "free_memory", lambda X: 4 * 8 * 1000)

@@ -12,11 +12,11 @@ from scipy.linalg import solve_triangular
 import leansvm
 from leansvm import L2SVC, KernelBasis, ReducedSVC
 from leansvm import _accelerated as fast
-from leansvm.blocks import merge_equal_rows, row_hashes
-from leansvm.blocks._base import Block
+from leansvm.basis import on_device
+from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
-from leansvm.solvers import on_device
-from leansvm.solvers.features import KernelFeatures
+from leansvm.rows import merge_equal_rows, row_hashes
+from leansvm.rows._base import Block
 from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 

@@ -12,7 +12,7 @@ import leansvm
 from leansvm import ReducedSVC, ReducedSVR
 from leansvm.basis import CSI, SparseGreedy
 from leansvm.basis.choose import SELECTORS
-from leansvm.blocks import MemoryBlocks, Targets, declare
+from leansvm.rows import MemoryBlocks, Targets, declare
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -131,7 +131,7 @@ def test_undeclared_functions_are_refused_outside_memory(counted):
         return float(block.X.sum())
 
     blocks = data.blocks(Targets(None))
-    with pytest.raises(TypeError, match=r"undeclared does not say .*leansvm.blocks.declare"):
+    with pytest.raises(TypeError, match=r"undeclared does not say .*leansvm.rows.declare"):
         blocks.sum(undeclared)
     assert np.isclose(blocks.sum(declare("X")(undeclared)), X.sum())
     assert np.isclose(MemoryBlocks(X).sum(lambda block: block.X.sum()), X.sum())

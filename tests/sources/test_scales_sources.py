@@ -11,9 +11,9 @@ from sklearn import config_context
 
 from leansvm import SparseLSSVR
 from leansvm.estimators.data import read
-from leansvm.solvers import scales
-from leansvm.solvers.scale_search import SECOND
-from leansvm.solvers.scales import learn_scales
+from leansvm.learning import learn as scales
+from leansvm.learning.learn import learn_scales
+from leansvm.learning.search import SECOND
 
 
 class Learner(SparseLSSVR):

@@ -9,7 +9,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 
-from leansvm.cholesky import greedy
+from leansvm.basis.cholesky import greedy
 from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 

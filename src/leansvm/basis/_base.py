@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from leansvm._sklearn import Documented
-from leansvm.blocks import RowBlocks
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss, Squared
+from leansvm.rows import RowBlocks
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Fit:
     loss: Loss = field(default_factory=Squared)
     regularizer: str = "rkhs"  # alpha' K_BB alpha, or "coef": alpha' alpha
     margin: bool = False  # slack 1 - y f of labels +-1 instead of y - f
-    # For selectors that fit while they choose (`leansvm.solvers.refit.refit`):
+    # For selectors that fit while they choose (`leansvm.newton.refit.refit`):
     # refit(blocks, k, start, *, loss, C, bias_penalty, margin) -> (theta, objective) minimises over
     # the coefficients of the first k columns of state["P"], and the bias in a last row, from start.
     refit: Callable[..., tuple[NDArray[np.float64], float]] | None = None

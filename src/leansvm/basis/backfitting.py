@@ -18,8 +18,8 @@ from leansvm.basis.candidates.best_of import FactorRows, OneByOne, bring_in, row
 from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.basis.candidates.ridge import GrowingRidge, Move, move_gradient
 from leansvm.basis.candidates.rounds import Rounds
-from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
+from leansvm.rows import Block, RowBlocks, declare
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -62,7 +62,7 @@ class Backfitting(BasisSelector):
     >>> import numpy as np
     >>> from leansvm.basis import Fit
     >>> from leansvm.basis.backfitting import Backfitting
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> X = np.linspace(-3, 3, 200)[:, None]
     >>> blocks = MemoryBlocks(X, np.sin(X))

@@ -22,7 +22,8 @@ from sklearn.utils.random import sample_without_replacement
 from leansvm import basis as selectors
 from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
 from leansvm.basis._base import BasisSelector, Fit
-from leansvm.blocks import (
+from leansvm.kernels import Kernel
+from leansvm.rows import (
     LEAST_BUDGET,
     Block,
     MemoryBlocks,
@@ -33,7 +34,6 @@ from leansvm.blocks import (
     rows_alike,
     total_weight,
 )
-from leansvm.kernels import Kernel
 
 SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
     "random": selectors.RandomBasis,

@@ -20,10 +20,15 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from leansvm._array_api import namespace, rows_at
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.blocks import RowBlocks, WeightedSample, draw_by_weight, positive_rows
-from leansvm.cholesky.greedy import pivot_order
-from leansvm.cholesky.rows import host_diag, rank_floor
+from leansvm.basis.cholesky.greedy import pivot_order
+from leansvm.basis.cholesky.rows import host_diag, rank_floor
 from leansvm.kernels import Kernel
+from leansvm.rows import (
+    RowBlocks,
+    WeightedSample,
+    draw_by_weight,
+    positive_rows,
+)
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -54,7 +59,7 @@ class RenyiEntropy(BasisSelector):
     --------
     >>> import numpy as np
     >>> from leansvm.basis.entropy import RenyiEntropy
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> blocks = MemoryBlocks(np.linspace(0, 1, 101)[:, None])
     >>> selection = RenyiEntropy(random_state=0).select(blocks, Kernel("rbf", gamma=20.0), 4)

@@ -24,9 +24,9 @@ from leansvm.basis.candidates.best_of import (
     rows_of_basis,
 )
 from leansvm.basis.candidates.pool import Array, Refill
-from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss
+from leansvm.rows import Block, RowBlocks, declare
 
 _COPY = 1e-9  # relative squared distance in feature space below which a row is a copy
 _TINY = float(np.finfo(np.float64).tiny)
@@ -111,7 +111,7 @@ class ForwardSelection(BasisSelector):
         if fit.refit is None:
             raise ValueError(
                 "ForwardSelection fits all coefficients again while it chooses: pass the function "
-                "that does it, fit=Fit(C, ..., refit=leansvm.solvers.refit.refit)."
+                "that does it, fit=Fit(C, ..., refit=leansvm.newton.refit.refit)."
             )
         candidates = _Forward(
             blocks, kernel, n_basis, self.n_candidates, self.keep_pool, self._rng(random_state)

@@ -18,9 +18,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from leansvm._array_api import rows_at, to_host
 from leansvm._extras import needs
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.blocks import RowBlocks, WeightedSample
-from leansvm.cholesky.greedy import pivot_order
+from leansvm.basis.cholesky.greedy import pivot_order
 from leansvm.kernels import Kernel
+from leansvm.rows import RowBlocks, WeightedSample
 
 _ROWS_A_MEDOID = 4
 
@@ -52,7 +52,7 @@ class KMedoids(BasisSelector):
     --------
     >>> import numpy as np
     >>> from leansvm.basis.medoids import KMedoids
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> blocks = MemoryBlocks(np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]]))
     >>> selector = KMedoids(random_state=0)

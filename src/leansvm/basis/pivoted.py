@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.blocks import RowBlocks
-from leansvm.cholesky.greedy import pivoted_cholesky
+from leansvm.basis.cholesky.greedy import pivoted_cholesky
 from leansvm.kernels import Kernel
+from leansvm.rows import RowBlocks
 
 
 class PivotedCholesky(BasisSelector):
@@ -51,7 +51,7 @@ class PivotedCholesky(BasisSelector):
     --------
     >>> import numpy as np
     >>> from leansvm.basis.pivoted import PivotedCholesky
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> blocks = MemoryBlocks(np.linspace(0, 1, 101)[:, None])
     >>> PivotedCholesky().select(blocks, Kernel("rbf", gamma=4.0), 5).indices

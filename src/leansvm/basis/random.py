@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.blocks import Block, RowBlocks, WeightedSample, declare, row_weights
 from leansvm.kernels import Kernel
+from leansvm.rows import (
+    Block,
+    RowBlocks,
+    WeightedSample,
+    declare,
+    row_weights,
+)
 
 _MOST_CLASSES = 1000
 
@@ -44,7 +50,7 @@ class RandomBasis(BasisSelector):
     --------
     >>> import numpy as np
     >>> from leansvm.basis.random import RandomBasis
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> blocks = MemoryBlocks(np.arange(100.0)[:, None])
     >>> RandomBasis(random_state=0).select(blocks, Kernel("rbf"), 5).indices

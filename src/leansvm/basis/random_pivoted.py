@@ -17,9 +17,9 @@ from sklearn.utils._param_validation import Interval
 
 from leansvm._array_api import as_float64, namespace
 from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.blocks import Block, RowBlocks, draw_rows
-from leansvm.cholesky.growing import GrowingBasis, PartialCholesky
+from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky
 from leansvm.kernels import Kernel
+from leansvm.rows import Block, RowBlocks, draw_rows
 
 _FEWEST_DRAWS, _MOST_DRAWS = 32, 1000
 
@@ -60,7 +60,7 @@ class RandomPivotedCholesky(BasisSelector):
     --------
     >>> import numpy as np
     >>> from leansvm.basis.random_pivoted import RandomPivotedCholesky
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> blocks = MemoryBlocks(np.linspace(0, 1, 101)[:, None])
     >>> selector = RandomPivotedCholesky(random_state=0)

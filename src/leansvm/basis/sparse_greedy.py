@@ -21,8 +21,8 @@ from leansvm.basis.candidates.best_of import (
     rows_of_basis,
 )
 from leansvm.basis.candidates.pool import Array, Refill, Rows
-from leansvm.blocks import Block, RowBlocks, declare
 from leansvm.kernels import Kernel
+from leansvm.rows import Block, RowBlocks, declare
 
 # Candidates whose residual is below this part of the largest one are passed over.
 _LEAST = 1e-4
@@ -59,7 +59,7 @@ class SparseGreedy(BasisSelector):
     --------
     >>> import numpy as np
     >>> from leansvm.basis.sparse_greedy import SparseGreedy
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> blocks = MemoryBlocks(np.linspace(-3, 3, 200)[:, None])
     >>> selector = SparseGreedy(n_candidates=20, random_state=0)

@@ -27,7 +27,7 @@ MOST_CATEGORIES = 50  # of a column; rarer ones are put together
 
 def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
     """Return "classification" or "regression"."""
-    from leansvm.blocks import few_values
+    from leansvm.rows import few_values
 
     if asked != "auto":
         if asked == "regression" and y.dtype.kind in "US":

@@ -17,7 +17,6 @@ import numpy as np
 from scipy.sparse import issparse
 from sklearn.metrics import brier_score_loss, confusion_matrix, precision_recall_fscore_support
 
-from leansvm import _html as html
 from leansvm._extras import needs
 from leansvm.cli._output import CommandError, readable
 from leansvm.cli._read import CATEGORY, NUMBER
@@ -25,6 +24,7 @@ from leansvm.cli._report_answers import answers
 from leansvm.cli._report_importance import importance
 from leansvm.cli._report_model import feature_scales, sparsity, tuning
 from leansvm.cli._run import TrainingRun, support_size
+from leansvm.plotting import _html as html
 from leansvm.plotting._axes import plain_text
 
 MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst

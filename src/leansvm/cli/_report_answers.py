@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from leansvm import _html as html
 from leansvm.cli._evaluate import left_out_predictions
 from leansvm.cli._output import readable
 from leansvm.cli._run import TrainingRun
 from leansvm.estimators.answers import KeepsRows
 from leansvm.estimators.machine import KernelMachine
 from leansvm.inspection import Effects, effects, inspect_rows
+from leansvm.plotting import _html as html
 from leansvm.plotting._axes import plain_text
 
 ALPHA = 0.1

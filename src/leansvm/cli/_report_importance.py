@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from leansvm import _html as html
 from leansvm.cli._evaluate import metric_of, rows_of
 from leansvm.cli._run import TrainingRun
+from leansvm.plotting import _html as html
 from leansvm.plotting._axes import plain_text
 
 _ROWS, _REPEATS = 500, 3

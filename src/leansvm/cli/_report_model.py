@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from leansvm import _html as html
 from leansvm.cli._run import TrainingRun, in_words
+from leansvm.plotting import _html as html
 from leansvm.plotting._axes import plain_text
 
 PATH_POINTS, PATH_ROWS = 200, 20_000

@@ -77,8 +77,8 @@ def _left_out_score(run: TrainingRun, X: Any, gamma: Any, kernel: str) -> dict[s
 
 def _gammas(X: Any) -> list[float]:
     """Return seven values around gamma="scale"."""
-    from leansvm.blocks import MemoryBlocks
     from leansvm.kernels import resolve_gamma
+    from leansvm.rows import MemoryBlocks
 
     scale = resolve_gamma("scale", "rbf", X.shape[1], MemoryBlocks(X).variance)
     return [float(f"{scale * 4.0**k:.3g}") for k in range(-3, 4)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_expit
 
-from leansvm.blocks import column_per_class
+from leansvm.rows import column_per_class
 
 Array = NDArray[np.float64]
 _LOG_SCALES = np.linspace(-12.0, 12.0, 97)

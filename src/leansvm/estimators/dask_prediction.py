@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.blocks import partitions_of
 from leansvm.estimators.data import check_features
+from leansvm.rows import partitions_of
 
 
 def predict_later(model: Any, name: str, X: Any) -> Any:

@@ -34,7 +34,9 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm.blocks import (
+from leansvm.dual.kernel_matrix import check_kernel_matrix
+from leansvm.linalg import canonical_csr
+from leansvm.rows import (
     Block,
     MemoryBlocks,
     MergedRows,
@@ -50,8 +52,6 @@ from leansvm.blocks import (
     one_vs_rest,
     source_of,
 )
-from leansvm.linalg import canonical_csr
-from leansvm.solvers.kernel_matrix import check_kernel_matrix
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by

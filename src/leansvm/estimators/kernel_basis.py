@@ -15,12 +15,17 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import namespace, to_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import basis_size, choose, resolve_basis
-from leansvm.blocks import MemoryBlocks, check_points, resolve_cache_size, tiles_within
+from leansvm.basis.features import inverse_transpose, transform_rows, whiten
+from leansvm.dual.kernel_matrix import check_kernel_matrix
 from leansvm.estimators.data import any_targets, validate
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine
-from leansvm.solvers.features import inverse_transpose, transform_rows, whiten
-from leansvm.solvers.kernel_matrix import check_kernel_matrix
-from leansvm.solvers.refit import refit
+from leansvm.newton.refit import refit
+from leansvm.rows import (
+    MemoryBlocks,
+    check_points,
+    resolve_cache_size,
+    tiles_within,
+)
 
 _MATRICES = 4  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
 

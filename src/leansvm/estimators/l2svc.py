@@ -14,14 +14,14 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
+from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.dual import table
+from leansvm.dual.active_set import ActiveSet
 from leansvm.estimators.data import read
 from leansvm.estimators.lssvm import DualMachine
 from leansvm.estimators.machine import iteration_hook
 from leansvm.estimators.predict import Classifier
 from leansvm.kernels import Kernel
-from leansvm.solvers import table
-from leansvm.solvers.active_set import ActiveSet
-from leansvm.solvers.features import FeatureMap, KernelFeatures
 
 Array = NDArray[np.float64]
 

@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.blocks import resolve_cache_size, total_weight
 from leansvm.estimators.data import TrainingData, validate
 from leansvm.estimators.machine import Machine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.functions import (
+from leansvm.linalg import dense64
+from leansvm.low_rank import (
     FUNCTIONS,
     BasisFunction,
     ReadableModel,
@@ -26,18 +26,18 @@ from leansvm.functions import (
     Simplex,
     get_function,
 )
-from leansvm.linalg import dense64
-from leansvm.solvers.features import LearnedFeatures
-from leansvm.solvers.low_rank import (
+from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.problem import (
     ORDERED_ROWS,
     AscentOptions,
     LowRankLearner,
     reserve,
     tile_rows,
 )
-from leansvm.solvers.low_rank_size import learn_functions, sizes_to_try
-from leansvm.solvers.low_rank_start import given_centers
-from leansvm.solvers.solution import Solution
+from leansvm.low_rank.size import learn_functions, sizes_to_try
+from leansvm.low_rank.start import given_centers
+from leansvm.rows import resolve_cache_size, total_weight
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -197,7 +197,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         not learned by a twentieth; at most 40, or four for each class.
     function : {"robust-rbf", "simplex", "rbf"} or BasisFunction, default="robust-rbf"
         exp(-sum mu |x - c|), max(0, 1 - sum mu |x - c|), exp(-sum mu (x - c)^2), or an instance
-        of a class derived from `leansvm.functions.BasisFunction`.
+        of a class derived from `leansvm.low_rank.BasisFunction`.
     objective : {"loss", "abs", "target", "squared"}, default="loss"
         What the functions are learned on. "loss": the regularised squared error itself, by L-BFGS
         with the weights projected out. The others are the paper's: sum |f(x)|, sum y f(x) and

@@ -13,14 +13,14 @@ import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from leansvm._phases import Phases
-from leansvm.blocks import resolve_cache_size
+from leansvm.dual import table
+from leansvm.dual.problem import DualProblem
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.data import TrainingData
 from leansvm.estimators.machine import KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.solvers import table
-from leansvm.solvers.problem import DualProblem
-from leansvm.solvers.solution import Solution, Support
+from leansvm.rows import resolve_cache_size
+from leansvm.solution import Solution, Support
 
 
 class DualMachine(KernelMachine):

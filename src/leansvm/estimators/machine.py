@@ -25,15 +25,20 @@ from leansvm._array_api import to_host
 from leansvm._parallel import serial_blas
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis import BasisSelector
-from leansvm.blocks import class_numbers, resolve_cache_size, source_of, tiles_within
+from leansvm.basis.features import FeatureMap, KernelFeatures, evaluate
 from leansvm.estimators.calibration import fit_scale
 from leansvm.estimators.data import TrainingData, check_features, read, validate
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
-from leansvm.solvers.features import FeatureMap, KernelFeatures, evaluate
-from leansvm.solvers.kfold import KFoldSums
-from leansvm.solvers.primal import Criterion
-from leansvm.solvers.scales import LEARNABLE, learn_scales
-from leansvm.solvers.solution import Solution, Support
+from leansvm.learning.learn import LEARNABLE, learn_scales
+from leansvm.ridge.kfold import KFoldSums
+from leansvm.ridge.primal import Criterion
+from leansvm.rows import (
+    class_numbers,
+    resolve_cache_size,
+    source_of,
+    tiles_within,
+)
+from leansvm.solution import Solution, Support
 
 Array = NDArray[np.float64]
 # What `partial_fit` must find as it was in the first batch: sums and factors depend on it.

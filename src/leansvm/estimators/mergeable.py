@@ -12,15 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import moved, to_host
 from leansvm.basis.choose import Basis
-from leansvm.blocks import RowBlocks, resolve_cache_size, tiles_within
+from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import _BATCH_PARAMETERS, KernelMachine
-from leansvm.solvers.features import KernelFeatures
-from leansvm.solvers.kfold import FoldSums, KFoldSums
-from leansvm.solvers.solution import Support
-from leansvm.solvers.sparse import add_batch, solve_batch
-from leansvm.solvers.sums import Sums
-from leansvm.state import FitState
+from leansvm.ridge import FitState
+from leansvm.ridge.kfold import FoldSums, KFoldSums
+from leansvm.ridge.sparse import add_batch, solve_batch
+from leansvm.ridge.sums import Sums
+from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
+from leansvm.solution import Support
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Mergeable(KernelMachine):
         Returns
         -------
         FitState
-            A small object with ``+`` and ``-``, for `fit_from_state`; see `leansvm.state`.
+            A small object with ``+`` and ``-``, for `fit_from_state`; see `leansvm.ridge`.
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")

@@ -15,12 +15,12 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
-from leansvm.blocks import is_dask
 from leansvm.estimators.calibration import log_probabilities, probabilities
 from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.data import targets_to_score
 from leansvm.estimators.machine import Machine
 from leansvm.losses import Logistic
+from leansvm.rows import is_dask
 
 
 class _WithCalibration:

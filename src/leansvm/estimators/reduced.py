@@ -13,15 +13,15 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm.basis import Fit, RandomBasis
 from leansvm.basis.choose import basis_size, choose, resolve_basis
-from leansvm.blocks import resolve_cache_size
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.losses import Logistic
-from leansvm.solvers.newton import loss_for_newton
-from leansvm.solvers.reduced import CANDIDATES, ReducedFit, ReducedProblem
-from leansvm.solvers.refit import refit
-from leansvm.solvers.solution import Solution, Support
+from leansvm.newton.reduced import CANDIDATES, ReducedFit, ReducedProblem
+from leansvm.newton.refit import refit
+from leansvm.newton.solver import loss_for_newton
+from leansvm.rows import resolve_cache_size
+from leansvm.solution import Solution, Support
 
 Array = NDArray[np.float64]
 

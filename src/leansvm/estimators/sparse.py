@@ -12,17 +12,17 @@ from sklearn.utils._param_validation import StrOptions
 
 from leansvm.basis import BasisSelector, Fit, RandomBasis
 from leansvm.basis.choose import Basis, basis_size, choose, points_of_before, resolve_basis
-from leansvm.blocks import RowBlocks, resolve_cache_size
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.data import TrainingData
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.mergeable import Mergeable
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.solvers.kfold import KFoldSums
-from leansvm.solvers.primal import Criterion
-from leansvm.solvers.refit import refit
-from leansvm.solvers.solution import Solution, Support
-from leansvm.solvers.sparse import SparseProblem
+from leansvm.newton.refit import refit
+from leansvm.ridge.kfold import KFoldSums
+from leansvm.ridge.primal import Criterion
+from leansvm.ridge.sparse import SparseProblem
+from leansvm.rows import RowBlocks, resolve_cache_size
+from leansvm.solution import Solution, Support
 
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 

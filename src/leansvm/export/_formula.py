@@ -20,13 +20,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm._version import __version__
+from leansvm.basis.features import KernelFeatures
 from leansvm.estimators import KernelBasis
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.export._columns import Column, after, known_texts, raw_columns
-from leansvm.functions import RBF, RobustRBF, Simplex
 from leansvm.kernels import Kernel
-from leansvm.solvers.features import KernelFeatures, LearnedFeatures
+from leansvm.low_rank import RBF, RobustRBF, Simplex
+from leansvm.low_rank.features import LearnedFeatures
 
 Array = NDArray[np.float64]
 Sum = Literal["squared", "absolute", "chi2", "dot", "unit-dot"]

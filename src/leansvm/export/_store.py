@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from leansvm.blocks import available_memory, format_bytes
 from leansvm.export._evaluate import functions_of, input_values, machine_columns, values_of
 from leansvm.export._formula import Array, Formula, formula_of
 from leansvm.export._rows import rows_around
+from leansvm.rows import available_memory, format_bytes
 
 STORES = ("float64", "float32", "float16", "int8")  # largest first
 BYTES = {"float64": 8, "float32": 4, "float16": 2, "int16": 2, "int8": 1}

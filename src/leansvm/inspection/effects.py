@@ -17,13 +17,13 @@ from scipy.stats.mstats import mquantiles
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
-from leansvm.blocks import check_budget, resolve_cache_size
 from leansvm.estimators.data import validate
 from leansvm.estimators.kernel_basis import KernelBasis
 from leansvm.estimators.machine import KernelMachine
 from leansvm.inspection._dependence import averages, individual
 from leansvm.kernels import Kernel, clipped, gradients, mixed_derivatives
 from leansvm.linalg import dense_rows64
+from leansvm.rows import check_budget, resolve_cache_size
 
 Array = NDArray[np.float64]
 _STRONGEST = 6  # features whose pairs are looked at by default

@@ -1,6 +1,6 @@
 """Training rows one by one: wrong, unusual, harmful; and new rows: unlike the training rows.
 
-All from the models without each row, r = e / (1 - h) and h (see `leansvm.solvers.without_row`).
+All from the models without each row, r = e / (1 - h) and h (see `leansvm.ridge.without_row`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
-from leansvm.blocks import class_numbers, tiles_within
 from leansvm.estimators.answers import KeepsRows
 from leansvm.estimators.calibration import fit_scale, log_probabilities
 from leansvm.estimators.data import validate
-from leansvm.solvers.answers import Answers
-from leansvm.solvers.jackknife import refuse_unknown, spreads_at
-from leansvm.solvers.without_row import LeftOut
+from leansvm.ridge.answers import Answers
+from leansvm.ridge.jackknife import refuse_unknown, spreads_at
+from leansvm.ridge.without_row import LeftOut
+from leansvm.rows import class_numbers, tiles_within
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from leansvm.model_selection.paths import (
     c_path,
     gamma_path,
 )
-from leansvm.solvers.kfold import KFoldSums
+from leansvm.ridge.kfold import KFoldSums
 
 __all__ = [
     "BasisPath",

@@ -1,7 +1,7 @@
 """Validation from sums: errors on folds or groups left out, and learning curves, for every C.
 
 With Z'Z of every fold kept apart, models without a fold and their squared errors on it come from
-small matrices (see `leansvm.solvers.kfold`): no row is looked at again, and no model is refitted.
+small matrices (see `leansvm.ridge.kfold`): no row is looked at again, and no model is refitted.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._parallel import blas_threads
-from leansvm.blocks import check_budget, resolve_cache_size, tiles_within
 from leansvm.estimators.machine import C_GRID
 from leansvm.model_selection.paths import fitted_clone
-from leansvm.solvers.kfold import (
+from leansvm.ridge import FitState
+from leansvm.ridge.kfold import (
     FoldSums,
     KFoldSums,
     add_up_folds,
     errors_of_folds,
     learning_errors,
 )
-from leansvm.solvers.solution import first_of_the_best
-from leansvm.solvers.sparse import check_memory
-from leansvm.state import FitState
+from leansvm.ridge.sparse import check_memory
+from leansvm.rows import check_budget, resolve_cache_size, tiles_within
+from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 _FRACTIONS = (0.1, 0.325, 0.55, 0.775, 1.0)  # as scikit-learn's learning_curve has them

@@ -12,16 +12,16 @@ from sklearn.metrics import accuracy_score, r2_score
 
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import resolve_basis
-from leansvm.blocks import RowSource, resolve_cache_size, tiles_within
+from leansvm.basis.features import KernelFeatures, nested, whiten
 from leansvm.estimators.data import TrainingData, read, validate
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.kernels import WITH_GAMMA, Kernel
-from leansvm.solvers import gammas as gammas_solver
-from leansvm.solvers import prefixes
-from leansvm.solvers.features import KernelFeatures, nested, whiten
-from leansvm.solvers.primal import decompose
-from leansvm.solvers.solution import first_of_the_best
-from leansvm.solvers.sums import Sums, add_up, first_shift, normal_equations
+from leansvm.ridge import gammas as gammas_solver
+from leansvm.ridge import prefixes
+from leansvm.ridge.primal import decompose
+from leansvm.ridge.sums import Sums, add_up, first_shift, normal_equations
+from leansvm.rows import RowSource, resolve_cache_size, tiles_within
+from leansvm.solution import first_of_the_best
 
 __all__ = [
     "BasisPath",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leansvm import _html
+from leansvm.plotting import _html
 from leansvm.plotting._axes import plain_text
 
 if TYPE_CHECKING:

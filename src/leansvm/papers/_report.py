@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from leansvm import _html
 from leansvm._atomic import write_atomically
 from leansvm.papers import _charts
 from leansvm.papers._experiment import Chart, experiments_of
 from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
 from leansvm.papers._store import Store
 from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
+from leansvm.plotting import _html
 
 # Rows of one of these can be shown alone.
 _CHOICES = (

@@ -73,8 +73,8 @@ def table_1(row: Row, run: RunOptions) -> Measured:
 
 def _against_A(dataset: str, run: RunOptions) -> Drawing:
     """Seconds to a violation of 1e-3, kernel matrix excluded; single updates stop at 30 sweeps."""
-    from leansvm.solvers.kernel_matrix import StoredMatrix
-    from leansvm.solvers.smo import Quadratic, minimise
+    from leansvm.dual.kernel_matrix import StoredMatrix
+    from leansvm.dual.smo import Quadratic, minimise
 
     run.only_full()
     X, y = _data(dataset)
@@ -157,10 +157,10 @@ def figure_3(run: RunOptions) -> Drawing:
 
 def sumt_path(dataset: str) -> tuple[list[float], list[float]]:
     """Return ‖λ - λ of the LS-SVM‖ and |Σ λ y| after every step; A falls by 0.9 from 10^4."""
-    from leansvm.solvers.cholesky import closed_form
-    from leansvm.solvers.kernel_matrix import StoredMatrix
-    from leansvm.solvers.smo import Quadratic
-    from leansvm.solvers.sumt import sumt
+    from leansvm.dual.cholesky import closed_form
+    from leansvm.dual.kernel_matrix import StoredMatrix
+    from leansvm.dual.smo import Quadratic
+    from leansvm.dual.sumt import sumt
 
     X, y = _data(dataset)
     m, target = len(y), y.astype(np.float64)

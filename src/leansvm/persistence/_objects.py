@@ -13,16 +13,16 @@ import numpy as np
 from scipy import sparse
 from sklearn.svm._base import BaseLibSVM
 
+from leansvm.basis.features import KernelFeatures
+from leansvm.dual.active_set import ActiveSet
 from leansvm.estimators.kernel_basis import KernelBasis
 from leansvm.estimators.low_rank import LowRankMachine
 from leansvm.estimators.machine import KernelMachine, Machine
 from leansvm.estimators.predict import Classifier
-from leansvm.functions import BasisFunction, get_function
 from leansvm.kernels import KERNELS, Kernel
-from leansvm.solvers.active_set import ActiveSet
-from leansvm.solvers.features import KernelFeatures
-from leansvm.solvers.kfold import FoldSums
-from leansvm.solvers.sums import Sums
+from leansvm.low_rank import BasisFunction, get_function
+from leansvm.ridge.kfold import FoldSums
+from leansvm.ridge.sums import Sums
 
 _PLACES = {"MT19937": 624, "Philox": 4}  # numbers that these generators hold
 

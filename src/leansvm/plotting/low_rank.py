@@ -10,7 +10,7 @@ from sklearn.base import is_classifier
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.functions import names_of_features
+from leansvm.low_rank import names_of_features
 from leansvm.plotting._axes import new_axes, plain_text
 
 _COMPARED_ROWS = 500  # rows on which features are compared

@@ -6,11 +6,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
 from leansvm import LSSVC
-from leansvm.blocks import MemoryBlocks
 from leansvm.datasets import make_linear_toy
 from leansvm.kernels import Kernel
 from leansvm.papers.baselines import FSALSSVC
 from leansvm.papers.baselines._growing_dual import AllRows, GrowingDual, SomeRows
+from leansvm.rows import MemoryBlocks
 
 KERNEL = Kernel("poly", gamma=0.5, coef0=1.0, degree=2)
 

@@ -1,7 +1,7 @@
 """Take the best of a few random rows, one at a time, by what each would gain.
 
 What `Backfitting` and `SparseGreedy` share. A block keeps ``P`` and ``D``
-(`leansvm.cholesky.rows`), the weights ``s``, and in ``pool`` a row for the kernel column of
+(`leansvm.basis.cholesky.rows`), the weights ``s``, and in ``pool`` a row for the kernel column of
 every candidate.
 """
 
@@ -17,9 +17,14 @@ from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
 from leansvm.basis._base import Selection
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.blocks import Block, RowBlocks, declare, row_weights
-from leansvm.cholesky.rows import start, total_and_largest
+from leansvm.basis.cholesky.rows import start, total_and_largest
 from leansvm.kernels import Kernel
+from leansvm.rows import (
+    Block,
+    RowBlocks,
+    declare,
+    row_weights,
+)
 
 # What a block knows of candidates: which of them it has, their rows of P and their D.
 FactorRows = tuple[Rows, Array, Array]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace
-from leansvm.blocks import RowBlocks
-from leansvm.cholesky.rows import rank_floor
+from leansvm.basis.cholesky.rows import rank_floor
+from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -16,7 +16,7 @@ from scipy.linalg.blas import dtpsv
 
 from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.basis._base import Fit
-from leansvm.blocks import Block, RowBlocks, declare
+from leansvm.rows import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
 # What the fit moved by: the change of theta, and of the bias that centring stands for.

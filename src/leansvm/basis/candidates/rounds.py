@@ -25,10 +25,10 @@ from leansvm.basis._base import Fit, Selection
 from leansvm.basis.candidates.best_of import Candidates, bring_in, kernel_columns, rows_of_basis
 from leansvm.basis.candidates.pool import Array, Refill, Rows, by_score
 from leansvm.basis.candidates.ridge import GrowingRidge, Mark, Move, move_gradient
-from leansvm.blocks import Block, RowBlocks, declare
-from leansvm.cholesky.growing import PartialCholesky
-from leansvm.cholesky.rows import append, residual_among
+from leansvm.basis.cholesky.growing import PartialCholesky
+from leansvm.basis.cholesky.rows import append, residual_among
 from leansvm.kernels import Kernel
+from leansvm.rows import Block, RowBlocks, declare
 
 # A round ends when rounding may have changed a gain's root by this part: three orders below what
 # decides between gains (`leansvm.basis.candidates.pool`).

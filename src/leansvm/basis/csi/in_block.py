@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from leansvm.blocks import Block, declare
-from leansvm.cholesky.rows import start
+from leansvm.basis.cholesky.rows import start
 from leansvm.kernels import Kernel
+from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
 

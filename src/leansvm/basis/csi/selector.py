@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis.cholesky import factor_rows, kernel_rounding, rank_floor
 from leansvm.basis.csi import in_block
 from leansvm.basis.csi.in_block import Added, BestRows, Bounds, Extraction, GainCriterion, ScoredRow
-from leansvm.blocks import RowBlocks
-from leansvm.cholesky import factor_rows, kernel_rounding, rank_floor
 from leansvm.kernels import Kernel
+from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
 Reflector = tuple[Array, float]  # I - b v v'
@@ -60,7 +60,7 @@ class CSI(BasisSelector):
     >>> import numpy as np
     >>> from leansvm.basis import Fit
     >>> from leansvm.basis.csi import CSI
-    >>> from leansvm.blocks import MemoryBlocks
+    >>> from leansvm.rows import MemoryBlocks
     >>> from leansvm.kernels import Kernel
     >>> X = np.linspace(0, 3, 50)[:, None]
     >>> blocks = MemoryBlocks(X, y=np.sign(np.sin(4 * X)))

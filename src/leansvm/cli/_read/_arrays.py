@@ -49,7 +49,7 @@ def read_svmlight(
 
 def _check_width(path: Path, n_features: int) -> None:
     """Refuse an index so large that a few numbers for each feature would fill the memory."""
-    from leansvm.blocks import available_memory, format_bytes
+    from leansvm.rows import available_memory, format_bytes
 
     needed, free = _VECTORS * 8 * n_features, available_memory()
     if needed > free:

@@ -18,10 +18,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._phases import Phases
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.blocks import class_numbers
 from leansvm.estimators.data import read
 from leansvm.estimators.machine import Array, KernelMachine
 from leansvm.estimators.predict import Classifier
+from leansvm.rows import class_numbers
 
 Rows = NDArray[np.intp]
 

@@ -11,11 +11,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from leansvm._phases import Phases
-from leansvm.blocks import MemoryBlocks, check_budget, resolve_cache_size
 from leansvm.estimators.machine import Array, iteration_hook
 from leansvm.kernels import Kernel
 from leansvm.papers.baselines._base import DualBaseline
 from leansvm.papers.baselines._growing_dual import AllRows, GrowingDual, RowSearch, SomeRows
+from leansvm.rows import MemoryBlocks, check_budget, resolve_cache_size
 
 
 class FSALSSVC(DualBaseline):

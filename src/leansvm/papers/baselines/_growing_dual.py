@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.utils.random import sample_without_replacement
 
-from leansvm.blocks import Block, RowBlocks, declare
-from leansvm.cholesky.rows import host_diag
+from leansvm.basis.cholesky.rows import host_diag
 from leansvm.kernels import Kernel
+from leansvm.rows import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

@@ -17,18 +17,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._phases import Phases
-from leansvm.blocks import (
+from leansvm.dual.cholesky import closed_form
+from leansvm.estimators.machine import Array, iteration_hook
+from leansvm.kernels import Kernel
+from leansvm.papers.baselines._base import DualBaseline, Rows, rows_of
+from leansvm.rows import (
     MemoryBlocks,
     MergedRows,
     check_budget,
     merge_equal_rows,
     resolve_cache_size,
 )
-from leansvm.estimators.machine import Array, iteration_hook
-from leansvm.kernels import Kernel
-from leansvm.papers.baselines._base import DualBaseline, Rows, rows_of
-from leansvm.solvers import Solution
-from leansvm.solvers.cholesky import closed_form
+from leansvm.solution import Solution
 
 _FEWEST = 5  # rows that always stay
 

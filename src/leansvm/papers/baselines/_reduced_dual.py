@@ -9,10 +9,10 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 
 from leansvm._phases import Phases
-from leansvm.blocks import MemoryBlocks, resolve_cache_size
+from leansvm.dual import DualProblem
+from leansvm.dual.cholesky import solve_cholesky
 from leansvm.papers.baselines._base import DualBaseline, rows_of
-from leansvm.solvers import DualProblem
-from leansvm.solvers.cholesky import solve_cholesky
+from leansvm.rows import MemoryBlocks, resolve_cache_size
 
 
 class RandomReducedDualLSSVC(DualBaseline):

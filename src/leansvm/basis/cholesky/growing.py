@@ -1,0 +1,230 @@
+"""A basis that grows in rounds: pivots B, the factor L of K_BB = L L' and the residual trace.
+
+The host keeps what is of the size of the basis; the blocks keep P = K_MB L^-T and the residual
+diagonal D (`leansvm.basis.cholesky.rows`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import (
+    empty,
+    in_float64,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+)
+from leansvm.basis.cholesky.rows import (
+    NewPivots,
+    diagonal,
+    extend,
+    factor_rows,
+    host_diag,
+    rank_floor,
+    residual_of,
+    start,
+    total_and_largest,
+)
+from leansvm.kernels import Kernel
+from leansvm.rows import RowBlocks
+
+Array = NDArray[np.float64]
+_PLACE = 2.0**-16
+
+
+class PartialCholesky:
+    """Cholesky factor of a small residual matrix H, pivot by pivot as the caller picks them."""
+
+    def __init__(self, H: Array, most: int) -> None:
+        self.H = H
+        self.most = min(most, len(H))
+        self.D = H.diagonal().copy()  # what the pivots so far leave of the diagonal
+        self.columns = np.empty((len(H), self.most))
+        self.picked: list[int] = []
+
+    def take(self, t: int) -> None:
+        """Make candidate ``t`` the next pivot: l = (H_t - columns l_t') / sqrt(D_t), D -= l^2."""
+        a = len(self.picked)
+        column = self.H[:, t] - self.columns[:, :a] @ self.columns[t, :a]
+        column /= np.sqrt(self.D[t])
+        column[self.picked] = 0.0
+        self.columns[:, a] = column
+        self.D -= column**2
+        self.D[t] = 0.0
+        self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the columns: lower triangular."""
+        return np.tril(self.columns[self.picked, : len(self.picked)])
+
+
+class WideCholesky:
+    """The same for many candidates, where the rows are: H is never made, only its columns.
+
+    For rows that crowd together, as a fine grid does: all of the best few hundred are next to one
+    another and give one pivot. A step is few operations, for each costs a launch.
+
+    Parameters
+    ----------
+    kernel, points : Kernel, array
+        The candidates as points, in float64; at most 2^16.
+    P : array
+        Their rows of the factor.
+    most : int
+        Most pivots to take.
+    unit, floor : float
+        Residuals are compared in this unit; those at most ``floor`` do not count.
+    """
+
+    def __init__(
+        self, kernel: Kernel, points: Any, P: Any, most: int, unit: float, floor: float
+    ) -> None:
+        n, self._k = P.shape
+        self.most, self.picked = min(most, n), list[int]()
+        self._xp, self._floor, self._unit = namespace(P), floor, unit
+        self._column = kernel.columns(points)
+        self._D = diagonal(kernel, points) - self._xp.sum(P * P, axis=1)
+        self._factor = empty((self._k + self.most, n), P).T  # P, then the new columns
+        self._factor[:, : self._k] = P
+        # so that the largest score is the first of equal keys: 37 bits of key, 16 of place
+        self._places = like_rows(_PLACE * np.arange(n, 0, -1), P)
+
+    def best(self) -> tuple[float, int]:
+        """Return the largest key rint(D / unit) and its place, the first of equal ones.
+
+        Both travel in one number. The key is -1 where all D are at most ``floor``.
+        """
+        xp = self._xp
+        scores = xp.round(self._D / self._unit) + self._places
+        score = float(xp.max(scores))
+        if score <= 1.0:  # key 0: what is not above the floor does not count
+            score = float(xp.max(xp.where(self._floor < self._D, scores, -1.0)))
+            if score < 0:
+                return -1.0, 0
+        key = np.ceil(score) - 1.0
+        return key, round(self._places.shape[0] - (score - key) / _PLACE)
+
+    def key_of(self, rank: int) -> float:
+        """Return the key of the candidate with that rank, 0 being the best."""
+        keys = self._xp.round(self._D / self._unit)
+        return float(self._xp.sort(keys, descending=True)[rank])
+
+    def take(self, t: int) -> None:
+        """Make candidate ``t`` the next pivot."""
+        end = self._k + len(self.picked)
+        known = self._factor[:, :end]
+        column = self._column(t)
+        column -= known @ known[t, :]
+        column /= self._xp.sqrt(self._D[t])
+        self._factor[:, end] = column
+        column *= column
+        self._D -= column
+        self._D[t] = -self._unit
+        self.picked.append(t)
+
+    def corner(self) -> Array:
+        """Return the pivots' rows of the new columns: lower triangular."""
+        new = self._factor[:, self._k : self._k + len(self.picked)]
+        return np.tril(to_host(rows_at(new, np.asarray(self.picked))))
+
+
+class GrowingBasis:
+    """Pivots in order and their factor, for selectors that add several pivots in a round.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+        The rows; those of zero weight are never missed, so never chosen.
+    kernel : Kernel
+        A positive semidefinite kernel.
+    capacity : int
+        Most pivots there will be.
+    """
+
+    def __init__(self, blocks: RowBlocks, kernel: Kernel, capacity: int) -> None:
+        self._blocks, self._kernel = blocks, kernel
+        trace, self.largest = blocks.fold(total_and_largest, start, kernel, capacity)
+        self.capacity = capacity
+        self.floor = max(rank_floor(self.largest), 16 * kernel_rounding(blocks, kernel))
+        self.size = 0
+        self._trace = [float(trace)]
+        self._indices = np.empty(capacity, np.intp)
+        self._L = np.zeros((capacity, capacity))
+
+    @property
+    def residual_trace(self) -> float:
+        """Weighted trace of K - P P' at present."""
+        return self._trace[-1]
+
+    def try_out(self, candidates: NDArray[np.intp]) -> Array:
+        """Return H = K_cc - P_c P_c' of candidate rows; `accept` takes some of them."""
+        P_c = factor_rows(self._blocks, candidates, self.size)
+        return self.try_out_rows(candidates, self._blocks.take(candidates), P_c)
+
+    def try_out_rows(self, candidates: NDArray[np.intp], X_c: Any, P_c: Any) -> Array:
+        """Return the same, with the candidates' rows of X and of P given."""
+        self._note(candidates, X_c, P_c)
+        return residual_of(self._kernel, X_c, P_c, candidates)
+
+    def try_out_many(
+        self, candidates: NDArray[np.intp], X_c: Any, P_c: Any, most: int, quanta: float
+    ) -> WideCholesky:
+        """Return what that is for, without a matrix of all pairs of candidates."""
+        self._note(candidates, X_c, P_c)
+        points, unit = in_float64(X_c), self.largest / quanta
+        return WideCholesky(self._kernel, points, P_c, most, unit, self.floor)
+
+    def _note(self, candidates: NDArray[np.intp], X_c: Any, P_c: Any) -> None:
+        self._candidates, self._rows, self._factor_rows = candidates, X_c, P_c
+
+    def accept(self, local: PartialCholesky | WideCholesky) -> None:
+        """Append the candidates that were taken as pivots of H, in order."""
+        new = self.take(local)
+        self.has_grown(self._blocks.sum(extend, self._kernel, *new))
+
+    def take(self, local: PartialCholesky | WideCholesky) -> NewPivots:
+        """Note these pivots; return what blocks `extend` by, after which this `has_grown`."""
+        picked = np.asarray(local.picked, dtype=np.intp)
+        k, a = self.size, len(picked)
+        new = slice(k, k + a)
+        A = self._candidates[picked]
+        self._indices[new] = A
+        # rows B of P: L = [L 0; P_A L_A]
+        self._L[new, :k] = to_host(rows_at(self._factor_rows, picked))
+        self._L[new, new] = local.corner()
+        points = self._kernel.points(rows_at(self._rows, picked), A)
+        self.size = k + a
+        return NewPivots(points, np.asfortranarray(self._L[new, : k + a]), k, A)
+
+    def has_grown(self, norms: Array) -> None:
+        """Take the weighted squared norms of the new columns off the trace."""
+        self._trace.extend((self.residual_trace - np.cumsum(norms)).tolist())
+
+    def cut(self, trace_tol: float) -> tuple[NDArray[np.intp], Array, Array]:
+        """Return pivots, L and the trace after each, up to the first within ``trace_tol``."""
+        k = self.size
+        trace = np.maximum(self._trace[1 : k + 1], 0.0)
+        if trace_tol > 0 and (trace <= trace_tol).any():
+            k = int(np.argmax(trace <= trace_tol)) + 1
+        return self._indices[:k].copy(), self._L[:k, :k].copy(), trace[:k]
+
+
+def kernel_rounding(blocks: RowBlocks, kernel: Kernel) -> float:
+    """Return the error of kernel values as `block` computes them, seen on a few rows.
+
+    The residual of a copy of a pivot is a few times this, not zero.
+    """
+    if kernel.precomputed or blocks.n_rows == 0:
+        return 0.0
+    rows = np.linspace(0, blocks.n_rows - 1, min(64, blocks.n_rows)).astype(np.intp)
+    some = np.arange(0, len(rows), 3)
+    X = in_float64(blocks.take(rows))
+    K = np.asarray(to_host(kernel.block(X, X, dtype=np.float64)))
+    again = to_host(kernel.block(X, rows_at(X, some), dtype=np.float64))  # other rounding
+    error = np.abs(K.diagonal() - host_diag(kernel, X)).max()
+    return float(max(error, np.abs(K[:, some] - again).max()))

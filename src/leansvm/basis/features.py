@@ -1,0 +1,345 @@
+"""The map x -> phi(x): every primal method sees the rows only through it.
+
+f(x) = phi(x)'theta + b. `KernelFeatures` is phi = k(x, B), whitened by K_BB = L L' where the
+regulariser is the norm of the function (zhou2013's M1, zhou2016), as it is where it is the norm of
+the coefficients (M2). `LearnedFeatures` is a handful of learned functions (fang2019). A map does
+not change: precision, a column for the bias and what blocks keep are decided when it is made.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from leansvm._accelerated import library_of, product_eps, solve_lower
+from leansvm._array_api import (
+    empty,
+    foreign_namespace,
+    in_float64,
+    like_rows,
+    moved,
+    namespace,
+    rows_at,
+    to_host,
+)
+from leansvm.basis import on_device
+from leansvm.kernels import Kernel
+from leansvm.linalg import right_solve_in_place
+from leansvm.rows import (
+    Block,
+    MemoryBlocks,
+    RowSource,
+    Targets,
+    declare,
+)
+
+Array = NDArray[np.float64]
+_FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
+
+
+class FeatureMap(ABC):
+    """Columns phi_1 .. phi_size of any rows and, where there is a ``constant``, the bias's."""
+
+    order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
+    single: bool = False  # float32 rows: phi in float32
+    in_state: bool = False  # a selector has left phi in the blocks' state["P"]
+    keep: bool = False  # blocks keep phi in state["Phi"]
+    frees: ClassVar[bool] = True  # and let go of state["P"] then
+    constant: float | None = None  # value of the bias's column; None without one
+    size: int  # number of functions
+    width: int  # columns: the functions and, if it has one, that of the bias
+
+    @abstractmethod
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Return the functions' values at rows, where they are; in ``out`` where that is given."""
+
+    @abstractmethod
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the functions k(x_j, .) or phi_j from those of the columns."""
+
+    def transform(self, X: Any, out: Any = None) -> Any:
+        """Return all columns of any rows; in ``out`` where that is given."""
+        if out is None:
+            if self.constant is None:
+                return self.phi(X)
+            out = self._empty(X)
+        self.phi(X, out[:, : self.size])
+        if self.constant is not None:
+            out[:, self.size] = self.constant
+        return out
+
+    def of(self, block: Block, out: Any = None) -> Any:
+        """Return all columns of a block's rows: from its state where they are known."""
+        found = block.state.get("Phi")
+        if found is None:
+            known = self.in_state and "P" in block.state
+            found = self._copied(block, out) if known else self.transform(block.X, out)
+            if self.keep:
+                block.state["Phi"] = found
+                if self.frees:
+                    block.state.pop("P", None)
+        return found
+
+    def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
+        """Return the columns of some rows of a block; only these are computed."""
+        if "Phi" in block.state:
+            return rows_at(block.state["Phi"], rows)
+        return self.transform(rows_at(block.X, rows))
+
+    def _copied(self, block: Block, out: Any) -> Any:
+        """Copy what a selector has left in the block."""
+        P = block.state["P"][:, : self.size]
+        out = self._empty(P) if out is None else out
+        out[:, : self.size] = P
+        if self.constant is not None:
+            out[:, self.size] = self.constant
+        return out
+
+    def _empty(self, X: Any) -> Any:
+        n = X.shape[0]
+        return empty((n, self.width), X) if self.order == "C" else empty((self.width, n), X).T
+
+
+@dataclass(frozen=True, eq=False)
+class KernelFeatures(FeatureMap):
+    """Kernel functions of points B, whitened where ``L`` is given: phi = k(x, B) L^-T."""
+
+    kernel: Kernel
+    points: Any  # rows of X, or column numbers of a precomputed kernel
+    L: Any = None  # on the host; that of a large basis where its points are
+    kept: NDArray[np.intp] | None = None  # positions of the points among those asked for
+    constant: float | None = None
+    in_state: bool = False
+    keep: bool = False
+    single: bool = False
+    rotation: Array | None = None  # of the whitened columns, for nested ones
+
+    def __post_init__(self) -> None:
+        size = self.points.shape[0] if self.rotation is None else self.rotation.shape[1]
+        vars(self).update(size=int(size), width=int(size) + (self.constant is not None))
+
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Return k(X, B), times L^-T where whitened, where the rows are."""
+        if foreign_namespace(X) is not None:
+            return self._phi_where_rows_are(X, out)
+        dtype = np.float32 if self.single else np.float64
+        direct = out is not None and not self.single and self.rotation is None
+        values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)
+        if self.L is not None:
+            right_solve_in_place(values, self._L32 if self.single else self.L)
+        if self.rotation is not None:
+            return np.matmul(values, self.rotation, out=out)
+        if direct or out is None:
+            return values
+        out[...] = values
+        return out
+
+    def _phi_where_rows_are(self, X: Any, out: Any) -> Any:
+        """Whiten by products, which every library has, in panels of columns."""
+        pair = (a if self.single else in_float64(a) for a in (X, self.points))
+        if self.L is not None:
+            values = on_device.own_block(self.kernel, *pair)
+            return on_device.whitener_of(self, values).apply(values, out)
+        values = self.kernel.block(*pair)
+        if out is None:
+            return values
+        out[...] = namespace(X).astype(values, out.dtype, copy=False)
+        return out
+
+    @cached_property
+    def _L32(self) -> NDArray[np.float32]:
+        return np.asfortranarray(self.L, dtype=np.float32)
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return alpha = L^-T theta of the points."""
+        theta = theta[: self.size]
+        if self.L is None:
+            return theta
+        if not isinstance(self.L, np.ndarray):
+            return on_device.coefficients_of(self.L, theta)
+        # numbers that are not finite stay so, and are reported with the solution
+        return np.asarray(
+            solve_triangular(self.L, theta, lower=True, trans="T", check_finite=False)
+        )
+
+    def rounding_of(self, coef: Array, eps: float) -> float:
+        """Return about how much f loses where kernel values are rounded to ``eps``."""
+        largest = float(np.abs(to_host(self.kernel.diag(self.points))).max(initial=0.0))
+        return eps * float(np.linalg.norm(coef)) * largest
+
+    def on_host(self) -> KernelFeatures:
+        """Return the same map with its points and its factor on the host."""
+        return replace(self, points=to_host(self.points), L=to_host(self.L))
+
+
+def whiten(
+    kernel: Kernel, rows: Any, points: Any, L: Array | None = None, **options: Any
+) -> KernelFeatures:
+    """Factor K_BB, with pivoting; points whose pivot is at rounding level are dropped.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Kernel of the model.
+    rows, points : array
+        The basis as rows and as points of `Kernel.block` (the same unless precomputed).
+    L : ndarray, optional
+        A factor that is already known, in the order of the points.
+    **options
+        Of `KernelFeatures`.
+    """
+    if L is not None:
+        kept = np.arange(rows.shape[0])
+        return KernelFeatures(kernel, points, np.asfortranarray(L), kept, **options)
+    foreign = not kernel.precomputed and foreign_namespace(points) is not None
+    if foreign and on_device.stays(points, points.shape[0]):
+        L, kept = on_device.factor_points(kernel, rows, points)
+        return KernelFeatures(kernel, rows_at(points, kept), L, kept, **options)
+    values = kernel.block(in_float64(rows), in_float64(points), dtype=np.float64)
+    K = np.array(to_host(values), np.float64, order="F")
+    if kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
+        np.fill_diagonal(K, 1.0)
+    floor = 10 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+    factor, pivots, rank, _ = dpstrf(K, tol=floor, lower=1, overwrite_a=True)
+    kept = np.asarray(pivots[:rank], dtype=np.intp) - 1
+    L = np.asfortranarray(np.tril(factor[:rank, :rank]))
+    return KernelFeatures(kernel, rows_at(points, kept), L, kept, **options)
+
+
+def nested(features: KernelFeatures, rows: Any) -> KernelFeatures:
+    """Turn the whitened columns so that the first k of them span the first k rows of B.
+
+    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
+    the pivoted factor are orthogonalised in order, skipping those that depend on earlier ones.
+    """
+    size = features.size
+    values = to_host(features.transform(rows))[:, :size]
+    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(values).sum(axis=1).max())
+    Q = np.empty((size, size))
+    kept: list[int] = []
+    for t, row in enumerate(values):
+        known = Q[:, : len(kept)]
+        rest = row - known @ (known.T @ row)
+        rest -= known @ (known.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length**2 > floor and len(kept) < size:
+            Q[:, len(kept)] = rest / length
+            kept.append(t)
+    return replace(features, rotation=Q[:, : len(kept)], kept=np.asarray(kept, dtype=np.intp))
+
+
+def inverse_transpose(L: Array) -> Array:
+    """Return L^-T."""
+    return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
+
+
+def inverse_transpose_like(L: Array, X: Any) -> Any:
+    """Return L^-T where ``X`` is."""
+    if library_of(X) == "other":
+        return like_rows(inverse_transpose(L), X)
+    return solve_lower(like_rows(L, X), like_rows(np.eye(len(L)), X)).T
+
+
+@dataclass(frozen=True, eq=False)
+class StateFeatures(FeatureMap):
+    """The first columns of P, which a selector keeps in the blocks while it goes on choosing."""
+
+    size: int
+    constant: float | None = None
+    in_state: bool = True
+    keep: bool = True
+    frees: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        vars(self).update(width=self.size + (self.constant is not None))
+
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Refuse: there are values of the blocks' own rows alone."""
+        raise ValueError("StateFeatures knows the rows of its blocks only.")
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the coefficients of the columns of P."""
+        return theta[: self.size]
+
+
+# ---------------------------------------------------------------------------- decision values
+
+
+def evaluate(features: FeatureMap, coef: Array, b: Array, X: Any, spread: Any = 1.0) -> Any:
+    """Return f(x) = phi(x)'coef + b of all rows and outputs, by tiles; an array of X's kind.
+
+    A model of any library is moved to where the rows are. Rounding of float32 rows is compared
+    with the ``spread`` of the targets, one number or one per output.
+    """
+    columns, elsewhere = features.size, isinstance(X, RowSource)
+    if elsewhere:
+        blocks = X.blocks(Targets(None), columns=columns)
+    else:
+        foreign = foreign_namespace(X) is not None
+        blocks = MemoryBlocks(X, columns=2 * columns if foreign else columns)
+    at_home = type(X) is np.ndarray and X.dtype == np.float64
+    if isinstance(features, KernelFeatures) and not (
+        at_home and isinstance(features.points, np.ndarray)
+    ):
+        features = _at_rows(features, coef, spread, X, elsewhere)
+    values = blocks.stack(_decision, features, coef)
+    xp: Any = np
+    if not isinstance(values, np.ndarray):
+        xp, b = namespace(values), moved(b, values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = xp.asarray(values + b, dtype=X.dtype)
+    if not bool(xp.all(xp.isfinite(values))):
+        raise ValueError(
+            f"The model's values at some rows of X are not finite, or too large for {X.dtype}: "
+            f"scale X and y, or pass X as float64."
+        )
+    return values
+
+
+def _at_rows(
+    features: KernelFeatures, coef: Array, spread: Any, X: Any, elsewhere: bool
+) -> KernelFeatures:
+    """Move the points to the rows; decide whether float32 rows may stay in float32."""
+    points, foreign = features.points, not elsewhere and foreign_namespace(X) is not None
+    if features.kernel.precomputed:
+        return replace(features, single=X.dtype == np.float32)
+    if foreign or foreign_namespace(points) is not None:
+        points = to_host(points) if elsewhere else in_float64(moved(points, X))
+        features = replace(features, points=points)
+    if foreign or X.dtype != np.float32:
+        return features
+    # rounding kernel values to float32 costs a value about eps * |coef| * max k
+    lost = features.rounding_of(coef / spread, 4 * float(np.finfo(np.float32).eps))
+    fits = float(np.abs(coef).max(initial=0.0)) < 1e30  # and so do sums of products
+    return replace(features, single=fits and lost <= _FLOAT32_LOSS)
+
+
+@declare("X")
+def _decision(block: Block, features: FeatureMap, coef: Array) -> Any:
+    values = features.phi(block.X)
+    if isinstance(values, np.ndarray):
+        return values @ (coef.astype(np.float32) if features.single else coef)
+    return values @ moved(coef, values)
+
+
+def transform_rows(features: FeatureMap, X: Any) -> Any:
+    """Return all columns of all rows, by tiles, where the rows are."""
+    blocks = MemoryBlocks(X, columns=2 * features.width)
+    return blocks.stack(_columns, features)
+
+
+@declare("X")
+def _columns(block: Block, features: FeatureMap) -> Any:
+    return features.transform(block.X)
+
+
+def product_rounding(X: Any) -> float:
+    """Return the rounding of kernel values made of float32 products, where ``X`` is."""
+    return 8 * product_eps(X)

@@ -1,0 +1,169 @@
+"""Matrices of the size of the basis that stay where the rows are: K_BB = L L', k(x, B) L^-T.
+
+A large basis makes matrices of gigabytes, which are factored on a GPU in less time than it takes to
+bring them to the host. Small ones are solved on the host as ever, without a launch for every step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._accelerated import add_to_diagonal, cholesky_lower, matmul_into, solve_lower
+from leansvm._array_api import (
+    as_float64,
+    device_of,
+    in_float64,
+    like_rows,
+    namespace,
+    same_place,
+    to_host,
+)
+from leansvm.basis.cholesky import pivoted_cholesky
+from leansvm.kernels import Kernel
+from leansvm.rows import MemoryBlocks
+
+Array = NDArray[np.float64]
+LARGE = 1024  # points from which on matrices of their size stay on the device
+_PANEL = 1024  # columns that are solved for at once, by the inverse of their corner of L
+_ROUNDING = 10 * float(np.finfo(np.float64).eps)  # pivots at or below this are rounding
+_CLEAR = 1e5  # times that: above it no pivoting is needed
+
+
+def stays(place: Any, size: int) -> bool:
+    """Whether matrices of ``size`` points stay at ``place``, an array of the rows' library."""
+    return place is not None and size >= LARGE
+
+
+def own_block(kernel: Kernel, X: Any, points: Any) -> Any:
+    """Return kernel values that may be written into: a callable may want to keep its own."""
+    values = kernel.block(X, points)
+    return values + 0.0 if callable(kernel.name) else values
+
+
+# ---------------------------------------------------------------------------- the factor of K_BB
+
+
+def factor_points(kernel: Kernel, rows: Any, points: Any) -> tuple[Any, NDArray[np.intp]]:
+    """Return L of K_BB = L L' where the points are, and which of them it holds, in its order.
+
+    The order is the given one unless points nearly depend on others: then pivots are chosen, and
+    points whose pivot is at rounding level are dropped.
+    """
+    K = own_block(kernel, in_float64(rows), in_float64(points))
+    xp, size = namespace(K), K.shape[0]
+    diagonal = as_float64(kernel.diag(in_float64(rows)))
+    K = add_to_diagonal(K, diagonal - xp.linalg.diagonal(K))  # exact: rounding decides no tie
+    floor = _ROUNDING * float(xp.max(diagonal))
+    try:
+        L = cholesky_lower(K)
+        if float(xp.min(xp.linalg.diagonal(L))) ** 2 > _CLEAR * floor:
+            return L, np.arange(size)
+    except np.linalg.LinAlgError:
+        pass
+    found = pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), size)
+    rank = int(np.count_nonzero(found.L.diagonal() ** 2 > floor))
+    return like_rows(np.ascontiguousarray(found.L[:rank, :rank]), K), found.indices[:rank]
+
+
+# ---------------------------------------------------------------------------- rows times L^-T
+
+
+@dataclass(frozen=True)
+class Whitener:
+    """L in the type and place of the rows, with the inverses of its corners on the diagonal."""
+
+    L: Any
+    corners: list[Any]
+    rotation: Any = None
+
+    def apply(self, values: Any, out: Any = None) -> Any:
+        """Return values L^-T (times the rotation); ``values`` are overwritten.
+
+        By panels of columns: half the operations of a product with L^-T, nearly all of them in
+        products of matrices.
+        """
+        if len(self.corners) == 1:  # one product for all
+            return _product(values, self.corners[0], out)
+        start = 0
+        for corner in self.corners:
+            stop = start + corner.shape[0]
+            columns = values[:, start:stop]
+            if start:
+                columns = columns - values[:, :start] @ self.L[start:stop, :start].T
+            values[:, start:stop] = columns @ corner
+            start = stop
+        if self.rotation is not None:
+            return _product(values, self.rotation, out)
+        return values if out is None else _copied(values, out)
+
+
+def _product(A: Any, B: Any, out: Any) -> Any:
+    if out is None or out.dtype != A.dtype:
+        return A @ B if out is None else _copied(A @ B, out)
+    matmul_into(A, B, out)
+    return out
+
+
+def _copied(values: Any, out: Any) -> Any:
+    out[...] = namespace(out).astype(values, out.dtype, copy=False)
+    return out
+
+
+_whiteners: WeakKeyDictionary[Any, Whitener] = WeakKeyDictionary()  # by their features
+
+
+def whitener_of(features: Any, values: Any) -> Whitener:
+    """Return the factor of features where kernel ``values`` are; made once for all blocks."""
+    known = _whiteners.get(features)
+    if known is None or known.L.dtype != values.dtype or not same_place(known.L, values):
+        known = _whiteners[features] = placed(features.L, features.rotation, values)
+    return known
+
+
+def placed(L: Any, rotation: Array | None, values: Any) -> Whitener:
+    """Put a factor where ``values`` are, in their type, and invert its corners."""
+    xp, L = namespace(values), like_rows(L, values)
+    corners = []
+    for start in range(0, max(L.shape[0], 1), _PANEL):
+        stop = min(start + _PANEL, L.shape[0])
+        eye = xp.eye(stop - start, dtype=xp.float64, device=device_of(L))
+        corners.append(solve_lower(L[start:stop, start:stop], eye).T)  # in float64 in any case
+    turn = None if rotation is None else like_rows(rotation, values)
+    if turn is not None and len(corners) == 1:
+        corners, turn = [corners[0] @ turn], None
+    typed = [xp.astype(a, values.dtype, copy=False) for a in (L, *corners)]
+    turn = None if turn is None else xp.astype(turn, values.dtype, copy=False)
+    return Whitener(typed[0], typed[1:], turn)
+
+
+def coefficients_of(L: Any, theta: Array) -> Array:
+    """Return L^-T theta on the host."""
+    return np.asarray(to_host(solve_lower(L, like_rows(theta, L), transposed=True)))
+
+
+# ---------------------------------------------------------------------------- systems
+
+
+def solve_definite(gram: Any, ridge: Array, right: Array) -> Array:
+    """Return x of (gram + diag(ridge)) x = right, on the host.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When the matrix is not positive definite.
+    """
+    return solve_factored(
+        cholesky_lower(add_to_diagonal(gram + 0.0, like_rows(ridge, gram))), right
+    )
+
+
+def solve_factored(L: Any, right: Array) -> Array:
+    """Return x of L L' x = right, on the host."""
+    columns = like_rows(right.reshape(len(right), -1), L)
+    x = to_host(solve_lower(L, solve_lower(L, columns), transposed=True))
+    return np.asarray(x).reshape(right.shape)

@@ -1,0 +1,178 @@
+"""What solvers of the squared-hinge SVM share: the problem, a point, line search, certificate.
+
+minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, e_i)^2,  e = 1 - y f,  f = K beta + b.
+
+At the solution theta_i = y_i beta_i = C s_i max(0, e_i) (peng2016, eq. (53)), so the objective
+is half the sum of theta, eq. (56), and with a free bias sum_i y_i theta_i = 0, eq. (51).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host
+from leansvm.dual.problem import DualProblem
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass
+class Hinge:
+    """Targets and costs of one output (one class against the rest)."""
+
+    y: Array  # +-1
+    cost: Array  # C s_i > 0
+    bias_penalty: float  # A: 0 is a free bias, inf is none
+
+    def penalty(self, b: float, other: float | None = None) -> float:
+        """Return A b^2, or A b b'; zero without a bias."""
+        if np.isinf(self.bias_penalty):
+            return 0.0
+        return self.bias_penalty * b * (b if other is None else other)
+
+
+@dataclass
+class Point:
+    """A model (w, b) by its coefficients and its values at all rows."""
+
+    beta: Array
+    b: float
+    f: Array  # K beta + b
+
+    def __sub__(self, other: Point) -> Point:
+        return Point(self.beta - other.beta, self.b - other.b, self.f - other.f)
+
+    def moved(self, step: Point, t: float) -> Point:
+        """Return this point plus t times a step."""
+        return Point(self.beta + t * step.beta, self.b + t * step.b, self.f + t * step.f)
+
+
+def errors(hinge: Hinge, point: Point) -> Array:
+    """Return e = 1 - y f."""
+    return np.asarray(1.0 - hinge.y * point.f)
+
+
+def exact_step(hinge: Hinge, point: Point, step: Point, rows: NDArray[np.intp] | None) -> float:
+    """Minimise the objective on point + t step, t > 0, over the loss of ``rows`` (None: all).
+
+    The slope is piecewise linear and increasing: slope(t) = a + c t + sum over the rows with
+    e + t d > 0 of C s d (e + t d), d = -y step.f. Its kinks are sorted and passed in order.
+    """
+    take = slice(None) if rows is None else rows
+    y, cost = hinge.y[take], hinge.cost[take]
+    e, d = 1.0 - y * point.f[take], -y * step.f[take]
+    a = float(point.beta @ (step.f - step.b)) + hinge.penalty(point.b, step.b)
+    c = float(step.beta @ (step.f - step.b)) + hinge.penalty(step.b)
+
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        kinks = -e / d
+    ahead = np.flatnonzero((kinks > 0) & np.isfinite(kinks))
+    ahead = ahead[np.argsort(kinks[ahead])]
+    # level and curvature of the slope behind every kink: rows with d > 0 enter, others leave
+    sign = np.where(d[ahead] > 0, 1.0, -1.0)
+    weighted = sign * cost[ahead] * d[ahead]
+    at_start = (e > 0) | ((e == 0) & (d > 0))
+    start = cost[at_start] * d[at_start]
+    level = a + float(start @ e[at_start]) + np.cumsum(np.append(0.0, weighted * e[ahead]))
+    curve = c + float(start @ d[at_start]) + np.cumsum(np.append(0.0, weighted * d[ahead]))
+    ends = kinks[ahead]
+    piece = int(np.argmax(np.append(level[:-1] + curve[:-1] * ends >= 0, True)))
+    t = -level[piece] / curve[piece] if curve[piece] > 0 else 0.0
+    low = ends[piece - 1] if piece else 0.0
+    high = ends[piece] if piece < len(ends) else np.inf
+    t = float(min(max(t, low), high))
+    for _ in range(3):  # the sums above lose digits where costs are huge
+        now = e + t * d
+        active = now > 0
+        weighted = cost[active] * d[active]
+        curvature = c + float(weighted @ d[active])
+        if curvature <= 0:
+            break
+        better = t - (a + c * t + float(weighted @ now[active])) / curvature
+        if not 0 < better < np.inf or abs(better - t) <= 4 * EPS * t:
+            break
+        t = better
+    return max(t, 0.0)
+
+
+def violation(
+    hinge: Hinge, point: Point, support: NDArray[np.intp], among: NDArray[np.bool_]
+) -> float:
+    """Return by how much theta = C s max(0, e) fails, relative to the largest theta.
+
+    ``point`` solves the equations of the rows ``support``: there, theta is C s e already, but
+    may be negative; others of the rows ``among`` may want to enter.
+    """
+    theta = hinge.y * point.beta
+    wanted = hinge.cost * np.maximum(errors(hinge, point), 0.0) * among
+    wanted[support] = 0.0
+    negative = float(np.max(-theta[support], initial=0.0))
+    largest = max(float(theta.max(initial=0.0)), float(wanted.max(initial=0.0)))
+    return max(float(wanted.max(initial=0.0)), negative) / largest if largest > 0 else 0.0
+
+
+def distance(hinge: Hinge, point: Point) -> float:
+    """Return the largest |theta - C s max(0, e)| of any point, relative to the largest of both."""
+    theta = hinge.y * point.beta
+    wanted = hinge.cost * np.maximum(errors(hinge, point), 0.0)
+    largest = max(float(np.abs(theta).max()), float(wanted.max()))
+    return float(np.abs(theta - wanted).max()) / largest if largest > 0 else 0.0
+
+
+def objective(hinge: Hinge, point: Point) -> float:
+    """Return the primal objective."""
+    loss = float(hinge.cost @ np.maximum(errors(hinge, point), 0.0) ** 2)
+    return 0.5 * (float(point.beta @ (point.f - point.b)) + hinge.penalty(point.b) + loss)
+
+
+def feasible_dual(hinge: Hinge, beta: Array) -> Array:
+    """Return the nearest theta y with theta >= 0 and, for a free bias, sum y theta = 0."""
+    theta = np.maximum(hinge.y * beta, 0.0)
+    if hinge.bias_penalty == 0:
+        positive = hinge.y > 0
+        sums = float(theta[positive].sum()), float(theta[~positive].sum())
+        if min(sums) > 0:  # scale the heavier class
+            theta[positive] *= min(1.0, sums[1] / sums[0])
+            theta[~positive] *= min(1.0, sums[0] / sums[1])
+        else:
+            theta[:] = 0.0
+    return np.asarray(theta * hinge.y)
+
+
+def dual_objective(hinge: Hinge, beta: Array, product: Array) -> float:
+    """Return sum theta - 1/2 beta'K beta - 1/2 sum theta^2 / (C s) - (sum beta)^2 / (2 A)."""
+    value = float(np.abs(beta).sum()) - 0.5 * float(beta @ product)
+    value -= 0.5 * float(np.sum(beta**2 / hinge.cost))
+    if 0 < hinge.bias_penalty < np.inf:
+        value -= float(beta.sum()) ** 2 / (2 * hinge.bias_penalty)
+    return value
+
+
+def left_out_loss(problem: DualProblem, solution: Solution) -> float:
+    """Return the weighted mean of the squared hinge loss of left-out rows, summed over outputs."""
+    assert solution.left_out is not None  # asked for
+    slack = np.maximum(problem.Y * solution.left_out, 0.0)  # y (y - f) = 1 - y f
+    return float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
+
+
+def stopped_advice(iterations: int, violation: float, tol: float) -> str:
+    """Say what to do about linear solves that ended too early."""
+    return (
+        f"stopped after {iterations} iterations at a relative violation of {violation:.1e} "
+        f"(tol={tol:g}). Increase max_iter or tol, scale X, or lower C."
+    )
+
+
+def linear_weights(problem: DualProblem, beta: Array) -> Array | None:
+    """Return w = X'beta, outputs x features; None unless the kernel is linear."""
+    if problem.kernel.name != "linear":
+        return None
+    if foreign_namespace(problem.X) is not None:
+        X = as_float64(problem.X)
+        return np.asarray(to_host(X.T @ like_rows(beta, X))).T
+    return np.asarray((problem.X.T @ beta).T)

@@ -1,0 +1,281 @@
+"""LDL' factor of K_SS + diag(1 / (C s)) that follows the support set S (peng2016, §5.1-5.3).
+
+Between two iterations few rows leave S and few enter. Leaving rows are taken out by adjacent swaps
+(eq. (64), level 1), by a blocked update of rank r (level 3), or by factoring anew from the first
+of them, whichever is cheapest by counted flops; entering rows are appended as one block, eq. (61).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.linalg import cholesky_in_place
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+# A level-1 flop takes as long as this many flops of a matrix product.
+SWAP_WEIGHT = 25.0
+UPDATE_WEIGHT = 2.5  # products of narrow panels
+_PANEL = 64
+APPEND_PANEL = 256
+
+
+class SupportFactor:
+    """Factor of the regularised kernel matrix of a changing set of rows.
+
+    Parameters
+    ----------
+    block : callable
+        ``block(a, b)`` returns the kernel values between rows a and rows b, a fresh array.
+    ridge : ndarray of shape (m,)
+        What is added to the diagonal, 1 / (C s_i).
+    """
+
+    def __init__(self, block: Callable[[Rows, Rows], Array], ridge: Array) -> None:
+        self.block, self.ridge = block, ridge
+        self.order: Rows = np.empty(0, np.intp)  # rows in the order of the factor
+        self.L: Array = np.zeros((0, 0))  # unit lower triangular, zeros above
+        self.D: Array = np.empty(0)
+        self.counts = {"swapped": 0, "updated": 0, "refactored": 0, "appended": 0}
+
+    def change_to(self, rows: Rows, priority: Array) -> None:
+        """Make it the factor of ``rows``; those of low ``priority`` come last: they leave first.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            When the matrix is not positive definite.
+        """
+        leaving = np.flatnonzero(~np.isin(self.order, rows, assume_unique=True))
+        if len(leaving):
+            self._drop(leaving)
+        entering = rows[~np.isin(rows, self.order, assume_unique=True)]
+        entering = entering[np.argsort(-priority[entering], kind="stable")]
+        self.counts["appended"] += len(entering)
+        if len(entering) >= max(len(self.order), 1):  # little would be saved
+            self._factor_all(np.concatenate([self.order, entering]))
+        elif len(entering):
+            self._append(entering)
+
+    def forget(self, *, release: bool = False) -> None:
+        """Start from nothing at the next change; ``release`` the memory too."""
+        self.order = self.order[:0]
+        if release:
+            self.L, self.D = np.zeros((0, 0)), np.empty(0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what the next change makes again."""
+        nothing = {"order": self.order[:0], "L": np.zeros((0, 0)), "D": np.empty(0)}
+        return {**self.__dict__, **nothing}
+
+    def solve(self, B: Array) -> Array:
+        """Solve (K_SS + ridge) X = B, rows in the order of the factor."""
+        k = len(self.order)
+        L, X = self.L[:k, :k], B.copy()
+        corners = forward_in_place(L, X)
+        X /= self.D[:k, None]
+        for number in reversed(range(len(corners))):  # L' X = B
+            start = number * _PANEL
+            stop = min(start + _PANEL, k)
+            X[start:stop] = corners[number].T @ X[start:stop]
+            X[:start] -= L[start:stop, :start].T @ X[start:stop]
+        return X
+
+    # ------------------------------------------------------------------ leaving
+
+    def _drop(self, leaving: Rows) -> None:
+        """Remove these places: the first ones are taken out, behind them the factor is made anew.
+
+        Rows that came last also leave first.
+        """
+        how, taken = self._plan(leaving)
+        if taken:
+            first = leaving[:taken]
+            if how == "swapped":
+                from leansvm.dual._ldl_swap import drop_by_swaps
+
+                for size, place in zip(range(len(self.order), 0, -1), first[::-1], strict=False):
+                    drop_by_swaps(self.L, self.D, size, int(place))
+            else:
+                self._update(first)
+            self.counts[how] += taken
+            self.order = np.delete(self.order, first)
+        if taken < len(leaving):
+            self._refactor(leaving[taken:] - taken)
+            self.counts["refactored"] += 1
+
+    def _plan(self, leaving: Rows) -> tuple[str, int]:
+        """Return how to take out the first rows that leave, and how many: least counted flops."""
+        k, r = len(self.order), len(leaving)
+        best, cheapest = ("swapped", 0), np.inf
+        for taken in np.unique(np.linspace(0, r, 17).astype(int)).tolist():
+            first = leaving[:taken]
+            cut = int(leaving[taken]) if taken < r else k
+            tail = k - cut - (r - taken)  # survivors behind the cut
+            anew = tail**3 / 3 + (cut - taken) * tail**2
+            # a panel of the update meets the columns that leave before its end
+            width = _update_panel(taken)
+            starts = np.arange(int(leaving[0]) if taken else k, k, width)
+            rank = np.searchsorted(first, np.minimum(starts + width, k))
+            ways = {
+                "swapped": SWAP_WEIGHT * float(np.sum(2.0 * (k - first) ** 2.0)),
+                "updated": UPDATE_WEIGHT * float(np.sum(2.0 * (k - starts) * (width + rank) ** 2)),
+            }
+            for how, flops in ways.items():
+                if flops + anew < cheapest:
+                    best, cheapest = (how, taken), flops + anew
+        return best
+
+    def _refactor(self, leaving: Rows) -> None:
+        """Factor anew from the first place that leaves; columns before it stay as they are."""
+        cut = int(leaving[0])
+        kept = np.delete(np.arange(cut, len(self.order)), leaving - cut)
+        for start in range(0, len(kept), _PANEL):  # rows move up only
+            rows = kept[start : start + _PANEL]
+            self.L[cut + start : cut + start + len(rows), :cut] = self.L[rows, :cut]
+        rows = self.order[kept]
+        self.order = self.order[:cut]
+        self._factor(rows)
+
+    def _update(self, leaving: Rows) -> None:
+        """Absorb the columns that leave: A A' + V V' for the rows behind the first of them.
+
+        For a panel J there is an orthogonal Q with [A_J, V_J] Q = [R, 0], so the rows below get
+        [A_IJ, V_I] Q = [their new columns, what is left of V_I]. With W = A_J^-1 V_J,
+        R R' = A_J A_J' + V_J V_J' and N N' = I + W'W it is
+
+            Q = [A_J' R^-T, -W N^-T; V_J' R^-T, N^-T].
+        """
+        k, first = len(self.order), int(leaving[0])
+        kept = np.delete(np.arange(first, k), leaving - first)
+        n, panel = len(kept), _update_panel(len(leaving))
+        V = self.L[np.ix_(kept, leaving)] * np.sqrt(self.D[leaving])
+        self._close_gaps(kept, first)
+        T = self.L[first : first + n, first : first + n]
+        root = np.sqrt(self.D[kept])
+        for start in range(0, n, panel):
+            stop = min(start + panel, n)
+            rank = int(np.searchsorted(leaving, kept[stop - 1]))
+            A, VJ = T[start:stop, start:stop] * root[start:stop], V[start:stop, :rank]
+            R, Q = _rotation(A, VJ)
+            pivot = R.diagonal().copy()
+            below = np.hstack([T[stop:, start:stop] * root[start:stop], V[stop:, :rank]]) @ Q
+            np.divide(R, pivot, out=T[start:stop, start:stop])
+            np.divide(below[:, : stop - start], pivot, out=T[stop:, start:stop])
+            root[start:stop] = pivot
+            V[stop:, :rank] = below[:, stop - start :]
+        self.D[first : first + n] = root**2
+
+    def _close_gaps(self, kept: Rows, first: int) -> None:
+        """Move the kept rows and columns together, behind place ``first``."""
+        n, L = len(kept), self.L
+        columns = np.concatenate([np.arange(first), kept])
+        for start in range(0, n, _PANEL):  # rows move up only
+            rows = kept[start : start + _PANEL]
+            top = first + start
+            L[top : top + len(rows), : first + n] = L[rows][:, columns]
+
+    # ------------------------------------------------------------------ entering
+
+    def _append(self, rows: Rows) -> None:
+        """Append rows, eq. (61): L21 = (A21 L11^-T) D1^-1, then the new columns."""
+        k, end = len(self.order), len(self.order) + len(rows)
+        self._make_room(end)
+        L21t = np.ascontiguousarray(self.block(rows, self.order).T)
+        forward_in_place(self.L[:k, :k], L21t)
+        np.divide(L21t.T, self.D[:k], out=self.L[k:end, :k])
+        self._factor(rows)
+
+    def _factor_all(self, rows: Rows) -> None:
+        """Factor the whole matrix where it lies."""
+        self.forget(release=True)
+        A = self.block(rows, rows)
+        A.flat[:: len(A) + 1] += self.ridge[rows]
+        cholesky_in_place(A)
+        pivot = A.diagonal().copy()
+        for start in range(0, len(A), APPEND_PANEL):
+            tile = A[start : start + APPEND_PANEL]
+            tile[:, start:] = np.tril(tile[:, start:])
+            tile /= pivot
+        self.L, self.D, self.order = A, pivot * pivot, rows
+        if not np.all((self.D > 0) & np.isfinite(self.D)):
+            raise np.linalg.LinAlgError("not positive definite")
+
+    def _factor(self, rows: Rows) -> None:
+        """Compute the columns of these rows, whose earlier columns are there, panel by panel.
+
+        A_JI - L_J D L_I' over the columns before J leaves L_JJ D_J L_IJ': one product a panel.
+        Panels are rows of the symmetric matrix, which lie together in memory.
+        """
+        k, end = len(self.order), len(self.order) + len(rows)
+        L, D = self.L, self.D
+        for top in range(k, end, APPEND_PANEL):
+            bottom = min(top + APPEND_PANEL, end)
+            width, new = bottom - top, rows[top - k : bottom - k]
+            panel = self.block(new, rows[top - k :])
+            panel[np.arange(width), np.arange(width)] += self.ridge[new]
+            if top:
+                panel -= (L[top:bottom, :top] * D[:top]) @ L[top:end, :top].T
+            corner: Array = np.linalg.cholesky(panel[:, :width]).astype(np.float64, copy=False)
+            pivot = corner.diagonal().copy()
+            D[top:bottom] = pivot * pivot
+            if not np.all((D[top:bottom] > 0) & np.isfinite(pivot)):
+                raise np.linalg.LinAlgError("not positive definite")
+            np.divide(corner, pivot, out=L[top:bottom, top:bottom])
+            L[top:bottom, bottom:end] = 0.0
+            if bottom < end:
+                below = panel[:, width:]
+                forward_in_place(corner, below)
+                np.divide(below.T, pivot, out=L[bottom:end, top:bottom])
+        self.order = np.concatenate([self.order, rows])
+
+    def _make_room(self, size: int) -> None:
+        """Hold a factor of this size: pages that are not written to take no memory."""
+        if size <= len(self.L):
+            return
+        k, room = len(self.order), min(len(self.ridge), size + size // 2)
+        L, D = np.zeros((room, room)), np.empty(room)
+        for start in range(0, k, _PANEL):
+            rows = slice(start, min(start + _PANEL, k))
+            L[rows, : rows.stop] = self.L[rows, : rows.stop]
+        D[:k] = self.D[:k]
+        self.L, self.D = L, D
+
+
+def _update_panel(rank: int) -> int:
+    """Width of the panels of a rank-r update: about r makes 4 r flops an entry, the least."""
+    return int(np.clip(rank, _PANEL, 4 * _PANEL))
+
+
+def _rotation(A: Array, V: Array) -> tuple[Array, Array]:
+    """Return R and the orthogonal Q with [A, V] Q = [R, 0]; A and R lower triangular."""
+    width, rank = V.shape
+    W = V.copy()
+    forward_in_place(A, W)
+    R: Array = np.linalg.cholesky(A @ A.T + V @ V.T).astype(np.float64, copy=False)
+    N = np.linalg.cholesky(np.eye(rank) + W.T @ W)
+    R_inverse, N_inverse = np.linalg.inv(R), np.linalg.inv(N)
+    Q = np.empty((width + rank, width + rank))
+    Q[:width, :width], Q[width:, :width] = (R_inverse @ A).T, (R_inverse @ V).T
+    Q[:width, width:], Q[width:, width:] = -(N_inverse @ W.T).T, N_inverse.T
+    return R, Q
+
+
+def forward_in_place(L: Array, X: Array) -> list[Array]:
+    """Replace X by L^-1 X, L lower triangular, by panels; return the inverses of the corners.
+
+    NumPy's products alone: SciPy brings a BLAS of its own, whose threads would compete.
+    """
+    corners: list[Any] = []
+    for start in range(0, len(L), _PANEL):
+        stop = min(start + _PANEL, len(L))
+        corners.append(np.linalg.inv(L[start:stop, start:stop]))
+        if start:
+            X[start:stop] -= L[start:stop, :start] @ X[:start]
+        X[start:stop] = corners[-1] @ X[start:stop]
+    return corners

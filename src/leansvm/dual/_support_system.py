@@ -1,0 +1,217 @@
+"""The equations of a support set S, in the two forms of peng2016, §5.
+
+`KernelForm`, eqs. (58), (59): (K_SS + diag(1 / (C s))) [u v] = [1 y], b = sum v / (A + sum u),
+beta = v - b u, with the factor kept from one S to the next. `LinearForm`: the n x n matrix of the
+linear kernel, I + C X_S' S X_S less its part along the bias; smaller when S has more rows than X
+columns. Both return the same point; both refine it once or twice where costs are large.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leansvm._parallel import blas_for
+from leansvm.dual._hinge import Hinge, Point
+from leansvm.dual._ldl import SupportFactor
+from leansvm.dual._least_squares import bias_from
+from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
+from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+_REFINE = 1e-12  # residual, relative to the errors of S, that asks for a step of refinement
+_REFINE_LINEAR = 1e-15  # the same for the gradient, relative to w
+_REFINEMENTS = 2
+_GRAM_UPDATES = 20  # added and subtracted this often, a Gram matrix is built anew
+_SERIAL_PRODUCT = 10**9  # multiplications of a Gram matrix that one thread makes in no time
+
+
+class KernelForm:
+    """The k x k system of a support set, factored as LDL'."""
+
+    def __init__(self, matrix: GrowingRows | StoredMatrix) -> None:
+        self.matrix, self.C = matrix, np.nan
+        self.factor = SupportFactor(matrix.block, np.empty(0))
+
+    def solve(self, hinge: Hinge, C: float, support: Rows, priority: Array, b: float) -> Point:
+        """Return the point that solves the equations of ``support``; ``b`` if it is empty.
+
+        The factor of the last support set is changed to this one; another C starts it anew.
+        """
+        if self.C != C:
+            self.factor.forget()
+        self.C, self.factor.ridge = C, 1.0 / hinge.cost
+        if not len(support):
+            return _constant(hinge, b)
+        self.factor.change_to(support, priority)
+        S = self.factor.order
+        solved = self.factor.solve(np.column_stack([np.ones(len(S)), hinge.y[S]]))
+        u, v = solved.T
+        total = float(u.sum())
+        b = float(bias_from(total, v.sum(), hinge.bias_penalty))
+        coef, size = v - b * u, np.inf
+        for refined in range(1 + _REFINEMENTS):
+            beta = np.zeros(self.matrix.m)
+            beta[S] = coef
+            point = Point(beta, b, self.matrix.product(beta) + b)
+            ridge = coef / hinge.cost[S]
+            r = hinge.y[S] - point.f[S] - ridge
+            off = float(np.abs(r).max())
+            enough = off <= _REFINE * float(np.abs(ridge).max()) or off > 0.5 * size
+            if enough or refined == _REFINEMENTS:
+                break
+            size = off
+            v = self.factor.solve(r[:, None])[:, 0]
+            # the bias equation sum beta = A b has a residual too
+            rest = 0.0 if np.isinf(hinge.bias_penalty) else hinge.bias_penalty * b
+            rest -= float(beta.sum())
+            db = float(bias_from(total, v.sum() - rest, hinge.bias_penalty))
+            coef, b = coef + v - db * u, b + db
+        return point
+
+    def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
+        """Return y - f at the support without each row: beta_i / T_ii, S less that row fixed."""
+        S, k = self.factor.order, len(self.factor.order)
+        result = hinge.y - point.f
+        if k and self.C == C:  # else no step was left for this C
+            root = np.sqrt(self.factor.D[:k])
+            T = inverse_diagonal(np.ascontiguousarray(self.factor.L[:k, :k]) * root)
+            if not np.isinf(hinge.bias_penalty):
+                u = self.factor.solve(np.ones((k, 1)))[:, 0]
+                T = T - u**2 / (hinge.bias_penalty + u.sum())
+            result[S] = point.beta[S] / T
+        return result
+
+
+class LinearRows:
+    """Rows of the linear kernel in float64, centred where the bias is free and X dense."""
+
+    def __init__(self, X: Any, weight: Array, bias_penalty: float) -> None:
+        X = X.astype(np.float64, copy=False)
+        self.shift = np.zeros(X.shape[1])
+        if bias_penalty == 0 and not sparse.issparse(X):  # such a shift only moves the bias
+            self.shift = weight @ X / weight.sum()
+            X = X - self.shift
+        self.X, self.weight = X, weight
+
+    def extend(self, X: Any, weight: Array) -> None:
+        """Add rows."""
+        if sparse.issparse(X):
+            self.X = sparse.vstack([self.X, X.astype(np.float64)]).tocsr()
+        else:
+            self.X = np.vstack([self.X, X - self.shift])
+        self.weight = np.concatenate([self.weight, weight])
+
+    def gram(self, rows: Rows) -> Array:
+        """Return X_r' S X_r, dense."""
+        X, s = self.X[rows], self.weight[rows]
+        if not sparse.issparse(X):
+            with blas_for(len(rows), _SERIAL_PRODUCT // max(X.shape[1], 1) ** 2):
+                return np.asarray(X.T @ (X * s[:, None]))
+        scaled = X.copy()
+        scaled.data *= np.repeat(s, np.diff(X.indptr))
+        return np.asarray((X.T @ scaled).toarray(order="C"))
+
+
+class LinearForm:
+    """The n x n system of a support set, for the linear kernel."""
+
+    def __init__(self, rows: LinearRows) -> None:
+        self.rows = rows
+        n = rows.X.shape[1]
+        self.gram = np.zeros((n, n))  # of the rows in S, without C
+        self.support: Rows = np.empty(0, np.intp)
+        self.w = np.zeros(n)
+        self._updates = 0
+
+    def solve(self, hinge: Hinge, C: float, support: Rows, priority: Array, b: float) -> Point:
+        """Return the point that solves the equations of ``support``; ``b`` if it is empty."""
+        X = self.rows.X
+        self._follow(support)
+        if not len(support):
+            self.w[:] = 0.0
+            return _constant(hinge, b)
+        cost = np.zeros(len(hinge.y))
+        cost[support] = hinge.cost[support]
+        total = hinge.bias_penalty + float(cost.sum())
+        mean = self._mean(cost, total)
+        M = self._matrix(C, mean, total)
+        cholesky_in_place(M)
+        w, b = np.zeros(X.shape[1]), 0.0
+        beta, f = cost * hinge.y, np.zeros(len(cost))
+        size = np.inf
+        for step in range(1 + _REFINEMENTS):
+            # residuals of w = X'beta and A b = sum beta, beta = C s (y - f) on S
+            g = X.T @ beta - w
+            rest = 0.0 if np.isinf(total) else float(beta.sum()) - hinge.bias_penalty * b
+            off = float(np.abs(g - mean * rest).max()) if len(g) else 0.0
+            done = off <= _REFINE_LINEAR * float(np.abs(w).max(initial=0.0)) or off > 0.5 * size
+            if step and done:  # the first step finds the bias even where w stays 0
+                break
+            size = off
+            dw = cholesky_solve(M, g - mean * rest)
+            w = w + dw
+            b += 0.0 if np.isinf(total) else rest / total - float(mean @ dw)
+            f = X @ w + b
+            beta = cost * (hinge.y - f)
+        self.w = w
+        return Point(beta, b - float(self.rows.shift @ w), f)
+
+    def _follow(self, support: Rows) -> None:
+        """Bring the Gram matrix to this support: add what entered, subtract what left."""
+        left = np.setdiff1d(self.support, support, assume_unique=True)
+        entered = np.setdiff1d(support, self.support, assume_unique=True)
+        self._updates += 1
+        if len(left) + len(entered) >= len(support) or self._updates > _GRAM_UPDATES:
+            self.gram = self.rows.gram(support)
+            self._updates = 0
+        else:
+            if len(entered):
+                self.gram += self.rows.gram(entered)
+            if len(left):
+                self.gram -= self.rows.gram(left)
+        self.support = support
+
+    def _mean(self, cost: Array, total: float) -> Array:
+        """Return p / (A + sum C s), p = X'C s: what couples w and b."""
+        if np.isinf(total):
+            return np.zeros(self.rows.X.shape[1])
+        return np.asarray(self.rows.X.T @ cost) / total
+
+    def _matrix(self, C: float, mean: Array, total: float) -> Array:
+        """Return I + X_S' C S X_S - p p' / (A + sum C s)."""
+        M = C * self.gram
+        if not np.isinf(total):
+            M -= np.outer(mean * total, mean)
+        M.flat[:: len(M) + 1] += 1.0
+        return M
+
+    def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
+        """Return y - f at the support without each row: (y - f) / (1 - h), S less it fixed."""
+        X, S = self.rows.X, self.support
+        result = hinge.y - point.f
+        if not len(S):
+            return result
+        cost = np.zeros(len(hinge.y))
+        cost[S] = hinge.cost[S]
+        total = hinge.bias_penalty + float(cost.sum())
+        mean = self._mean(cost, total)
+        M = self._matrix(C, mean, total)
+        cholesky_in_place(M)
+        rows = X[S].toarray() if sparse.issparse(X) else X[S]
+        rows = rows - mean
+        leverage = np.einsum("ij,ji->i", rows, cholesky_solve(M, np.ascontiguousarray(rows.T)))
+        h = hinge.cost[S] * (leverage + (0.0 if np.isinf(total) else 1.0 / total))
+        result[S] /= np.maximum(1.0 - h, np.finfo(np.float64).eps)
+        return result
+
+
+def _constant(hinge: Hinge, b: float) -> Point:
+    """Return w = 0: no row has an error, so the bias may stay unless it is penalised."""
+    b = b if hinge.bias_penalty == 0 else 0.0
+    return Point(np.zeros(len(hinge.y)), b, np.full(len(hinge.y), b))

@@ -1,0 +1,196 @@
+"""solver="auto": which solver takes a problem.
+
+`solve_lssvm` prefers the Cholesky factorisation (m^3 / 3 flops at GEMM speed) unless sequential
+updates (where the kernel is close to diagonal) or conjugate gradients, watched for a few
+iterations, are on the way to be cheaper (32 m^2 per iteration: a kernel product with few
+columns is bound by memory, 32 flops' worth of time per entry). `solve_hinge` prefers working sets,
+then the active set unless a sample says that many rows are support vectors. Both give a solver up
+as soon as its progress says that another one will be faster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import foreign_namespace
+from leansvm.dual import cg
+from leansvm.dual._hinge import left_out_loss
+from leansvm.dual.active_set import ActiveSet
+from leansvm.dual.cholesky import factor_and_solve, solve_cholesky
+from leansvm.dual.kernel_matrix import (
+    StoredMatrix,
+    gram,
+    least_sweep_bytes,
+    values_between,
+)
+from leansvm.dual.problem import DualProblem
+from leansvm.dual.sesqui import minimise_with_bias, solve_sesqui
+from leansvm.dual.smo import Quadratic, solve_smo
+from leansvm.dual.working_sets import WorkingSets
+from leansvm.ridge.kernel_factor import factor_bytes
+from leansvm.solution import Solution, as_good_as_any, first_of_the_best
+
+Array = NDArray[np.float64]
+
+_FEW_ROWS = 4000  # below, a factorisation takes a fraction of a second
+_MANY_ROWS = 12_000  # above, a second iterative solver may be tried too
+_ENTRY_FLOPS = 32
+
+_SAMPLE_ROWS, _SAMPLE_COLUMNS = 64, 2048
+# rows that a row overlaps with, beyond which conjugate gradients are tried first (measured): a
+# share of all, and a number where rows are computed anew in every sweep
+_MOST_OVERLAP, _MOST_OVERLAP_UNSTORED = 0.05, 50.0
+_SWEEP_FLOPS = 60  # time of a kernel entry in a sweep, in flops of a factorisation (measured)
+_FEWEST_SWEEPS, _MOST_SWEEPS = 10, 100
+_MOST_ROWS_UNSTORED = 200_000  # a sweep that computes its rows takes minutes there
+
+_SWEEP_ROWS = 85  # rows for which a sweep more is affordable beside the active set (measured)
+_MANY_SUPPORT = 0.4
+_SUPPORT_SAMPLE, _SUPPORT_TOL, _SUPPORT_SWEEPS = 500, 1e-2, 50
+
+
+def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
+    """Solve the LS-SVM by whichever solver is expected to be the fastest."""
+    m, n_outputs = problem.Y.shape
+    if m < _FEW_ROWS:
+        return solve_cholesky(problem, C)
+    on_device = foreign_namespace(problem.X) is not None
+    needed = factor_bytes(m, n_outputs, on_device=on_device)
+    k = cg.preconditioner_columns(m)
+    with_cg = needed + cg.preconditioner_bytes(m, n_outputs, k)
+    matrix = None
+    if problem.fits(needed):
+        problem.reserve(with_cg if problem.fits(with_cg) else needed, "The kernel matrix")
+        matrix = StoredMatrix(gram(problem))
+    sweeps = None
+    if not on_device:  # sequential updates are for the host
+        sweeps = _affordable_sweeps(problem, C, matrix)
+    if sweeps is not None:
+        solution = solve_smo(
+            problem, C, tol=tol, max_iter=max_iter, matrix=matrix, give_up_after=sweeps
+        )
+        if solution is not None:
+            return solution
+    if matrix is None:
+        return solve_cholesky(problem, C)  # which says how much memory it needs
+    # where sequential updates are slow so is CG, and trying it takes a share of a factorisation
+    if problem.fits(with_cg) and (sweeps is None or m >= _MANY_ROWS):
+        affordable = int(m / 3 / max(2 * (n_outputs + 1), _ENTRY_FLOPS))
+        solution = cg.iterate(
+            problem, matrix, C, k, tol=tol, max_iter=max_iter, give_up_after=affordable
+        )
+        if solution is not None:
+            return solution
+    return factor_and_solve(problem, matrix.values, C)
+
+
+def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
+    """Solve the squared-hinge SVM on working sets, else by SesquiSMO or the active set.
+
+    Working sets give up where conjugate gradients are slow (a large C) or K_WW does not fit. An
+    active set of k rows then takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
+    so many rows have to be support vectors, which a sample tells.
+    """
+    m, sweeps = len(problem.weight), None
+    if problem.kernel.name == "linear":  # the active set has a smaller system for it
+        return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
+    solution = WorkingSets(problem).solve(C, tol=tol, max_iter=max_iter)
+    if solution is not None:
+        return solution
+    if m >= _FEW_ROWS:
+        if problem.kernel.precomputed or problem.fits(8 * m * m):
+            sweeps = m / _SWEEP_ROWS
+        else:
+            sweeps = _affordable_sweeps(problem, C, None)
+    if sweeps is not None and _support_share(problem, C) >= _MANY_SUPPORT:
+        reserved = problem.bytes
+        solution = solve_sesqui(problem, C, tol=tol, max_iter=max_iter, give_up_after=sweeps)
+        if solution is not None:
+            return solution
+        problem.bytes = reserved
+    return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
+
+
+def solve_hinge_left_out(
+    problem: DualProblem,
+    C: float | Array,
+    *,
+    tol: float,
+    max_iter: int,
+    on_sets: bool = True,
+    max_support: int | None = None,
+) -> Solution:
+    """Solve the squared-hinge SVM with left-out residuals; of several C, take the best.
+
+    That is the least squared hinge loss of the rows left out, or the first of those that differ by
+    rounding alone. Working sets solve every C they can, from the smallest on; where they give up,
+    and without ``on_sets`` from the start, the active set goes on from its own last solution.
+    """
+    sets = WorkingSets(problem) if on_sets and problem.kernel.name != "linear" else None
+    active: ActiveSet | None = None
+    candidates, found = np.atleast_1d(C), dict[int, Solution]()
+    curve = np.empty(len(candidates))
+    for i in np.argsort(candidates, kind="stable").tolist():
+        value, solution = float(candidates[i]), None
+        if sets is not None and active is None:
+            solution = sets.solve(value, tol=tol, max_iter=max_iter, left_out=True)
+        if solution is None:
+            active = active or ActiveSet(problem, max_support=max_support)
+            solution = active.solve(value, tol=tol, max_iter=max_iter, left_out=True)
+        solution.error = curve[i] = left_out_loss(problem, solution)
+        found = as_good_as_any(found | {i: solution})
+    best = found[first_of_the_best(curve)]
+    best.curve = curve if isinstance(C, np.ndarray) else None
+    return best
+
+
+def _affordable_sweeps(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float | None:
+    """Return the sweeps in the time of a factorisation; None where updates would be too slow.
+
+    ``matrix`` is the kernel matrix, None where it does not fit.
+    """
+    m, n_outputs = problem.Y.shape
+    unstored = matrix is None
+    if unstored and (m > _MOST_ROWS_UNSTORED or not problem.fits(least_sweep_bytes(problem))):
+        return None
+    affordable = m / _SWEEP_FLOPS / 3 / n_outputs
+    most = _MOST_OVERLAP_UNSTORED if unstored else _MOST_OVERLAP * m
+    if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > most:
+        return None
+    return min(affordable, _MOST_SWEEPS)
+
+
+def _overlap(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float:
+    """Estimate the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)) from a sample.
+
+    1 or less for a diagonal matrix; about the largest eigenvalue of the scaled system, and so
+    the number of rows that an update of one multiplier disturbs.
+    """
+    m = len(problem.weight)
+    columns = np.random.default_rng(0).permutation(m)[:_SAMPLE_COLUMNS]
+    rows = columns[:_SAMPLE_ROWS]
+    K = values_between(problem, rows, columns) if matrix is None else matrix.block(rows, columns)
+    diag = K.diagonal()
+    others = np.abs(K).sum(axis=1) - np.abs(diag)
+    others *= (m - 1) / max(len(columns) - 1, 1)
+    scale = diag + 1.0 / (C * problem.weight[rows])
+    return float(np.mean((np.abs(diag) + others) / scale))
+
+
+def _support_share(problem: DualProblem, C: float) -> float:
+    """Return the share of support vectors in a sample, the most of any output."""
+    sample = np.random.default_rng(0).permutation(len(problem.weight))[:_SUPPORT_SAMPLE]
+    matrix = StoredMatrix(values_between(problem, sample, sample))
+    weight, shares = problem.weight[sample], []
+    for y in np.ascontiguousarray(problem.Y[sample].T):
+        quadratic = Quadratic(y, 1.0 / (C * weight), weight, bounded=True)
+        state, _ = minimise_with_bias(
+            matrix,
+            quadratic,
+            problem.bias_penalty,
+            tol=_SUPPORT_TOL,
+            max_sweeps=_SUPPORT_SWEEPS,
+        )
+        shares.append(np.count_nonzero(state.beta) / len(sample))
+    return max(shares)

@@ -1,0 +1,282 @@
+"""The LS-SVM by conjugate gradients on G = K + diag(1 / (C s)), preconditioned by a factor of K.
+
+All right-hand sides [1, y_1, ..] go together, one kernel product per iteration, each with its own
+step lengths. With F F' ~ K and D = diag(C s)^1/2 the preconditioner is
+(F F' + D^-2)^-1 v = D (w - F_s (I + F_s'F_s)^-1 F_s'w),  w = D v,  F_s = D F.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from leansvm._accelerated import add_to_diagonal, solve_lower
+from leansvm._accelerated import gram as inner_products
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
+from leansvm.basis.cholesky import PivotedFactor, pivoted_cholesky
+from leansvm.dual._least_squares import bias_from, certify
+from leansvm.dual.kernel_matrix import (
+    KernelMatrix,
+    StoredMatrix,
+    gram,
+    product_bytes,
+    unstored,
+)
+from leansvm.dual.problem import DualProblem
+from leansvm.ridge.kernel_factor import factor_bytes
+from leansvm.rows import Block, MemoryBlocks, RowBlocks
+from leansvm.rows._base import add
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+_GOOD_CONDITION = 10.0  # a larger factor would cost more than the iterations it saves
+_PIVOT_BATCH = 128
+_STALL = 50  # iterations without progress after which CG gives up
+_RESTARTS = 4
+_ROUNDING = 1e-15  # no recursion gets further
+
+
+def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
+    """Solve by preconditioned conjugate gradients; store the kernel matrix if it fits."""
+    m, n_outputs = problem.Y.shape
+    k = preconditioner_columns(m)
+    stored = factor_bytes(m, n_outputs) + preconditioner_bytes(m, n_outputs, k)
+    if problem.kernel.precomputed or not problem.fits(stored):
+        while True:  # as good a preconditioner as fits
+            needed = preconditioner_bytes(m, n_outputs, k) + product_bytes(problem)
+            if problem.fits(needed) or k == 1:
+                break
+            k = max(1, k // 2)
+        problem.reserve(needed, "The CG preconditioner", or_cg=False)
+        matrix = unstored(problem)
+    else:
+        problem.reserve(stored, "The kernel matrix")
+        matrix = StoredMatrix(gram(problem))
+    solution = iterate(problem, matrix, C, k, tol=tol, max_iter=max_iter)
+    assert solution is not None  # nothing to give up for
+    return solution
+
+
+def preconditioner_columns(m: int) -> int:
+    """Columns of the pivoted-Cholesky factor."""
+    return min(m, int(10 * np.sqrt(m)))
+
+
+def preconditioner_bytes(m: int, n_outputs: int, k: int) -> int:
+    """Bytes of a preconditioner of k columns and of the iteration."""
+    # the factor, a scaled copy of a tile of it, the new columns and rows of a round, CG's vectors
+    rows = min(_PIVOT_BATCH, k, m)
+    return 8 * (3 * m * k + 3 * k * k + rows * (m + 2 * rows) + 12 * m * (n_outputs + 1))
+
+
+def iterate(
+    problem: DualProblem,
+    matrix: KernelMatrix,
+    C: float,
+    k: int,
+    *,
+    tol: float,
+    max_iter: int,
+    give_up_after: int | None = None,
+) -> Solution | None:
+    """Make a preconditioner of at most k columns and run conjugate gradients; None: given up."""
+    with problem.phases("precondition"):
+        blocks = MemoryBlocks(matrix.X, columns=3 * k)
+        # the preconditioned system's condition is at most 1 + C max(s) * (trace left over)
+        enough = _GOOD_CONDITION / (C * float(problem.weight.max()))
+        factor = pivoted_cholesky(
+            blocks, matrix.kernel, k, trace_tol=enough, batch=min(_PIVOT_BATCH, k)
+        )
+        precondition = Preconditioner(blocks, factor, problem.weight, C)
+    with problem.phases("solve"):
+        return conjugate_gradients(
+            problem,
+            matrix,
+            precondition,
+            C,
+            tol=tol,
+            max_iter=max_iter,
+            give_up_after=give_up_after,
+        )
+
+
+class Preconditioner:
+    """Apply (F F' + diag(1 / (C s)))^-1, F being the factor kept in the blocks' state."""
+
+    def __init__(self, blocks: RowBlocks, factor: PivotedFactor, weight: Array, C: float) -> None:
+        self._blocks = blocks
+        self._k = len(factor.indices)
+        self._root = np.sqrt(C * weight)
+        total = blocks.fold(add, _scaled_gram, self._root, self._k)
+        if foreign_namespace(total) is None:
+            total.flat[:: self._k + 1] += 1.0
+            self._inner = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
+        else:  # two solves an iteration: on the device, too
+            total = add_to_diagonal(total, like_rows(np.ones(self._k), total))
+            self._inner = namespace(total).linalg.cholesky(total)
+
+    def __call__(self, v: Array) -> Array:
+        """Return the product with v."""
+        w = self._root[:, None] * v
+        inner = self._blocks.fold(add, _project, w, self._root, self._k)
+        if isinstance(self._inner, tuple):
+            inner = cho_solve(self._inner, inner, check_finite=False)  # CG looks at its numbers
+        else:
+            inner = solve_lower(self._inner, solve_lower(self._inner, inner), transposed=True)
+        return self._blocks.concatenate(_apply, w, self._root, inner, self._k)
+
+
+def _scaled_gram(block: Block, root: Array, k: int) -> Any:
+    P = block.state["P"][:, :k]
+    return inner_products(P * like_rows(root[block.rows, None], P))
+
+
+def _project(block: Block, w: Array, root: Array, k: int) -> Any:
+    P = block.state["P"][:, :k]
+    return P.T @ like_rows(root[block.rows, None] * w[block.rows], P)
+
+
+def _apply(block: Block, w: Array, root: Array, inner: Any, k: int) -> Array:
+    rows, r, P = block.rows, root[block.rows, None], block.state["P"][:, :k]
+    return np.asarray(r * (w[rows] - r * to_host(P @ inner)))
+
+
+def conjugate_gradients(
+    problem: DualProblem,
+    matrix: KernelMatrix,
+    precondition: Callable[[Array], Array],
+    C: float,
+    *,
+    tol: float,
+    max_iter: int,
+    give_up_after: int | None = None,
+) -> Solution | None:
+    """Solve G [u, V] = [1, Y] and put the bias together.
+
+    Parameters
+    ----------
+    problem : DualProblem
+        Targets, weights, bias; ``on_iteration`` gets the largest relative residual.
+    matrix : KernelMatrix
+        Kernel matrix.
+    precondition : callable
+        v -> M^-1 v.
+    C : float
+        Regularisation.
+    tol : float
+        Relative residual of the whole system; columns are done at half of it, since the
+        bias adds the residuals of u and V.
+    max_iter : int
+        Most iterations.
+    give_up_after : int, optional
+        Abandon the iteration as soon as it is expected to need more iterations than this.
+
+    Returns
+    -------
+    Solution or None
+        None when the iteration was given up.
+    """
+    Y, weight, penalty = problem.Y, problem.weight, problem.bias_penalty
+    run = _Iteration(problem, matrix, precondition, C, max(tol / 2, _ROUNDING), max_iter)
+    x = np.zeros_like(run.rhs)
+    for _ in range(_RESTARTS):  # from the true residual, where the recursion lost it
+        state = run.improve(x, give_up_after)
+        if state == "slow":
+            return None
+        u, V = x[:, :1], x[:, 1:]
+        b = bias_from(float(u.sum()), V.sum(axis=0), penalty)
+        beta = V - u * b
+        found = certify(matrix.product(beta), beta, b, Y, weight, C, penalty)
+        if state != "done" or found.residual <= tol:
+            break
+        run.tol = max(0.5 * run.tol * tol / found.residual, _ROUNDING)
+    advice = (
+        f"conjugate gradients stopped after {run.iterations} iterations at a relative residual of "
+        f"{found.residual:.1e} (tol={tol:g}). Increase max_iter or tol, lower C, or use "
+        f"solver='cholesky'."
+    )
+    return Solution(
+        "cg",
+        beta,
+        b,
+        C,
+        objective=found.objective,
+        residual=found.residual,
+        gap=found.gap,
+        iterations=run.iterations,
+        converged=found.residual <= tol,
+        advice="" if found.residual <= tol else advice,
+    )
+
+
+class _Iteration:
+    """Conjugate gradients on many right-hand sides, each with its own step lengths."""
+
+    def __init__(
+        self,
+        problem: DualProblem,
+        matrix: KernelMatrix,
+        precondition: Callable[[Array], Array],
+        C: float,
+        tol: float,
+        max_iter: int,
+    ) -> None:
+        self.matrix, self.precondition = matrix, precondition
+        self.rhs = np.hstack([np.ones((len(problem.Y), 1)), problem.Y])
+        self.ridge = 1.0 / (C * problem.weight)[:, None]
+        self.root = np.sqrt(problem.weight)[:, None]  # residuals count by the rows' weights
+        self.tol, self.max_iter, self.on_iteration = tol, max_iter, problem.on_iteration
+        self.iterations = 0
+
+    def times(self, V: Array, quick: bool = True) -> Array:
+        """Return G V."""
+        product = self.matrix.quick_product if quick else self.matrix.product
+        return product(V) + self.ridge * V
+
+    def improve(self, x: Array, give_up_after: int | None) -> str:
+        """Iterate on ``x`` in place; return "done", "slow" (given up), "stopped" or "stalled"."""
+        norms = np.linalg.norm(self.root * self.rhs, axis=0)
+        active = np.flatnonzero(norms > 0)
+        r = self.rhs - self.times(x, quick=False) if self.iterations else self.rhs.copy()
+        z = self.precondition(r)
+        p, rz = z.copy(), np.sum(r * z, axis=0)
+        best, best_at, best_x = np.inf, self.iterations, x.copy()
+        active = active[np.linalg.norm(self.root * r[:, active], axis=0) > self.tol * norms[active]]
+        while len(active):
+            if self.iterations >= self.max_iter or self.iterations - best_at >= _STALL:
+                x[...] = best_x
+                return "stalled"
+            self.iterations += 1
+            P = p[:, active]
+            Gp = self.times(P)
+            curvature = np.sum(P * Gp, axis=0)
+            if not np.all(curvature > 0):
+                raise np.linalg.LinAlgError(f"no positive curvature in iteration {self.iterations}")
+            step = rz[active] / curvature
+            x[:, active] += step * P
+            r[:, active] -= step * Gp
+            relative = np.linalg.norm(self.root * r[:, active], axis=0) / norms[active]
+            worst = float(relative.max())
+            if worst < best:
+                best, best_at, best_x = worst, self.iterations, x.copy()
+            if self.on_iteration is not None and self.on_iteration(self.iterations, worst):
+                return "stopped"
+            active = active[relative > self.tol]
+            if len(active):
+                expected = _expected(self.iterations, best, self.tol)
+                if give_up_after is not None and self.iterations >= 8 and expected > give_up_after:
+                    return "slow"
+                z = self.precondition(r[:, active])
+                new = np.sum(r[:, active] * z, axis=0)
+                p[:, active] = z + (new / rz[active]) * p[:, active]
+                rz[active] = new
+        return "done"
+
+
+def _expected(it: int, relative: float, tol: float) -> float:
+    """Return the iterations to reach ``tol`` at the rate seen so far."""
+    return it * np.log(tol) / np.log(relative) if relative < 1 else np.inf

@@ -1,0 +1,69 @@
+"""The dual problem of one fit, as plain data: rows, kernel, targets, weights, bias, byte budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leansvm._array_api import foreign_namespace, rows_at
+from leansvm._phases import Phases
+from leansvm.kernels import Kernel
+from leansvm.rows import check_budget
+
+Array = NDArray[np.float64]
+
+_WAY_OUT = (
+    "Use SparseLSSVC / SparseLSSVR (a small basis, no m x m matrix), fewer rows, or a larger "
+    "cache_size."
+)
+_OR_CG = (
+    " With a fixed C, solver='cg' recomputes kernel rows instead of keeping them: slow, but small."
+)
+
+
+@dataclass
+class DualProblem:
+    """Rows, kernel, targets and weights of one fit, with its byte budget and clock."""
+
+    X: Any
+    kernel: Kernel
+    Y: Array  # one column per output
+    weight: Array  # positive
+    bias_penalty: float  # A: 0 is a free bias, inf is none
+    budget: int
+    phases: Phases
+    on_iteration: Callable[[int, float], bool] | None = None
+    rows: NDArray[np.intp] | None = None  # rows of X that count; None for all
+    count: float | None = None  # samples that GCV counts; None for the sum of weights
+    bytes: int = 0  # what was planned, the report's figure
+
+    def fits(self, needed: int) -> bool:
+        """Whether that many bytes are within the budget."""
+        return needed + self._copied_bytes() <= self.budget
+
+    def reserve(self, needed: int, what: str, *, or_cg: bool = True) -> None:
+        """Refuse what does not fit the budget, before anything is allocated; take the rows."""
+        needed += self._copied_bytes()
+        way_out = _WAY_OUT + _OR_CG * or_cg
+        check_budget(needed, self.budget, f"{what} of {len(self.weight):,} rows", way_out)
+        self.bytes = max(self.bytes, needed)
+        if self.rows is not None:
+            rows, pairwise = self.rows, self.kernel.precomputed
+            self.X = self.X[np.ix_(rows, rows)] if pairwise else rows_at(self.X, rows)
+            self.rows = None
+
+    def _copied_bytes(self) -> int:
+        """Bytes of the rows that a fit copies: those that count, and the support vectors."""
+        X, copies = self.X, 1 if self.rows is None else 2
+        if self.kernel.precomputed:
+            return 0 if self.rows is None else len(self.weight) ** 2 * X.dtype.itemsize
+        if foreign_namespace(X) is not None:
+            return 8 * X.shape[0] * X.shape[1] * copies
+        if sparse.issparse(X):
+            return (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) * copies
+        return X.nbytes * copies

@@ -1,0 +1,215 @@
+"""The solvers of the exact machines by name, with what each of them needs.
+
+`solve` is the entry point of the estimators: it checks the needs of the solver that was asked for,
+in this one place, and runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import foreign_namespace
+from leansvm.dual import auto
+from leansvm.dual.active_set import ActiveSet
+from leansvm.dual.cg import solve_cg
+from leansvm.dual.cholesky import solve_cholesky
+from leansvm.dual.eigen import solve_eigen
+from leansvm.dual.hinge_newton import solve_newton
+from leansvm.dual.penalty_flow import solve_penalty_flow
+from leansvm.dual.problem import DualProblem
+from leansvm.dual.sesqui import solve_sesqui
+from leansvm.dual.smo import solve_smo
+from leansvm.dual.sumt import solve_sumt
+from leansvm.kernels import Kernel
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What is asked of a solver beside the problem and C."""
+
+    criterion: str
+    left_out: bool
+    tol: float
+    max_iter: int
+    max_support: int | None
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A way to solve, and what it needs."""
+
+    # for one C: (problem, C, *, tol, max_iter); None where `general` does that too
+    simple: Callable[..., Solution | None] | None = None
+    # for several C, left-out residuals or max_support; None: it can do none of these
+    general: Callable[[DualProblem, float | Array, Wishes], Solution] | None = None
+    free_bias: bool = False  # needs bias_penalty=0
+    on_host: bool = False  # needs rows in the memory of the host
+
+
+def _factorise(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
+    """Choose among several C by an eigen-decomposition, or solve for one by Cholesky."""
+    if isinstance(C, np.ndarray):
+        return solve_eigen(problem, C, wishes.criterion)
+    return solve_cholesky(problem, C, left_out=wishes.left_out)
+
+
+def _active_set(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
+    """Follow the support set at one C, or at several for the least left-out loss."""
+    tol, max_iter, most = wishes.tol, wishes.max_iter, wishes.max_support
+    if isinstance(C, np.ndarray):
+        return auto.solve_hinge_left_out(
+            problem, C, tol=tol, max_iter=max_iter, on_sets=False, max_support=most
+        )
+    solver = ActiveSet(problem, max_support=most)
+    return solver.solve(C, tol=tol, max_iter=max_iter, left_out=wishes.left_out)
+
+
+def _hinge(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
+    """Do as `_active_set`; without a bound on the support, mostly on working sets."""
+    if wishes.max_support is not None:
+        return _active_set(problem, C, wishes)
+    return auto.solve_hinge_left_out(problem, C, tol=wishes.tol, max_iter=wishes.max_iter)
+
+
+SOLVERS = {
+    "lssvm": {
+        "auto": Solver(auto.solve_lssvm, _factorise),
+        "cholesky": Solver(general=_factorise),
+        "cg": Solver(solve_cg),
+        "smo": Solver(solve_smo, on_host=True),
+        "sumt": Solver(solve_sumt, free_bias=True, on_host=True),
+        # what "smo" does with a free bias, by the name of the paper's appendix
+        "substitution": Solver(solve_smo, free_bias=True, on_host=True),
+        "penalty-flow": Solver(solve_penalty_flow, free_bias=True, on_host=True),
+    },
+    "hinge": {
+        "auto": Solver(auto.solve_hinge, _hinge, on_host=True),
+        "active-set": Solver(general=_active_set, on_host=True),
+        "newton": Solver(solve_newton),
+        "smo": Solver(solve_sesqui, on_host=True),
+    },
+}
+
+
+def names(family: str) -> frozenset[str]:
+    """Return the values that ``solver=`` may take in a family, "lssvm" or "hinge"."""
+    return frozenset(SOLVERS[family])
+
+
+def solve(
+    family: str,
+    name: str,
+    problem: DualProblem,
+    C: float | Array,
+    *,
+    criterion: str,
+    left_out: bool,
+    tol: float,
+    max_iter: int,
+    max_support: int | None = None,
+) -> Solution:
+    """Solve a dual problem by the solver of this name.
+
+    Parameters
+    ----------
+    family : {"lssvm", "hinge"}
+        Squared loss, or squared hinge loss with targets +-1.
+    name : str
+        Solver, one of `names`.
+    problem : DualProblem
+        What to solve.
+    C : float or ndarray
+        Regularisation; of several candidates the best by ``criterion`` is taken.
+    criterion : {"gcv", "loo"}
+        How "lssvm" scores candidates; "hinge" always takes the left-out loss.
+    left_out : bool
+        Whether the residuals of models without each row are wanted.
+    tol, max_iter
+        Where iterative solvers stop.
+    max_support : int, optional
+        Most support vectors ("hinge" alone).
+
+    Raises
+    ------
+    ValueError
+        When the solver cannot do what is asked, or the kernel is not positive definite.
+    """
+    solver, several = SOLVERS[family][name], isinstance(C, np.ndarray)
+    bounded = max_support is not None
+    with np.errstate(all="ignore"):
+        least, most = np.min(C) * problem.weight.min(), np.max(C) * problem.weight.max()
+        if not (np.isfinite(1.0 / least) and np.isfinite(most)):
+            raise ValueError(
+                f"C times sample_weight, {least:.3g} to {most:.3g}, and its inverse must be "
+                f"finite: scale sample_weight, or change C."
+            )
+    check(family, name, problem, several=several, left_out=left_out, bounded=bounded)
+    with explained(problem.kernel):
+        if solver.simple is None or several or left_out or bounded:
+            assert solver.general is not None  # checked
+            wishes = Wishes(criterion, left_out, tol, max_iter, max_support)
+            solution = solver.general(problem, C, wishes)
+        else:
+            found = solver.simple(problem, float(C), tol=tol, max_iter=max_iter)
+            assert found is not None  # nothing to give up for
+            solution = found
+    if name == "substitution":
+        solution.solver = name
+    solution.bytes = problem.bytes
+    return solution
+
+
+def check(
+    family: str,
+    name: str,
+    problem: DualProblem,
+    *,
+    several: bool = False,
+    left_out: bool = False,
+    bounded: bool = False,
+) -> None:
+    """Refuse what a solver cannot do.
+
+    ``several`` C, ``left_out`` residuals, a ``bounded`` support set, or a problem whose bias or
+    rows it cannot take.
+    """
+    solver = SOLVERS[family][name]
+    if solver.general is None and (several or left_out or bounded):
+        if family == "hinge":
+            raise ValueError(
+                f"solver={name!r} is for one C, without calibrate and max_support: use "
+                f"solver='active-set'."
+            )
+        asked = "C='loo', C='gcv' or a list of C" if several else "calibrate=True"
+        raise ValueError(
+            f"{asked} needs a factorisation of the kernel matrix, which solver={name!r} avoids: "
+            f"use solver='auto' or 'cholesky', or SparseLSSVC."
+        )
+    if solver.free_bias and problem.bias_penalty != 0:
+        raise ValueError(
+            f"solver={name!r} is for the free bias: it needs fit_intercept=True and "
+            f"bias_penalty=0. Use solver='smo' for a penalised bias or none."
+        )
+    if solver.on_host and foreign_namespace(problem.X) is not None:
+        raise ValueError(f"solver={name!r} needs rows in the memory of the host.")
+
+
+@contextmanager
+def explained(kernel: Kernel) -> Iterator[None]:
+    """Turn a factorisation that fails inside into an error that names the kernel."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"kernel={kernel.name!r}: the kernel matrix plus 1/C on its diagonal is not positive "
+            f"definite ({error}). Use a positive semidefinite kernel or a smaller C, or scale "
+            f"X."
+        ) from None

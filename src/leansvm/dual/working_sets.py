@@ -1,0 +1,353 @@
+"""The squared-hinge SVM on working sets of rows: Newton's method by conjugate gradients.
+
+A model of low rank (`_nystrom`) tells, for all classes at once, nearly which rows S have an
+error 1 - y f > 0. On these and a few more, W, the exact problem is solved by Newton steps with an
+exact line search, each by conjugate gradients that the low rank preconditions (`_support_cg`), or
+by a factor where S is small. Then kernel values of all rows show which of them W lacks: W grows
+until there is none. Nothing larger than K_WW is kept, and nothing of it is factored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._parallel import in_order, serial_blas
+from leansvm.dual._hinge import (
+    Hinge,
+    Point,
+    distance,
+    dual_objective,
+    errors,
+    exact_step,
+    feasible_dual,
+    objective,
+    stopped_advice,
+)
+from leansvm.dual._nystrom import Nystrom, changed_gram, rank_for
+from leansvm.dual._support_cg import (
+    Cheap,
+    left_out_of,
+    solve_by_cg,
+    solve_by_factor,
+    times,
+)
+from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, product_bytes, unstored
+from leansvm.dual.problem import DualProblem
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+_MARGIN = 0.02  # rows this close to an error belong to the working set
+_FIRST_TOL = 0.01  # violation at which the first ones, found by low rank, have served
+_FEW = 300  # support vectors up to which a factor is faster than conjugate gradients (measured)
+_FIRST, _SHARPER, _OWN = 1e-2, 0.03, 0.3  # tolerance of a solve: most, by violation, by aim
+_INSIDE = 0.5  # share of tol to aim at: `feasible_dual` changes the multipliers a little
+# steps of CG for one output beyond which an active set, with its factor, is faster: to factor 500
+# to 4,000 rows takes as long as 50 to 80 steps (measured), and it takes several factors. The first
+# solve, of two digits, takes about a tenth of all steps
+_MOST_CG, _CG_SHARE, _FIRST_SHARE = 100, 8, 10
+_MOST_STEPS = 40  # of Newton, for one working set
+_ROUNDS = 20
+_IN_THREADS = 1000  # rows from which on outputs are solved side by side
+_SPARE = 16  # a working set may grow by one part in so many before its matrix is made anew
+_TILE = 512
+_VECTORS, _PER_OUTPUT = 12, 8  # of length m
+
+
+class TooSlow(Exception):
+    """Another solver will be faster, or fit."""
+
+
+@dataclass
+class _ClassSet:
+    """One class against the rest: its working set W and what was found on it."""
+
+    hinge: Hinge  # of all rows
+    rows: Rows  # W
+    e: Array  # errors of W
+    gram: Array  # Z_S' C s Z_S of the rows `counted` of W
+    counted: NDArray[np.bool_]
+    K: Array | None = None  # K_WW of the first `known` rows of W, with room to grow
+    known: int = 0
+    point: Point | None = None  # of W, later of all rows
+    n_iter: int = 0
+    n_cg: int = 0
+    violation: float = 1.0
+    objective: float = np.nan
+    gap: float = np.nan
+    stopped: bool = False
+    left_out: Array | None = None  # y - f without each row
+
+
+class WorkingSets:
+    """Solver of one problem for any C; the features of low rank serve all of them.
+
+    Parameters
+    ----------
+    problem : DualProblem
+        Rows, kernel, targets +-1, weights, bias, budget.
+    """
+
+    def __init__(self, problem: DualProblem) -> None:
+        self.problem = problem
+        m, n_outputs = problem.Y.shape
+        rank = rank_for(m)
+        needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs + 2 * rank)
+        self.needed = needed + 8 * rank**2 * (n_outputs + 4) + product_bytes(problem)
+        self.low_rank: Nystrom | None = None
+
+    def solve(
+        self, C: float, *, tol: float, max_iter: int, left_out: bool = False
+    ) -> Solution | None:
+        """Solve for all outputs; None where another solver will be faster, or fit.
+
+        ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
+        """
+        problem = self.problem
+        if not problem.fits(self.needed):
+            return None
+        problem.reserve(self.needed, "Working sets", or_cg=False)
+        try:
+            with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as threads:
+                matrix = unstored(problem)
+                self.low_rank = self.low_rank or Nystrom(matrix, problem.bias_penalty)
+                fit = _SetFit(
+                    problem,
+                    matrix,
+                    self.low_rank,
+                    C * problem.weight,
+                    tol,
+                    max_iter,
+                    left_out,
+                    threads,
+                    self.needed,
+                )
+                outputs = fit.run()
+        except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
+            return None
+        return _solution(problem, C, outputs, tol)
+
+
+@dataclass
+class _SetFit:
+    """The fit of one C: the loop over working sets."""
+
+    problem: DualProblem
+    matrix: KernelMatrix
+    low_rank: Nystrom
+    cost: Array  # C s
+    tol: float
+    max_iter: int
+    left_out: bool
+    threads: int
+    planned: int  # bytes beside the matrices K_WW
+    inside: float = _FIRST_TOL  # violation to reach on working sets
+
+    def run(self) -> list[_ClassSet]:
+        """Solve on working sets until no row outside of them has an error."""
+        outputs = self._begin()
+        todo, side_by_side = outputs, len(self.cost) >= _IN_THREADS
+        for number in range(_ROUNDS):
+            keep = self._plan(outputs)
+            self.inside = max(_INSIDE * self.tol, 0.0 if number else self.inside)
+            if side_by_side and len(todo) > 1 and self.problem.on_iteration is None:
+                for _ in in_order(self._solve_on_set, todo, keep):
+                    pass
+            else:
+                for output in todo:
+                    self._solve_on_set(output, keep)
+            todo = self._lacking(todo)
+            if not todo:
+                return outputs
+        raise TooSlow
+
+    def _begin(self) -> list[_ClassSet]:
+        """Return the outputs with the working sets that the model of low rank suggests."""
+        Y, penalty = np.ascontiguousarray(self.problem.Y.T), self.problem.bias_penalty
+        E, grams, counted = self.low_rank.start(Y, self.cost)
+        if not np.all(np.isfinite(E)):
+            raise TooSlow
+        outputs, own, m = [], 0, len(self.cost)
+        for y, e, gram, was in zip(Y, E, grams, counted, strict=True):
+            W = np.flatnonzero((e > -_MARGIN) | was)
+            outputs.append(_ClassSet(Hinge(y, self.cost, penalty), W, e[W], gram, was[W]))
+            own += len(W) ** 2
+        # the classes share one matrix where, each on its own, they would compute more values
+        shared = self.planned + 8 * m * m
+        worth_it = len(outputs) > 1 and own > m * m and not isinstance(self.matrix, StoredMatrix)
+        if worth_it and self.problem.fits(shared + 8 * own):
+            self.planned = shared
+            self.matrix = StoredMatrix(self.matrix.block(np.arange(m), np.arange(m)))
+        return outputs
+
+    def _plan(self, outputs: list[_ClassSet]) -> bool:
+        """Plan the memory of the matrices K_WW; return whether all of them can be kept."""
+        rows = np.empty(len(outputs))
+        for j, output in enumerate(outputs):
+            rows[j] = len(output.rows)
+        rows.sort()
+        sizes = 8 * (rows + rows // _SPARE + 1) ** 2
+        at_once = min(len(rows), self.threads + 1)
+        # beside K_WW a thread holds rows of Z and the system of a few rows
+        work = 8 * at_once * (rows[-1] * self.low_rank.Z.shape[1] + 3 * min(_FEW, rows[-1]) ** 2)
+        work += 2 * 8 * rows[-1] ** 2 if self.left_out else 0  # a factor, and panels
+        keep = self.problem.fits(int(self.planned + work + sizes.sum()))
+        needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
+        if not self.problem.fits(needed):
+            raise TooSlow
+        self.problem.reserve(needed, "Working sets", or_cg=False)
+        return keep
+
+    def _values(self, output: _ClassSet) -> Array:
+        """Return K_WW: computed at first, and only its new rows after W has grown."""
+        W, n, K = output.rows, len(output.rows), output.K
+        first = 0
+        if K is not None and len(K) >= n:
+            first = output.known
+        else:
+            room = n + n // _SPARE
+            K = output.K = None  # its memory first
+            K = output.K = np.empty((room, room))
+        for start in range(first, n, _TILE):
+            stop = min(start + _TILE, n)
+            K[start:stop, :n] = self.matrix.block(W[start:stop], W)
+        K[:first, first:n] = K[first:n, :first].T
+        output.known = n
+        return K[:n, :n]
+
+    def _solve_on_set(self, output: _ClassSet, keep: bool) -> None:
+        """Take Newton steps on the working set, each to the minimum on its line."""
+        K, W, point = self._values(output), output.rows, output.point
+        hinge = Hinge(output.hinge.y[W], self.cost[W], output.hinge.bias_penalty)
+        Z = self.low_rank.Z[W]
+        for _ in range(_MOST_STEPS):
+            if output.n_iter >= self.max_iter or output.stopped:
+                break
+            found = self._newton_point(output, K, hinge, Z, point)
+            output.n_iter += 1
+            output.violation = distance(hinge, found)
+            if self.problem.on_iteration is not None:
+                output.stopped = self.problem.on_iteration(output.n_iter, output.violation)
+            solved = output.violation <= self.inside
+            if point is None or solved:
+                point = found
+            else:
+                step = found - point
+                t = exact_step(hinge, point, step, None)
+                if t == 0.0:  # only rounding is left
+                    raise TooSlow
+                point = found if t == 1.0 else point.moved(step, t)
+            output.point, output.e = point, errors(hinge, point)
+            if solved:
+                break
+        else:
+            raise TooSlow
+        if not keep:
+            output.K = None
+
+    def _newton_point(
+        self, output: _ClassSet, K: Array, hinge: Hinge, Z: Array, point: Point | None
+    ) -> Point:
+        """Return the solution of the equations of S, the rows with an error."""
+        now = output.e > 0
+        S = np.flatnonzero(now)
+        if not len(S):
+            raise TooSlow
+        if len(S) <= _FEW:
+            return solve_by_factor(K, hinge, S)
+        moved = not np.array_equal(now, output.counted)
+        if moved:
+            output.gram = changed_gram(output.gram, Z, hinge.cost, output.counted, now)
+            output.counted = now
+        start = Point(np.zeros(len(K)), 0.0, np.zeros(len(K)))
+        if point is not None:  # less the rows that left S
+            left = np.flatnonzero((point.beta != 0) & ~now)
+            f = point.f - point.beta[left] @ K[left]
+            start = Point(np.where(now, point.beta, 0.0), point.b, f)
+        # while S still moves, its equations need no more digits than the violation has
+        rough = max(min(_FIRST, _SHARPER * output.violation), _OWN * self.inside)
+        tol = rough if moved else _OWN * self.inside
+        cheap = Cheap.of(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
+        most = max(_MOST_CG, len(S) // _CG_SHARE)
+        most = most // _FIRST_SHARE if point is None else most - output.n_cg
+        found, steps, done = solve_by_cg(K, hinge, S, start, cheap, tol=tol, most=most)
+        output.n_cg += steps
+        if not done:
+            raise TooSlow
+        return found
+
+    def _lacking(self, todo: list[_ClassSet]) -> list[_ClassSet]:
+        """Certify on all rows; return the outputs whose working sets lacked some, with these."""
+        m, lacking = len(self.cost), []
+        B = np.zeros((m, len(todo)))
+        for column, output in zip(B.T, todo, strict=True):
+            assert output.point is not None  # a step was taken
+            column[output.rows] = output.point.beta
+            column[:] = feasible_dual(output.hinge, column)
+        for beta, product, output in zip(B.T, self._products(B, todo).T, todo, strict=True):
+            assert output.point is not None
+            hinge, W = output.hinge, output.rows
+            point = Point(beta.copy(), output.point.b, product + output.point.b)
+            output.violation = distance(hinge, point)
+            if output.violation <= self.tol or output.n_iter >= self.max_iter or output.stopped:
+                output.objective = objective(hinge, point)
+                output.gap = output.objective - dual_objective(hinge, beta, product)
+                if self.left_out:
+                    S = np.flatnonzero(beta)
+                    output.left_out = left_out_of(self.matrix.block(S, S), hinge, S, point)
+                output.point, output.K = point, None
+                continue
+            e = errors(hinge, point)
+            outside = np.ones(m, np.bool_)
+            outside[W] = False
+            added = np.flatnonzero(outside & (e > -_MARGIN))
+            output.rows = W = np.concatenate([W, added])
+            output.counted = np.append(output.counted, np.zeros(len(added), np.bool_))
+            output.e, output.point = e[W], Point(beta[W], point.b, point.f[W])
+            lacking.append(output)
+        return lacking
+
+    def _products(self, B: Array, todo: list[_ClassSet]) -> Array:
+        """Return K B: output by output with its K_WW where that takes fewer new kernel values."""
+        m, new = len(B), 0.0
+        for output, count in zip(todo, np.count_nonzero(B, axis=0), strict=True):
+            new += np.inf if output.K is None else (m - len(output.rows)) * count
+        stored = isinstance(self.matrix, StoredMatrix)
+        if stored or new > m * np.count_nonzero(B.any(axis=1)):
+            return self.matrix.product(B)
+        result = np.empty(B.shape)
+        for beta, out, output in zip(B.T, result.T, todo, strict=True):
+            W, support = output.rows, np.flatnonzero(beta)
+            assert output.K is not None
+            out[W] = times(output.K[: len(W), : len(W)], beta[W])
+            others = np.delete(np.arange(m), W)
+            for start in range(0, len(others), _TILE):
+                rows = others[start : start + _TILE]
+                out[rows] = self.matrix.block(rows, support) @ beta[support]
+        return result
+
+
+def _solution(problem: DualProblem, C: float, outputs: list[_ClassSet], tol: float) -> Solution:
+    """Put together what the outputs found."""
+    found = Solution("working-set", np.empty(problem.Y.shape), np.empty(len(outputs)), C)
+    found.objective = found.gap = found.residual = 0.0
+    for j, output in enumerate(outputs):
+        assert output.point is not None
+        found.coef[:, j], found.b[j] = output.point.beta, output.point.b
+        found.objective += output.objective
+        found.gap += max(output.gap, 0.0)
+        found.residual = max(output.violation, found.residual)
+        found.iterations = max(output.n_iter, found.iterations)
+        if output.left_out is not None:
+            if found.left_out is None:
+                found.left_out = np.empty(problem.Y.shape)
+            found.left_out[:, j] = output.left_out
+    found.converged = found.residual <= tol
+    found.details = {"violation": found.residual, "rows_kept_out": 0, "factor": {}}
+    if not found.converged:
+        found.advice = stopped_advice(found.iterations, found.residual, tol)
+    return found

@@ -1,0 +1,215 @@
+"""The rows on which the scales of features are learned, in units of their own.
+
+Features are clipped to mean +- 5 standard deviations of what is left after clipping (three
+rounds), centred and divided by their standard deviation; targets likewise. Rows far out in a heavy
+tail would otherwise be near no basis point, and units would matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leansvm._array_api import to_host
+from leansvm.linalg import dense_rows64
+from leansvm.rows import (
+    RowBlocks,
+    WeightedSample,
+    canonical_order,
+    check_budget,
+    merge_equal_rows,
+    total_weight,
+)
+
+Array = NDArray[np.float64]
+
+_DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
+_FEW_DISTINCT = 100  # rows among which a single one still moves the scales
+_CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
+_FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
+_COPIES = 4  # of the sample in memory while it is made
+_LARGEST_GAMMA = 1e300
+
+
+@dataclass(frozen=True)
+class ClippedUnits:
+    """Bounds, centre and spread of every feature."""
+
+    lower: Array  # -inf and inf where nothing lies beyond the bounds
+    upper: Array
+    centre: Array  # mean after clipping
+    spread: Array  # standard deviation after clipping; 0 where the feature is constant
+
+    @property
+    def varies(self) -> NDArray[np.bool_]:
+        """Which features are not constant."""
+        return self.spread > 0
+
+    @property
+    def clip(self) -> tuple[Array, Array] | None:
+        """The bounds where they cut anything, otherwise None."""
+        cuts = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
+        return (self.lower, self.upper) if cuts else None
+
+    def standardised(self, X: Array) -> Array:
+        """Return the features that vary, clipped, with mean 0 and standard deviation 1."""
+        used = self.varies
+        rows = np.clip(X[:, used], self.lower[used], self.upper[used])
+        rows -= self.centre[used]
+        rows /= self.spread[used]
+        return np.ascontiguousarray(rows)
+
+    def gamma(self, kernel: str, gamma: Array) -> Array:
+        """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
+        result = np.zeros(len(self.spread))
+        spread = self.spread[self.varies]
+        with np.errstate(over="ignore", under="ignore"):
+            if kernel == "laplacian":
+                result[self.varies] = gamma / spread
+            else:
+                result[self.varies] = np.square(np.sqrt(gamma) / spread)
+        return np.minimum(result, _LARGEST_GAMMA)
+
+
+def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
+    """Measure the features of some rows.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Rows.
+    weight : ndarray of shape (n,)
+        Their weights.
+    contain_zero : bool
+        Whether 0 must lie between the bounds, so that clipped CSR rows stay sparse.
+    """
+    share = weight / weight.sum()
+    origin = X[0]
+    unit = np.abs(X - origin).max(axis=0)
+    constant = unit <= _CONSTANT * np.abs(X).max(axis=0)
+    unit[constant] = 1.0
+    rows = (X - origin) / unit
+    # bounds of a feature of two values, such as a rare category, only change its unit: none
+    farthest = np.take_along_axis(rows, np.abs(rows).argmax(axis=0)[None], axis=0)
+    two = ((rows == 0) | (rows == farthest)).all(axis=0)
+    lower, upper = np.full((2, X.shape[1]), [[-np.inf], [np.inf]])
+    before = np.full(X.shape[1], np.inf)
+    for number in range(_MOST_ROUNDS):
+        centre, spread = _moments(np.clip(rows, lower, upper), share)
+        if number >= _ROUNDS and np.all(2 * spread > before):
+            break  # far outliers shrink the spread by more, natural tails by less
+        before = spread
+        reach = np.where(two, np.inf, _DEVIATIONS * spread)
+        lower, upper = np.maximum(lower, centre - reach), np.minimum(upper, centre + reach)
+        if contain_zero:
+            lower, upper = np.minimum(lower, -origin / unit), np.maximum(upper, -origin / unit)
+    cut = ((rows < lower) | (rows > upper)).any(axis=0) & ~constant
+    lower, upper = np.where(cut, lower, -np.inf), np.where(cut, upper, np.inf)
+    centre, spread = _moments(np.clip(rows, lower, upper), share)
+    spread[constant] = 0.0
+    lower, upper, centre = (origin + unit * place for place in (lower, upper, centre))
+    if contain_zero:
+        lower, upper = np.minimum(lower, 0.0), np.maximum(upper, 0.0)  # rounding
+    return ClippedUnits(lower, upper, centre, unit * spread)
+
+
+def _moments(rows: Array, share: Array) -> tuple[Array, Array]:
+    """Return mean and standard deviation of every column."""
+    mean = share @ rows
+    return mean, np.sqrt(share @ np.square(rows - mean))
+
+
+@dataclass(frozen=True)
+class ScaleSample:
+    """Distinct rows in random order, standardised, with targets and weights of mean 1."""
+
+    X: Array
+    Y: Array
+    weight: Array
+    unit_weight: float  # what the weights were divided by
+    total_weight: float  # of all rows, not of the sample alone
+    units: ClippedUnits
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+
+def draw_sample(
+    blocks: RowBlocks, count: int, rng: np.random.RandomState, *, free_bias: bool, budget: int
+) -> ScaleSample:
+    """Draw rows by their weights and bring them to the host; all of them where they are few.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+        All rows, with targets.
+    count : int
+        Rows to draw; fewer where the budget is small.
+    rng : RandomState
+        Decides which, and in which order.
+    free_bias : bool
+        Whether targets may be centred.
+    budget : int
+        Bytes that the sample may take.
+    """
+    row_bytes = 8 * _COPIES * max(blocks.n_features, 1)
+    check_budget(
+        row_bytes * min(blocks.n_rows, _FEWEST_ROWS),
+        budget,
+        f"A sample of rows with {blocks.n_features:,} features to learn scales from",
+        "Give gamma a number or an array, or raise cache_size.",
+    )
+    rows, whole = _rows_to_take(blocks, min(count, budget // row_bytes), rng)
+    taken = to_host(blocks.take(rows))
+    X, (Y, weight) = dense_rows64(taken), blocks.targets_of(rows)
+    if Y is None:
+        raise ValueError("gamma='learn' needs targets y.")
+    Y = np.asarray(Y, dtype=np.float64).reshape(len(X), -1)
+    weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
+    unit, total = 1.0, float(weight.sum())
+    if not whole:  # drawn by weight: they count equally, as rows of the mean weight
+        unit, weight = len(weight) / float(np.sum(1.0 / weight)), np.ones(len(weight))
+        total = total_weight(blocks)
+    merged = merge_equal_rows(X, Y, weight)
+    order = rng.permutation(len(merged.first))
+    if len(order) <= _FEW_DISTINCT:  # weights are repetitions, in whatever order rows come
+        order = canonical_order(X[merged.first], Y[merged.first])[order]
+    first, weight = merged.first[order], merged.weight[order]
+    X, Y = X[first], Y[first]
+    unit *= float(weight.mean())
+    weight = weight / weight.mean()
+    units = clipped_units(X, weight, contain_zero=sparse.issparse(taken))
+    targets = _standardised_targets(Y, weight, free_bias)
+    return ScaleSample(units.standardised(X), targets, weight, unit, total, units)
+
+
+def _rows_to_take(
+    blocks: RowBlocks, count: int, rng: np.random.RandomState
+) -> tuple[NDArray[np.intp], bool]:
+    """Return row numbers, and whether these are all rows of positive weight."""
+    if blocks.n_rows <= count:
+        return np.arange(blocks.n_rows), True
+    rows = WeightedSample(blocks, rng).first(count + 1)
+    if len(rows) <= count:
+        return np.sort(rows), True
+    return rows[:count], False
+
+
+def _standardised_targets(Y: Array, weight: Array, free_bias: bool) -> Array:
+    """Return targets of mean 0 (free bias) and mean square 1; codes +-1 keep their common unit."""
+    share = weight / weight.sum()
+    codes = bool(np.isin(Y, (-1.0, 1.0)).all())
+    if free_bias:
+        Y = Y - Y[0]  # exactly 0 where all are equal
+        Y = Y - share @ Y
+    if not codes:
+        Y = Y / _or_one(np.abs(Y).max(axis=0))
+        Y = Y / _or_one(np.sqrt(share @ np.square(Y)))
+    return np.ascontiguousarray(Y)
+
+
+def _or_one(values: Array) -> Array:
+    return np.where(values > 0, values, 1.0)

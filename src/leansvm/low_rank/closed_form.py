@@ -1,0 +1,99 @@
+"""The LS-SVM on learned functions with the functions held fixed: fang2019, eqs. (14)-(22).
+
+minimise  1/2 |theta|^2 + 1/2 A b^2 + C/2 sum_i s_i e_i^2,  e = y - Phi theta - b.  The
+paper's dual solution (10) is the same as this ridge system of M equations, whose matrix is
+added up over row blocks; the dual variables are a o t = C S e, and theta = Phi'(a o t).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import as_float64, like_rows
+from leansvm.low_rank.features import LearnedFeatures
+from leansvm.ridge.primal import Spectrum, decompose, left_out_errors
+from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.rows import Block, RowBlocks
+
+Array = NDArray[np.float64]
+SHIFT_ROWS = 1024  # rows whose means shift the first sums
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The closed-form solution on one basis."""
+
+    basis: LearnedFeatures
+    spectrum: Spectrum
+    theta: Array  # with the row of a penalised bias
+    b: Array
+    C: float
+    shift: Array  # means of Phi and Y: a good shift for the sums of the next basis
+
+    def outputs(self, block: Block) -> Any:
+        """Return f(x) of a block's rows, one column per output."""
+        values = self.basis.values(block)
+        coef = like_rows(self.basis.coefficients(self.theta).T, values)
+        return (coef @ values.T).T + like_rows(self.b, values)
+
+
+@dataclass
+class LowRankProblem:
+    """Rows, targets, C and bias of one fit."""
+
+    blocks: RowBlocks
+    C: float
+    free_bias: bool  # a penalised one is a column of the basis
+    count: float | None = None  # samples that GCV counts
+
+    def solve(self, basis: LearnedFeatures, before: ClosedForm | None = None) -> ClosedForm:
+        """Solve for theta and b: one pass over the rows and an M x M decomposition."""
+        if before is not None and self.free_bias:
+            shift = before.shift
+        else:
+            shift = first_shift(self.blocks, basis, self.free_bias, SHIFT_ROWS)
+        sums = add_up(self.blocks, basis, shift, self.count)
+        equations = normal_equations(sums, basis, self.free_bias)
+        spectrum = decompose(equations)
+        theta = spectrum.theta(self.C)
+        means = np.concatenate([equations.mean_phi, equations.mean_y])
+        return ClosedForm(
+            basis, spectrum, theta, equations.describe(theta, self.C)["b"], self.C, means
+        )
+
+    def left_out_error(self, found: ClosedForm) -> float:
+        """Mean squared error of every row under the weights fitted without (one copy of) it."""
+        shift = found.shift if self.free_bias else np.zeros_like(found.shift)
+        errors = left_out_errors(
+            self.blocks, found.basis, shift, found.spectrum, np.array([self.C]), one_copy=True
+        )
+        return float(errors[0])
+
+
+@dataclass
+class LearningPath:
+    """What an optimiser went through: one number per iteration, and the best or last basis."""
+
+    basis: LearnedFeatures
+    objective: list[float] = field(default_factory=list)
+    loo: list[float] = field(default_factory=list)
+    criterion: list[float] = field(default_factory=list)
+    n_iter: int = 0
+    best_iter: int = 0
+    converged: bool = True
+    message: str = ""
+
+    @property
+    def score(self) -> float:
+        """What starts are compared by: the left-out error if known, else the objective."""
+        return min(self.loo) if self.loo else self.objective[-1]
+
+
+def targets_and_weights(block: Block) -> tuple[Any, Any]:
+    """Return targets and weights (a column, or the number one) of a block, where the rows are."""
+    Y = as_float64(block.y)
+    return Y, 1.0 if block.weight is None else as_float64(block.weight)[:, None]

@@ -1,0 +1,154 @@
+"""Learn the functions on the regularised least-squares objective itself, by variable projection.
+
+J(c, mu) = min over theta, b of 1/2 |theta|^2 + C/2 sum_n s_n e_n^2. At the inner optimum the
+derivative of theta drops out (envelope theorem):
+
+    dJ = -C sum_n s_n e_n theta_j dphi_nj,
+
+so one evaluation is a closed-form solve and one more pass. L-BFGS moves c (in units of the
+features' spread) and log mu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from leansvm._array_api import like_rows, namespace
+from leansvm.linalg import dense64
+from leansvm.low_rank.closed_form import (
+    Array,
+    ClosedForm,
+    LearningPath,
+    LowRankProblem,
+    targets_and_weights,
+)
+from leansvm.low_rank.features import LearnedFeatures
+from leansvm.rows import Block, declare
+
+_LOG_SHAPE = (-12.0, 6.0)  # widths from 400 times less to 160,000 times more than at the start
+
+
+def learn_by_projection(
+    problem: LowRankProblem,
+    basis: LearnedFeatures,
+    *,
+    center_unit: Array,
+    center_range: tuple[Array, Array],
+    shape_unit: Array,
+    max_iter: int,
+    tol: float,
+    patience: int,
+    anchor: float,
+    keep_best: bool,
+    on_iteration: Callable[[int, float], bool] | None = None,
+) -> LearningPath:
+    """Minimise J from the given basis.
+
+    Stops when J falls by less than ``tol`` times itself, when the left-out error has not fallen
+    for ``patience`` iterations (``keep_best``), or when ``on_iteration`` says so.
+    """
+    limits = np.stack(center_range, axis=1) / center_unit[:, None]
+    limits = np.tile(limits, (len(basis.centers), 1))
+    bounds = np.concatenate([limits, np.tile(_LOG_SHAPE, (len(limits), 1))])
+    with np.errstate(divide="ignore"):
+        logs = np.log(basis.shapes / shape_unit)
+    start = np.concatenate([(basis.centers / center_unit).ravel(), logs.ravel()])
+    start = np.clip(start, bounds[:, 0], bounds[:, 1])
+    path = LearningPath(basis)
+    moving = _MovingFunctions(
+        problem, start, center_unit, shape_unit, anchor, path, keep_best, patience, on_iteration
+    )
+    value, _ = moving.evaluate(start)
+    moving.note(OptimizeResult(x=start, fun=value))
+    found = minimize(
+        moving.evaluate,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        callback=moving.note,
+        options={"maxiter": max_iter, "ftol": tol, "gtol": 0.0, "maxcor": 20},
+    )
+    path.message = path.message or str(found.message)
+    path.converged = bool(path.n_iter < max_iter)
+    return path
+
+
+@dataclass
+class _MovingFunctions:
+    """J as L-BFGS sees it: a function of x = (c / center_unit, log(mu / shape_unit))."""
+
+    problem: LowRankProblem
+    start: Array  # x that the anchor holds to
+    center_unit: Array
+    shape_unit: Array
+    anchor: float
+    path: LearningPath
+    keep_best: bool
+    patience: int
+    on_iteration: Callable[[int, float], bool] | None
+    x: Array = field(default_factory=partial(np.empty, 0))  # where J was evaluated last
+    fitted: ClosedForm | None = None  # the solution there; blocks know its values
+
+    def evaluate(self, x: Array) -> tuple[float, Array]:
+        """Return J with the anchor's term, and its gradient."""
+        centers, logs = x.reshape(2, *self.path.basis.centers.shape)
+        shapes = self.shape_unit * np.exp(logs)
+        basis = replace(self.path.basis, centers=centers * self.center_unit, shapes=shapes)
+        self.fitted = fitted = self.problem.solve(basis, self.fitted)
+        self.x = x.copy()
+        value, by_center, by_shape = objective_and_gradient(self.problem, fitted)
+        # dJ/d(c / unit) = unit dJ/dc, dJ/d(log mu) = mu dJ/dmu
+        gradient = np.concatenate(
+            [(by_center * self.center_unit).ravel(), (by_shape * fitted.basis.shapes).ravel()]
+        )
+        away = x - self.start
+        return value + 0.5 * self.anchor * float(away @ away), gradient + self.anchor * away
+
+    def note(self, intermediate_result: OptimizeResult) -> None:
+        """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
+        path, x, value = self.path, intermediate_result.x, float(intermediate_result.fun)
+        path.n_iter = len(path.objective)
+        path.objective.append(value)
+        if not np.array_equal(x, self.x):
+            self.evaluate(x)
+        assert self.fitted is not None
+        if self.keep_best:
+            path.loo.append(self.problem.left_out_error(self.fitted))
+        if not self.keep_best or path.loo[-1] <= min(path.loo):
+            path.basis, path.best_iter = self.fitted.basis, path.n_iter
+        if path.n_iter - path.best_iter >= self.patience:
+            path.message = f"left-out error has not fallen for {self.patience} iterations"
+        tell = self.on_iteration if path.n_iter > 0 else None
+        if tell is not None and tell(path.n_iter, value):
+            path.message = "stopped by a callback"
+        if path.message:
+            raise StopIteration
+
+
+def objective_and_gradient(
+    problem: LowRankProblem, fitted: ClosedForm
+) -> tuple[float, Array, Array]:
+    """Return J and its derivatives by the centres and the shapes."""
+    squares, by_center, by_shape = problem.blocks.sum(_residuals_of_block, fitted)
+    value = 0.5 * float(np.sum(fitted.theta**2)) + 0.5 * fitted.C * squares
+    return value, np.nan_to_num(by_center), np.nan_to_num(by_shape)
+
+
+@declare("X", "y", "weight", sets=("learned",))
+def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array, Array]:
+    """Return sum_n s_n e_n^2, and the part of the derivatives by the centres and the shapes."""
+    T, weight = targets_and_weights(block)
+    e = T - fitted.outputs(block)
+    se = e * weight
+    basis = fitted.basis
+    weights = (like_rows(-fitted.C * basis.coefficients(fitted.theta), se) @ se.T).T
+    by_center, by_shape = basis.function.gradients(
+        dense64(block.X), basis.centers, basis.shapes, basis.values(block), weights
+    )
+    return float(namespace(e).sum(se * e)), by_center, by_shape

@@ -1,0 +1,1 @@
+"""Newton's method for smooth losses on any basis (zhou2013)."""

@@ -1,0 +1,254 @@
+"""What Newton's method asks of a block of rows (zhou2013, eqs. (18), (19), (23), (25)).
+
+State of a block: ``f`` and ``df``, decision values and their change along the direction (outputs
+x rows), and ``in_gram``, the rows whose Gram matrix the solver holds. Slack: u = 1 - y f =
+y (y - f) in classification, y - f in regression; so du/df = -side with side = y or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._accelerated import gram
+from leansvm._array_api import (
+    as_float64,
+    foreign_namespace,
+    like_rows,
+    namespace,
+    rows_at,
+    to_host,
+    zeros,
+)
+from leansvm.basis.features import FeatureMap
+from leansvm.losses import Loss
+from leansvm.rows import Block, declare
+
+Array = NDArray[np.float64]
+_SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
+_MANY = 6  # outputs
+_NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
+
+
+@dataclass(frozen=True)
+class NewtonPass:
+    """Which outputs a pass over the rows is for, each with its loss."""
+
+    features: FeatureMap
+    margin: bool  # classification
+    outputs: tuple[tuple[int, Loss], ...]  # column of the targets, and loss
+
+
+@dataclass
+class Slopes:
+    """Sums over rows at one point: losses, -gradient of their sum, and row counts."""
+
+    value: Array  # sum of s L(u), one number per output
+    gradient: Array  # sum of s side L'(u) phi, width x outputs
+    counts: NDArray[np.intp]  # outputs x (curved, entering the Gram matrix, leaving it)
+
+    def __add__(self, other: Slopes) -> Slopes:
+        return Slopes(
+            self.value + other.value, self.gradient + other.gradient, self.counts + other.counts
+        )
+
+
+@declare("X", sets=("Phi", "P", "f", "df", "in_gram"))
+def begin(block: Block, features: FeatureMap, theta: Array) -> None:
+    """Set f of every output to that of theta; no row is in a Gram matrix."""
+    n, outputs, X = block.stop - block.start, theta.shape[1], block.X
+    f = zeros((outputs, n), X)
+    if theta.any():
+        f[...] = (features.of(block) @ like_rows(theta, X)).T
+    block.state["f"], block.state["df"] = f, zeros((outputs, n), X)
+    block.state["in_gram"] = zeros((outputs, n), X, namespace(X).bool)
+
+
+@declare(sets=("Phi", "f", "df", "in_gram", "P", "without"))
+def end(block: Block) -> None:
+    """Drop all state of the solver."""
+    for key in ("Phi", "f", "df", "in_gram", "P", "without"):
+        block.state.pop(key, None)
+
+
+@declare(sets=("Phi", "df", "in_gram"))
+def end_refit(block: Block) -> None:
+    """Drop what a fit in between needed; f and P stay with the selector."""
+    for key in ("Phi", "df", "in_gram"):
+        block.state.pop(key, None)
+
+
+@declare(changes=("f",))
+def step(block: Block, task: NewtonPass, lengths: Array) -> None:
+    """Move f along df."""
+    for (o, _), t in zip(task.outputs, lengths.tolist(), strict=True):
+        block.state["f"][o, :] += t * block.state["df"][o, :]
+
+
+@declare("X", "y", "weight", changes=("df",), sets=("Phi", "P"))
+def slopes(
+    block: Block, task: NewtonPass, direction: Array | None, at_zero: bool = False
+) -> Slopes:
+    """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
+    state, k, n = block.state, len(task.outputs), block.stop - block.start
+    Phi, xp = task.features.of(block), namespace(block.X)
+    side, y, s = targets_of_block(block, task)
+    result = Slopes(np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp))
+    direction = None if direction is None else like_rows(direction, Phi)
+    # reading a row costs little where many outputs use it; a device has no cache to stay in
+    in_cache = max(32, _SUBTILE_BYTES // (8 * max(Phi.shape[1], 1)))
+    tile = in_cache if foreign_namespace(Phi) is None and k < _MANY else max(n, 1)
+    for start in range(0, n, tile):
+        rows = slice(start, min(start + tile, n))
+        moved = None if direction is None else Phi[rows, :] @ direction
+        slope = zeros((rows.stop - start, k), Phi)
+        for c, (o, loss) in enumerate(task.outputs):
+            f = 0.0 if at_zero else state["f"][o, rows]
+            if moved is not None:
+                state["df"][o, rows] = moved[:, c]
+                f = f + moved[:, c]
+            u = side[rows, o] * (y[rows, o] - f)
+            result.value[c] += float(s[rows] @ loss.value(u))
+            slope[:, c] = loss.derivative(u) * side[rows, o] * s[rows]
+            curved, before = _curved(loss, u, s[rows]), state["in_gram"][o, rows]
+            both = int(xp.count_nonzero(curved & before))
+            now = int(xp.count_nonzero(curved))
+            result.counts[c] += (now, now - both, int(xp.count_nonzero(before)) - both)
+        result.gradient += to_host(Phi[rows, :].T @ slope)
+    return result
+
+
+@declare("y", "weight")
+def along(block: Block, task: NewtonPass, lengths: Array) -> Array:
+    """First and second derivative of the losses in t at f + t df: outputs x 2."""
+    side, y, s = targets_of_block(block, task)
+    result = np.empty((len(task.outputs), 2))
+    for c, (o, loss) in enumerate(task.outputs):
+        df = block.state["df"][o, :]
+        u = side[:, o] * (y[:, o] - block.state["f"][o, :] - float(lengths[c]) * df)
+        result[c, 0] = -float((s * side[:, o] * df) @ loss.derivative(u))
+        result[c, 1] = float((s * df * df) @ loss.second_derivative(u))
+    return result
+
+
+@dataclass(frozen=True)
+class HessianPlan:
+    """How the Hessian of one output is brought up to date."""
+
+    kind: str  # "update", "rebuild", "shared", "woodbury" or "none"
+    as_gram: bool = False  # blocks send Gram matrices instead of rows
+    stays: bool = False  # and these stay where the rows are
+
+
+@declare("X", "y", "weight", changes=("in_gram",), sets=("Phi", "P"))
+def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> list[Any]:
+    """Return, for every output, what its Hessian needs of this block.
+
+    "update": the rows that entered and those that left since the Gram matrix was made;
+    "rebuild": all curved rows; "shared": nothing, another output sends the same; "woodbury": all
+    curved rows, but the Gram matrix stays as it is. Rows are scaled by sqrt(s L'' / max L''). With
+    ``as_gram`` the difference of the Gram matrices of both.
+    """
+    state = block.state
+    results: list[Any] = []
+    side, y, s = targets_of_block(block, task)
+    for (o, loss), plan in zip(task.outputs, plans, strict=True):
+        if plan.kind == "none":
+            results.append(None)
+            continue
+        u = side[:, o] * (y[:, o] - state["f"][o, :])
+        now, before = _curved(loss, u, s), state["in_gram"][o, :]
+        if plan.kind == "shared":
+            state["in_gram"][o, :] = now
+            results.append(None)
+            continue
+        updates = plan.kind == "update"
+        entered, left = (now & ~before, before & ~now) if updates else (now, now[:0])
+        if plan.kind != "woodbury":
+            state["in_gram"][o, :] = now
+        plus = _scaled(block, task.features, entered, loss, u, s)
+        minus = _scaled(block, task.features, left, loss, u, s)
+        if plan.as_gram:
+            total = gram(plus)
+            if minus.shape[0]:
+                total -= gram(minus)
+            results.append(total if plan.stays else to_host(total))
+        else:
+            results.append(([to_host(plus)], [to_host(minus)]))
+    return results
+
+
+def _scaled(block: Block, features: FeatureMap, marked: Any, loss: Loss, u: Any, s: Any) -> Any:
+    """Return the marked rows of Phi times sqrt(s L'' / max L'')."""
+    xp = namespace(s)
+    rows = np.asarray(to_host(xp.nonzero(marked)[0]), dtype=np.intp)
+    if len(rows) == 0:
+        return zeros((0, features.width), block.X)
+    weight = rows_at(s, rows)
+    if not loss.curvature_is_piecewise_constant:
+        weight = weight * loss.second_derivative(rows_at(u, rows)) / loss.max_curvature
+    everything = len(rows) == block.stop - block.start
+    Z = features.of(block) if everything else features.of_rows(block, rows)
+    return Z if bool(xp.all(weight == 1.0)) else Z * xp.sqrt(weight)[:, None]
+
+
+def _curved(loss: Loss, u: Any, s: Any) -> Any:
+    """Mark the rows that count in the Hessian."""
+    floor = 0.0 if loss.curvature_is_piecewise_constant else _NO_CURVATURE * loss.max_curvature
+    return (loss.second_derivative(u) > floor) & (s > 0)
+
+
+def targets_of_block(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
+    """Return side, y (rows x outputs) and weights, where the rows are."""
+    y, xp = as_float64(block.y), namespace(block.X)
+    side = y if task.margin else xp.ones_like(y)
+    s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
+    return side, y, s
+
+
+@declare("weight")
+def count_rows(block: Block) -> int:
+    """Return the number of rows of positive weight."""
+    if block.weight is None:
+        return block.stop - block.start
+    return int(namespace(block.weight).count_nonzero(block.weight > 0))
+
+
+# ---------------------------------------------------------------------------- at the solution
+
+
+@declare("y", "weight")
+def balance(block: Block, task: NewtonPass) -> Array:
+    """Sums of the positive and of the negative s side L'(u): outputs x 2."""
+    xp, sums = namespace(block.X), np.empty((len(task.outputs), 2))
+    for c, g in enumerate(slopes_at(block, task)):
+        positive, negative = xp.sum(xp.clip(g, 0.0, None)), xp.sum(xp.clip(g, None, 0.0))
+        sums[c] = float(positive), -float(negative)
+    return sums
+
+
+@declare("X", "y", "weight", sets=("Phi", "P"))
+def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
+    """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
+    (side, y, s), xp = targets_of_block(block, task), namespace(block.X)
+    values, columns = np.empty(len(task.outputs)), []
+    safe = xp.where(s > 0, s, 1.0)  # rows of zero weight have no slope
+    for c, ((o, loss), g) in enumerate(zip(task.outputs, slopes_at(block, task), strict=True)):
+        g = xp.where(g > 0, float(scale[c, 0]) * g, float(scale[c, 1]) * g)
+        columns.append(g)
+        conjugate = loss.conjugate(xp.clip(side[:, o] * g / safe, *loss.domain))
+        values[c] = float(g @ y[:, o] - s @ conjugate)
+    return values, to_host(task.features.of(block).T @ xp.stack(columns, axis=1))
+
+
+def slopes_at(block: Block, task: NewtonPass) -> list[Any]:
+    """Return s side L'(u) of every output at f."""
+    (side, y, s), found = targets_of_block(block, task), []
+    for o, loss in task.outputs:
+        u = side[:, o] * (y[:, o] - block.state["f"][o, :])
+        found.append(s * side[:, o] * loss.derivative(u))
+    return found

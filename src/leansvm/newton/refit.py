@@ -1,0 +1,63 @@
+"""Fit all coefficients of the columns that a selector keeps in the blocks, by Newton's method.
+
+For selectors that fit again while they choose (`leansvm.basis.Fit.refit`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.basis.features import StateFeatures
+from leansvm.losses import Loss
+from leansvm.newton import passes as rows_of
+from leansvm.newton.solver import NewtonSolver
+from leansvm.rows import RowBlocks
+
+Array = NDArray[np.float64]
+_TOL, _STEPS = 1e-3, 30
+
+
+def refit(
+    blocks: RowBlocks,
+    k: int,
+    start: Array,
+    *,
+    loss: Loss,
+    C: float,
+    bias_penalty: float,
+    margin: bool,
+) -> tuple[Array, float]:
+    """Minimise over the coefficients of the first k columns of state["P"], and the bias.
+
+    Parameters
+    ----------
+    blocks : RowBlocks
+        Rows with targets; their state holds P; only ``f`` is changed.
+    k : int
+        Columns of P to use.
+    start : ndarray of shape (k, n_outputs) or (k + 1, n_outputs)
+        Where to start; the bias, unless it is absent, in a last row.
+    loss, C, bias_penalty, margin
+        The model: ``bias_penalty`` is 0 for a free bias and inf for none, ``margin`` says that it
+        classifies.
+
+    Returns
+    -------
+    theta : ndarray of the shape of ``start``
+        Coefficients.
+    objective : float
+        Value of the objective there.
+    """
+    solver = NewtonSolver(
+        blocks,
+        StateFeatures(k, 1.0 if np.isfinite(bias_penalty) else None),
+        bias_penalty=bias_penalty,
+        margin=margin,
+        outputs=range(start.shape[1]),
+        tol=_TOL,
+        max_iter=_STEPS,
+    )
+    found = solver.solve(loss, C, start)
+    blocks.map(rows_of.end_refit)
+    return solver.theta, found.objective

@@ -1,0 +1,424 @@
+"""What a fit needs of its rows: basis, kernel and the sums Z'Z, with + and -.
+
+With Z = S^1/2 [Phi, Y, 1] the least-squares model depends on the rows through Z'Z alone (zhou2016,
+eqs. (9), (11)). Sums of disjoint rows add up to those of all rows, and the sums of rows that are to
+be forgotten can be subtracted: the model is that of a fit on the rows that are left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.basis.features import KernelFeatures
+from leansvm.linalg import cholesky_in_place
+from leansvm.ridge import _state_compare as _compare
+from leansvm.ridge import _state_file as _file
+from leansvm.ridge._state_errors import StateError
+from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
+from leansvm.ridge.primal import Criterion
+from leansvm.ridge.sparse import check_memory, solve_batch
+from leansvm.ridge.sums import Sums, add_up
+from leansvm.rows import NoRows, RowBlocks, points_among
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+FORMAT = 1  # raise it when older versions could not use what is written
+_ROUNDING = 256  # units in the last place by which a Gram matrix may fail to be definite
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitState:
+    """Everything that a fit of `SparseLSSVC` or `SparseLSSVR` knows of its rows.
+
+    States on one basis can be added (rows of another site, or of another day) and subtracted
+    (rows to forget); `SparseLSSVC.fit_from_state` makes the model of what is in them, the same as
+    a fit on these rows. Made by the method ``state`` of a model. A state is of the size of the
+    basis, whatever the number of rows. It has no pickle in its file.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows that were added up.
+    n_basis, n_features, n_folds : int
+        Basis points, features, and folds whose sums are kept apart (0: none).
+    weight : float
+        Sum of the weights of the rows.
+    gamma : float or ndarray
+        Of the kernel.
+    points : array of shape (n_basis, n_features)
+        Basis points.
+    version : int
+        Number of the format.
+
+    See Also
+    --------
+    leansvm.SparseLSSVC.state : Make one.
+    leansvm.SparseLSSVC.fit_from_state : Make a model of one.
+
+    Examples
+    --------
+    Two sites share a basis that was chosen on public rows, and one model:
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> from leansvm import SparseLSSVR
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = SparseLSSVR("kfold", "rbf", gamma="scale", n_basis=20, random_state=0)
+    >>> plan = model.fit(X[:100], y[:100]).state().empty()
+    >>> here = SparseLSSVR("kfold").fit_from_state(plan).state(X[100:250], y[100:250])
+    >>> there = SparseLSSVR("kfold").fit_from_state(plan).state(X[250:], y[250:])
+    >>> here + there
+    FitState(342 rows, 20 basis points, 10 features, 5 folds, regression)
+    >>> both = SparseLSSVR("kfold").fit_from_state(here + there)
+    >>> pooled = SparseLSSVR("kfold", "rbf", gamma=plan.gamma, basis=plan.points)
+    >>> both.C_ == pooled.fit(X[100:], y[100:]).C_
+    True
+    """
+
+    features: KernelFeatures
+    sums: Sums | FoldSums
+    n_rows: int
+    bias_penalty: float  # 0: free, inf: none
+    selected: NDArray[np.intp]  # rows in the order of choice; -1: a point that is none of the rows
+    among: NDArray[np.bool_] | None  # whether one of the rows is equal to a point; None: unknown
+    classes: NDArray[Any] | None = None  # None: numbers
+    class_weight: Array | None = None
+    feature_names: tuple[str, ...] | None = None
+    single_output: bool = True
+    version: int = FORMAT
+
+    def __repr__(self) -> str:
+        task = "regression" if self.classes is None else f"{len(self.classes)} classes"
+        folds = f", {self.n_folds} folds" if self.n_folds else ""
+        return (
+            f"FitState({self.n_rows:,} rows, {self.n_basis:,} basis points, {self.n_features:,} "
+            f"features{folds}, {task})"
+        )
+
+    # ------------------------------------------------------------------ facts
+
+    @property
+    def n_basis(self) -> int:
+        """Number of basis points."""
+        return int(self.features.points.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.features.points.shape[1])
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds; 0 where there are none."""
+        return len(self.sums.grams) if isinstance(self.sums, FoldSums) else 0
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights of the rows."""
+        return float(self.sums.total().gram[-1, -1])
+
+    @property
+    def gamma(self) -> Any:
+        """Coefficient of the kernel, one or one per feature."""
+        return self.features.kernel.gamma
+
+    @property
+    def points(self) -> Any:
+        """Basis points, in the order of their factor."""
+        return self.features.points
+
+    def spread(self) -> Array:
+        """Return the standard deviation of every target; ones where there are no rows."""
+        sums = self.sums.total()
+        if not self.weight:
+            return np.ones(sums.n_outputs)
+        n, targets = float(sums.gram[-1, -1]), slice(-1 - sums.n_outputs, -1)
+        squares = sums.gram.diagonal()[targets] / n - (sums.gram[targets, -1] / n) ** 2
+        return np.maximum(np.sqrt(np.maximum(squares, 0.0)), np.finfo(np.float64).tiny)
+
+    # ------------------------------------------------------------------ arithmetic
+
+    def __add__(self, other: Any) -> FitState:
+        """Return the state of the rows of both."""
+        if not isinstance(other, FitState):
+            return NotImplemented
+        _compare.refuse_strangers(self, other, "added")
+        a, b = _with_same_folds(self.sums, other.sums.about(self.sums.shift))
+        selected = np.where(self.selected >= 0, self.selected, other.selected)
+        mine, theirs = self.among, other.among
+        among = None if mine is None or theirs is None else mine | theirs
+        rows = self.n_rows + other.n_rows
+        return replace(self, sums=a + b, n_rows=rows, selected=selected, among=among)
+
+    def __radd__(self, other: Any) -> FitState:
+        """Let ``sum(states)`` begin with 0."""
+        return self if other == 0 else NotImplemented
+
+    def __sub__(self, other: Any) -> FitState:
+        """Return the state without the rows of the other, which must be in this one."""
+        if not isinstance(other, FitState):
+            return NotImplemented
+        _compare.refuse_strangers(self, other, "subtracted")
+        self._refuse_basis_of(other)
+        if self.n_folds and not other.n_folds:
+            raise StateError(
+                "The rows to forget have no folds, so that it is not known which folds lose them: "
+                "make their state with state(X, y) of a model of this state, or call "
+                "without_folds() of this one first."
+            )
+        if other.n_folds and not self.n_folds:
+            other = other.without_folds()
+        if self.n_rows <= other.n_rows or self.weight <= other.weight:
+            raise StateError(
+                f"{other.n_rows:,} rows of weight {other.weight:g} cannot be forgotten by a state "
+                f"of {self.n_rows:,} rows of weight {self.weight:g}: nothing would be left."
+            )
+        eps = float(np.finfo(self.points.dtype).eps)
+        rounding = _ROUNDING * eps * np.sqrt(len(self.sums.shift))
+        sums = _difference(self.sums, other.sums.about(self.sums.shift), rounding)
+        return replace(self, sums=sums, n_rows=self.n_rows - other.n_rows)
+
+    def _refuse_basis_of(self, other: FitState) -> None:
+        """Refuse to forget rows that are basis points, which stay in the model."""
+        own = self.selected[self.features.kept] >= 0
+        if other.among is None and own.any():
+            raise StateError(
+                "It is not known whether rows to forget are basis points: make their state with "
+                "state(X, y) of the model, not by a fit on them."
+            )
+        stay = 0 if other.among is None else int(np.count_nonzero(own & other.among))
+        if stay:
+            raise StateError(
+                f"{stay} of the {self.n_basis} basis points would still be rows that are to be "
+                f"forgotten: the model cannot forget its basis. Fit again without these rows, on "
+                f"a basis of other points."
+            )
+
+    def empty(self, n_folds: int | None = None) -> FitState:
+        """Return the same basis and kernel without any row: what sites have to agree on.
+
+        The points count as public: rows that are equal to one can be forgotten.
+
+        Parameters
+        ----------
+        n_folds : int, default=None
+            Folds whose sums are to be kept apart, for ``C="kfold"``; 0 for none, None as here, or
+            5 where there are none.
+
+        Returns
+        -------
+        FitState
+            Without rows.
+        """
+        n_folds = (self.n_folds or 5) if n_folds is None else n_folds
+        if n_folds < 0 or n_folds == 1:
+            raise StateError(f"empty: n_folds must be 0 or at least 2, got {n_folds!r}.")
+        total = self.sums.total()
+        nothing: Any = Sums(total.shift, np.zeros_like(total.gram), total.n_outputs, 0.0)
+        if n_folds:
+            nothing = FoldSums.after(nothing, n_folds)
+        none = np.full(len(self.selected), -1, dtype=np.intp)
+        among = np.zeros(self.n_basis, dtype=np.bool_)
+        return replace(self, sums=nothing, n_rows=0, selected=none, among=among)
+
+    def without_folds(self) -> FitState:
+        """Return the state of the same rows with one sum for all."""
+        return replace(self, sums=self.sums.total())
+
+    @staticmethod
+    def by_site(states: Sequence[FitState]) -> FitState:
+        """Add up states so that each of them is a fold: errors are those at a new site.
+
+        ``C="kfold"`` then leaves out one site at a time, and so does
+        `leansvm.model_selection.cross_val_from_sums`.
+
+        Parameters
+        ----------
+        states : sequence of FitState
+            Of two sites or more, on one basis.
+
+        Returns
+        -------
+        FitState
+            Of all rows.
+        """
+        if len(states) < 2:
+            raise StateError(f"by_site needs two states or more, got {len(states)}.")
+        merged = reduce(add, (state.without_folds() for state in states))
+        shift = merged.sums.shift
+        grams = np.stack([state.sums.total().about(shift).gram for state in states])
+        base, total = np.zeros(grams.shape[1:]), merged.sums
+        sums = FoldSums(shift, grams, base, total.n_outputs, total.count, by_groups=True)
+        return replace(merged, sums=sums)
+
+    # ------------------------------------------------------------------ rows and models
+
+    @classmethod
+    def of(cls, fitted: dict[str, Any], bias_penalty: float) -> FitState:
+        """Return the state of a fitted model from its attributes."""
+        features, selected = fitted["_features"], fitted["_selected"]
+        if features.kernel.precomputed:
+            raise StateError(
+                "kernel='precomputed' has no basis points that a state could carry: use a kernel "
+                "with a name, or a callable."
+            )
+        if selected is None:  # points were given
+            selected = np.full(int(features.kept.max(initial=-1)) + 1, -1)
+        names, classes = fitted.get("feature_names_in_"), fitted.get("classes_")
+        return cls(
+            features=features.on_host(),
+            sums=fitted["_sums"].on_host(),
+            n_rows=int(fitted["n_rows_seen_"]),
+            bias_penalty=bias_penalty,
+            selected=np.asarray(selected, dtype=np.intp),
+            among=np.ones(len(features.kept), np.bool_) if np.all(selected >= 0) else None,
+            classes=classes,
+            class_weight=_compare.weights_of(fitted.get("class_weight"), classes),
+            feature_names=None if names is None else tuple(map(str, names)),
+            single_output=bool(fitted.get("_single_output", True)),
+        )
+
+    def attributes(self) -> dict[str, Any]:
+        """Return what a model of this state has beyond its solution, for the way back of `of`."""
+        kernel = self.features.kernel
+        found = {
+            "n_features_in_": self.n_features,
+            "kernel_": kernel.name,
+            "gamma_": kernel.gamma,
+            "clip_": kernel.clip,
+            "_features": self.features,
+            "_sums": self.sums,
+            "_selected": self.selected,
+            "n_rows_seen_": self.n_rows,
+        }
+        if self.feature_names is not None:
+            found["feature_names_in_"] = np.array(self.feature_names, dtype=object)
+        if self.classes is None:
+            return found | {"_single_output": self.single_output}
+        return found | {"classes_": self.classes}
+
+    def of_rows(
+        self, blocks: RowBlocks, features: KernelFeatures, count: float | None, budget: int
+    ) -> FitState:
+        """Return the state of other rows on this basis; ``features`` are where the rows are."""
+        check_memory(features.width, budget, max(self.n_folds, 1))
+        shift = self.sums.shift
+        if isinstance(self.sums, FoldSums):
+            if self.sums.by_groups:
+                raise StateError(
+                    "The folds of this state are groups, and no fold is known for new rows: call "
+                    "fit_from_state(state.without_folds()) first."
+                )
+            folds = KFoldSums(self.n_folds)
+            sums: Any = add_up_folds(blocks, features, shift, count, folds)
+        else:
+            sums = add_up(blocks, features, shift, count)
+        among = points_among(blocks, self.points)
+        empty = self.empty(self.n_folds)
+        return replace(empty, sums=sums, n_rows=blocks.n_rows, among=among)
+
+    def solve(self, parameters: dict[str, Any], criterion: Criterion, budget: int) -> Solution:
+        """Return the model of the rows in the sums; ``parameters`` of the model must fit them."""
+        _compare.refuse_parameters(self, parameters, "class_weight" in parameters)
+        check_memory(self.features.width, budget, max(self.n_folds, 1))
+        if np.ndim(criterion.C) and criterion.name != "gcv":
+            if not self.n_folds:
+                raise StateError(
+                    f"C={parameters['C']!r} needs the rows, or sums of folds, and this state has "
+                    f"neither: give C as a number or 'gcv', or make the state of a model with "
+                    f"C='kfold'."
+                )
+            criterion = replace(criterion, name="kfold", left_out=False)
+        if self.weight > 0:
+            rows, free_bias = NoRows(self.n_features), self.bias_penalty == 0
+            solution = solve_batch(rows, self.features, self.sums, free_bias, criterion)
+        else:  # of no rows, whatever C: f = 0
+            n_outputs, C = self.sums.n_outputs, float(np.ravel(criterion.C)[0])
+            coef, b = np.zeros((self.n_basis, n_outputs)), np.zeros(n_outputs)
+            solution = Solution("primal", coef, b, C, 0.0, 0.0)
+        solution.bytes = 8 * 4 * (self.features.width + 2) ** 2
+        dropped = len(self.selected) - self.n_basis
+        solution.details |= {"rows": self.n_rows, "dropped": dropped, "selection": {}}
+        return solution
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a file: arrays and JSON in a zip archive, no pickle.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; an existing one is replaced when the new one is complete.
+        """
+        _file.write(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> FitState:
+        """Read a state that `save` wrote; nothing in the file is run.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+
+        Returns
+        -------
+        FitState
+            As it was saved. It takes no more memory than the file has bytes.
+
+        Raises
+        ------
+        StateError
+            The file is no state, is damaged, or is of another format.
+        """
+        return cls(**_file.read(Path(path), FORMAT))
+
+
+def _with_same_folds(a: Any, b: Any) -> tuple[Any, Any]:
+    """Rows that were in no fold stay so beside those that are."""
+    if isinstance(a, FoldSums) and isinstance(b, Sums):
+        b = replace(FoldSums.after(b, len(a.grams)), by_groups=a.by_groups)
+    elif isinstance(b, FoldSums) and isinstance(a, Sums):
+        a = replace(FoldSums.after(a, len(b.grams)), by_groups=b.by_groups)
+    return a, b
+
+
+def _difference(a: Any, b: Any, rounding: float) -> Any:
+    """Subtract Gram matrices, which must stay positive semidefinite to rounding."""
+    count = a.count - b.count
+    if isinstance(a, Sums):
+        return replace(a, gram=_minus(a.gram, b.gram, rounding), count=count)
+    pairs = zip(a.grams, b.grams, strict=True)
+    grams = np.stack([_minus(mine, theirs, rounding) for mine, theirs in pairs])
+    return replace(a, grams=grams, base=_minus(a.base, b.base, rounding), count=count)
+
+
+def _minus(gram: Array, other: Array, rounding: float) -> Array:
+    """Return G - H; refuse it where it is no sum over rows: some direction would be negative."""
+    if not other.any():
+        return gram
+    left = gram - other
+    if abs(left[-1, -1]) <= rounding * gram[-1, -1]:  # no row is left here
+        return np.zeros_like(gram)
+    size = np.sqrt(np.maximum(gram.diagonal(), 0.0))
+    size[size == 0.0] = 1.0
+    scaled = left / size / size[:, None]
+    scaled.flat[:: len(scaled) + 1] += rounding
+    try:
+        cholesky_in_place(scaled)
+    except np.linalg.LinAlgError:
+        raise StateError(
+            "The sums would become indefinite: some of the rows to forget are not among those "
+            "that were added up, their targets or weights are others than they were then, or they "
+            "were added without folds (then call without_folds() first)."
+        ) from None
+    return left

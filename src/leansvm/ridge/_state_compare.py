@@ -1,0 +1,164 @@
+"""Whether two states, or a state and the parameters of a model, belong together.
+
+Sums may be added where rows were mapped to the same columns and targets were encoded alike. What
+differs is named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import compute_class_weight
+
+from leansvm.ridge._state_errors import StateError
+from leansvm.ridge.kfold import FoldSums, KFoldSums
+
+Array = NDArray[np.float64]
+_FACTOR_DIGITS = 1e-12  # to which L must agree, of its largest entry
+_OF_DOT = ("poly", "sigmoid")  # kernels that have degree and coef0
+
+
+def refuse_strangers(a: Any, b: Any, verb: str) -> None:
+    """Refuse two states that were not made on one basis, by the name of what differs."""
+    ours, theirs = _facts(a), _facts(b)
+    strange = [name for name, mine in ours.items() if not equal(mine, theirs[name])]
+    if not strange and not _same_factor(a.features.L, b.features.L):
+        strange = ["the factor of the basis"]
+    if strange:  # of several the first, which is the cause
+        name = strange[0]
+        raise StateError(
+            f"States cannot be {verb}: {name} differs{_values(ours.get(name), theirs.get(name))}. "
+            f"Make all of them on one basis: send one state (or its empty()) to every site, and "
+            f"let each call fit_from_state(state), then state(X, y) of its rows."
+        )
+    folds = [state.sums for state in (a, b) if isinstance(state.sums, FoldSums)]
+    if len(folds) == 2 and (folds[0].by_groups or folds[1].by_groups):
+        raise StateError(
+            f"States cannot be {verb}: their folds are groups, which are others in each of them. "
+            f"Call without_folds() first, or FitState.by_site(states) to leave out one state at "
+            f"a time."
+        )
+    if len(folds) == 2 and len(folds[0].grams) != len(folds[1].grams):
+        raise StateError(
+            f"States cannot be {verb}: the number of folds differs, {len(folds[0].grams)} and "
+            f"{len(folds[1].grams)}. Begin all with the same empty(n_folds=...)."
+        )
+
+
+def _facts(state: Any) -> dict[str, Any]:
+    """Return what must be the same, by its name for people; the cause before its consequence."""
+    features, kernel = state.features, state.features.kernel
+    of_dot = kernel.name in _OF_DOT
+    return {
+        "format": state.version,
+        "task": "regression" if state.classes is None else "classification",
+        "classes": state.classes,
+        "class_weight": state.class_weight,
+        "the number of targets": state.sums.n_outputs,
+        "the shape of y": 1 if state.single_output else 2,
+        "the number of features": state.n_features,
+        "feature names": state.feature_names,
+        "kernel": kernel.name,
+        "gamma": kernel.gamma,
+        "degree": kernel.degree if of_dot else None,
+        "coef0": kernel.coef0 if of_dot else None,
+        "clip": None if kernel.clip is None else np.stack(kernel.clip),
+        "bias_penalty": state.bias_penalty,
+        "the number of basis points": features.points.shape[0],
+        "the basis": features.points,
+        "the order of the basis": features.kept,
+    }
+
+
+def _same_factor(a: Array, b: Array) -> bool:
+    """Whether L of K_BB = L L' is the same to rounding: machines may round differently."""
+    largest = float(np.abs(a).max(initial=0.0))
+    return bool(np.abs(a - b).max(initial=0.0) <= _FACTOR_DIGITS * largest)
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Compare numbers, text, arrays and sparse matrices."""
+    if a is None or b is None:
+        return a is b
+    if sparse.issparse(a) or sparse.issparse(b):
+        both = sparse.issparse(a) and sparse.issparse(b)
+        return both and a.shape == b.shape and (a != b).nnz == 0
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(a, b))
+    return bool(a == b)
+
+
+def _values(a: Any, b: Any) -> str:
+    """Return both values where they are short."""
+    if a is None and b is None:
+        return ""
+    text = f" ({a!r} and {b!r})"
+    plain = all(isinstance(v, str | int | float | np.generic) or v is None for v in (a, b))
+    return (
+        text if plain or (len(text) < 80 and "\n" not in text and "object at" not in text) else ""
+    )
+
+
+# ---------------------------------------------------------------------------- parameters
+
+
+def weights_of(class_weight: Any, classes: Any) -> Array | None:
+    """Return the weight of every class, which must not depend on the rows."""
+    if class_weight is None or classes is None:
+        return None
+    if isinstance(class_weight, str):
+        raise StateError(
+            f"class_weight={class_weight!r} depends on all rows together, which no state has: give "
+            f"the weights as a dictionary."
+        )
+    return np.asarray(compute_class_weight(class_weight, classes=classes, y=classes), np.float64)
+
+
+def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) -> None:
+    """Refuse parameters of a model that say something else than the state, by their names."""
+    kernel, penalty = state.features.kernel, state.bias_penalty
+    if classifies != (state.classes is not None):
+        task = "classes" if state.classes is not None else "numbers"
+        other = "SparseLSSVC" if state.classes is not None else "SparseLSSVR"
+        raise StateError(f"fit_from_state: the state is of {task}: use {other}.")
+    expected: dict[str, tuple[bool, Any]] = {
+        "kernel": (parameters["kernel"] in ("auto", kernel.name, _alias(kernel.name)), kernel.name),
+        "gamma": (_same_gamma(parameters["gamma"], kernel.gamma), kernel.gamma),
+        "fit_intercept": (parameters["fit_intercept"] == (penalty < np.inf), penalty < np.inf),
+        "calibrate": (not parameters.get("calibrate", False), False),
+    }
+    if penalty < np.inf:
+        expected["bias_penalty"] = (parameters["bias_penalty"] == penalty, penalty)
+    if kernel.name in _OF_DOT:
+        for name in ("degree", "coef0"):
+            value = getattr(kernel, name)
+            expected[name] = (parameters[name] == value, value)
+    weights = weights_of(parameters.get("class_weight"), state.classes)
+    expected["class_weight"] = (equal(weights, state.class_weight), state.class_weight)
+    C = parameters["C"]
+    if isinstance(C, KFoldSums):
+        expected["C"] = (C.groups is None and C.n_splits == state.n_folds, "kfold")
+    for name, (same, value) in expected.items():
+        if not same:
+            raise StateError(
+                f"fit_from_state: {name}={parameters[name]!r}, but the state was made with "
+                f"{value!r}{_WHY.get(name, '')}. Set {name} to it."
+            )
+
+
+_WHY = {
+    "calibrate": " (probabilities need the rows)",
+    "C": " and folds of its own, which C='kfold' uses",
+}
+
+
+def _alias(name: Any) -> Any:
+    return "polynomial" if name == "poly" else name
+
+
+def _same_gamma(given: Any, value: Any) -> bool:
+    """Whether a parameter is a rule for gamma, or the number (or numbers) of the state."""
+    return isinstance(given, str) or equal(np.asarray(given, np.float64), np.asarray(value))

@@ -1,0 +1,237 @@
+"""Questions after a fit of the squared loss, from its small matrix and its training rows.
+
+`Answers` puts together what a machine knows (`Fitted`) and where its rows are, works out the models
+without each row, or without each fold, when first asked, and keeps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from leansvm._array_api import rows_at, to_host
+from leansvm.basis.features import KernelFeatures
+from leansvm.kernels import Kernel
+from leansvm.ridge.fold_models import (
+    FoldModels,
+    fold_models_of_rows,
+    fold_models_of_sums,
+)
+from leansvm.ridge.jackknife import (
+    fold_margins,
+    jackknife_margins,
+    prediction_sets,
+    refuse_unknown,
+    spreads_at,
+)
+from leansvm.ridge.kfold import FoldSums, KFoldSums, folds_by_hash
+from leansvm.ridge.left_out import ENOUGH
+from leansvm.ridge.sparse import check_memory
+from leansvm.ridge.sums import Sums
+from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
+from leansvm.rows import class_numbers, column_per_class
+
+Array = NDArray[np.float64]
+METHODS = ("jackknife+", "cv+", "normal")
+_NO_ROWS = (
+    "This model does not know its training rows: it came from a file, a pickle, batches or a "
+    "state. Call keep_rows(X, y) with them first."
+)
+_OTHER_ROWS = (
+    "The rows are not those that the model was fitted on, or they were changed since then: pass "
+    "the same X, y and sample_weight."
+)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a machine knows after its fit."""
+
+    kernel: Kernel
+    C: float
+    bias_penalty: float  # 0: free, inf: none
+    objective: float
+    budget: int  # bytes
+    features: KernelFeatures | None = None  # of a small basis; None: all rows
+    sums: Sums | FoldSums | None = None
+    folds: KFoldSums | None = None  # None: five, by a hash
+    basis_rows: Any = None  # numbers of rows that are basis points; -1: given points
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """What the small matrix says of any row, on the host."""
+        assert self.features is not None and self.sums is not None
+        sums = self.sums.total() if isinstance(self.sums, FoldSums) else self.sums.on_host()
+        features = self.features
+        if not self.kernel.precomputed:
+            features = features.on_host()
+        return Coordinates.of(sums, features, self.bias_penalty == 0, self.C)
+
+
+class Answers:
+    """Answers of one fit.
+
+    Parameters
+    ----------
+    fitted : Fitted
+        The machine.
+    data : TrainingData or None
+        Its training rows, if they are known.
+    """
+
+    def __init__(self, fitted: Fitted, data: Any) -> None:
+        self.fitted = fitted
+        self._data = data
+
+    @cached_property
+    def data(self) -> Any:
+        """The training rows, on the host unless they are in files or on a cluster."""
+        if self._data is None:
+            raise ValueError(_NO_ROWS)
+        if self._data.encode is not None:
+            return self._data
+        X, Y, weight = (to_host(part) for part in (self._data.X, self._data.Y, self._data.weight))
+        return replace(self._data, X=X, Y=Y, weight=weight)
+
+    @cached_property
+    def distinct(self) -> Any:
+        """The training rows, the first of equal ones standing for all."""
+        return self.data.leave_out(self.fitted.budget)
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """The models without each distinct row."""
+        fitted, data = self.fitted, self.distinct
+        if fitted.features is None:
+            found = self._of_all_rows(data, fitted.kernel, fitted.bias_penalty)
+        elif 2 * fitted.features.width > data.n_positive and data.encode is None:
+            # 1 - h would cancel; a penalised bias is a column of the features
+            bias = 0.0 if fitted.bias_penalty == 0 else np.inf
+            found = self._of_all_rows(data, fitted.coordinates.features, bias)
+        else:
+            blocks = data.blocks(4 * (fitted.features.width + 1))
+            found = PrimalLeftOut(blocks, fitted.coordinates, fitted.budget)
+        return self._checked(found)
+
+    def refuse_other_rows(self) -> None:
+        """Raise a ValueError unless rows are known and those of the fit."""
+        if self._data is None:
+            raise ValueError(_OTHER_ROWS)
+        self._checked(self.left_out)
+
+    def _of_all_rows(self, data: Any, kernel: Any, bias_penalty: float) -> LeftOut:
+        first = data.merged.first
+        X = rows_at(data.X, first)
+        points = kernel.points(X, first) if isinstance(kernel, Kernel) else None
+        terms = data.Y[first], data.merged.weight, self.fitted.C, bias_penalty
+        return DualLeftOut(kernel, X, points, *terms, self.fitted.budget, first)
+
+    def _checked(self, found: LeftOut) -> LeftOut:
+        """Refuse rows that the machine was not fitted on: its objective is C/2 sum s e y."""
+        weight, fitted = found.weight[:, None], self.fitted
+        errors = found.residual * (1.0 - found.leverage)[:, None]
+        total = 0.5 * fitted.C * float(np.sum(weight * errors * found.target))
+        spread = fitted.C * float(np.sum(weight * found.target**2))
+        # of y; a fit adds up float32 rows in float32 where that loses 1e-3 of its spread at most
+        rounding = 1e-6 if self.data.X.dtype == np.float32 else 1e-9
+        if not abs(total - fitted.objective) <= 1e-3 * abs(fitted.objective) + rounding * spread:
+            raise ValueError(_OTHER_ROWS)
+        return found
+
+    def counted(self, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Return positions of rows whose left-out errors are like those of new rows.
+
+        These are the rows outside of a small basis: without its target a basis row still has a
+        function of its own. Where few rows are left outside, all are counted, as in `mean_errors`.
+        """
+        every, basis = np.arange(len(rows)), self.fitted.basis_rows
+        if self.fitted.features is None or basis is None:
+            return every
+        group = self.distinct.merged.group  # copies of a basis row are inside, too
+        basis = basis[(basis >= 0) & (basis < len(group))]
+        outside = every[~np.isin(group[rows], group[basis])]
+        return outside if len(outside) >= min(ENOUGH, len(rows) / 2) else every
+
+    @cached_property
+    def fold_models(self) -> FoldModels:
+        """The models without each fold."""
+        fitted, data = self.fitted, self.data
+        folds = fitted.folds or KFoldSums()
+        if fitted.features is None:
+            n_folds, model = folds.count(data.X.shape[0]), self.left_out
+            assert isinstance(model, DualLeftOut)
+            fold = data.blocks().concatenate(folds_by_hash, n_folds)[model.rows]
+            return fold_models_of_rows(model, fold, n_folds)
+        assert fitted.sums is not None
+        features, free = fitted.coordinates.features, fitted.bias_penalty == 0
+        check_memory(features.width, fitted.budget, folds.count(data.X.shape[0]))
+        blocks = data.blocks(4 * (features.width + 1))
+        return fold_models_of_sums(blocks, features, fitted.sums.shift, free, fitted.C, folds)
+
+    def intervals(self, X: Any, values: Array, alpha: float, method: str, adaptive: bool) -> Array:
+        """Return both ends of the interval around f(x), rows x outputs x 2."""
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
+        if adaptive and method == "cv+":
+            raise ValueError("adaptive=True needs method='jackknife+'; 'cv+' has one width.")
+        _check_alpha(alpha)
+        budget = self.fitted.budget
+        if method == "jackknife+":
+            model, counted = self.left_out, self.counted(self.left_out.rows)
+            below, above = jackknife_margins(model, counted, X, alpha, adaptive, budget)
+        elif method == "cv+":
+            folds, counted = self.fold_models, self.counted(self.fold_models.rows)
+            below, above = fold_margins(folds, counted, X, alpha, budget)
+        else:
+            below = above = self._normal_margins(X, alpha)
+        return np.stack([values - below, values + above], axis=2)
+
+    def _normal_margins(self, X: Any, alpha: float) -> Array:
+        """Return z sigma sqrt(1 + variance of f), from the sums of the fit where it has them."""
+        budget = self.fitted.budget
+        if self.fitted.features is None:
+            variance, noise = spreads_at(self.left_out, X, budget)[1], self.left_out.noise()
+        else:
+            place = self.fitted.coordinates
+            variance, noise = place.variances(X, budget), place.noise
+        refuse_unknown(variance, "method='normal'")
+        return np.asarray(norm.ppf(1 - alpha / 2) * np.sqrt(np.outer(1.0 + variance, noise)))
+
+    def novelty(self, variance: Array) -> Array:
+        """Return the share of training rows where f is at least as unsure as at rows of a variance.
+
+        Training rows have that of the model without them; the new row counts as one.
+        """
+        model = self.left_out
+        known = model.left_out_variance()
+        order = np.argsort(known)
+        below = np.concatenate([[0.0], np.cumsum(model.weight[order])])
+        rank = np.searchsorted(known[order], variance, side="left")
+        return np.asarray((1.0 + below[-1] - below[rank]) / (1.0 + below[-1]))
+
+    def sets(self, X: Any, values: Array, alpha: float) -> NDArray[np.bool_]:
+        """Return which classes are in the set of every row, given f(x)."""
+        _check_alpha(alpha)
+        model = self.left_out
+        margins = own_margins(model.target - model.residual, class_numbers(model.target))
+        counted, budget = self.counted(model.rows), self.fitted.budget
+        values = np.ascontiguousarray(column_per_class(values))
+        return prediction_sets(model, counted, X, values, margins, alpha, budget)
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must be between 0 and 1, got {alpha!r}.")
+
+
+def own_margins(values: Array, labels: NDArray[np.intp]) -> Array:
+    """Return the value of every row's own class less the largest of the others."""
+    values, rows = column_per_class(values).copy(), np.arange(len(values))
+    own = values[rows, labels]
+    values[rows, labels] = -np.inf
+    return np.asarray(own - values.max(axis=1))

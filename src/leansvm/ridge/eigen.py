@@ -1,0 +1,162 @@
+"""The LS-SVM for every C from one eigen-decomposition, with GCV and exact leave-one-out.
+
+With S^1/2 K S^1/2 = V diag(sigma) V', z = V' S^1/2 y, w = V' s^1/2 and lam = 1/C, the solution is
+S^1/2 V (z - w b) / (sigma + lam), b = sum(w z / (sigma + lam)) / (A + sum(w^2 / (sigma + lam))),
+and leaving row i out turns its residual into beta_i / (s_i T_ii),
+T_ii = sum_j V_ij^2 / (sigma_j + lam) - u_i^2 / (A + sum(w^2 / (sigma + lam))).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
+from leansvm.ridge._lapack import eigh_in_place
+from leansvm.ridge.left_out import mean_errors
+from leansvm.solution import Solution, first_of_the_best
+
+Array = NDArray[np.float64]
+
+
+TILE = 512  # rows of left-out residuals at a time
+
+
+@dataclass
+class _KernelSpectrum:
+    """Eigenvectors V, and for every ridge (column) the coordinates of what is needed in them."""
+
+    vectors: Array
+    root: Array  # s^1/2
+    ridges: Array
+    inverse: Array  # 1 / (sigma + lam), one column per ridge
+    z: Array  # V' S^1/2 y, one column per output
+    w: Array  # V' s^1/2
+    total: Array  # A + sum(w^2 / (sigma + lam)) for every ridge; inf without a bias
+
+    def bias(self) -> Array:
+        """Return b, ridges x outputs."""
+        if np.isinf(self.total).all():
+            return np.zeros((len(self.ridges), self.z.shape[1]))
+        return np.asarray((self.inverse.T @ (self.w[:, None] * self.z)) / self.total[:, None])
+
+    def coordinates(self, ridge: int, b: Array) -> Array:
+        """Return (z - w b) / (sigma + lam) at one ridge, one column per output."""
+        return np.asarray((self.z - np.outer(self.w, b)) * self.inverse[:, ridge, None])
+
+
+def solve_for_every_C(
+    K: Any,
+    Y: Array,
+    weight: Array,
+    candidates: Array,
+    bias_penalty: float,
+    criterion: str,
+    *,
+    count: float | None = None,
+    outside: NDArray[np.bool_] | None = None,
+    eps: float = float(np.finfo(np.float64).eps),
+) -> Solution:
+    """Score every candidate C by ``criterion`` ("gcv" or "loo") and solve at the best.
+
+    ``K`` (C-contiguous) is overwritten. The criterion is summed over outputs: GCV is
+    n RSS / (n - tr)^2 with n = ``count`` (the sum of weights), leave-one-out is
+    sum s (left-out residual)^2 / sum s, of the rows ``outside`` of a basis where they are enough.
+    Negative eigenvalues that rounding of the kernel values (``eps``) explains count as zero.
+    Objective, residual and gap are left to the caller, who may still have the kernel.
+    """
+    ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
+    spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
+    b = spectrum.bias()
+    curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b, outside)
+    if len(curve) > 1 and not np.isfinite(curve).any():
+        raise ValueError(
+            f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
+            f"the sample_weight sum to {weight.sum():.3g}. Scale them up, or give C as a number."
+        )
+    best = first_of_the_best(curve)
+    coordinates = spectrum.coordinates(best, b[best])
+    return Solution(
+        "eigen",
+        spectrum.root[:, None] * (spectrum.vectors @ coordinates),
+        b[best],
+        float(candidates[best]),
+        left_out=np.concatenate([part[:, best] for _, part in _left_out(spectrum, b)]),
+        curve=curve,
+        error=float(curve[best]),
+    )
+
+
+def _decompose(
+    K: Any, Y: Array, weight: Array, ridges: Array, bias_penalty: float, eps: float
+) -> _KernelSpectrum:
+    root = np.sqrt(weight)
+    K *= like_rows(root, K)
+    K *= like_rows(root[:, None], K)
+    if foreign_namespace(K) is None:
+        sigma, vectors = eigh_in_place(K)
+    else:
+        sigma, vectors = to_host(tuple(namespace(K).linalg.eigh(K)))
+    # a semidefinite kernel has no negative eigenvalues but for rounding
+    noise = 10 * len(root) * eps * np.abs(sigma).max(initial=0.0)
+    sigma = np.where(np.abs(sigma) <= noise, np.maximum(sigma, 0.0), sigma)
+    if not sigma.min() + ridges.min() > 0:
+        raise np.linalg.LinAlgError(f"smallest eigenvalue {sigma.min():.3g}")
+    inverse = 1.0 / (sigma[:, None] + ridges)
+    w = vectors.T @ root
+    return _KernelSpectrum(
+        vectors,
+        root,
+        ridges,
+        inverse,
+        vectors.T @ (root[:, None] * Y),
+        w,
+        bias_penalty + (w**2) @ inverse,
+    )
+
+
+def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:
+    """Return n RSS / (n - tr)^2 for every ridge; inf where no degrees of freedom are left."""
+    n = float(np.sum(spectrum.root**2)) if count is None else count
+    curve = np.empty(len(spectrum.ridges))
+    for j, lam in enumerate(spectrum.ridges):
+        rss = lam**2 * np.sum(spectrum.coordinates(j, b[j]) ** 2)
+        # n - tr(hat) = n - m + lam tr(T)
+        inverse = spectrum.inverse[:, j]
+        trace = inverse.sum() - np.sum((spectrum.w * inverse) ** 2) / spectrum.total[j]
+        room = (n - len(spectrum.root)) + lam * trace
+        curve[j] = n * rss / room**2 if room > 1e-10 * n else np.inf
+    return curve
+
+
+def _press(spectrum: _KernelSpectrum, b: Array, outside: NDArray[np.bool_] | None) -> Array:
+    """Weighted mean of the squared left-out residuals for every ridge, summed over outputs."""
+    weight, count = spectrum.root**2, len(spectrum.root)
+    counted: Array = np.ones((2, count))
+    if outside is not None:
+        counted[1] = outside
+    sizes = np.stack([counted.sum(axis=1), counted @ weight], axis=1)
+    total = np.zeros((2, len(spectrum.ridges)))
+    for rows, left_out in _left_out(spectrum, b):
+        total += np.einsum("ki,ijo->kj", counted[:, rows] * weight[rows], left_out**2)
+    return mean_errors(np.concatenate([total, sizes], axis=1))
+
+
+def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:
+    """Yield left-out residuals (rows x ridges x outputs) by tiles of rows."""
+    m, n_outputs = len(spectrum.root), spectrum.z.shape[1]
+    for start in range(0, m, TILE):
+        rows = slice(start, min(start + TILE, m))
+        V = spectrum.vectors[rows]
+        u = V @ (spectrum.w[:, None] * spectrum.inverse)
+        T = (V**2) @ spectrum.inverse - u**2 / spectrum.total
+        T *= spectrum.root[rows, None]
+        result = np.empty((len(V), len(spectrum.ridges), n_outputs))
+        for o in range(n_outputs):
+            v = V @ (spectrum.z[:, o, None] * spectrum.inverse)
+            result[:, :, o] = (v - u * b[:, o]) / T
+        yield rows, result

@@ -1,0 +1,185 @@
+"""Intervals and sets from left-out predictions (Barber, Candes, Ramdas and Tibshirani, 2021).
+
+Jackknife+ at level 1 - alpha: with k = floor(alpha (n + 1)), the interval at x ends at the k-th
+smallest of f_-i(x) - R_i and the k-th largest of f_-i(x) + R_i, R_i = |r_i|. As
+f_-i(x) = f(x) - S_i(x) r_i, both ends are f(x) and the k-th largest of R_i +- S_i(x) r_i.
+
+|S_i(x)| <= sqrt(h(x)) sqrt(s_i h_i): rows whose R_i is too small to be among the k largest for any
+x of a tile take no part. These are most rows, so that little is computed, and exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.ridge.fold_models import FoldModels
+from leansvm.ridge.without_row import LeftOut
+from leansvm.rows import check_budget, column_per_class
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+_TILE_BYTES = 2**25  # of a tile of new rows x training rows, with its copies
+_GROUP = 4096  # new rows whose training rows that matter are found together
+
+
+def rank_of(alpha: float, weight: Array) -> float:
+    """Return k = floor(alpha (n + 1)); weights count as copies."""
+    n = float(weight.sum())
+    k = np.floor(alpha * (n + 1) * (1 + 1e-12))
+    if k < 1:
+        raise ValueError(
+            f"alpha={alpha:g} needs at least {int(np.ceil(1 / alpha)) - 1} training rows (weights "
+            f"count as copies), got {n:g}: raise alpha, or use method='normal'."
+        )
+    return float(k)
+
+
+def jackknife_margins(
+    model: LeftOut, counted: Rows, X: Any, alpha: float, adaptive: bool, budget: int
+) -> tuple[Array, Array]:
+    """Return how far the interval reaches below and above f(x), rows x outputs.
+
+    ``counted`` are the training rows whose errors are looked at. With ``adaptive`` R_i and
+    the width at x are in units of sqrt(1 + variance of f there).
+    """
+    weights = model.weight[counted]
+    k = rank_of(alpha, weights)
+    below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
+    leverage, variance = spreads_at(model, X, budget)
+    scale, widen = np.ones(len(counted)), np.ones(X.shape[0])
+    if adaptive:
+        refuse_unknown(variance, "adaptive=True")
+        scale = 1.0 / np.sqrt(1.0 + model.left_out_variance()[counted])
+        widen = np.sqrt(1.0 + variance)
+    # rows that are alike together
+    reach, order = model.reach()[counted], np.argsort(variance if adaptive else leverage)
+    group = _rows_together(model, budget)
+    for start in range(0, len(order), group):
+        rows = order[start : start + group]
+        places, wide = model.place(X[rows]), widen[rows]
+        furthest = float(np.sqrt(leverage[rows].max()))
+        for o in range(below.shape[1]):
+            r = model.residual[counted, o]
+            R, shift = np.abs(r) * scale, furthest * reach * np.abs(r)
+            near = _may_matter(R * wide.min() - shift, R * wide.max() + shift, weights, k)
+            chosen, weight = model.chosen(counted[near]), weights[near]
+            for part in _tiles(len(rows), len(near), budget):
+                moved = model.shares(places[part], chosen) * r[near]
+                base = np.outer(wide[part], R[near])
+                below[rows[part], o] = _kth_largest(base + moved, weight, k)
+                above[rows[part], o] = _kth_largest(base - moved, weight, k)
+    return below, above
+
+
+def fold_margins(
+    model: FoldModels, counted: Rows, X: Any, alpha: float, budget: int
+) -> tuple[Array, Array]:
+    """Do the same for CV+: f without the row's fold instead of f without the row."""
+    weights, folds = model.weight[counted], model.fold[counted]
+    k, group = rank_of(alpha, weights), _rows_together(model, budget)
+    below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
+    for start in range(0, X.shape[0], group):
+        moved = model.place(X[start : start + group])  # rows x outputs x folds
+        for o in range(below.shape[1]):
+            R, furthest = np.abs(model.residual[counted, o]), np.abs(moved[:, o]).max(axis=0)[folds]
+            near = _may_matter(R - furthest, R + furthest, weights, k)
+            weight = weights[near]
+            for part in _tiles(len(moved), len(near), budget):
+                rows = slice(start + part.start, start + part.stop)
+                shift = moved[part, o][:, folds[near]]
+                below[rows, o] = _kth_largest(R[near] + shift, weight, k)
+                above[rows, o] = _kth_largest(R[near] - shift, weight, k)
+    return below, above
+
+
+def spreads_at(model: LeftOut, X: Any, budget: int) -> tuple[Array, Array]:
+    """Return h(x) and the variance of f(x) over that of the noise, a group of rows at a time."""
+    leverage, variance = np.empty(X.shape[0]), np.empty(X.shape[0])
+    group = _rows_together(model, budget)
+    for start in range(0, X.shape[0], group):
+        rows = slice(start, start + group)
+        places = model.place(X[rows])
+        leverage[rows], variance[rows] = model.leverage_at(places), model.variance_at(places)
+    return leverage, variance
+
+
+def refuse_unknown(variance: Array, what: str) -> None:
+    """Say that a precomputed kernel matrix lacks k(x, x) of new rows."""
+    if np.isnan(variance).any():
+        raise ValueError(
+            f"{what} needs k(x, x) of new rows, which a precomputed kernel matrix does not have."
+        )
+
+
+def _rows_together(model: LeftOut | FoldModels, budget: int) -> int:
+    """Return how many new rows are looked at together."""
+    return int(np.clip(budget // 8 // model.bytes_a_row, 1, _GROUP))
+
+
+def _tiles(n_rows: int, n_near: int, budget: int) -> list[slice]:
+    """Cut rows so that a tile of them times training rows, and its copies, is small."""
+    needed = 40 * max(n_near, 1)
+    check_budget(
+        needed,
+        budget,
+        f"The left-out predictions of one row by {n_near:,} training rows",
+        "Raise cache_size.",
+    )
+    step = max(1, min(_TILE_BYTES, budget // 8) // needed)
+    return [slice(a, min(a + step, n_rows)) for a in range(0, n_rows, step)]
+
+
+def _may_matter(least: Array, most: Array, weight: Array, k: float) -> NDArray[np.intp]:
+    """Return rows that may be among the k largest, given bounds of every row's value."""
+    if not np.isfinite(most).all():
+        return np.arange(len(most))
+    floor = _kth_largest(least[None, :], weight, k)[0]
+    return np.flatnonzero(most >= floor)
+
+
+def _kth_largest(values: Array, weight: Array, k: float) -> Array:
+    """Return the k-th largest of every row; a value of weight s counts s times."""
+    n = values.shape[1]
+    if (weight == 1.0).all():
+        place = n - int(k)
+        return np.partition(values, place, axis=1)[:, place]
+    order = np.argsort(-values, axis=1)
+    sums = np.cumsum(weight[order], axis=1)
+    place = np.minimum(np.sum(sums < k * (1 - 1e-12), axis=1), n - 1)
+    return np.take_along_axis(values, order, axis=1)[np.arange(len(values)), place]
+
+
+def prediction_sets(
+    model: LeftOut,
+    counted: Rows,
+    X: Any,
+    values: Array,
+    margins: Array,
+    alpha: float,
+    budget: int,
+) -> NDArray[np.bool_]:
+    """Return which classes belong to the set of every row (Romano, Sesia and Candes, 2020).
+
+    Class k does unless (1 - alpha) (n + 1) training rows have a larger margin than k has at x,
+    both in the model without the training row. ``values`` are f(x) with a column for every
+    class, ``margins`` those of the training rows' own classes in the model without them.
+    """
+    from leansvm.ridge._jackknife_kernels import count_better
+
+    n = float(model.weight[counted].sum())
+    residual = np.ascontiguousarray(column_per_class(model.residual))
+    group = _rows_together(model, budget)
+    counts = np.zeros(values.shape)
+    step = max(1, min(_TILE_BYTES, budget // 8) // (8 * min(group, X.shape[0])))
+    for first in range(0, len(counted), step):
+        some = counted[first : first + step]
+        chosen = model.chosen(some)
+        for start in range(0, X.shape[0], group):
+            rows = slice(start, start + group)
+            shares = np.ascontiguousarray(model.shares(model.place(X[rows]), chosen))
+            better = margins[some], model.weight[some]
+            count_better(values[rows], shares, residual[some], *better, counts[rows])
+    return counts < (1 - alpha) * (n + 1) * (1 - 1e-12)

@@ -1,0 +1,58 @@
+"""Which left-out errors speak for new rows: those of rows that are not basis points.
+
+When the target of a basis row x_i is left out, its function k(., x_i) stays in the model, and rows
+nearby decide its coefficient: the error at x_i then grows with C and with the basis as that of no
+new row does. So C, sizes, kernels and scales are compared by the rows outside of the basis, where
+these are enough. With all rows in the basis left-out errors are those of refitting without the row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import like_rows, namespace
+from leansvm.rows import Block
+
+Array = NDArray[np.float64]
+ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
+
+
+def add_up_squares(
+    block: Block, squares: Any, root: Any, basis_rows: NDArray[np.intp] | None
+) -> Any:
+    """Add up s (left-out residual)^2, or s L, of all rows and of those outside of the basis.
+
+    Parameters
+    ----------
+    block : Block
+        The rows.
+    squares : array of shape (n, k)
+        Their squares, one column for each model that is compared.
+    root : array of shape (n,)
+        Roots of the weights s.
+    basis_rows : ndarray of row numbers, or None
+        Rows that are basis points.
+
+    Returns
+    -------
+    array of shape (2, k + 2)
+        All rows, then those outside: k sums, the number of rows of positive weight, its sum.
+    """
+    xp, counted = namespace(squares), np.ones((2, squares.shape[0]))
+    if basis_rows is not None:
+        here = basis_rows[(basis_rows >= block.start) & (basis_rows < block.stop)]
+        counted[1, here - block.start] = 0.0
+    rows = like_rows(counted, squares)
+    positive = xp.astype(root > 0, squares.dtype)
+    sizes = xp.stack([positive, root * root], axis=1)
+    return xp.concat([rows @ squares, rows @ sizes], axis=1)
+
+
+def mean_errors(totals: Array) -> Array:
+    """Return the weighted mean square (or loss) of every model from what `add_up_squares` gave."""
+    every, outside = np.asarray(totals)
+    counted = outside if outside[-2] >= min(ENOUGH, every[-2] / 2) else every
+    return np.asarray(counted[:-2] / counted[-1])

@@ -1,0 +1,209 @@
+"""What the squared loss needs of the rows: Z'Z for Z = S^1/2 [Phi, Y, 1], added up block by block.
+
+Phi_c = Phi less its weighted column means gives the normal equations of zhou2016, (9) and (11):
+
+    (I/C + Phi_c' S Phi_c) theta = Phi_c' S y_c,    b from the means.
+
+Everything beyond the sums is of the size of the basis. A penalised bias is a constant column
+1/sqrt(A) of Phi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._accelerated import gram
+from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
+from leansvm.basis import on_device
+from leansvm.basis.features import FeatureMap
+from leansvm.rows import Block, RowBlocks, declare
+
+Array = NDArray[np.float64]
+FIRST_ROWS = 256  # rows whose means shift the sums
+NOT_FINITE = (
+    "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
+    "X, y or sample_weight."
+)
+
+
+@dataclass
+class Sums:
+    """Z'Z for Z = S^1/2 [Phi - shift, Y - shift, 1]; grows by addition, whatever the rows."""
+
+    shift: Array  # zero without a free bias
+    gram: Any  # on the host; that of a large basis where the rows are
+    n_outputs: int
+    count: float  # samples that GCV counts: the sum of weights without class weights
+
+    def __add__(self, other: Sums) -> Sums:
+        gram, count = self.gram + other.gram, self.count + other.count
+        return Sums(self.shift, gram, self.n_outputs, count)
+
+    def total(self) -> Sums:
+        """Return the sums over all rows: these."""
+        return self
+
+    def about(self, shift: Array) -> Sums:
+        """Return the sums of the same rows about another shift."""
+        gram = self.gram if np.array_equal(shift, self.shift) else shifted(self, self.gram, shift)
+        return Sums(shift, gram, self.n_outputs, self.count)
+
+    def spread_of_targets(self) -> float:
+        """Root mean square of the (shifted) targets."""
+        last = np.asarray(to_host(self.gram[-1 - self.n_outputs :, -1 - self.n_outputs :]))
+        return float(np.sqrt(last.diagonal()[:-1].mean() / last[-1, -1]))
+
+    def on_host(self) -> Sums:
+        """Return the same sums on the host."""
+        return Sums(self.shift, to_host(self.gram), self.n_outputs, self.count)
+
+
+def shifted(sums: Any, gram: Array, shift: Array) -> Array:
+    """Return Z'Z, one matrix or several, after the columns were taken about another shift."""
+    by = np.append(sums.shift - shift, 0.0)  # Z + Z_last by'
+    cross = by[:, None] * gram[..., None, :, -1]
+    n = gram[..., -1:, -1:]
+    return np.asarray(gram + (cross + np.swapaxes(cross, -1, -2)) + n * np.outer(by, by))
+
+
+def add_up(
+    blocks: RowBlocks,
+    features: FeatureMap,
+    shift: Array,
+    count: float | None = None,
+    keep: bool = False,
+    stays: bool = False,
+) -> Sums:
+    """Run over all rows once; with ``keep`` blocks keep their rows of Z for a second pass.
+
+    With ``stays`` the sums of a large basis stay where the rows are.
+    """
+    function = _gram_and_rows if keep else _gram_of_block
+    if stays and on_device.stays(blocks.place, features.width):
+        total = blocks.sum_there(function, features, shift)
+    else:
+        total = blocks.sum(function, features, shift)
+    outputs = len(shift) - features.width
+    return Sums(shift, total, outputs, float(total[-1, -1]) if count is None else count)
+
+
+def first_shift(
+    blocks: RowBlocks, features: FeatureMap, free_bias: bool, n_rows: int = FIRST_ROWS
+) -> Array:
+    """Return the column means of the first rows that count; zeros unless the bias is free.
+
+    Sums of deviations from them keep the later centring free of cancellation.
+    """
+    X, Y, weight = blocks.head(n_rows)
+    Y = np.asarray(to_host(Y), dtype=np.float64)
+    if not free_bias:
+        return np.zeros(features.width + Y.shape[1])
+    Phi = to_host(features.transform(X))
+    weight = to_host(weight)
+    if weight is not None and weight.any():
+        Phi, Y = Phi[weight > 0], Y[weight > 0]
+    return np.concatenate([Phi.mean(axis=0), Y.mean(axis=0)])
+
+
+@declare("X", "y", "weight")
+def _gram_of_block(block: Block, features: FeatureMap, shift: Array) -> Any:
+    return gram(rows_of_Z(block, features, shift))
+
+
+@declare("X", "y", "weight", sets=("Z",))
+def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
+    block.state["Z"] = Z = rows_of_Z(block, features, shift)
+    return gram(Z)
+
+
+def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
+    """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed."""
+    if "Z" in block.state:
+        return block.state["Z"]
+    n, columns = block.stop - block.start, len(shift) + 1
+    if foreign_namespace(block.X) is None:
+        Z = np.empty((n, columns), order=features.order)
+    else:  # in float32, Z'Z is added up in float64 all the same
+        if features.single or not on_device.stays(block.X, columns):
+            Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
+        else:
+            Z = empty((columns, n), block.X).T  # parts of its columns are multiplied
+    features.of(block, out=Z[:, : features.width])
+    return complete(Z, block, features.width, shift)
+
+
+def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
+    """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
+    xp = namespace(Z)
+    Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
+    Z[:, -1] = 1.0
+    Z[:, :-1] -= shift if xp is np else xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
+    if block.weight is not None:
+        Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
+    return Z
+
+
+@declare(sets=("Z",))
+def drop_rows_of_Z(block: Block) -> None:
+    """Let go of what `add_up` kept."""
+    block.state.pop("Z", None)
+
+
+@dataclass
+class NormalEquations:
+    """Centred second moments: M = Phi_c'S Phi_c, c = Phi_c'S Y_c and what the bias needs."""
+
+    n: float
+    count: float
+    M: Any  # on the host or, of a large basis, where the rows are
+    c: Array
+    yy: Array  # Y_c'S Y_c, one number per output
+    mean_phi: Array
+    mean_y: Array
+    free_bias: bool
+    constant: float | None  # of the bias's column
+
+    def describe(self, theta: Array, C: float) -> dict[str, Any]:
+        """Return what `Solution` wants to know: b, C, objective, relative norm of its gradient.
+
+        The objective 1/2 |theta|^2 + C/2 RSS is summed over outputs.
+        """
+        b = np.zeros(theta.shape[1]) if self.constant is None else self.constant * theta[-1]
+        if self.free_bias:
+            b = self.mean_y - self.mean_phi @ theta
+        if isinstance(self.M, np.ndarray):
+            M_theta = self.M @ theta
+        else:
+            M_theta = to_host(self.M @ like_rows(theta, self.M))
+        rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
+        objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
+        scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
+        gradient = theta / C + M_theta - self.c
+        residual = float(np.linalg.norm(gradient)) / scale
+        return {"b": b, "C": C, "objective": float(objective), "residual": residual}
+
+
+def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> NormalEquations:
+    """Centre the sums when the bias is free."""
+    G, r, xp = sums.gram, features.width, namespace(sums.gram)
+    if not bool(xp.all(xp.isfinite(G))):
+        raise ValueError(NOT_FINITE)
+    M, last = G[:r, :r] + 0.0, np.array(to_host(G[:, r:]))  # what goes with Y and 1 is small
+    n = float(last[-1, -1])
+    a, sy = last[:r, -1], last[r:-1, -1]
+    c, yy = last[:r, :-1].copy(), last[r:-1, :-1].diagonal().copy()
+    if free_bias:
+        if xp is np:
+            M -= np.outer(a, a / n)
+        else:
+            M -= like_rows(a, M)[:, None] * like_rows(a / n, M)
+        c -= np.outer(a, sy) / n
+        yy -= sy**2 / n
+    mean_phi, mean_y = sums.shift[:r] + a / n, sums.shift[r:] + sy / n
+    return NormalEquations(
+        n, sums.count, M, c, np.maximum(yy, 0.0), mean_phi, mean_y, free_bias, features.constant
+    )

@@ -1,0 +1,391 @@
+"""The model without row i, at any x, from the fit with it.
+
+Squared loss, rows z (whitened, with the bias's column), A = Z'SZ + I/C (0 for a free bias):
+
+    f_-i(x) = f(x) - S_i(x) r_i,   S_i(x) = s_i z(x)'A^-1 z_i,   r_i = e_i / (1 - h_i),
+
+with h_i = S_i(x_i) the leverage and r_i the left-out residual. The variance of f(x), in units of
+the noise's, is h(x) = z(x)'A^-1 z(x) plus C (k(x, x) - |phi(x)|^2) for what the basis does not
+reach; without the latter, basis rows would look less certain than others.
+
+`PrimalLeftOut` has A, of the size of the basis; `DualLeftOut` has G = K + diag(1 / (C s)), of the
+number of rows, for machines whose basis is (nearly) all rows: S(x) = G^-1 k(x) + u (1 - u'k(x)) /
+(A_b + 1'u) with u = G^-1 1 and A_b the penalty of the bias; 1 - h_i = T_ii / (C s_i) does not
+cancel.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.basis.features import KernelFeatures
+from leansvm.kernels import Kernel
+from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
+from leansvm.ridge.primal import decompose
+from leansvm.ridge.sums import Sums, normal_equations
+from leansvm.rows import (
+    Block,
+    RowBlocks,
+    check_budget,
+    declare,
+)
+
+Array = NDArray[np.float64]
+_KEEP_BYTES = 2**26  # of the training rows' coordinates; more, and they are computed again
+_LEAST_ROOM = 1e-12  # of 1 - h
+
+
+class LeftOut(ABC):
+    """What leaving out one distinct training row does, to itself and to any other row."""
+
+    rows: NDArray[np.intp]  # numbers of the distinct rows that count
+    target: Array  # y, rows x outputs
+    residual: Array  # y - f without the row, rows x outputs
+    leverage: Array  # h of every row
+    weight: Array  # s of every row
+    beyond: Array  # C (k(x, x) - |phi(x)|^2) of every row; nan where k(x, x) is unknown
+
+    @abstractmethod
+    def place(self, X: Any) -> Array:
+        """Return what `shares` and `leverage_at` need to know of new rows."""
+
+    def chosen(self, rows: NDArray[np.intp]) -> Any:
+        """Return what `shares` needs to know of some training rows."""
+        return rows
+
+    @abstractmethod
+    def shares(self, places: Array, chosen: Any) -> Array:
+        """Return S_i(x): what f at new rows gains when the target of row i grows by one."""
+
+    @abstractmethod
+    def leverage_at(self, places: Array) -> Array:
+        """Return h(x) = z(x)'A^-1 z(x) of new rows."""
+
+    def variance_at(self, places: Array) -> Array:
+        """Return the variance of f(x) over that of the noise; nan where k(x, x) is unknown."""
+        return self.leverage_at(places) + places[:, -1]
+
+    @property
+    @abstractmethod
+    def bytes_a_row(self) -> int:
+        """Bytes that `place` takes for a new row."""
+
+    @abstractmethod
+    def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
+        """Return sum_j g_ij a_j and sum_j g_ij^2 c_j over the other rows, g_ij = z_i'A^-1 z_j."""
+
+    def reach(self) -> Array:
+        """Return sqrt(s_i h_i): |S_i(x)| is at most sqrt(h(x)) times that."""
+        return np.sqrt(self.weight * self.leverage)
+
+    def noise(self) -> Array:
+        """Return the variance of the targets around f, by output: s e^2 over n - sum h."""
+        errors = self.residual * (1.0 - self.leverage)[:, None]
+        free = max(float(self.weight.sum() - self.leverage.sum()), _LEAST_ROOM)
+        return np.asarray(self.weight @ errors**2) / free
+
+    def influence(self) -> Array:
+        """Return what each row adds to the mean squared left-out error of the other rows.
+
+        Without rows i and j, row j's residual is r_j' = (r_j + s_i g_ij r_i / (1-h_j)) / (1-q) with
+        q = s_i s_j g_ij^2 / ((1-h_i)(1-h_j)); r_j'^2 is taken up to squares of g_ij.
+        """
+        s, room = self.weight, np.maximum(1.0 - self.leverage, _LEAST_ROOM)
+        squares = np.sum(self.residual**2, axis=1)
+        a = self.residual * (s / room)[:, None]
+        once, twice = self.pulls(a, np.column_stack([s / room**2, s**2 * squares / room]))
+        without = 2 * s * np.sum(self.residual * once, axis=1)
+        without += s**2 * squares * twice[:, 0] + 2 * s / room * twice[:, 1]
+        return np.asarray(-without / s.sum())
+
+    def left_out_variance(self) -> Array:
+        """Return `variance_at` of every row in the model without it, where h is h / (s (1 - h))."""
+        room = self.weight * np.maximum(1.0 - self.leverage, _LEAST_ROOM)
+        return self.leverage / room + self.beyond
+
+
+def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Array:
+    """Return C (k(x, x) - |phi(x)|^2) of rows; nan for a precomputed kernel."""
+    if features.kernel.precomputed:
+        return np.full(len(Phi), np.nan)
+    reached = np.square(Phi[:, : features.size]).sum(axis=1)
+    return np.asarray(C * np.maximum(features.kernel.diag(X) - reached, 0.0))
+
+
+# ---------------------------------------------------------------------------- a small basis
+
+
+@dataclass
+class Coordinates:
+    """x -> w(x) with w(x)'w(z) = z(x)'A^-1 z(z), from sums over the rows."""
+
+    features: KernelFeatures
+    C: float
+    centre: Array  # mean of phi; zeros unless the bias is free
+    turn: Array  # V / sqrt(sigma + 1/C) of M = V diag(sigma) V'
+    constant: float  # last coordinate, 1/sqrt(n); 0 unless the bias is free
+    theta: Array
+    mean_y: Array
+    noise: Array  # variance of the targets around f, by output
+
+    @classmethod
+    def of(cls, sums: Sums, features: KernelFeatures, free_bias: bool, C: float) -> Coordinates:
+        """Decompose the small matrix of the fit."""
+        equations = normal_equations(sums, features, free_bias)
+        spectrum, lam = decompose(equations), 1.0 / C
+        shrunk = spectrum.values + lam
+        theta = spectrum.theta(C)
+        fitted = spectrum.z**2 * ((spectrum.values + 2 * lam) / shrunk**2)[:, None]
+        trace = float(free_bias) + float(np.sum(spectrum.values / shrunk))
+        rss = np.maximum(equations.yy - fitted.sum(axis=0), 0.0)
+        return cls(
+            features,
+            C,
+            equations.mean_phi if free_bias else np.zeros(features.width),
+            spectrum.vectors / np.sqrt(shrunk),
+            1.0 / np.sqrt(equations.n) if free_bias else 0.0,
+            theta,
+            equations.mean_y if free_bias else np.zeros(theta.shape[1]),
+            rss / max(equations.n - trace, _LEAST_ROOM),
+        )
+
+    def at(self, X: Any) -> Array:
+        """Return w(x) of rows and, last, what the basis does not reach of them."""
+        Phi = self.features.transform(X)
+        beyond = beyond_basis(self.features, X, Phi, self.C)
+        Phi -= self.centre
+        return self._turned(Phi, beyond)
+
+    def _turned(self, Phi: Array, beyond: Array) -> Array:
+        result = np.empty((len(Phi), len(self.turn) + 2))
+        np.matmul(Phi, self.turn, out=result[:, :-2])
+        result[:, -2], result[:, -1] = self.constant, beyond
+        return result
+
+    def variances(self, X: Any, budget: int) -> Array:
+        """Return the variance of f(x) over that of the noise, a tile at a time."""
+        tile = max(1, min(_KEEP_BYTES, budget // 8) // (16 * (len(self.turn) + 2)))
+        result = np.empty(X.shape[0])
+        for start in range(0, X.shape[0], tile):
+            rows = slice(start, start + tile)
+            places = self.at(X[rows])
+            result[rows] = np.square(places[:, :-1]).sum(axis=1) + places[:, -1]
+        return result
+
+    def of_training_rows(self, X: Any, Y: Array) -> tuple[Array, Array]:
+        """Return w(x), with what the basis does not reach, and y - f(x) of rows."""
+        Phi = self.features.transform(X)
+        beyond = beyond_basis(self.features, X, Phi, self.C)
+        Phi -= self.centre
+        return self._turned(Phi, beyond), Y - self.mean_y - Phi @ self.theta
+
+
+class PrimalLeftOut(LeftOut):
+    """A basis of few points: one pass over the training rows, which stay where they are."""
+
+    def __init__(self, blocks: RowBlocks, coordinates: Coordinates, budget: int) -> None:
+        self.coordinates = coordinates
+        self._blocks = blocks
+        width = 8 * (len(coordinates.turn) + 1)
+        keep = blocks.n_rows * width <= min(_KEEP_BYTES, budget // 4)
+        found = blocks.collect(_left_out_rows, coordinates, keep)
+        self.rows, self.target, self.weight, self.leverage, self.beyond = found[:5]
+        self.residual, self._kept = found[5:]
+        self.residual /= np.maximum(1.0 - self.leverage, _LEAST_ROOM)[:, None]
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Bytes of the coordinates of a row."""
+        return 8 * (len(self.coordinates.turn) + 2)
+
+    def place(self, X: Any) -> Array:
+        """Return w(x) and, last, what the basis does not reach."""
+        return self.coordinates.at(X)
+
+    def chosen(self, rows: NDArray[np.intp]) -> Array:
+        """Return s_i w_i of some training rows."""
+        return self.coordinates_of_rows(rows) * self.weight[rows, None]
+
+    def shares(self, places: Array, chosen: Array) -> Array:
+        """Return s_i w(x)'w_i."""
+        return places[:, :-1] @ chosen.T
+
+    def leverage_at(self, places: Array) -> Array:
+        """Return |w(x)|^2."""
+        return np.einsum("ij,ij->i", places[:, :-1], places[:, :-1])
+
+    def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
+        """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i, less what row i itself has in them."""
+        width = len(self.coordinates.turn) + 1
+        once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width))
+        for rows in self._slices():
+            W = self.coordinates_of_rows(rows)
+            once += W.T @ a[rows]
+            for column, total in enumerate(twice):
+                total += W.T @ (W * c[rows, column, None])
+        first, second = np.empty(a.shape), np.empty(c.shape)
+        for rows in self._slices():
+            W = self.coordinates_of_rows(rows)
+            first[rows] = W @ once
+            for column, total in enumerate(twice):
+                second[rows, column] = np.einsum("ij,ij->i", W @ total, W)
+        own = (self.leverage / self.weight)[:, None]
+        return first - own * a, second - own**2 * c
+
+    def _slices(self) -> list[slice]:
+        step = max(1, _KEEP_BYTES // 4 // self.bytes_a_row)
+        return [slice(a, a + step) for a in range(0, len(self.rows), step)]
+
+    def coordinates_of_rows(self, rows: Any) -> Array:
+        """Return w_i of some training rows."""
+        if self._kept is not None:
+            return self._kept[rows]
+        return self.coordinates.at(self._blocks.take(self.rows[rows]))[:, :-1]
+
+
+@declare("X", "y", "weight")
+def _left_out_rows(block: Block, coordinates: Coordinates, keep: bool) -> tuple[Any, ...]:
+    """Return number, weight, leverage, residual and (if kept) coordinates of rows that count."""
+    weight = np.ones(block.stop - block.start) if block.weight is None else block.weight
+    used = np.flatnonzero(weight > 0)
+    Y, s = np.asarray(block.y)[used], np.asarray(weight, dtype=np.float64)[used]
+    W, errors = coordinates.of_training_rows(block.X[used], Y)
+    beyond, W = W[:, -1].copy(), W[:, :-1]
+    leverage = s * np.einsum("ij,ij->i", W, W)
+    return block.start + used, Y, s, leverage, beyond, errors, W if keep else None
+
+
+# ---------------------------------------------------------------------------- all rows
+
+
+class DualLeftOut(LeftOut):
+    """A basis of all rows, or nearly so: the factor of G, of the size of the kernel matrix.
+
+    Parameters
+    ----------
+    kernel : Kernel or KernelFeatures
+        The kernel of the model; features phi stand for the kernel phi(x)'phi(z).
+    X, points : array
+        Distinct training rows, as rows and as points of `Kernel.block` (the same unless
+        precomputed).
+    Y, weight : ndarray
+        Their targets and weights.
+    C, bias_penalty : float
+        Of the fit; a penalty of 0 is a free bias, inf is none.
+    budget : int
+        Bytes there are.
+    rows : ndarray
+        Numbers of the rows among those given to `fit`.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | KernelFeatures,
+        X: Any,
+        points: Any,
+        Y: Array,
+        weight: Array,
+        C: float,
+        bias_penalty: float,
+        budget: int,
+        rows: NDArray[np.intp],
+    ) -> None:
+        m = len(weight)
+        check_budget(
+            factor_bytes(m, Y.shape[1], left_out=True),
+            budget,
+            f"The model without each of {m:,} rows",
+            "Use SparseLSSVC / SparseLSSVR (a small basis), or a larger cache_size.",
+        )
+        self.rows, self.target, self.weight, self.C = rows, Y, weight, C
+        self._kernel = kernel
+        self._points = kernel.transform(X) if isinstance(kernel, KernelFeatures) else points
+        self._factor: Factor = factored(self._similar(X), 1.0 / (C * weight))
+        self._u = self._factor.solve(np.ones((m, 1)))[:, 0]
+        self._bottom = bias_penalty + float(self._u.sum())  # inf without a bias
+        V = self._factor.solve(Y)
+        beta = V - np.outer(self._u, self._u @ Y) / self._bottom
+        diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
+        self.residual = beta / diagonal[:, None]
+        self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - _LEAST_ROOM)
+        self.beta = beta
+        self.beyond = np.zeros(m)
+        if isinstance(kernel, KernelFeatures):
+            self.beyond = beyond_basis(kernel, X, self._points, C)
+
+    def _similar(self, X: Any) -> Array:
+        """Return k(x, x_i) of rows and all training rows."""
+        if isinstance(self._kernel, KernelFeatures):
+            return self._kernel.transform(X) @ self._points.T
+        return np.asarray(self._kernel.block(X, self._points, dtype=np.float64))
+
+    @property
+    def bytes_a_row(self) -> int:
+        """Bytes of a row of S and its work space."""
+        return 32 * len(self.weight)
+
+    def place(self, X: Any) -> Array:
+        """Return k(x, x_i), k(x, x) and, last, what the basis does not reach."""
+        result = np.zeros((X.shape[0], len(self.weight) + 2))
+        if isinstance(self._kernel, KernelFeatures):
+            Phi = self._kernel.transform(X)
+            np.matmul(Phi, self._points.T, out=result[:, :-2])
+            result[:, -2] = np.square(Phi).sum(axis=1)
+            result[:, -1] = beyond_basis(self._kernel, X, Phi, self.C)
+            return result
+        result[:, :-2] = self._similar(X)
+        # a row of a precomputed matrix does not have it
+        result[:, -2] = np.nan if self._kernel.precomputed else self._kernel.diag(X)
+        return result
+
+    def shares(self, places: Array, chosen: NDArray[np.intp]) -> Array:
+        """Return G^-1 k(x) + u (1 - u'k(x)) / (A + 1'u)."""
+        k = places[:, :-2]
+        solved = self._factor.solve(np.ascontiguousarray(k.T))[chosen].T
+        return solved + np.outer((1.0 - k @ self._u) / self._bottom, self._u[chosen])
+
+    def leverage_at(self, places: Array) -> Array:
+        """Return C (k(x, x) - k'G^-1 k + (1 - u'k)^2 / (A + 1'u)); nan where k(x, x) is unknown."""
+        k = places[:, :-2]
+        solved = self._factor.solve(np.ascontiguousarray(k.T))
+        rest = places[:, -2] - np.einsum("ij,ji->i", k, solved)
+        bias = (1.0 - k @ self._u) ** 2 / self._bottom
+        return self.C * (np.maximum(rest, 0.0) + bias)
+
+    def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
+        """Use g_ij = -T_ij / (C s_i s_j), i != j, from the columns of T, a panel at a time."""
+        first, second, m = np.empty(a.shape), np.empty(c.shape), len(self.weight)
+        step = max(1, _KEEP_BYTES // 4 // (8 * m))
+        for start in range(0, m, step):
+            rows = np.arange(start, min(start + step, m))
+            g = self._columns_of_T(rows)
+            g[rows, rows - start] = 0.0
+            g /= -self.C * np.outer(self.weight, self.weight[rows])
+            first[rows], second[rows] = g.T @ a, (g * g).T @ c
+        return first, second
+
+    def _columns_of_T(self, rows: NDArray[np.intp]) -> Array:
+        """Return columns of T = G^-1 - uu' / (A + 1'u)."""
+        unit = np.zeros((len(self.weight), len(rows)))
+        unit[rows, np.arange(len(rows))] = 1.0
+        return self._factor.solve(unit) - np.outer(self._u, self._u[rows] / self._bottom)
+
+    def without_groups(self, group: NDArray[np.intp], n_groups: int) -> Array:
+        """Return the residuals of every group in the model without it: T_gg^-1 beta_g."""
+        residual = np.empty_like(self.beta)
+        for g in range(n_groups):
+            rows = np.flatnonzero(group == g)
+            if not len(rows):
+                continue
+            residual[rows] = np.linalg.solve(self._columns_of_T(rows)[rows], self.beta[rows])
+        return residual
+
+    def shift_coefficients(self, R: Array) -> tuple[Array, Array]:
+        """Return a, c with S(x)'R = k(x)'a + c for any columns R."""
+        constant = self._u @ R / self._bottom
+        return self._factor.solve(R) - np.outer(self._u, constant), constant

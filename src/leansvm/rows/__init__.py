@@ -1,0 +1,87 @@
+"""RowBlocks: where the rows are, and map / sum over them.
+
+Solvers and selectors are written once against `RowBlocks`; the implementations differ only in
+where a block of rows lives (memory, memory map, device; files and clusters plug in here).
+"""
+
+from leansvm.rows._base import Block, RowBlocks, declare
+from leansvm.rows._budget import (
+    LEAST_BUDGET,
+    available_memory,
+    check_budget,
+    check_points,
+    format_bytes,
+    points_within,
+    resolve_cache_size,
+    tiles_within,
+)
+from leansvm.rows._draw import (
+    WeightedSample,
+    draw_by_weight,
+    draw_rows,
+    positive_rows,
+    row_weights,
+    total_weight,
+)
+from leansvm.rows._files import Dataset, open_dataset
+from leansvm.rows._memory import MemoryBlocks, tile_rows_for
+from leansvm.rows._merge import (
+    MergedRows,
+    canonical_order,
+    merge_equal_rows,
+    merge_rows_of,
+    points_among,
+    row_hashes,
+    rows_alike,
+)
+from leansvm.rows._none import NoRows
+from leansvm.rows._sources import is_dask, partitions_of, source_of
+from leansvm.rows._stream import RowSource
+from leansvm.rows._targets import (
+    Targets,
+    class_numbers,
+    column_per_class,
+    few_values,
+    one_vs_rest,
+)
+
+__all__ = [
+    "LEAST_BUDGET",
+    "Block",
+    "Dataset",
+    "MemoryBlocks",
+    "MergedRows",
+    "NoRows",
+    "RowBlocks",
+    "RowSource",
+    "Targets",
+    "WeightedSample",
+    "available_memory",
+    "canonical_order",
+    "check_budget",
+    "check_points",
+    "class_numbers",
+    "column_per_class",
+    "declare",
+    "draw_by_weight",
+    "draw_rows",
+    "few_values",
+    "format_bytes",
+    "is_dask",
+    "merge_equal_rows",
+    "merge_rows_of",
+    "one_vs_rest",
+    "open_dataset",
+    "partitions_of",
+    "points_among",
+    "points_within",
+    "positive_rows",
+    "resolve_cache_size",
+    "row_hashes",
+    "row_weights",
+    "rows_alike",
+    "source_of",
+    "tile_rows_for",
+    "tiles_within",
+    "total_weight",
+]

@@ -1,0 +1,296 @@
+"""Rows on the workers of a `distributed` cluster: blocks and their state stay there.
+
+Consecutive partitions form as many groups as the workers have threads. A pass is one task per
+group, which goes over the group's blocks in row order and folds their results, so that what
+travels is of the size of one result per group, whatever the number of rows. State goes into a task
+and comes out of it; what a task changes it copies first. So when a worker is lost, the scheduler
+computes its part again from the collection, with the same result.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import add
+from typing import Any
+
+import cloudpickle
+import dask
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.rows._base import RowBlocks, declared, join, merged_moments, variance_of
+from leansvm.rows._budget import resolve_cache_size
+from leansvm.rows._cluster_watch import gather
+from leansvm.rows._cluster_work import (
+    Fold,
+    assemble,
+    in_given_order,
+    length_of,
+    moments_of,
+    result_of,
+    rows_with_numbers,
+    same,
+    survey_of,
+    targets_of_batch,
+    work,
+)
+from leansvm.rows._dask import Partitions, to_batch
+from leansvm.rows._memory import host_tile_rows
+from leansvm.rows._stream import RowSource, joined
+from leansvm.rows._targets import Survey, Targets
+
+_STATE_SHARE = 0.6  # of the workers' memory that state may take
+_FAN_IN = 8  # results that are combined at once
+_MOST_SENT = 4 << 20  # bytes of arguments that go to every group by way of the scheduler
+
+
+class ClusterRows(RowSource):
+    """The partitions of a Dask collection, loaded on the workers.
+
+    Parameters
+    ----------
+    partitions : Partitions
+        Of X, y and the weights.
+    client : distributed.Client
+        Whose workers to use.
+    """
+
+    def __init__(self, partitions: Partitions, client: Any) -> None:
+        self._client = client
+        self.n_features, self.dtype = partitions.n_features, partitions.dtype
+        self.feature_names = partitions.feature_names
+        self.n_targets, self.single_target = partitions.n_targets, partitions.single_target
+        self._has_weight = partitions.weight is not None
+        client.wait_for_workers(1)
+        threads = client.nthreads()
+        workers = [w for w in sorted(threads) for _ in range(threads[w])]
+        self._groups = _groups(partitions, len(workers))
+        self._homes = _homes(client, partitions, self._groups, workers)
+        self._loaded = self._load(partitions)
+        sizes = partitions.sizes
+        if sizes is None:
+            sizes = gather(client, _submit_each(client, "leansvm-length", length_of, self._loaded))
+        self._starts = np.cumsum([0, *sizes])
+        self.n_rows = int(self._starts[-1])
+        if self.n_rows == 0:
+            raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+
+    def _load(self, partitions: Partitions) -> list[Any]:
+        """Begin to load all partitions, neighbours on the same worker."""
+        n, name = len(partitions), f"leansvm-load-{uuid.uuid4().hex}"
+        load = dask.delayed(to_batch, pure=False)
+        nothing = [None] * n
+        parts = zip(
+            partitions.X, partitions.y or nothing, partitions.weight or nothing, strict=True
+        )
+        tasks = [
+            load(X, y, weight, self.dtype, dask_key_name=f"{name}-{i}")
+            for i, (X, y, weight) in enumerate(parts)
+        ]
+        loaded: list[Any] = []
+        for group, home in zip(self._groups, self._homes, strict=True):
+            loaded += self._client.compute([tasks[i] for i in group], **_preferably(home))
+        return loaded
+
+    def survey(self, numeric: bool) -> Survey:
+        """Look at all targets (``numeric``: not at them) and weights, and not at X."""
+        if numeric and not self._has_weight:
+            n = self.n_rows
+            return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
+        parts = _submit_each(self._client, "leansvm-survey", survey_of, self._loaded, numeric)
+        return reduce(add, (part for part in gather(self._client, parts) if part is not None))
+
+    def targets(self) -> tuple[Any, Any]:
+        """Return targets and weights (None for ones) of all rows."""
+        parts = _submit_each(self._client, "leansvm-targets", targets_of_batch, self._loaded)
+        return joined(gather(self._client, parts))[1:]
+
+    def blocks(
+        self,
+        targets: Targets,
+        *,
+        columns: int = 0,
+        budget: int = 0,
+        weight: NDArray[np.float64] | None = None,
+    ) -> RowBlocks:
+        """Return the rows in blocks on the workers; see `RowSource.blocks`."""
+        tile = host_tile_rows(self.n_rows, self.n_features, columns)
+        groups, homes, name = [], [], f"leansvm-rows-{uuid.uuid4().hex}"
+        for g, (mine, home) in enumerate(zip(self._groups, self._homes, strict=True)):
+            first, last = self._starts[mine[0]], self._starts[mine[-1] + 1]
+            if first == last:
+                continue
+            task = self._client.submit(
+                assemble,
+                [self._loaded[i] for i in mine],
+                self._starts[mine],
+                targets,
+                None if weight is None else weight[first:last],
+                tile,
+                key=f"{name}-{g}",
+                pure=False,
+                **_preferably(home),
+            )
+            groups.append(task)
+            homes.append(home)
+        blocks = ClusterBlocks(self._client, groups, homes, self.shape, self.dtype)
+        blocks.weighted = weight is not None or targets.weighted
+        return blocks
+
+
+class ClusterBlocks(RowBlocks):
+    """Groups of blocks on workers, and the tasks that hold their state.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Where tasks are submitted.
+    groups : list of Future
+        `Group` each, consecutive.
+    homes : list of str
+        The worker where each group is.
+    shape, dtype
+        Of all rows.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        groups: list[Any],
+        homes: list[str],
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._client, self._groups, self._homes = client, groups, homes
+        self._states: list[Any] = [None] * len(groups)  # tasks that return (result, states)
+        self.n_rows, self.n_features = shape
+        self.dtype, self.n_parts = dtype, len(groups)
+
+    def state_budget(self, cache_size: float | str) -> int:
+        """Return the bytes of state that blocks may keep: "auto" is for the workers' memory."""
+        if cache_size == "auto":
+            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+            limits = [worker["memory_limit"] for worker in workers]
+            if limits and all(limits):
+                return int(_STATE_SHARE * sum(limits))
+        return resolve_cache_size(cache_size)
+
+    def variance(self) -> float:
+        """Weighted variance of all entries of X: known since the rows were checked."""
+        parts = _submit_each(self._client, "leansvm-moments", moments_of, self._groups)
+        return variance_of(self._combined(merged_moments, parts))
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield ``function(block, *args)`` for every block, in row order."""
+        for results in gather(self._client, self._run(("map",), function, args)):
+            yield from results
+
+    def fold(
+        self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Combine results in every group, then those of the groups, some at a time."""
+        return self._combined(combine, self._run(("fold", combine), function, args))
+
+    def fold_parts(
+        self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Call ``function(part, *args)`` for every group, a `Part`; combine as `fold` does."""
+        return self._combined(combine, self._run(("fold_parts", combine), function, args))
+
+    def collect(self, function: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
+        """Join the tuples of arrays in every group, then those of the groups."""
+        return join(gather(self._client, self._run(("collect",), function, args)))
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers, in this order."""
+        indices = np.asarray(indices, dtype=np.intp)
+        return in_given_order(self.collect(rows_with_numbers, indices), len(indices))
+
+    def _combined(self, combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
+        """Combine the groups' results: many of them on the workers first."""
+        folded = Fold(combine)
+        while len(parts) > _FAN_IN:
+            some = [parts[i : i + _FAN_IN] for i in range(0, len(parts), _FAN_IN)]
+            parts = _submit_each(self._client, "leansvm-combine", folded, some)
+        return reduce(combine, gather(self._client, parts))
+
+    def _run(self, verb: tuple[Any, ...], function: Callable[..., Any], args: Any) -> list[Any]:
+        """Submit one task per group; return their results to come, and take over their states.
+
+        ``verb`` is the name of a method of `Part`, and what it takes before the function.
+        """
+        client, keeps_state = self._client, declared(function).keeps_state
+        name = f"leansvm-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
+        packed: Any = cloudpickle.dumps((verb, function, args))
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
+            if len(packed) * len(self._groups) > _MOST_SENT:
+                # one task for the arguments, computed where it is needed first: unlike scattered
+                # data it can be computed again
+                packed = client.submit(same, packed, key=f"{name}-arguments")
+            tasks = [
+                client.submit(
+                    work,
+                    packed,
+                    self._groups[g],
+                    self._states[g],
+                    key=f"{name}-{g}",
+                    pure=False,
+                    **_preferably(home),
+                )
+                for g, home in enumerate(self._homes)
+            ]
+        if keeps_state:
+            return tasks
+        self._states = tasks
+        return _submit_each(client, f"{name}-result", result_of, tasks)
+
+
+# ---------------------------------------------------------------------------- placing
+
+
+def _submit_each(
+    client: Any, name: str, function: Callable[..., Any], futures: list[Any], *args: Any
+) -> list[Any]:
+    token = uuid.uuid4().hex
+    return [
+        client.submit(function, future, *args, key=f"{name}-{token}-{i}", pure=False)
+        for i, future in enumerate(futures)
+    ]
+
+
+def _groups(partitions: Partitions, n_groups: int) -> list[list[int]]:
+    """Put neighbouring partitions together: as many groups, of about as many rows."""
+    n = len(partitions)
+    before = np.arange(n) if partitions.sizes is None else np.cumsum([0, *partitions.sizes])[:-1]
+    total = n if partitions.sizes is None else sum(partitions.sizes)
+    share = np.minimum(before * n_groups // max(total, 1), n_groups - 1)
+    return [np.flatnonzero(share == g).tolist() for g in np.unique(share)]
+
+
+def _homes(
+    client: Any, partitions: Partitions, groups: list[list[int]], workers: list[str]
+) -> list[str]:
+    """Return a worker for each group, one group per thread.
+
+    Where the collection is on the workers already, one that has much of the group.
+    """
+    from distributed.client import futures_of
+
+    held = futures_of(partitions.collection)
+    where: dict[Any, Any] = client.who_has(held) if len(held) == len(partitions) else {}
+    holders = [where.get(future.key, where.get(str(future.key), ())) for future in held]
+    free, homes = list(workers), []
+    for group in groups:
+        votes = Counter(worker for i in group if where for worker in holders[i])
+        best = max(free, key=lambda worker: votes[worker])  # of equal ones the first
+        free.remove(best)
+        homes.append(best)
+    return homes
+
+
+def _preferably(worker: str) -> dict[str, Any]:
+    """Where to run a task while that worker is there."""
+    return {"workers": [worker], "allow_other_workers": True}

@@ -1,0 +1,213 @@
+"""What a task does on a worker of a cluster: check rows, and run a function over their blocks.
+
+A group of consecutive blocks and its state go into a task; the result and the new state come out.
+`leansvm.rows._cluster` submits these tasks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import fields
+from functools import cache, reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite
+
+from leansvm._parallel import serial_blas
+from leansvm.rows._base import (
+    Block,
+    Moments,
+    RowBlocks,
+    declare,
+    declared,
+    merged_moments,
+    moments,
+)
+from leansvm.rows._stream import Batch, with_place
+from leansvm.rows._targets import Survey, Targets, survey
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
+
+States = list[dict[Any, Any]]
+
+
+def targets_of_batch(batch: Batch) -> Batch:
+    return batch._replace(X=None)
+
+
+def length_of(batch: Batch) -> int:
+    return batch.n_rows
+
+
+def survey_of(batch: Batch, numeric: bool) -> Survey | None:
+    return survey(batch.y, batch.sample_weight, numeric) if batch.n_rows else None
+
+
+class Group(NamedTuple):
+    """Consecutive blocks on one worker, and the moments of their entries."""
+
+    blocks: list[Block]
+    moments: Moments
+
+
+def moments_of(group: Group) -> Moments:
+    return group.moments
+
+
+def assemble(
+    batches: list[Batch],
+    starts: NDArray[np.intp],
+    targets: Targets,
+    weight: NDArray[np.float64] | None,
+    tile: int,
+) -> Group:
+    """Cut encoded partitions into blocks, which are views; look at every entry once."""
+    blocks: list[Block] = []
+    total: Moments = (0.0, 0.0, 0.0)
+    for batch, start in zip(batches, starts.tolist(), strict=True):
+        if not batch.n_rows:
+            continue
+        try:
+            y, own = targets(batch.y, batch.sample_weight)
+            if weight is not None:
+                own = weight[start - int(starts[0]) :][: batch.n_rows]
+            for first in range(0, batch.n_rows, tile):
+                part = Batch(batch.X, y, own).rows(slice(first, first + tile))
+                block = Block(start + first, start + first + part.n_rows, *part)
+                total = merged_moments(total, _looked_at(block))
+                blocks.append(block)
+        except ValueError as error:
+            raise with_place(error, batch, range(start, start + batch.n_rows)) from error
+    return Group(blocks, total)
+
+
+def _looked_at(block: Block) -> Moments:
+    """Return the moments of a block; refuse NaN and infinity, which would show in them."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = moments(block)
+    except OverflowError:
+        found = (1.0, 0.0, np.inf)
+    if block.weight is not None or not np.isfinite(found).all():  # they skip rows without weight
+        assert_all_finite(block.X, input_name="X")
+    return found
+
+
+class Part(RowBlocks):
+    """The blocks of one group where they are: one after the other, in this thread.
+
+    Rows keep the numbers that they have among all rows; `take` is asked for rows of this part.
+    """
+
+    def __init__(self, blocks: list[Block]) -> None:
+        self._blocks = blocks
+        self.n_rows = blocks[-1].stop - blocks[0].start
+        self.n_features, self.dtype = blocks[0].X.shape[1], blocks[0].X.dtype
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield ``function(block, *args)`` for every block, in row order."""
+        for block in self._blocks:
+            yield function(block, *args)
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers, in this order."""
+        return in_given_order(self.collect(rows_with_numbers, indices), len(indices))
+
+
+def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
+    """Do with a group what was asked of all rows; return the result, and the states if changed."""
+    _reuse_freed_memory()
+    (verb, *given), function, args = pickle.loads(packed)
+    states: States = [{} for _ in group.blocks] if step is None else step[1]
+    part = [
+        Block(b.start, b.stop, b.X, b.y, b.weight, _guarded(state, function))
+        for b, state in zip(group.blocks, states, strict=True)
+    ]
+    with serial_blas():
+        result = getattr(Part(part), verb)(*given, function, *args)
+    return result if declared(function).keeps_state else (result, [b.state for b in part])
+
+
+def same(packed: bytes) -> bytes:
+    return packed
+
+
+@cache
+def _reuse_freed_memory() -> None:
+    """Let this worker's malloc keep what a tile frees for the next one.
+
+    Dask has its workers return every freed page to the system, which then has to clear it again:
+    half of the time of a pass. Some tens of megabytes may now stay with the process.
+    """
+    try:
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        libc.mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+    except (OSError, AttributeError):  # another C library
+        pass
+
+
+def _guarded(state: dict[Any, Any], function: Callable[..., Any]) -> dict[Any, Any]:
+    """Return a state whose change does not change the one it was made from."""
+    does = declared(function)
+    own: dict[Any, Any] = {}
+    for key, value in state.items():
+        if isinstance(key, str):
+            own[key] = _guarded_array(value, key in does.changes, key in does.appends)
+            continue
+        mine = key in does.keeps
+        copied = copy(value)
+        for item in fields(value):
+            changes, appends = (
+                mine and item.name in does.changes,
+                mine and item.name in does.appends,
+            )
+            array = _guarded_array(getattr(value, item.name), changes, appends)
+            object.__setattr__(copied, item.name, array)
+        own[key] = copied
+    return own
+
+
+def _guarded_array(value: Any, changes: bool, appends: bool) -> Any:
+    """Return an array that may be written into as was declared, and not otherwise."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if changes or (appends and not value.flags.writeable):  # came from another worker or a disk
+        return value.copy(order="K")
+    if not appends:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def result_of(step: tuple[Any, States]) -> Any:
+    return step[0]
+
+
+class Fold:
+    """`functools.reduce` with a function, as something that can be sent."""
+
+    def __init__(self, combine: Callable[[Any, Any], Any]) -> None:
+        self.combine = combine
+
+    def __call__(self, results: Iterable[Any]) -> Any:
+        return reduce(self.combine, results)
+
+
+@declare("X")
+def rows_with_numbers(block: Block, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], Any]:
+    mine, rows = block.positions(indices)
+    return mine, block.X[rows]
+
+
+def in_given_order(found: tuple[Any, ...], count: int) -> NDArray[Any]:
+    """Return the rows that `rows_with_numbers` found, each at its place."""
+    places, rows = found
+    result = np.empty((count, rows.shape[1]), rows.dtype)
+    result[places] = rows
+    return result

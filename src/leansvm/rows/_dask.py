@@ -1,0 +1,179 @@
+"""Dask arrays and data frames as rows: partitions, on a cluster or read one after the other.
+
+With a `distributed` client the blocks stay on its workers (`leansvm.rows._cluster`). Without one
+this process goes over the partitions like over batches of a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.rows._stream import Batch, RowSource, StreamSource, place_of_row
+
+
+def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
+    """Return the rows of a collection as a source."""
+    partitions = Partitions(X, y, sample_weight)
+    client = current_client()
+    if client is None:
+        return LocalPartitions(partitions)
+    from leansvm.rows._cluster import ClusterRows
+
+    return ClusterRows(partitions, client)
+
+
+def current_client() -> Any | None:
+    """Return the `distributed` client that Dask would use, if any."""
+    import dask
+
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return None
+    try:
+        from distributed import default_client
+
+        return default_client()
+    except (ImportError, ValueError):
+        return None
+
+
+class Partitions:
+    """The delayed partitions of X, and of y and the weights where there are any."""
+
+    def __init__(self, X: Any, y: Any, sample_weight: Any) -> None:
+        if X.ndim != 2:
+            raise ValueError(f"Expected 2D array, got a Dask collection with {X.ndim} dimension.")
+        self.feature_names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
+        self.n_features = int(X.shape[1])
+        self.dtype = _dtype(X)
+        self.collection = X
+        known = getattr(X, "chunks", None)
+        sizes = None if known is None else known[0]
+        self.sizes = None if sizes is None or np.isnan(sizes).any() else [int(n) for n in sizes]
+        self.X = delayed_parts(X)
+        self.y = self._aligned("y", y)
+        self.weight = self._aligned("sample_weight", sample_weight)
+        self.n_targets = 0 if y is None else 1 if _ndim(y) == 1 else int(y.shape[1])
+        self.single_target = y is None or _ndim(y) == 1
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def _aligned(self, name: str, part: Any) -> list[Any] | None:
+        """Return the partitions of y or the weights, one for each of X."""
+        if part is None:
+            return None
+        if not hasattr(part, "dask"):
+            if self.sizes is None:
+                raise ValueError(
+                    f"{name} must be a Dask collection too, since the chunks of X have unknown "
+                    f"sizes; or call X.compute_chunk_sizes() before."
+                )
+            import dask.array as da
+
+            part = da.from_array(np.asarray(part), chunks=-1)
+        known = getattr(part, "chunks", None)
+        if known is not None and self.sizes is not None and not np.isnan(known[0]).any():
+            if part.shape[0] != sum(self.sizes):
+                raise ValueError(f"X has {sum(self.sizes)} rows, {name} has {part.shape[0]}.")
+            part = part.rechunk({0: tuple(self.sizes)})
+        parts = delayed_parts(part)
+        if len(parts) != len(self.X):
+            raise ValueError(
+                f"X has {len(self.X)} partitions, {name} has {len(parts)}: repartition one of them."
+            )
+        return parts
+
+
+def delayed_parts(collection: Any) -> list[Any]:
+    """Return the partitions along the rows as delayed objects."""
+    if hasattr(collection, "rechunk"):
+        if collection.ndim == 2 and collection.numblocks[1] > 1:
+            collection = collection.rechunk({1: -1})
+        return list(np.ravel(collection.to_delayed()))
+    return list(collection.to_delayed())
+
+
+def _ndim(part: Any) -> int:
+    return int(part.ndim if hasattr(part, "ndim") else np.ndim(part))
+
+
+def _dtype(X: Any) -> np.dtype[Any]:
+    dtypes = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
+    for name, dtype in zip(getattr(X, "columns", ["X"]), dtypes, strict=True):
+        if getattr(dtype, "kind", "O") not in "fiub":
+            raise ValueError(f"Column {name!r} is of type {dtype}: features must be numbers.")
+    single = all(str(dtype) in ("float32", "Float32", "float16") for dtype in dtypes)
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def to_batch(X: Any, y: Any, weight: Any, dtype: np.dtype[Any]) -> Batch:
+    """Convert a computed partition; what is None stays None."""
+    if X is not None:
+        X = X.to_numpy(dtype) if hasattr(X, "to_numpy") else X
+        if hasattr(X, "tocsr"):
+            raise TypeError("Dask chunks must be dense: sparse ones are not supported.")
+        X = np.ascontiguousarray(X, dtype=dtype)
+    y = None if y is None else np.asarray(y)
+    weight = None if weight is None else np.asarray(weight)
+    lengths = {len(part) for part in (X, y, weight) if part is not None}
+    if len(lengths) > 1:
+        raise ValueError(f"X, y and sample_weight have partitions of different length: {lengths}.")
+    return Batch(X, y, weight)
+
+
+class LocalPartitions(StreamSource):
+    """Partitions that the local scheduler computes whenever a pass needs them."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        import dask
+
+        self._partitions = partitions
+        self.n_features, self.dtype = partitions.n_features, partitions.dtype
+        self.feature_names = partitions.feature_names
+        self.n_targets, self.single_target = partitions.n_targets, partitions.single_target
+        self.has_weight = partitions.weight is not None
+        sizes = partitions.sizes
+        if sizes is None:
+            sizes = list(dask.compute(*(dask.delayed(len)(part) for part in partitions.X)))
+        self._starts = np.cumsum([0, *sizes])
+        self.n_rows = int(self._starts[-1])
+        if self.n_rows == 0:
+            raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+
+    def place(self, row: int, part: str, column: int) -> str:
+        """Return partition, row and column of a value."""
+        i = int(np.searchsorted(self._starts, row, side="right")) - 1
+        inside = place_of_row(row - int(self._starts[i]), "", 0)
+        if part != "X":
+            return f"partition {i}, {inside}"
+        name = column if self.feature_names is None else repr(self.feature_names[column])
+        return f"partition {i}, {inside}, column {name}"
+
+    def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
+        """Yield all rows in order, one partition at once."""
+        for i in range(len(self._partitions)):
+            if self._starts[i] < self._starts[i + 1]:
+                yield self._compute(i, parts)
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers, which increase."""
+        found = [np.empty((0, self.n_features), self.dtype)]
+        edges = np.searchsorted(indices, self._starts)
+        for i in np.flatnonzero(np.diff(edges)):
+            rows = indices[edges[i] : edges[i + 1]] - self._starts[i]
+            found.append(self._compute(int(i), frozenset(["X"])).X[rows])
+        return np.concatenate(found)
+
+    def _compute(self, i: int, parts: frozenset[str]) -> Batch:
+        import dask
+
+        pieces = self._partitions
+        X = pieces.X[i] if "X" in parts else None
+        y = pieces.y[i] if "y" in parts and pieces.y is not None else None
+        weight = pieces.weight[i] if "weight" in parts and pieces.weight is not None else None
+        X, y, weight = dask.compute(X, y, weight)
+        return to_batch(X, y, weight, self.dtype)

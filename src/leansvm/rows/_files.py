@@ -1,0 +1,355 @@
+"""Data sets in files, larger than memory: Parquet, CSV, Arrow and Feather, read by pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._extras import needs
+from leansvm.rows._stream import Batch, StreamSource
+
+_FORMATS = {"arrow": "ipc", "feather": "feather", "ipc": "ipc", "csv": "csv", "parquet": "parquet"}
+_CACHED_ROWS = 1 << 13  # copied column by column while they are in the cache
+
+
+def open_dataset(
+    source: Any,
+    *,
+    target: str | Sequence[str] | None = None,
+    sample_weight: str | None = None,
+    features: Sequence[str] | None = None,
+    format: str | None = None,
+) -> Dataset:
+    r"""Open a data set on disk; estimators read it as often as they need and never as a whole.
+
+    Parameters
+    ----------
+    source : str, path, list of them, or pyarrow.dataset.Dataset
+        A file, a folder of files (read in the order of their names) or a list of files.
+    target : str or list of str, default=None
+        Column with the labels or numbers to learn; several for `SparseLSSVR`. None: the data set
+        is to be predicted only.
+    sample_weight : str, default=None
+        Column with the weights of the rows.
+    features : list of str, default=None
+        Columns of X; None: all that are neither target nor weight.
+    format : {"parquet", "csv", "arrow", "feather"}, default=None
+        Format of the files; None: from their names.
+
+    Returns
+    -------
+    Dataset
+        What ``fit``, ``partial_fit``, ``predict`` and ``score`` take as X.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import leansvm
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.csv").write_text("x1,x2,y\n0,0,no\n1,1,no\n0,1,yes\n1,0,yes\n")
+    >>> data = leansvm.open_dataset(folder, target="y")
+    >>> data
+    Dataset(4 rows, 2 features, target='y', 1 file)
+    >>> model = leansvm.SparseLSSVC(C=100, gamma=1.0, n_basis=4).fit(data)
+    >>> model.predict([[1, 0]])
+    array(['yes'], dtype='<U3')
+    """
+    try:
+        import pyarrow.dataset as arrow
+    except ImportError as error:
+        raise ImportError(needs("open_dataset", "pyarrow", "files")) from error
+    if not isinstance(source, arrow.Dataset):
+        source = arrow.dataset(_as_text(source), format=_format_of(source, format))
+    return Dataset(source, target, sample_weight, features)
+
+
+def _as_text(source: Any) -> Any:
+    return [str(path) for path in source] if isinstance(source, list | tuple) else str(source)
+
+
+def _format_of(source: Any, format: str | None) -> str:
+    if format is None:
+        from pathlib import Path
+
+        first = Path(source[0] if isinstance(source, list | tuple) else source)
+        if first.is_dir():
+            found = (path for path in sorted(first.rglob("*")) if path.is_file())
+            first = next((path for path in found if path.name[0] not in "._"), first)
+        format = first.suffix.lstrip(".").lower()
+    if format not in _FORMATS:
+        raise ValueError(
+            f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r} for {source}."
+        )
+    return _FORMATS[format]
+
+
+@dataclass
+class _Piece:
+    """A file, or a row group of one, and where its rows are in the data set."""
+
+    fragment: Any
+    start: int
+    n_rows: int
+    file_start: int  # number of the first row of the file
+
+    @property
+    def path(self) -> str:
+        """Where the rows are."""
+        return str(getattr(self.fragment, "path", "memory"))
+
+    def place(self, row: int) -> str:
+        """Return file, row group and row of a row of the data set, in words."""
+        groups = getattr(self.fragment, "row_groups", None)
+        group = f", row group {groups[0].id}" if groups else ""
+        return f"{self.path}{group}, row {row - self.file_start:,} (the first is 0)"
+
+    def batches(self, columns: list[str], n_rows: int) -> Iterator[Any]:
+        """Yield record batches of up to ``n_rows`` rows."""
+        from pyarrow import ArrowInvalid
+
+        try:
+            yield from self._read(columns, n_rows)
+        except ArrowInvalid as error:
+            raise ValueError(f"{self.path}: {error}") from error
+
+    def _read(self, columns: list[str], n_rows: int) -> Iterator[Any]:
+        groups = getattr(self.fragment, "row_groups", None)
+        if groups is None:
+            yield from self.fragment.to_batches(
+                columns=columns, batch_size=n_rows, batch_readahead=1, fragment_readahead=1
+            )
+            return
+        # decodes as it goes on; the scanner would hold a whole row group
+        from pyarrow import parquet
+
+        with self.fragment.filesystem.open_input_file(self.fragment.path) as file:
+            reader = parquet.ParquetFile(file, metadata=self.fragment.metadata)
+            yield from reader.iter_batches(
+                n_rows, row_groups=[group.id for group in groups], columns=columns
+            )
+
+
+class Dataset(StreamSource):
+    """A data set in files, as `leansvm.open_dataset` returns it.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and features.
+    dtype : numpy.dtype
+        float32 when all features are, else float64.
+    feature_names : list of str
+        Columns of X.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        target: str | Sequence[str] | None,
+        sample_weight: str | None,
+        features: Sequence[str] | None,
+    ) -> None:
+        self._dataset = dataset
+        self.single_target = target is None or isinstance(target, str)
+        self.target = [target] if isinstance(target, str) else list(target or ())
+        self.sample_weight = sample_weight
+        self.has_weight, self.n_targets = sample_weight is not None, len(self.target)
+        special = {*self.target, *([sample_weight] if sample_weight else [])}
+        names = [name for name in dataset.schema.names if name not in special]
+        self.feature_names: list[str] = names if features is None else list(features)
+        self.n_features = len(self.feature_names)
+        self._check_columns(special)
+        self.dtype = self._dtype()
+        self._pieces = _pieces(dataset)
+        self._check_files()
+        self.n_rows = sum(piece.n_rows for piece in self._pieces)
+        if self.n_rows == 0:
+            raise ValueError("The data set has no rows: a minimum of 1 is required.")
+
+    def __repr__(self) -> str:
+        files = len({piece.path for piece in self._pieces})
+        target = self.target[0] if self.single_target and self.target else self.target
+        about = f", target={target!r}" if self.target else ""
+        rows = f"{self.n_rows:,} rows, {self.n_features} features"
+        return f"Dataset({rows}{about}, {files} file{'s' * (files != 1)})"
+
+    def batches(self, n_rows: int = 65536) -> Iterator[Batch]:
+        """Yield all rows in order as named tuples (X, y, sample_weight) of NumPy arrays.
+
+        Parameters
+        ----------
+        n_rows : int, default=65536
+            Most rows at once.
+        """
+        parts = ["X"] + ["y"] * bool(self.target) + ["weight"] * self.has_weight
+        return self.read(frozenset(parts), n_rows)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Read one column of all rows, such as the groups of `leansvm.model_selection.KFoldSums`.
+
+        Parameters
+        ----------
+        name : str
+            A column of the files, feature or not.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Its values, in memory.
+        """
+        if name not in self._dataset.schema.names:
+            raise ValueError(
+                f"The data set has no column {name!r}, but {self._dataset.schema.names}."
+            )
+        batches = (b for piece in self._pieces for b in piece.batches([name], 65536))
+        return np.concatenate([_to_numpy(batch.column(name)) for batch in batches])
+
+    def place(self, row: int, part: str, column: int) -> str:
+        """Return file, row group, row and column of a value, in words."""
+        names: Any = {
+            "X": self.feature_names,
+            "y": self.target,
+            "sample_weight": [self.sample_weight],
+        }
+        after = [piece.start for piece in self._pieces]
+        piece = self._pieces[int(np.searchsorted(after, row, side="right")) - 1]
+        return f"{piece.place(row)}, column {names[part][column]!r}"
+
+    def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
+        """Yield all rows in order, up to ``n_rows`` at once; see `StreamSource.read`."""
+        columns = self._columns(parts)
+        for piece in self._pieces:
+            for batch in piece.batches(columns, n_rows):
+                if batch.num_rows:
+                    yield self._converted(batch, parts)
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers, which increase; other row groups are not read."""
+        found = [np.empty((0, self.n_features), self.dtype)]
+        for piece in self._pieces:
+            low, high = np.searchsorted(indices, [piece.start, piece.start + piece.n_rows])
+            start = piece.start
+            if low == high:
+                continue
+            for batch in piece.batches(self.feature_names, 65536):
+                first, last = np.searchsorted(indices, [start, start + batch.num_rows])
+                if first < last:
+                    found.append(self._features(batch.take(indices[first:last] - start)))
+                start += batch.num_rows
+                if last == high:
+                    break
+        return np.concatenate(found)
+
+    # ------------------------------------------------------------------ columns
+
+    def _check_columns(self, special: set[str]) -> None:
+        schema = self._dataset.schema
+        for name in [*special, *self.feature_names]:
+            if name not in schema.names:
+                raise ValueError(f"The data set has no column {name!r}, but {schema.names}.")
+        if not self.feature_names:
+            raise ValueError("The data set has no columns left as features.")
+        for name in self.feature_names:
+            if name in special:
+                raise ValueError(f"features: {name!r} is the target or the weight.")
+            typ = schema.field(name).type
+            if _kind_of(typ) not in ("numbers", "booleans"):
+                raise ValueError(
+                    f"Column {name!r} is of type {typ}: features must be numbers. Name those to "
+                    f"use with features=[...], or encode it."
+                )
+
+    def _check_files(self) -> None:
+        """Refuse a file that lacks a column, or has one of another kind than the data set."""
+        from pyarrow.dataset import get_partition_keys
+
+        needed = self._columns(frozenset(["X", "y", "weight"]))
+        whole = {name: self._dataset.schema.field(name).type for name in needed}
+        for path, fragment in {
+            piece.fragment.path: piece.fragment for piece in self._pieces
+        }.items():
+            schema = fragment.physical_schema
+            for name in needed:
+                if name in get_partition_keys(fragment.partition_expression):
+                    raise ValueError(
+                        f"{path}: column {name!r} is in the name of a folder, which is not read: "
+                        f"write it into the files, or name other columns with features=[...]."
+                    )
+                if name not in schema.names:
+                    raise ValueError(f"{path} has no column {name!r}, but {schema.names}.")
+                kinds = [_kind_of(whole[name]), _kind_of(schema.field(name).type)]
+                if name in self.feature_names:
+                    kinds = ["numbers" if kind == "booleans" else kind for kind in kinds]
+                if kinds[0] != kinds[1]:
+                    raise ValueError(
+                        f"{path}: column {name!r} holds {kinds[1]}, but {kinds[0]} in the first "
+                        f"file."
+                    )
+
+    def _dtype(self) -> np.dtype[Any]:
+        types = {str(self._dataset.schema.field(name).type) for name in self.feature_names}
+        return np.dtype(np.float32 if types <= {"float", "halffloat"} else np.float64)
+
+    def _columns(self, parts: frozenset[str]) -> list[str]:
+        columns = list(self.feature_names) if "X" in parts else []
+        columns += self.target if "y" in parts else []
+        if "weight" in parts and self.sample_weight is not None:
+            columns.append(self.sample_weight)
+        return columns
+
+    def _converted(self, batch: Any, parts: frozenset[str]) -> Batch:
+        X = self._features(batch) if "X" in parts else None
+        y = weight = None
+        if "y" in parts and self.target:
+            columns = [_to_numpy(batch.column(name)) for name in self.target]
+            y = columns[0] if self.single_target else np.column_stack(columns)
+        if "weight" in parts and self.sample_weight is not None:
+            weight = _to_numpy(batch.column(self.sample_weight))
+        return Batch(X, y, weight)
+
+    def _features(self, batch: Any) -> NDArray[Any]:
+        columns = [_to_numpy(batch.column(name)) for name in self.feature_names]
+        X = np.empty((batch.num_rows, len(columns)), self.dtype)
+        for start in range(0, batch.num_rows, _CACHED_ROWS):
+            rows = slice(start, start + _CACHED_ROWS)
+            for j, column in enumerate(columns):
+                X[rows, j] = column[rows]
+        return X
+
+
+def _to_numpy(column: Any) -> NDArray[Any]:
+    if hasattr(column, "dictionary_decode") and str(column.type).startswith("dictionary"):
+        column = column.dictionary_decode()
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _kind_of(typ: Any) -> str:
+    """Return in a word what a column of an Arrow type holds."""
+    import pyarrow.types as kind
+
+    if kind.is_dictionary(typ):
+        typ = typ.value_type
+    if kind.is_integer(typ) or kind.is_floating(typ):
+        return "numbers"
+    if kind.is_boolean(typ) or kind.is_null(typ):
+        return "booleans" if kind.is_boolean(typ) else "nothing"
+    return "text" if kind.is_string(typ) or kind.is_large_string(typ) else f"values of type {typ}"
+
+
+def _pieces(dataset: Any) -> list[_Piece]:
+    """Return row groups (Parquet) or files, in order, with their numbers of rows."""
+    pieces, start = [], 0
+    for fragment in dataset.get_fragments():
+        parts, file_start = [fragment], start
+        if hasattr(fragment, "split_by_row_group"):
+            parts = fragment.split_by_row_group()
+        for part in parts:
+            groups = getattr(part, "row_groups", None)
+            n_rows = part.count_rows() if groups is None else sum(g.num_rows for g in groups)
+            pieces.append(_Piece(part, start, n_rows, file_start))
+            start += n_rows
+    return pieces

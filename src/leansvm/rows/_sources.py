@@ -1,0 +1,79 @@
+"""Which arguments of ``fit`` and ``predict`` are rows that live elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.rows._stream import Batch, RowSource, StreamSource
+
+
+def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | None:
+    """Return the rows as a source, None for arrays in memory."""
+    if type(X) is np.ndarray:
+        return None
+    if isinstance(X, RowSource):
+        if y is not None or sample_weight is not None:
+            raise ValueError(
+                "A data set brings its targets and weights: name their columns in "
+                "open_dataset(..., target=..., sample_weight=...)."
+            )
+        return X
+    if is_dask(X):
+        from leansvm.rows._dask import dask_source
+
+        return dask_source(X, y, sample_weight)
+    if isinstance(X, np.memmap) and X.ndim == 2 and not _usable_as_it_is(X):
+        return MappedArray(X, y, sample_weight)
+    return None
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a collection of Dask, which is not imported to find out."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "dask")
+
+
+def partitions_of(X: Any) -> Any:
+    """Return the partitions of a Dask collection (`leansvm.rows._dask.Partitions`)."""
+    from leansvm.rows._dask import Partitions
+
+    return Partitions(X, None, None)
+
+
+def _usable_as_it_is(X: np.memmap[Any, Any]) -> bool:
+    return X.dtype in (np.float64, np.float32) and X.flags.c_contiguous
+
+
+class MappedArray(StreamSource):
+    """A memory-mapped array that has to be converted, which is done batch by batch."""
+
+    def __init__(self, X: Any, y: Any, sample_weight: Any) -> None:
+        self._X = X
+        self._y = None if y is None else np.asarray(y)
+        self._weight = None if sample_weight is None else np.asarray(sample_weight)
+        self.n_rows, self.n_features = X.shape
+        self.dtype = np.dtype(np.float32 if X.dtype in (np.float32, np.float16) else np.float64)
+        self.feature_names = None
+        self.has_weight = sample_weight is not None
+        self.n_targets = 0 if self._y is None else 1 if self._y.ndim == 1 else self._y.shape[1]
+        self.single_target = self._y is None or self._y.ndim == 1
+        for name, part in (("y", self._y), ("sample_weight", self._weight)):
+            if part is not None and len(part) != self.n_rows:
+                raise ValueError(f"X has {self.n_rows} rows, {name} has {len(part)}.")
+
+    def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
+        """Yield all rows in order; see `StreamSource.read`."""
+        for start in range(0, self.n_rows, n_rows):
+            rows = slice(start, start + n_rows)
+            yield Batch(
+                np.ascontiguousarray(self._X[rows], self.dtype) if "X" in parts else None,
+                self._y[rows] if "y" in parts and self._y is not None else None,
+                self._weight[rows] if "weight" in parts and self._weight is not None else None,
+            )
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers."""
+        return np.ascontiguousarray(self._X[indices], self.dtype)

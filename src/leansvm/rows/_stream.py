@@ -1,0 +1,355 @@
+"""Rows that come in batches, from files or a lazy collection, as often as a fit goes over them.
+
+Rows that a fit goes over many times stay in memory where half of the budget has room for them. A
+thread reads the next batch while the tiles of this one are worked on. Tiles are cut where
+`MemoryBlocks` cuts them, so that the sums, and with them the model, are those of the same rows in
+memory to the last bit. State stays in memory up to the budget and lies in files beyond it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import assert_all_finite
+
+from leansvm._parallel import in_order, read_ahead
+from leansvm.rows._base import Block, RowBlocks, declared
+from leansvm.rows._memory import host_tile_rows
+from leansvm.rows._spill import StateStore
+from leansvm.rows._targets import Survey, Targets, survey
+
+_CHUNK_BYTES = 1 << 24  # read at once, at least one tile
+_ROWS_SHARE = 0.5  # of the budget that X may take to stay in memory
+_FEW_PASSES = 3  # over X that are read without keeping it
+
+
+class Batch(NamedTuple):
+    """Consecutive rows of a data set; None for what was not asked for or is not there."""
+
+    X: Any
+    y: Any
+    sample_weight: Any
+
+    def rows(self, rows: slice) -> Batch:
+        """Return some of the rows."""
+        return Batch(*(None if part is None else part[rows] for part in self))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return next(len(part) for part in self if part is not None)
+
+
+class RowSource(ABC):
+    """Rows that are not in this process's memory: a data set on disk, a Dask collection.
+
+    What estimators ask of it before they know their targets; `blocks` then are what solvers and
+    selectors work on.
+    """
+
+    n_rows: int
+    n_features: int
+    dtype: np.dtype[Any]
+    feature_names: list[str] | None
+    n_targets: int  # columns of the target; 0 without any
+    single_target: bool  # whether predictions are one number per row
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return self.n_rows, self.n_features
+
+    @abstractmethod
+    def survey(self, numeric: bool) -> Survey:
+        """Look at all targets (``numeric``: not at them) and weights, and not at X."""
+
+    @abstractmethod
+    def targets(self) -> tuple[Any, Any]:
+        """Return targets and weights (None for ones) of all rows, as they are in the source."""
+
+    @abstractmethod
+    def blocks(
+        self,
+        targets: Targets,
+        *,
+        columns: int = 0,
+        budget: int = 0,
+        weight: NDArray[np.float64] | None = None,
+    ) -> RowBlocks:
+        """Return the rows in blocks.
+
+        Parameters
+        ----------
+        targets : Targets
+            How to encode targets and weights.
+        columns : int
+            Columns that a solver computes for each row of a block.
+        budget : int
+            Bytes of state to keep in memory.
+        weight : ndarray of shape (n_rows,), optional
+            Weights to use instead of the source's own.
+        """
+
+
+class StreamSource(RowSource):
+    """A source that this process reads, batch by batch."""
+
+    has_weight: bool
+
+    @abstractmethod
+    def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
+        """Yield all rows in order, about ``n_rows`` at once.
+
+        ``parts`` says what of them: "X", "y", "weight".
+        """
+
+    @abstractmethod
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers, which increase."""
+
+    def place(self, row: int, part: str, column: int) -> str:
+        """Return in words where a value is: ``part`` is a field of `Batch`."""
+        return place_of_row(row, part, column)
+
+    def survey(self, numeric: bool) -> Survey:
+        """Look at all targets (``numeric``: not at them) and weights, and not at X."""
+        if numeric and not self.has_weight:
+            n = self.n_rows
+            return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
+        parts = frozenset(["weight"] * self.has_weight + ["y"] * (not numeric))
+        seen, start = None, 0
+        for batch in self.read(parts, 1 << 18):
+            try:
+                found = survey(batch.y, batch.sample_weight, numeric)
+                seen = found if seen is None else seen + found
+            except ValueError as error:
+                numbers = range(start, start + batch.n_rows)
+                raise with_place(error, batch, numbers, self.place) from error
+            start += batch.n_rows
+        assert seen is not None  # a source has rows
+        return seen
+
+    def targets(self) -> tuple[Any, Any]:
+        """Return targets and weights (None for ones) of all rows."""
+        parts = frozenset(["y"] + ["weight"] * self.has_weight)
+        return joined(list(self.read(parts, 1 << 18)))[1:]
+
+    def blocks(
+        self,
+        targets: Targets,
+        *,
+        columns: int = 0,
+        budget: int = 0,
+        weight: NDArray[np.float64] | None = None,
+    ) -> RowBlocks:
+        """Return the rows in blocks; see `RowSource.blocks`."""
+        return StreamBlocks(self, targets, columns=columns, budget=budget, weight=weight)
+
+
+class StreamBlocks(RowBlocks):
+    """Row blocks over a stream: every pass reads what it declares to need of the rows again.
+
+    From the fourth pass on X stays in memory where it takes at most half of ``budget`` and the
+    state leaves room for it.
+
+    Parameters
+    ----------
+    source : StreamSource
+        The rows.
+    targets, columns, budget, weight
+        As in `RowSource.blocks`.
+    """
+
+    def __init__(
+        self,
+        source: StreamSource,
+        targets: Targets,
+        *,
+        columns: int = 0,
+        budget: int = 0,
+        weight: NDArray[np.float64] | None = None,
+    ) -> None:
+        self._source, self._targets, self._weight = source, targets, weight
+        self.n_rows, self.n_features = source.shape
+        self.dtype = source.dtype
+        self.weighted = weight is not None or targets.weighted
+        self._tile = host_tile_rows(self.n_rows, self.n_features, columns)
+        row_bytes = self.dtype.itemsize * self.n_features
+        self._chunk = self._tile * max(1, _CHUNK_BYTES // max(self._tile * row_bytes, 1))
+        self._passes = 0  # that have read X
+        self._kept: NDArray[Any] | None = None  # X, once it is read often enough to stay
+        self._most_kept = int(_ROWS_SHARE * budget)
+        self.states = StateStore(budget)
+
+    def __len__(self) -> int:
+        return -(-self.n_rows // self._tile)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield ``function(block, *args)`` for every block, in row order."""
+        with closing(read_ahead(self._chunks(declared(function).reads))) as chunks:
+            yield from in_order(self._call, self._tiles(chunks), function, args)
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """Return the rows with these numbers, in this order."""
+        indices = np.asarray(indices, dtype=np.intp)
+        if self._kept is not None:
+            return self._kept[indices]
+        wanted, place = np.unique(indices, return_inverse=True)
+        rows = self._source.take(wanted)
+        if len(rows) < len(wanted):
+            raise OSError(f"The data set has fewer rows now than {self.n_rows:,}, when opened.")
+        self._check(rows, wanted)
+        return rows[place]
+
+    def _call(self, block: Block, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        block.state = self.states.load(block.start)
+        result = function(block, *args)
+        if not declared(function).keeps_state:
+            self.states.store(block.start, block.state)
+        return result
+
+    def _tiles(self, chunks: Iterable[tuple[int, Batch]]) -> Iterator[Block]:
+        for first, (X, y, weight) in chunks:
+            last = min(first + self._chunk, self.n_rows)
+            for start in range(first, last, self._tile):
+                stop = min(start + self._tile, last)
+                part = Batch(X, y, weight).rows(slice(start - first, stop - first))
+                yield Block(start, stop, *part)
+
+    def _chunks(self, reads: frozenset[str]) -> Iterator[tuple[int, Batch]]:
+        """Yield the first row and the encoded rows of every chunk."""
+        start, kept = 0, self._kept if "X" in reads else None
+        copy: NDArray[Any] | None = None
+        if kept is not None:
+            reads = reads - {"X"}
+        elif "X" in reads:
+            self._passes += 1
+            copy = self._room_for_rows() if self._passes > _FEW_PASSES else None
+        for batch in recut(self._read(reads), self._chunk, self.n_rows):
+            stop = start + min(self._chunk, self.n_rows - start)
+            X, y, weight = batch
+            if any(part is not None and len(part) < stop - start for part in batch):
+                start += batch.n_rows
+                break
+            if kept is not None:
+                X = kept[start:stop]
+            elif X is not None:
+                self._check(X, range(start, stop))
+            if copy is not None:
+                copy[start:stop] = X
+            try:
+                y, weight = self._targets(y, weight)
+            except ValueError as error:
+                numbers = range(start, stop)
+                raise with_place(error, batch, numbers, self._source.place) from error
+            if self._weight is not None:
+                weight = self._weight[start:stop]
+            yield start, Batch(X, y, weight)
+            start = stop
+        if start < self.n_rows:
+            raise OSError(f"The data set has {start:,} rows now, {self.n_rows:,} when opened.")
+        if copy is not None:
+            self._kept = copy
+
+    def _check(self, X: NDArray[Any], numbers: Sequence[int] | NDArray[np.intp]) -> None:
+        try:
+            assert_all_finite(X, input_name="X")
+        except ValueError as error:
+            place = self._source.place
+            raise with_place(error, Batch(X, None, None), numbers, place) from error
+
+    def _room_for_rows(self) -> NDArray[Any] | None:
+        """Return an array for all of X, None where the budget has no room beside the state."""
+        n_bytes = self.dtype.itemsize * self.n_rows * self.n_features
+        if n_bytes > self._most_kept or not self.states.reserve(n_bytes):
+            self._most_kept = 0  # do not ask again
+            return None
+        return np.empty((self.n_rows, self.n_features), self.dtype)
+
+    def _read(self, reads: frozenset[str]) -> Iterator[Batch]:
+        parts = set(reads)
+        if not self._source.n_targets:
+            parts.discard("y")
+        if "weight" in parts and self._weight is None and self._targets.weight_needs_labels:
+            parts.add("y")
+        if self._weight is not None or not (self._targets.weighted and self._source.has_weight):
+            parts.discard("weight")
+        return self._source.read(frozenset(parts), self._chunk) if parts else iter(())
+
+
+def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
+    """Cut batches of any length into ones of ``size`` rows; without any, into empty ones."""
+    waiting: list[Batch] = []
+    count, nothing = 0, True
+    for batch in batches:
+        nothing = False
+        start = 0
+        while count + batch.n_rows - start >= size:
+            stop = start + size - count
+            waiting.append(batch.rows(slice(start, stop)))
+            yield joined(waiting)
+            waiting, count, start = [], 0, stop
+        if start < batch.n_rows:
+            waiting.append(batch.rows(slice(start, batch.n_rows)))
+            count += batch.n_rows - start
+    if waiting:
+        yield joined(waiting)
+    if nothing:  # nothing to read
+        for _ in range(0, n_rows, size):
+            yield Batch(None, None, None)
+
+
+def place_of_row(row: int, part: str, column: int) -> str:
+    """Return in words where a value is in rows without names."""
+    return f"row {row:,} (the first is 0)" + (f", column {column}" if part == "X" else "")
+
+
+def with_place(
+    error: ValueError,
+    batch: Batch,
+    numbers: Sequence[int] | NDArray[np.intp],
+    place: Callable[[int, str, int], str] = place_of_row,
+) -> ValueError:
+    """Return an error about some rows that says where the first wrong value is.
+
+    Parameters
+    ----------
+    error : ValueError
+        What is wrong.
+    batch : Batch
+        The rows.
+    numbers : sequence of int
+        Their numbers in the source.
+    place : function
+        See `StreamSource.place`.
+    """
+    for part, values in zip(Batch._fields, batch, strict=True):
+        wrong = np.empty((0, 0), bool) if values is None else _wrong(values, part)
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0].tolist()
+            return ValueError(f"{error} The first is in {place(int(numbers[row]), part, column)}.")
+    return ValueError(f"{error} See the rows from {place(int(numbers[0]), 'y', 0)} on.")
+
+
+def _wrong(values: Any, part: str) -> NDArray[np.bool_]:
+    """Return which values are missing, infinite or negative weights; rows x columns."""
+    columns = np.asarray(values).reshape(len(values), -1)
+    wrong = np.zeros(columns.shape, bool)
+    if columns.dtype.kind == "f":
+        wrong = ~np.isfinite(columns)
+    elif columns.dtype.kind == "O":
+        wrong = np.array([[v is None or v != v for v in row] for row in columns])
+    return wrong | (columns < 0) if part == "sample_weight" else wrong
+
+
+def joined(batches: list[Batch]) -> Batch:
+    """Put batches one after the other."""
+    if len(batches) == 1:
+        return batches[0]
+    parts = zip(*(tuple(batch) for batch in batches), strict=True)
+    return Batch(*(None if part[0] is None else np.concatenate(part) for part in parts))

@@ -1,0 +1,359 @@
+"""Saved models: equal after loading, refused when damaged, newer or made of foreign types."""
+
+import io
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array, csr_matrix
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.datasets import load_iris
+from sklearn.ensemble import StackingClassifier
+from sklearn.metrics import f1_score, make_scorer
+from sklearn.model_selection import GridSearchCV, KFold, RandomizedSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
+
+import leansvm
+from leansvm import basis, low_rank, persistence
+from leansvm.papers import baselines
+from leansvm.persistence import ModelFileError, UntrustedTypesError, _archive, _plain
+
+pytest.importorskip("skops")
+
+X, y = load_iris(return_X_y=True)
+PLAIN = {"C": "loo", "kernel": "rbf", "gamma": 0.05}  # nothing is learned: faster
+MODELS = [
+    leansvm.LSSVC(calibrate=True),
+    leansvm.LSSVR(C="loo"),
+    leansvm.L2SVC(),
+    leansvm.SparseLSSVC(n_basis=20, basis=basis.PivotedCholesky()),
+    leansvm.SparseLSSVR(n_basis=20, random_state=0),
+    leansvm.ReducedSVC(n_basis=20, loss="logistic", random_state=0),
+    leansvm.ReducedSVR(n_basis=20, random_state=0),
+    leansvm.LowRankLSSVC(random_state=0),
+    leansvm.LowRankLSSVR(n_basis=5, function=low_rank.Simplex(), random_state=0),
+    make_pipeline(StandardScaler(), leansvm.KernelBasis(20, random_state=0), leansvm.LSSVC()),
+    *(getattr(baselines, name)() for name in baselines.__all__),
+    GridSearchCV(leansvm.LSSVC(), {"C": [1.0, 10.0]}, cv=2),
+    RandomizedSearchCV(
+        leansvm.LSSVC(),
+        {"C": [1.0, 10.0]},
+        n_iter=2,
+        cv=KFold(2, shuffle=True, random_state=np.random.RandomState(0)),
+        scoring={"a": "accuracy", "b": make_scorer(f1_score, average="macro")},
+        refit="a",
+    ),
+    CalibratedClassifierCV(leansvm.LSSVC(), cv=2),
+    CalibratedClassifierCV(leansvm.LSSVC(), cv=2, method="isotonic"),
+    StackingClassifier([("svc", SVC()), ("l2", leansvm.L2SVC())], leansvm.LSSVC(), cv=2),
+    leansvm.LSSVC(class_weight={np.int64(0): 1, 1: 2.5, 2: 3}),
+    leansvm.SparseLSSVC(C="kfold", gamma=0.5, n_basis=20),
+]
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "model.skops"
+    persistence.save(leansvm.LSSVC().fit(X, y), path, metadata={"rows": 150})
+    return path
+
+
+def rewrite(path, **members):
+    """Replace members of the archive; None leaves one out."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(buffer, "w") as new:
+        for name in old.namelist():
+            content = members.get(name.partition(".")[0], old.read(name))
+            if content is not None:
+                new.writestr(name, content)
+    path.write_bytes(buffer.getvalue())
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_loaded_model_predicts_the_same(tmp_path, model):
+    path = tmp_path / "model.skops"
+    persistence.save(model.fit(X, y), path)
+    loaded = persistence.load(path)
+    assert type(loaded) is type(model)
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    assert [file.name for file in tmp_path.iterdir()] == ["model.skops"]
+
+
+@pytest.mark.parametrize("form", [csr_matrix, csr_array])
+@pytest.mark.parametrize(
+    "model",
+    [
+        leansvm.LSSVC(),
+        leansvm.L2SVC(kernel="linear"),
+        leansvm.ReducedSVC(n_basis=20, random_state=0),
+        leansvm.SparseLSSVC(n_basis=20, C=1.0, gamma=0.5, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_models_of_sparse_rows(tmp_path, model, form):
+    rows = form(np.where(X > 2, X, 0))
+    persistence.save(model.fit(rows, y), tmp_path / "m")
+    loaded = persistence.load(tmp_path / "m")
+    assert_array_equal(loaded.decision_function(rows), model.decision_function(rows))
+
+
+def test_selected_columns(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd")).assign(e=np.where(y > 0, "u", "v"))
+    columns = make_column_transformer(
+        (StandardScaler(), make_column_selector(dtype_include=np.number)),
+        (OneHotEncoder(), make_column_selector(dtype_exclude=np.number)),
+    )
+    model = make_pipeline(columns, leansvm.LSSVC()).fit(frame, y)
+    persistence.save(model, tmp_path / "m")
+    assert_array_equal(persistence.load(tmp_path / "m").predict(frame), model.predict(frame))
+
+
+@pytest.mark.parametrize("kind", [bool, np.bool])
+def test_weights_of_boolean_classes(tmp_path, kind):
+    weights = {kind(False): 1.0, kind(True): 2.0}
+    persistence.save(leansvm.LSSVC(class_weight=weights).fit(X, y > 0), tmp_path / "m")
+    assert persistence.load(tmp_path / "m").class_weight == weights
+
+
+def test_keys_that_are_the_same_as_text_are_refused(tmp_path):
+    model = leansvm.LSSVC().set_params(class_weight={1: 1.0, "1": 2.0})
+    with pytest.raises(ValueError, match="same as text"):
+        persistence.save(model, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        leansvm.SparseLSSVC(n_basis=20, random_state=0),
+        leansvm.L2SVC(gamma=0.5),
+        leansvm.L2SVC(kernel="linear"),
+    ],
+)
+def test_partial_fit_continues_after_loading(tmp_path, model):
+    model.partial_fit(X[::2], y[::2], classes=[0, 1, 2])
+    persistence.save(model, tmp_path / "m", keep_sums=True)
+    loaded = persistence.load(tmp_path / "m")
+    assert_allclose(
+        loaded.partial_fit(X[1::2], y[1::2]).decision_function(X),
+        model.partial_fit(X[1::2], y[1::2]).decision_function(X),
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("keep_sums", [False, True])
+@pytest.mark.parametrize(
+    "model",
+    [leansvm.SparseLSSVC(**PLAIN, n_basis=20, random_state=0), leansvm.L2SVC(gamma=0.5)],
+    ids=lambda model: type(model).__name__,
+)
+def test_sums_are_kept_on_request(tmp_path, model, keep_sums):
+    model.partial_fit(X[::2], y[::2], classes=[0, 1, 2])
+    inside = make_pipeline(FunctionTransformer(), model)
+    persistence.save(inside, tmp_path / "m", keep_sums=keep_sums)
+    loaded = persistence.load(tmp_path / "m")[-1]
+    assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    if keep_sums:
+        loaded.partial_fit(X[1::2], y[1::2])
+        return
+    some = np.flatnonzero(y != 1)
+    for refused in ({}, {"classes": [0, 2]}):
+        with pytest.raises(ValueError, match="keep_sums=True"):
+            loaded.partial_fit(X[some], y[some], **refused)
+        assert_array_equal(loaded.classes_, [0, 1, 2])  # it stays what it was
+    assert_array_equal(loaded.predict(X), model.predict(X))
+    loaded.fit(X[::2], y[::2])  # brings the model into a state as if it had never been saved
+    assert not loaded._saved_small and hasattr(model, "_sums") == hasattr(loaded, "_sums")
+
+
+def test_saving_changes_nothing_in_the_model(tmp_path):
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=20, random_state=0).fit(X, y)
+    before = set(vars(model))
+    persistence.save(model, tmp_path / "m")
+    assert set(vars(model)) == before and "loo_residuals_" in before
+    lost = before - set(vars(persistence.load(tmp_path / "m")))
+    unpickled = before - set(vars(pickle.loads(pickle.dumps(model))))
+    assert unpickled == {"_rows", "_answers"}  # the training rows are nobody's file
+    assert lost == {"_features", "_sums", "_selected", "loo_residuals_", *unpickled}
+
+
+def test_warm_start_goes_on_from_a_small_file(tmp_path):
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=10, warm_start=True, random_state=0).fit(X, y)
+    persistence.save(model, tmp_path / "m")
+    loaded = persistence.load(tmp_path / "m").set_params(n_basis=15).fit(X, y)
+    assert_array_equal(loaded.support_[:10], model.support_)
+
+
+def test_200_points_of_20_features_take_60_kB(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(1000, 20))
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=200).fit(rows, rows[:, 0] > 0)
+    persistence.save(make_pipeline(StandardScaler().fit(rows), model), tmp_path / "m")
+    assert (tmp_path / "m").stat().st_size <= 60_000
+
+
+def test_a_model_that_packs_too_well_is_not_packed(tmp_path, monkeypatch):
+    """Files that unpack to many times their size are refused, so none is written."""
+    monkeypatch.setattr(_archive, "_MOST_UNPACKED", (4, 2**18))
+    model = leansvm.LSSVC().fit(X, y)
+    model.zeros_ = np.zeros(2**17)
+    persistence.save(model, tmp_path / "m")
+    assert (tmp_path / "m").stat().st_size > 2**20
+    assert_array_equal(persistence.load(tmp_path / "m").zeros_, model.zeros_)
+
+
+MADE_HERE = [
+    *MODELS[:9],
+    make_pipeline(StandardScaler(), leansvm.KernelBasis(20, random_state=0), leansvm.LSSVC()),
+    leansvm.LSSVC(class_weight={0: 1.0, 1: 2.5, 2: 3}),
+]
+
+
+@pytest.mark.parametrize("model", MADE_HERE, ids=lambda model: type(model).__name__)
+def test_skops_builds_the_same_model(tmp_path, monkeypatch, model):
+    """The own way of building, without skops, against skops: every attribute, bit by bit."""
+    persistence.save(model.fit(X, y), tmp_path / "m", keep_sums=True)
+    own = persistence.load(tmp_path / "m")
+    monkeypatch.setattr(_plain, "plain_types", lambda schema: None)
+    assert pickle.dumps(persistence.load(tmp_path / "m")) == pickle.dumps(own)
+
+
+@pytest.mark.parametrize(
+    ("model", "here"),
+    [
+        (leansvm.SparseLSSVC(random_state=1), True),
+        (leansvm.SparseLSSVC(random_state=np.random.RandomState(0)), False),
+        (make_pipeline(StandardScaler(), SVC()), False),
+        (FunctionTransformer(np.log), False),
+    ],
+)
+def test_other_types_are_left_to_skops(tmp_path, model, here):
+    persistence.save(model, tmp_path / "m")
+    with zipfile.ZipFile(tmp_path / "m") as archive:
+        schema = json.loads(archive.read("schema.json"))
+    assert (_plain.plain_types(schema) is not None) == here
+
+
+def test_metadata_is_read_without_the_model(saved):
+    rewrite(saved, schema=b"nonsense")
+    facts = persistence.read_metadata(saved)
+    assert facts["metadata"] == {"rows": 150} and facts["model"] == "LSSVC"
+    assert facts["leansvm"] == leansvm.__version__
+    with pytest.raises(ModelFileError, match=r"model\.skops is damaged"):
+        persistence.load(saved)
+
+
+def test_foreign_types_are_refused_by_name(tmp_path):
+    path = tmp_path / "model.skops"
+    foreign = make_pipeline(FunctionTransformer(np.linalg.cond), leansvm.LSSVC())
+    foreign.steps[0][1].func = json.dumps
+    with pytest.raises(UntrustedTypesError, match=r"json\.dumps.*Nothing was written") as caught:
+        persistence.save(foreign, path)
+    assert caught.value.types == ["json.dumps"] and not path.exists()
+    persistence.save(foreign, path, trusted=["json.dumps"])
+    with pytest.raises(UntrustedTypesError, match=r"json\.dumps.*Nothing was loaded") as caught:
+        persistence.load(path)
+    assert caught.value.types == ["json.dumps"]
+    assert persistence.load(path, trusted=["json.dumps"]).steps[0][1].func is json.dumps
+
+
+def test_functions_of_this_package_are_not_trusted(tmp_path):
+    path = tmp_path / "model.skops"
+    with pytest.raises(UntrustedTypesError, match=r"leansvm\.persistence\.load"):
+        persistence.save(FunctionTransformer(persistence.load), path)
+
+
+def test_models_that_refer_to_themselves_are_refused(tmp_path):
+    model = leansvm.LSSVC().fit(X, y)
+    model.fit_report_["model"] = model
+    with pytest.raises(ModelFileError, match="refers to itself"):
+        persistence.save(model, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("keep", [0, 10, 2000, -30])
+def test_part_of_a_file_is_refused(saved, keep):
+    saved.write_bytes(saved.read_bytes()[:keep])
+    with pytest.raises(ModelFileError, match=r"model\.skops is not a model file"):
+        persistence.load(saved)
+
+
+def test_flipped_bytes_are_found(saved):
+    content = bytearray(saved.read_bytes())
+    with zipfile.ZipFile(saved) as archive:
+        arrays = [info for info in archive.infolist() if info.filename.endswith(".npy")]
+    place = max(arrays, key=lambda info: info.file_size)
+    middle = place.header_offset + place.compress_size // 2 + 100
+    content[middle] ^= 0xFF
+    saved.write_bytes(bytes(content))
+    with pytest.raises(ModelFileError, match="is damaged"):
+        persistence.load(saved)
+
+
+def test_newer_format_asks_for_an_upgrade(saved):
+    facts = {**persistence.read_metadata(saved), "format": 99, "leansvm": "9.9"}
+    rewrite(saved, leansvm=json.dumps(facts).encode())
+    with pytest.raises(ModelFileError, match=r"format 99, written by leansvm 9\.9.*upgrade"):
+        persistence.load(saved)
+
+
+def test_skops_file_of_others_is_refused(saved):
+    rewrite(saved, leansvm=None)
+    with pytest.raises(ModelFileError, match=r"was not written by leansvm\.persistence\.save"):
+        persistence.load(saved)
+
+
+@pytest.mark.parametrize("facts", [b"[]", b'{"format": "1"}', b"{", b"\xff"])
+def test_nonsense_facts_are_refused(saved, facts):
+    rewrite(saved, leansvm=facts)
+    with pytest.raises(ModelFileError, match="is damaged"):
+        persistence.load(saved)
+
+
+def test_other_scikit_learn_is_mentioned(saved):
+    facts = {**persistence.read_metadata(saved), "scikit-learn": "1.2.0"}
+    rewrite(saved, leansvm=json.dumps(facts).encode())
+    with pytest.warns(UserWarning, match=r"written with scikit-learn 1\.2\.0"):
+        persistence.load(saved)
+
+
+def test_full_disk_keeps_the_old_file(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        persistence.save(leansvm.LSSVC().fit(X, y), saved)
+    assert caught.value.filename == str(saved)
+    assert saved.read_bytes() == before
+
+
+def test_missing_file_is_an_ordinary_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        persistence.load(tmp_path / "none")
+
+
+def test_large_metadata_can_be_read_again(tmp_path):
+    scales = {f"x{i}": value for i, value in enumerate(np.random.default_rng(0).random(60_000))}
+    persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata=scales)
+    assert persistence.read_metadata(tmp_path / "m")["metadata"] == scales
+
+
+def test_metadata_that_could_not_be_read_again_is_refused(tmp_path):
+    with pytest.raises(ModelFileError, match="could not be read back: its facts have more"):
+        persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata={"a": "a" * 2**25})
+    assert not list(tmp_path.iterdir())
+
+
+def test_metadata_must_be_json(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        persistence.save(leansvm.LSSVC().fit(X, y), tmp_path / "m", metadata={"a": float("nan")})
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,159 @@
+"""Errors of all sizes of a nested basis against refitting without every row."""
+
+import array_api_strict
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.metrics.pairwise import rbf_kernel
+
+import leansvm
+from leansvm.kernels import Kernel
+from leansvm.ridge import nested
+from leansvm.ridge.nested import climb, open_ladder
+from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.rows import MemoryBlocks
+from tests.plain import SparseLSSVR
+
+rng = np.random.default_rng(0)
+M = 60
+X = rng.normal(size=(M, 3))
+Y = np.column_stack([np.sin(X[:, 0]) + 100, X[:, 1]])
+WEIGHT = rng.uniform(0.5, 2.0, size=M)
+CHOSEN = rng.permutation(M)[:16]
+ROWS = np.concatenate([CHOSEN, CHOSEN[:2]])  # two of them twice
+KERNEL = Kernel("rbf", gamma=0.4)
+PENALTIES = {"free": 0.0, "penalised": 0.7, "absent": np.inf}
+every_bias = pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)
+every_weight = pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+
+
+def ladder_of(penalty, weight, *, kept=True, rows=X, sizes=(6, 18), indices=None):
+    blocks = MemoryBlocks(rows, Y, weight, tile_rows=17)
+    budget = 2**30 if kept else 0
+    ladder = open_ladder(blocks, KERNEL, blocks.take(ROWS), penalty, budget, indices)
+    for size in sizes:
+        ladder.extend(size)
+    return ladder
+
+
+def left_out_error(points, C, penalty, weight, counted=range(M)):
+    """Mean squared error of rows left out, by solving without each of them."""
+    s = np.ones(M) if weight is None else weight
+    design = np.column_stack([rbf_kernel(X, points, gamma=0.4), np.ones(M)])
+    ridge = np.zeros((len(points) + 1,) * 2)
+    ridge[:-1, :-1] = rbf_kernel(points, gamma=0.4) / C
+    if penalty == np.inf:
+        design, ridge = design[:, :-1], ridge[:-1, :-1]
+    else:
+        ridge[-1, -1] = penalty / C
+    total = 0.0
+    for i in counted:
+        w = np.where(np.arange(M) == i, 0.0, s)
+        coef = np.linalg.solve(
+            design.T @ (w[:, None] * design) + ridge, design.T @ (w[:, None] * Y)
+        )
+        total += s[i] * np.sum((Y[i] - design[i] @ coef) ** 2)
+    return total / s[list(counted)].sum()
+
+
+@every_bias
+@every_weight
+def test_rows_that_may_become_points_are_not_counted(penalty, weight):
+    ladder = ladder_of(penalty, weight, indices=ROWS)
+    points, others = X[ROWS[ladder.kept]], np.setdiff1d(np.arange(M), ROWS)
+    expected = [left_out_error(points[:k], 3.0, penalty, weight, others) for k in (6, 16)]
+    assert_allclose(ladder.errors(np.array([6, 16]), 3.0), expected, rtol=1e-8)
+    assert_allclose(ladder.curve(np.array([0.1, 3.0]))[1], expected[-1], rtol=1e-8)
+
+
+@every_bias
+@every_weight
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed"])
+def test_errors_of_every_size_are_those_of_refitting(penalty, weight, kept):
+    ladder = ladder_of(penalty, weight, kept=kept)
+    assert len(ladder.kept) == 16  # copies are dropped
+    sizes = np.array([4, 6, 10, 16])
+    expected = [left_out_error(X[ROWS[ladder.kept[:k]]], 3.0, penalty, weight) for k in sizes]
+    assert_allclose(ladder.errors(sizes, 3.0), expected, rtol=1e-8)
+    assert_allclose(ladder.curve(np.array([0.1, 3.0]))[1], expected[-1], rtol=1e-8)
+
+
+@every_bias
+@every_weight
+def test_sums_of_a_prefix_are_those_of_its_points(penalty, weight):
+    ladder = ladder_of(penalty, weight)
+    features = ladder.features(10)
+    blocks = ladder.blocks
+    expected = add_up(blocks, features, first_shift(blocks, features, penalty == 0))
+    a, b = (
+        normal_equations(sums, features, penalty == 0) for sums in (ladder.sums(10, None), expected)
+    )
+    for name in ("M", "c", "yy", "mean_phi", "mean_y"):
+        assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-10, atol=1e-10)
+
+
+def test_growing_in_steps_changes_nothing():
+    everything = np.array([16])
+    for penalty in PENALTIES.values():
+        at_once = ladder_of(penalty, WEIGHT, sizes=(18,))
+        in_steps = ladder_of(penalty, WEIGHT, sizes=(2, 5, 9, 18))
+        # pivoting within a step changes the order, not the span
+        expected = at_once.errors(everything, 2.0)
+        assert_allclose(in_steps.errors(everything, 2.0), expected, rtol=1e-8)
+
+
+@every_bias
+def test_other_arrays_give_the_same_errors(penalty):
+    strict = ladder_of(penalty, WEIGHT, rows=array_api_strict.asarray(X))
+    host = ladder_of(penalty, WEIGHT)
+    sizes = np.array([4, 16])
+    assert_allclose(strict.errors(sizes, 3.0), host.errors(sizes, 3.0), rtol=1e-9)
+    candidates = np.logspace(-3, 3, 7)
+    assert_allclose(strict.curve(candidates), host.curve(candidates), rtol=1e-9)
+
+
+def test_the_lean_size_is_nearly_as_good_as_the_best():
+    blocks = MemoryBlocks(X, Y, tile_rows=17)
+    ladder = open_ladder(blocks, KERNEL, X[ROWS], 0.0, 2**30)
+    size, compared = climb(ladder, np.logspace(-3, 3, 9))
+    errors = compared["errors"]
+    assert size in compared["sizes"]
+    chosen = errors[compared["sizes"] == size][0]
+    assert chosen <= 1.005 * errors.min()
+    assert np.all(errors[compared["sizes"] < size] > 1.005 * errors.min())
+
+
+def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
+    class Dropping:  # half of the points after the first sixty depend on others
+        rows, kept = np.empty((120, 1)), np.empty(0)
+
+        def extend(self, size):
+            self.kept = np.empty(60 if size == 60 else 90)
+
+        def curve(self, candidates):
+            return np.array([1.0, 2.0]) * len(self.kept) / 60
+
+        def errors(self, sizes, C):
+            return np.array([{45: 1.4, 64: 1.1, 90: 1.5}[int(size)] for size in sizes])
+
+    assert climb(Dropping(), np.array([1.0, 10.0]))[0] == 64
+
+
+def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is():
+    rows = np.random.default_rng(1).normal(size=(1500, 2))
+    easy, hard = rows[:, 0] + rows[:, 1], np.sin(6 * rows[:, 0]) * np.cos(6 * rows[:, 1])
+    options = {"kernel": "rbf", "gamma": 1.0, "random_state": 0}
+    small = leansvm.SparseLSSVR(**options).fit(rows, easy + 0.5 * rng.normal(size=1500))
+    large = leansvm.SparseLSSVR(**{**options, "gamma": 10.0}).fit(rows, hard)
+    assert small.n_support_ < 150 < 400 < large.n_support_
+
+
+@pytest.mark.parametrize("bias", [{}, {"bias_penalty": 0.7}], ids=["free", "penalised"])
+def test_sums_of_folds_are_about_the_shift_of_the_rows_that_were_kept(monkeypatch, bias):
+    options = {"C": "kfold", "gamma": 0.4, "n_basis": "auto", "random_state": 0, **bias}
+    expected = SparseLSSVR(**options).fit(X, Y)
+    monkeypatch.setattr(nested, "FIRST_ROWS", 3)  # means of other rows than first_shift takes
+    found = SparseLSSVR(**options).fit(X, Y)
+    assert len(found.support_) == len(expected.support_) and found.C_ == expected.C_
+    assert_allclose(found.predict(X), expected.predict(X), rtol=1e-9)
+    assert_allclose(found.intercept_, expected.intercept_, rtol=1e-9)
