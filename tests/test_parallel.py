@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from leansvm import LSSVC, LowRankLSSVC, ReducedSVC, SparseLSSVC, _parallel
 from leansvm._parallel import blas_for, for_tiles, serial_blas
+from leansvm.estimators import machine
 from leansvm.rows import MemoryBlocks
 
 
@@ -387,9 +388,7 @@ def test_a_large_matrix_beside_another_fit_has_one_thread(cores):
 @pytest.mark.parametrize("estimator", [SparseLSSVC, ReducedSVC, LSSVC, LowRankLSSVC])
 def test_a_fit_holds_blas_to_one_thread(estimator, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        estimator, "_publish", lambda *args: seen.append(set(blas_threads().values()))
-    )
+    monkeypatch.setattr(machine, "publish", lambda *args: seen.append(set(blas_threads().values())))
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     estimator(**({"gamma": 1.0} if estimator is SparseLSSVC else {})).fit(X, X[:, 0] > 0)

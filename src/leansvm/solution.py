@@ -45,6 +45,9 @@ class Solution:
     bytes: int = 0  # what was planned
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
     details: dict[str, Any] = field(default_factory=dict)  # what else belongs into the report
+    basis: Any = None  # points in the order of choice, where solving has chosen them
+    features: Any = None  # map to the columns, and sums over the rows, that a later batch goes on
+    sums: Any = None
 
 
 def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:

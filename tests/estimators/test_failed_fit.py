@@ -74,7 +74,7 @@ def test_a_state_that_cannot_be_solved_leaves_the_model(monkeypatch):
     model = SparseLSSVR(1.0, n_basis=10, random_state=0).fit(X, TARGET)
     other = SparseLSSVR(1.0, n_basis=20, random_state=1).fit(X, TARGET).state()
     before = attributes(model)
-    monkeypatch.setattr(SparseLSSVR, "_set_basis", interrupt)
+    monkeypatch.setattr(SparseLSSVR, "_basis_attributes", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit_from_state(other)
     assert attributes(model) == before

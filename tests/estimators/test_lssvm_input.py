@@ -236,7 +236,7 @@ def test_probabilities_exist_only_with_calibrate():
     assert not hasattr(LSSVC().fit(X, LABELS), "predict_log_proba")
     assert hasattr(LSSVC(calibrate=True), "predict_proba")
     assert not hasattr(LSSVR(), "predict_proba")
-    with pytest.raises(AttributeError, match="has predict_proba with calibrate=True"):
+    with pytest.raises(AttributeError, match="predict_proba needs calibrate=True"):
         LSSVC().fit(X, LABELS).predict_proba(X)
 
 

@@ -122,10 +122,10 @@ def test_a_C_beyond_rounding_still_has_a_model(model, m, C):
 
 def test_what_no_solver_foresaw_is_explained():
     class Fails(LSSVC):
-        def _solve(self, data, context):
+        def _solve(self, data, basis, run):
             raise np.linalg.LinAlgError("leading minor")
 
-    with pytest.raises(ValueError, match="16 digits: lower C"):
+    with pytest.raises(ValueError, match="for float64: lower C"):
         Fails().fit(X, Y)
 
 

@@ -221,7 +221,7 @@ def test_probabilities_rest_on_left_out_decisions():
     log_loss = -np.mean(np.log(p[np.arange(100), y[300:]]))
     plain = 1 / (1 + np.exp(-2 * model.decision_function(X[300:]) * (2 * y[300:] - 1)))
     assert log_loss < -np.mean(np.log(plain))
-    with pytest.raises(AttributeError, match="has predict_proba with calibrate=True"):
+    with pytest.raises(AttributeError, match="predict_proba needs calibrate=True"):
         ReducedSVC().fit(X, y).predict_proba  # noqa: B018
 
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from sklearn import config_context
 
 from leansvm import SparseLSSVR
-from leansvm.estimators.data import read
+from leansvm.estimators.read import read
 from leansvm.learning import learn as scales
 from leansvm.learning.learn import learn_scales
 from leansvm.learning.search import SECOND

@@ -14,7 +14,7 @@ from leansvm.cli._evaluate import left_out_predictions
 from leansvm.cli._output import readable
 from leansvm.cli._run import TrainingRun
 from leansvm.estimators.answers import KeepsRows
-from leansvm.estimators.machine import KernelMachine
+from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.inspection import Effects, effects, inspect_rows
 from leansvm.plotting import _html as html
 from leansvm.plotting._axes import plain_text

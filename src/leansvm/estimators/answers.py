@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
-from leansvm.estimators.data import read, validate
-from leansvm.estimators.machine import KernelMachine
+from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.read import read, validate
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import resolve_cache_size, tiles_within
 

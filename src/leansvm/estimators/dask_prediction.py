@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.estimators.data import check_features
+from leansvm.estimators.read import check_features
 from leansvm.rows import partitions_of
 
 

@@ -17,8 +17,9 @@ from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import basis_size, choose, resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.kernel_matrix import check_kernel_matrix
-from leansvm.estimators.data import any_targets, validate
-from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine
+from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.machine import BASIS_CONSTRAINTS
+from leansvm.estimators.read import any_targets, validate
 from leansvm.newton.refit import refit
 from leansvm.rows import (
     MemoryBlocks,
@@ -115,6 +116,10 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         self.cache_size = cache_size
         self.random_state = random_state
 
+    @property
+    def _seed(self) -> Any:
+        return self.random_state
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -156,7 +161,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
         blocks = MemoryBlocks(X, Y, columns=3 * size)
-        kernel = self._resolve_kernel(blocks, None, size)
+        fitted = self._learn_kernel(blocks, None, size)
+        kernel = fitted.kernel
         basis = choose(
             blocks,
             kernel,
@@ -170,6 +176,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
         kept = features.kept
         features = replace(features, L=to_host(features.L))
+        self.__dict__.pop("feature_scales_", None)
+        self.__dict__.update(fitted.attributes())
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
         self.support_vectors_ = np.empty((0, 0), X.dtype) if kernel.precomputed else features.points
         self.normalization_ = inverse_transpose(features.L)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -17,10 +18,10 @@ from sklearn.utils.metaestimators import available_if
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.dual import table
 from leansvm.dual.active_set import ActiveSet
-from leansvm.estimators.data import read
 from leansvm.estimators.lssvm import DualMachine
-from leansvm.estimators.machine import iteration_hook
 from leansvm.estimators.predict import Classifier
+from leansvm.estimators.publish import publish
+from leansvm.estimators.read import read
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
@@ -205,16 +206,18 @@ class L2SVC(Classifier, DualMachine):
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator for every C, each from the solution of the one before."""
         models = []
-        with self._fitting(X, y) as context:
+        with self._fitting(X, y) as run:
             data = read(self, X, y, sample_weight).counted(left_out=False)
-            problem = self._problem(data, context)
+            kernel = self._learn_kernel(data, run)
+            problem = self._grow(data, kernel, run)
             table.check(self._family, self.solver, problem, several=True)
             active_set = ActiveSet(problem, max_support=self._limit())
             for C in path:
                 model = copy(self).set_params(C=float(C), calibrate=False)
                 with table.explained(problem.kernel):
                     solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-                model._publish(data, self._support(problem, data, solution), solution)
+                solution = replace(solution, seconds=problem.phases.seconds)
+                publish(model, data, kernel, problem, solution)
                 models.append(model)
         return models
 
@@ -245,8 +248,8 @@ class L2SVC(Classifier, DualMachine):
         L2SVC
             The estimator; ``support_`` counts rows over all batches.
         """
-        first = not (hasattr(self, "_sequence") or self._saved_small)
-        if first and hasattr(self, "support_"):
+        first = not ("_sequence" in vars(self) or self._saved_small)
+        if first and "support_" in vars(self):
             warnings.warn(
                 "partial_fit starts anew: it needs the rows of earlier calls, which fit does not "
                 "keep. Begin with partial_fit instead of fit.",
@@ -257,11 +260,13 @@ class L2SVC(Classifier, DualMachine):
             self._refuse_changed()
             classes = self._same_classes(classes)
         added: AbstractContextManager[None] = nullcontext()
-        with self._fitting(X, y) as context:
+        with self._fitting(X, y) as run:
             batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
             batch = batch.counted(left_out=False)
+            kernel = None
             if first:
-                problem, data = self._problem(batch, context), batch
+                kernel, data = self._learn_kernel(batch, run), batch
+                problem = self._grow(batch, kernel, run)
                 active_set = ActiveSet(problem, max_support=self._limit(), keep=True)
             else:
                 active_set, weight = self._sequence
@@ -269,10 +274,11 @@ class L2SVC(Classifier, DualMachine):
                 added = active_set.extended(batch.X[used], batch.Y[used], batch.weight[used])
             with added:
                 problem = active_set.problem
-                problem.on_iteration = iteration_hook(self, context, "iteration")
+                problem.on_iteration = run.hook("iteration")
                 with table.explained(problem.kernel):
                     solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
                 problem.on_iteration = None  # belongs to this call
-                self._publish(data, self._support(problem, data, solution), solution)
+                solution = replace(solution, seconds=problem.phases.seconds)
+                publish(self, data, kernel, problem, solution)
             self._sequence = active_set, data.weight
         return self

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.estimators.data import TrainingData, validate
-from leansvm.estimators.machine import Machine, iteration_hook
+from leansvm.estimators.machine import Machine, Run
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.estimators.read import validate
+from leansvm.estimators.training_data import TrainingData
 from leansvm.linalg import dense64
 from leansvm.low_rank import (
     FUNCTIONS,
@@ -48,6 +50,16 @@ def _is_simplex(machine: Any) -> bool:
     return True
 
 
+class FunctionPlan(NamedTuple):
+    """Where functions start, and how many there may be."""
+
+    given: Array | None  # centres
+    init: str
+    sizes: list[int]
+    n_bytes: int
+    ascent: AscentOptions | None
+
+
 class LowRankMachine(ReadableModel, Machine):
     """Learn a handful of functions, and their weights in closed form."""
 
@@ -72,10 +84,6 @@ class LowRankMachine(ReadableModel, Machine):
     centers_: Array
     shapes_: Array
     coef_: Array
-    objective: str  # these four: classification alone
-    learning_rate: float | str
-    update: str
-    backtracking: bool
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -86,16 +94,18 @@ class LowRankMachine(ReadableModel, Machine):
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
         return isinstance(get_function(self.function), SeparableFunction)  # others know NumPy
 
-    def _solve(
-        self, data: TrainingData, context: Any
-    ) -> tuple[TrainingData, LearnedFeatures, Solution]:
-        criterion = self._criterion()
+    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
+        criterion = run.criterion
         if data.X.shape[0] <= ORDERED_ROWS:
             data = data.distinct()
         elif criterion.left_out:
             data = data.leave_out(0)
         if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
+        return data
+
+    def _grow(self, data: TrainingData, kernel: None, run: Run) -> FunctionPlan:
+        """Decide where the functions start and how many there may be."""
         given = None if isinstance(self.init, str) else given_centers(self.init, data.X.shape[1])
         if given is not None:
             sizes = [len(given)]
@@ -103,13 +113,9 @@ class LowRankMachine(ReadableModel, Machine):
             sizes = sizes_to_try(data.n_positive, data.n_outputs)
         else:
             sizes = [resolve_n_basis(self.n_basis, data.n_positive)]
-        init, ascent = "given" if given is not None else self.init, None
-        if getattr(self, "objective", "loss") != "loss":  # the paper's steps
-            init = "medoids" if init == "auto" else init
-            sequential = self.update == "sequential"
-            ascent = AscentOptions(
-                self.objective, self.learning_rate, sequential, self.backtracking
-            )
+        init, ascent = "given" if given is not None else self.init, self._ascent()
+        if ascent is not None and init == "auto":
+            init = "medoids"
         sizes, n_bytes = reserve(
             type(self).__name__,
             data.X,
@@ -119,7 +125,15 @@ class LowRankMachine(ReadableModel, Machine):
             1 + (ascent is not None),
             resolve_cache_size(self.cache_size, data.X),
         )
-        columns = 4 * (sizes[-1] + data.n_outputs * np.size(criterion.C))
+        return FunctionPlan(given, init, sizes, n_bytes, ascent)
+
+    def _ascent(self) -> AscentOptions | None:
+        """Return the paper's steps; None where the loss itself is minimised."""
+        return None
+
+    def _solve(self, data: TrainingData, basis: FunctionPlan, run: Run) -> Solution:
+        criterion = run.criterion
+        columns = 4 * (basis.sizes[-1] + data.n_outputs * np.size(criterion.C))
         blocks, count = data.blocks(tile_rows=tile_rows(data.X, columns)), data.count
         if not np.ndim(criterion.C):  # GCV compares starts alone: weights may be no copies
             total = total_weight(blocks) if count is None else count
@@ -136,17 +150,30 @@ class LowRankMachine(ReadableModel, Machine):
             self.tol,
             self.n_iter_no_change,
             float(self.anchor),
-            ascent,
-            iteration_hook(self, context, "iteration"),
+            basis.ascent,
+            run.hook("iteration"),
         )
         rng = check_random_state(self.random_state)
-        basis, solution = learn_functions(learner, given, init, sizes, self.n_init, rng)
-        solution.bytes, solution.seconds = n_bytes, learner.phases.seconds
-        return data, basis, solution
+        functions, solution = learn_functions(
+            learner, basis.given, basis.init, basis.sizes, self.n_init, rng
+        )
+        return replace(
+            solution,
+            features=functions,
+            bytes=basis.n_bytes,
+            seconds=learner.phases.seconds,
+        )
 
-    def _set_basis(self, data: TrainingData, basis: LearnedFeatures, solution: Solution) -> None:
-        self.function_, self.centers_, self.shapes_ = basis.function, basis.centers, basis.shapes
-        self.coef_ = np.ascontiguousarray(solution.coef.T)
+    def _basis_attributes(
+        self, data: TrainingData, basis: FunctionPlan, solution: Solution
+    ) -> dict[str, Any]:
+        learned: LearnedFeatures = solution.features
+        return {
+            "function_": learned.function,
+            "centers_": learned.centers,
+            "shapes_": learned.shapes,
+            "coef_": np.ascontiguousarray(solution.coef.T),
+        }
 
     def _model(self) -> tuple[LearnedFeatures, Array]:
         return LearnedFeatures(self.function_, self.centers_, self.shapes_), self.coef_.T
@@ -359,6 +386,12 @@ default="auto"
         self.calibrate = calibrate
         self.cache_size = cache_size
         self.random_state = random_state
+
+    def _ascent(self) -> AscentOptions | None:
+        if self.objective == "loss":
+            return None
+        sequential = self.update == "sequential"
+        return AscentOptions(self.objective, self.learning_rate, sequential, self.backtracking)
 
 
 class LowRankLSSVR(Regressor, LowRankMachine):

@@ -7,6 +7,7 @@ outputs and leave-one-out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,9 +17,10 @@ from leansvm._phases import Phases
 from leansvm.dual import table
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
-from leansvm.estimators.data import TrainingData
-from leansvm.estimators.machine import KernelMachine, iteration_hook
+from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
+from leansvm.estimators.machine import Run
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.estimators.training_data import TrainingData
 from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution, Support
 
@@ -37,50 +39,60 @@ class DualMachine(KernelMachine):
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
         return not table.SOLVERS[self._family][self.solver].on_host
 
-    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
-        criterion, limit = self._criterion(), getattr(self, "max_support", "auto")
-        several = np.ndim(criterion.C) == 1
+    @property
+    def _is_direct(self) -> bool:  # type: ignore[override]
+        return self.solver == "cholesky"
+
+    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
+        criterion, several = run.criterion, np.ndim(run.criterion.C) == 1
         data = data.counted(criterion.left_out or (several and self._merges_for_choice))
         if (several or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
-        problem = self._problem(data, context)
+        return data
+
+    def _grow(self, data: TrainingData, kernel: FittedKernel, run: Run) -> DualProblem:
+        """Pose the problem of the rows that count: all of them are basis points."""
+        rows, X = data.merged, data.X
+        assert rows is not None
+        name = "cg" if self.solver == "auto" else self.solver
+        return DualProblem(
+            X,
+            kernel.kernel,
+            data.Y[rows.first],
+            rows.weight,
+            self._bias_penalty(),
+            resolve_cache_size(self.cache_size, X),
+            Phases(),
+            run.hook(f"{name}-iteration"),
+            rows=None if len(rows.first) == X.shape[0] else rows.first,
+            count=data.count,
+        )
+
+    def _solve(self, data: TrainingData, basis: DualProblem, run: Run) -> Solution:
+        criterion = run.criterion
         solution = table.solve(
             self._family,
             self.solver,
-            problem,
+            basis,
             criterion.C,
             criterion=criterion.name,
             left_out=criterion.left_out,
             tol=self.tol,
             max_iter=self.max_iter,
-            max_support=None if limit == "auto" else int(limit),
+            max_support=self._limit(),
         )
-        return data, self._support(problem, data, solution), solution
+        return replace(solution, seconds=basis.phases.seconds)
 
-    def _support(self, problem: DualProblem, data: TrainingData, solution: Solution) -> Support:
-        """Return the rows that carry coefficients: all of them with the squared loss."""
-        solution.seconds = problem.phases.seconds
-        zeros = self._family == "lssvm"
-        return Support.of_rows(problem, data.merged, data.weight, solution, zeros)
+    def _limit(self) -> int | None:
+        """Return the most support vectors there may be; None for as many as are needed."""
+        return None
 
-    def _problem(self, data: TrainingData, context: Any) -> DualProblem:
-        """Resolve the kernel and pose the problem of the rows that count."""
-        rows, X = data.merged, data.X
-        assert rows is not None
-        name = "cg" if self.solver == "auto" else self.solver
-        hook, penalty = iteration_hook(self, context, f"{name}-iteration"), self._bias_penalty()
-        return DualProblem(
-            X,
-            self._resolve_kernel(data, context),
-            data.Y[rows.first],
-            rows.weight,
-            penalty,
-            resolve_cache_size(self.cache_size, X),
-            Phases(),
-            hook,
-            rows=None if len(rows.first) == X.shape[0] else rows.first,
-            count=data.count,
-        )
+    def _basis_attributes(
+        self, data: TrainingData, basis: DualProblem, solution: Solution
+    ) -> dict[str, Any]:
+        zeros = self._family == "lssvm"  # all rows carry coefficients with the squared loss
+        support = Support.of_rows(basis, data.merged, data.weight, solution, zeros)
+        return self._support_attributes(data, support, solution)
 
 
 class LSSVC(PredictsSets, Classifier, DualMachine):

@@ -1,64 +1,46 @@
-"""What every estimator shares: the fit in four lines, what it publishes, and predictions.
+"""What every estimator shares: the fit in five lines, its parameters, and decision values.
 
-data = read(...)                      rows, targets and weights, wherever they are
-data, basis, solution = _solve(...)   a basis and a `Solution` on it: one method per family
-_publish(data, basis, solution)       fitted attributes, report, warnings, calibration
+data = read(...)             rows, targets and weights, wherever they are
+kernel = _learn_kernel(...)  a kernel with its numbers, given or learned on a sample
+basis = _grow(...)           points in order, and what was summed over the rows for them
+solution = _solve(...)       coefficients, bias, C, left-out residuals, certificate
+publish(...)                 fitted attributes, report, warnings, calibration
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import _fit_context
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm._array_api import to_host
 from leansvm._parallel import serial_blas
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis import BasisSelector
-from leansvm.basis.features import FeatureMap, KernelFeatures, evaluate
-from leansvm.estimators.calibration import fit_scale
-from leansvm.estimators.data import TrainingData, check_features, read, validate
-from leansvm.kernels import KERNELS, Kernel, resolve_gamma
-from leansvm.learning.learn import LEARNABLE, learn_scales
+from leansvm.basis.features import FeatureMap, evaluate
+from leansvm.estimators.publish import publish
+from leansvm.estimators.read import check_features, read, validate
+from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
-from leansvm.rows import (
-    class_numbers,
-    resolve_cache_size,
-    source_of,
-    tiles_within,
-)
-from leansvm.solution import Solution, Support
+from leansvm.rows import source_of, tiles_within
+from leansvm.solution import Solution
+
+if TYPE_CHECKING:
+    from leansvm.estimators.kernel_machine import FittedKernel
 
 Array = NDArray[np.float64]
-# What `partial_fit` must find as it was in the first batch: sums and factors depend on it.
-_BATCH_PARAMETERS = (
-    "kernel",
-    "gamma",
-    "degree",
-    "coef0",
-    "fit_intercept",
-    "bias_penalty",
-    "class_weight",
-)
-
 # What prediction can do without, and model files leave out.
 TRAINING_ONLY = frozenset({"_features", "_sums", "_selected", "_sequence", "loo_residuals_"})
 
 C_GRID = np.logspace(-6, 7, 50)
-# That kernel="auto" compares; each one more costs as much as a plain fit.
-AUTO_KERNELS = ("matern32", "laplacian")
-
 
 BASIS_CONSTRAINTS: dict[str, Any] = {
     "basis": [str, BasisSelector, "array-like"],
@@ -76,6 +58,32 @@ BASIS_CONSTRAINTS: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Run:
+    """One call of `fit`, `partial_fit` or a path: how C is found, and who is told of progress."""
+
+    estimator: Any
+    context: Any  # of scikit-learn's callbacks
+    criterion: Criterion
+    is_path: bool = False  # a model for every C, instead of the best one
+
+    def hook(self, name: str) -> Callable[..., bool] | None:
+        """Return a function that runs scikit-learn's callbacks once per step, None without any.
+
+        It returns True when a callback asks to stop.
+        """
+        estimator, context = self.estimator, self.context
+        if not getattr(estimator, "_skl_callbacks", None):
+            return None
+
+        def step(iteration: int, residual: float = 0.0) -> bool:
+            task = context.subcontext(task_name=name)
+            task.call_on_fit_task_begin(estimator=estimator)
+            return bool(task.call_on_fit_task_end(estimator=estimator))
+
+        return step
+
+
 class Machine(CallbackSupport, Documented):
     """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept."""
 
@@ -87,7 +95,8 @@ class Machine(CallbackSupport, Documented):
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
     _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `TRAINING_ONLY`
     _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
-    _max_subtasks: int | property | None = None  # steps that callbacks are told of; None: unknown
+    _calibrates: bool | property = False  # whether left-out values become probabilities
+    _is_direct: bool | property = False  # a solver without steps that callbacks are told of
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
@@ -121,49 +130,76 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        with self._fitting(X, y) as context:
-            data = read(self, X, y, sample_weight)
-            used, basis, solution = self._solve(data, context)
-            self._publish(used, basis, solution)
+        with self._fitting(X, y) as run:
+            self._fit_on(read(self, X, y, sample_weight), run)
         return self
 
+    def _fit_on(self, data: TrainingData, run: Run) -> None:
+        """Fit the model on rows that were read; nothing is set before the last line."""
+        data = self._counted(data, run)
+        kernel = self._learn_kernel(data, run)
+        basis = self._grow(data, kernel, run)
+        solution = self._solve(data, basis, run)
+        publish(self, data, kernel, basis, solution)
+
     @contextmanager
-    def _fitting(self, X: Any = None, y: Any = None) -> Iterator[Any]:
-        """Yield the context of a fit, a batch or a path: what callbacks are told of.
+    def _fitting(
+        self,
+        X: Any = None,
+        y: Any = None,
+        criterion: Criterion | None = None,
+        is_path: bool = False,
+    ) -> Iterator[Run]:
+        """Yield the `Run` of a fit, a batch or a path.
 
         Inside, tiles of rows keep to ``cache_size`` and BLAS to one thread, and an error says what
         to do where numbers are too large. Any error or interrupt leaves the estimator as it was:
         no attribute of a fit that did not come to its end is seen.
         """
-        direct = getattr(self, "solver", None) == "cholesky"  # no steps to tell callbacks of
-        context = self._init_callback_context(max_subtasks=0 if direct else None)
+        context = self._init_callback_context(max_subtasks=0 if self._is_direct else None)
         before = self.__dict__.copy()
         try:
             context.call_on_fit_task_begin(estimator=self, X=X, y=y)
             within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
             with within, serial_blas():
-                yield context
+                yield Run(self, context, criterion or self._criterion(), is_path)
         except BaseException as error:
             self.__dict__ = before
             if not isinstance(error, np.linalg.LinAlgError | OverflowError):
                 raise
             raise ValueError(
-                f"{type(self).__name__} cannot be solved with 16 digits: lower C, scale X, y or "
+                f"{type(self).__name__} is too ill-conditioned for float64: lower C, scale X, y or "
                 f"sample_weight, or use a positive semidefinite kernel."
             ) from error
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
 
-    def _solve(
-        self, data: TrainingData, context: Any, *more: Any
-    ) -> tuple[TrainingData, Any, Solution]:
-        """Choose a basis and solve on it; return the rows as they were used, too."""
+    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
+        """Return the rows as this family counts them: which stand for their copies, in blocks."""
+        return data
+
+    def _learn_kernel(self, data: Any, run: Run) -> FittedKernel | None:
+        """Return the kernel with its numbers; None for machines without one."""
+        return None
+
+    def _grow(self, data: Any, kernel: Any, run: Run) -> Any:
+        """Return what carries the coefficients: chosen points, all rows, or functions."""
+        raise NotImplementedError
+
+    def _solve(self, data: Any, basis: Any, run: Run) -> Solution:
+        """Return the solution on a basis."""
+        raise NotImplementedError
+
+    def _basis_attributes(
+        self, data: TrainingData, basis: Any, solution: Solution
+    ) -> dict[str, Any]:
+        """Return the fitted attributes that describe the basis; `publish` sets them."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ parameters
 
     def _criterion(self) -> Criterion:
         """Return the C to use, or the candidates and what scores them."""
-        calibrate = getattr(self, "calibrate", False)
+        calibrate = self._calibrates
         if isinstance(self.C, str):
             folds = KFoldSums() if self.C == "kfold" else None
             return Criterion(self._candidates, self.C, calibrate or self.C == "loo", folds)
@@ -201,75 +237,6 @@ class Machine(CallbackSupport, Documented):
         """Return A of the objective: 0 is a free bias, inf is none."""
         return float(self.bias_penalty) if self.fit_intercept else np.inf
 
-    # ------------------------------------------------------------------ fitted attributes
-
-    def _publish(self, data: TrainingData, basis: Any, solution: Solution) -> None:
-        """Set the fitted attributes and the report; calibrate; warn."""
-        finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
-        if not (finite and np.isfinite(solution.objective)):
-            raise ValueError(
-                f"The solution at C={solution.C:.3g} has numbers that are not finite: lower C, or "
-                f"scale X, y or sample_weight."
-            )
-        optional = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence")
-        for name in (*optional, "_saved_small"):
-            self.__dict__.pop(name, None)
-        self._set_basis(data, basis, solution)
-        if self._keeps_rows:
-            self._rows, self._answers = data, None
-        if not self._classifies:
-            self._spread = data.spread()
-        self.intercept_ = np.asarray(solution.b)
-        self.C_ = solution.C
-        self.objective_ = solution.objective
-        self.n_iter_ = solution.iterations
-        if solution.curve is not None and not isinstance(self.C, Real):
-            self.cv_curve_ = solution.curve
-        self.fit_report_ = {
-            "solver": solution.solver,
-            "objective": solution.objective,
-            "residual": solution.residual,
-            "gap": solution.gap,
-            "iterations": solution.iterations,
-            "converged": solution.converged,
-            "rows": data.n_positive,
-            "basis": len(solution.coef),
-            "outputs": data.n_outputs,
-            "bytes": solution.bytes,
-            **solution.details,
-            "seconds": solution.seconds,
-        }
-        if solution.left_out is not None and data.merged is not None:
-            self._use_left_out(data, solution.left_out)
-        if not solution.converged:
-            text = f"{type(self).__name__}: {solution.advice}"
-            warnings.warn(text, ConvergenceWarning, stacklevel=4)
-
-    def _set_basis(self, data: TrainingData, basis: Any, solution: Solution) -> None:
-        """Set what belongs to the basis: support vectors, or learned functions."""
-        raise NotImplementedError
-
-    def _use_left_out(self, data: TrainingData, left_out: Array) -> None:
-        """Calibrate and set ``loo_residuals_`` from the left-out residuals of distinct rows."""
-        merged, whole = data.merged, data if data.whole is None else data.whole
-        assert merged is not None
-        if data.taken is not None:  # back to the places of the original rows
-            given = np.full((whole.X.shape[0], left_out.shape[1]), np.nan)
-            given[data.taken] = left_out
-            left_out = given
-        left_out, Y = left_out[merged.first], whole.targets()
-        if getattr(self, "calibrate", False):
-            targets = Y[merged.first]
-            scale = fit_scale(targets - left_out, class_numbers(targets), merged.weight)
-            self.calibration_scale_ = scale
-        if isinstance(self.C, str) and self.C == "loo":
-            residuals = left_out[merged.group]
-            unused = np.flatnonzero(merged.group < 0)  # of zero weight: they change no model
-            if len(unused):
-                rows = whole.blocks().take(unused)
-                residuals[unused] = Y[unused] - to_host(self._values(rows))
-            self.loo_residuals_ = self._in_shape(residuals)
-
     # ------------------------------------------------------------------ decision values
 
     def _model(self) -> tuple[FeatureMap, Array]:
@@ -306,129 +273,3 @@ class Machine(CallbackSupport, Documented):
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
         raise NotImplementedError
-
-
-class KernelMachine(Machine):
-    """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
-
-    kernel_: Any
-    gamma_: Any
-    clip_: tuple[Array, Array] | None
-    _batch_parameters: dict[str, Any]  # as they were in `fit`, or in the first batch
-
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **Machine._parameter_constraints,
-        "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), callable],
-        "gamma": [
-            StrOptions({"scale", "auto", "learn"}),
-            Interval(Real, 0, None, closed="left"),
-            "array-like",
-        ],
-        "degree": [Interval(Real, 0, None, closed="left")],
-        "coef0": [Interval(Real, None, None, closed="neither")],
-    }
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.kernel == "precomputed"
-        tags.input_tags.sparse = self.kernel != "precomputed"
-        return tags
-
-    def _resolve_kernel(
-        self, rows: Any, context: Any = None, most_points: int | None = None
-    ) -> Kernel:
-        """Find gamma, or learn it; ``rows`` are blocks or training data."""
-        for name in ("feature_scales_", "_learning"):
-            self.__dict__.pop(name, None)
-        self._batch_parameters = {}
-        for name in _BATCH_PARAMETERS:
-            self._batch_parameters[name] = getattr(self, name, None)
-        if isinstance(self.gamma, str) and self.gamma == "learn":
-            self._learn_scales(rows, context, most_points)
-            return Kernel(self.kernel_, gamma=self.gamma_, clip=self.clip_)
-        # "auto" without anything to compare kernels by: the Gaussian one
-        self.kernel_, self.clip_ = "rbf" if self.kernel == "auto" else self.kernel, None
-        self.gamma_ = resolve_gamma(self.gamma, self.kernel_, rows.n_features, rows.variance)
-        return Kernel(self.kernel_, gamma=self.gamma_, degree=self.degree, coef0=self.coef0)
-
-    def _learn_scales(self, rows: Any, context: Any, most_points: int | None) -> None:
-        """Set what `learn_scales` finds on a sample of the rows."""
-        names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
-        if callable(self.kernel) or names[0] not in LEARNABLE:
-            raise ValueError(
-                f"kernel={self.kernel!r} has no scales to learn: set gamma='scale' or a number, or "
-                f"use one of the kernels {', '.join(LEARNABLE)}."
-            )
-        given = hasattr(self, "fit_intercept") and not isinstance(self.C, str | KFoldSums)
-        C = np.atleast_1d(self._criterion().C) if given else None
-        learned = learn_scales(
-            rows.blocks() if isinstance(rows, TrainingData) else rows,
-            names,
-            bias_penalty=self._bias_penalty() if hasattr(self, "fit_intercept") else 0.0,
-            budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
-            random_state=getattr(self, "random_state", 0),
-            on_iteration=iteration_hook(self, context, "learning-step"),
-            most_points=most_points,
-            C=None if C is None else (float(C.min()), float(C.max())),
-        )
-        self.kernel_, self.gamma_, self.clip_ = learned.kernel, learned.gamma, learned.clip
-        self.feature_scales_ = learned.importance
-        self._learning = learned.report
-
-    def _refuse_changed(self) -> None:
-        """Say what keeps `partial_fit` from going on: no sums, or a parameter that was changed."""
-        if self._saved_small:
-            raise ValueError(
-                f"This needs what {type(self).__name__} added up over earlier rows, and the file "
-                f"that the model comes from has only what prediction needs. Save it with "
-                f"leansvm.persistence.save(model, path, keep_sums=True), or call fit."
-            )
-        for name, before in getattr(self, "_batch_parameters", {}).items():
-            now: Any = getattr(self, name, None)
-            same = np.shape(now) == np.shape(before) and np.all(np.asarray(now == before))
-            if now is not before and not same:
-                raise ValueError(
-                    f"partial_fit: {name}={now!r} was {before!r} in the first batch, and the rows "
-                    f"since then were added up with that. Set it back, or call fit."
-                )
-
-    def _set_basis(self, data: TrainingData, basis: Support, solution: Solution) -> None:
-        self.support_ = basis.indices
-        pairwise = self.kernel == "precomputed"
-        self.support_vectors_ = np.empty((0, 0), data.X.dtype) if pairwise else basis.points
-        self.dual_coef_ = np.ascontiguousarray(solution.coef[basis.order].T)
-        self.n_support_ = len(basis.indices)
-        if solution.weights is not None:
-            self.coef_ = solution.weights
-        learning = self.__dict__.pop("_learning", None)
-        if learning is not None:
-            solution.details["learning"] = learning
-            seconds = float(sum(learning["seconds"].values()))
-            solution.seconds = {"learn": seconds, **solution.seconds}
-
-    def _model(self) -> tuple[FeatureMap, Array]:
-        kernel = Kernel(
-            self.kernel_,
-            gamma=self.gamma_,
-            degree=self.degree,
-            coef0=self.coef0,
-            clip=self.clip_,
-        )
-        points = self.support_ if kernel.precomputed else self.support_vectors_
-        return KernelFeatures(kernel, points), self.dual_coef_.T
-
-
-def iteration_hook(estimator: Any, context: Any, name: str) -> Callable[..., bool] | None:
-    """Return a function that runs scikit-learn's callbacks once per iteration, None without any.
-
-    It returns True when a callback asks to stop.
-    """
-    if not getattr(estimator, "_skl_callbacks", None):
-        return None
-
-    def hook(iteration: int, residual: float = 0.0) -> bool:
-        task = context.subcontext(task_name=name)
-        task.call_on_fit_task_begin(estimator=estimator)
-        return bool(task.call_on_fit_task_end(estimator=estimator))
-
-    return hook

@@ -13,14 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import moved, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.data import TrainingData, read
-from leansvm.estimators.machine import _BATCH_PARAMETERS, KernelMachine
+from leansvm.estimators.kernel_machine import BATCH_PARAMETERS, KernelMachine
+from leansvm.estimators.publish import publish
+from leansvm.estimators.read import read
+from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge import FitState
 from leansvm.ridge.kfold import FoldSums, KFoldSums
-from leansvm.ridge.sparse import add_batch, solve_batch
+from leansvm.ridge.sparse import SummedBasis, add_batch, solve_sums
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
-from leansvm.solution import Support
+from leansvm.solution import Solution
 
 
 @dataclass(frozen=True)
@@ -83,19 +85,25 @@ class Mergeable(KernelMachine):
             "loo" and lists become. Parameters that contradict the state are refused.
         """
         parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
-        with self._fitting():
-            solution = state.solve(parameters, self._criterion(), budget)
-            for name in ("feature_names_in_", "feature_scales_", "_learning"):
-                self.__dict__.pop(name, None)
-            self.__dict__.update(state.attributes())
-            self._batch_parameters = {name: parameters.get(name) for name in _BATCH_PARAMETERS}
+        with self._fitting() as run:
+            solution = state.solve(parameters, run.criterion, budget)
+            known = state.attributes()
+            known["_batch_parameters"] = {name: parameters.get(name) for name in BATCH_PARAMETERS}
             data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
-            self._publish(data, self._support(self._features), solution)
+            before = {"feature_names_in_", "feature_scales_"} & vars(self).keys()
+            for name in before:
+                delattr(self, name)
+            self.__dict__.update(known)
+            solution = replace(solution, features=state.features, sums=state.sums)
+            publish(self, data, None, self._merged_basis(known["_selected"], solution), solution)
+            self.__dict__.update(known)  # rows that were seen: those of the state
             self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
         return self
 
-    def _support(self, features: KernelFeatures) -> Support:
-        return Support.of(Basis(self._selected, features.points), features)
+    def _merged_basis(self, selected: Any, solution: Solution) -> SummedBasis:
+        """Return the points of a model whose sums came from elsewhere, as `publish` takes them."""
+        basis = Basis(selected, solution.features.points)
+        return SummedBasis(basis, solution.features, solution.sums, None)
 
     def _read_more(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> TrainingData:
         """Read rows after those of the fit."""
@@ -122,22 +130,29 @@ class Mergeable(KernelMachine):
         criterion = self._criterion()
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
             criterion = replace(criterion, name="kfold", left_out=False)  # in the folds there are
-        with self._fitting(X, y) as context:
-            if not (hasattr(self, "_sums") or self._saved_small):
-                if criterion.name == "kfold" and criterion.folds is None:
-                    criterion = replace(criterion, folds=KFoldSums())
+        first = not ("_sums" in vars(self) or self._saved_small)
+        if first and criterion.name == "kfold" and criterion.folds is None:
+            criterion = replace(criterion, folds=KFoldSums())
+        with self._fitting(X, y, criterion) as run:
+            if first:
                 data = read(self, X, y, sample_weight, classes=classes, batch=True)
-                self._publish(*self._solve(data, context, criterion))
+                self._fit_on(data, run)
                 return self
             data = self._read_more(X, y, sample_weight, classes)
             blocks, features = self._blocks_of(data)
             budget = blocks.state_budget(self.cache_size)
             sums = add_batch(blocks, features, self._sums, data.count, criterion, budget)
-            solution = solve_batch(blocks, features, sums, self._bias_penalty() == 0, criterion)
+            solution = solve_sums(blocks, features, sums, self._bias_penalty() == 0, criterion)
             seen, before = self.n_rows_seen_ + data.X.shape[0], self.fit_report_
-            solution.seconds, solution.bytes = before["seconds"], before["bytes"]
-            solution.details |= {"rows": seen}
-            solution.details |= {name: before[name] for name in ("dropped", "selection")}
-            self._publish(data, self._support(features), solution)
-            self._features, self._sums, self.n_rows_seen_ = features, sums, seen
+            kept = {name: before[name] for name in ("dropped", "selection")}
+            solution = replace(
+                solution,
+                features=features,
+                sums=sums,
+                seconds=before["seconds"],
+                bytes=before["bytes"],
+                details=solution.details | {"rows": seen, **kept},
+            )
+            publish(self, data, None, self._merged_basis(self._selected, solution), solution)
+            self.n_rows_seen_ = seen
         return self

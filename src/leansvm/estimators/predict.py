@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
 from leansvm.estimators.calibration import log_probabilities, probabilities
 from leansvm.estimators.dask_prediction import predict_later
-from leansvm.estimators.data import targets_to_score
 from leansvm.estimators.machine import Machine
+from leansvm.estimators.read import targets_to_score
 from leansvm.losses import Logistic
 from leansvm.rows import is_dask
 
@@ -39,8 +39,8 @@ class _WithCalibration:
             return self._method
         if not (estimator.calibrate or estimator._is_probabilistic):
             raise AttributeError(
-                f"{owner.__name__} has {self._method.__name__} with calibrate=True alone: set it "
-                f"before fit, or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
+                f"{owner.__name__}: {self._method.__name__} needs calibrate=True. Set it before "
+                f"fit, or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
             )
         return MethodType(self._method, estimator)
 
@@ -50,11 +50,16 @@ class Classifier(ClassifierMixin, Machine):
 
     _classifies = True
     calibration_scale_: float
+    calibrate: bool
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
     _class_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
     }
+
+    @property
+    def _calibrates(self) -> bool:  # type: ignore[override]
+        return self.calibrate
 
     def _same_classes(self, classes: Any) -> Any:
         """Return the classes of the first batch; later batches may only repeat them."""
@@ -173,7 +178,7 @@ class Classifier(ClassifierMixin, Machine):
         return like_rows(result, values)
 
     def _log_odds(self, values: Any) -> tuple[Any, float]:
-        """Return numbers, and by what to multiply them, of which sigma makes probabilities."""
+        """Return the inputs of the logistic function and their scale."""
         loss, scale = self._link()
         return values if loss is None else loss.log_odds(values), scale
 

@@ -2,35 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
-from functools import partial
+from dataclasses import replace
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm.basis import Fit, RandomBasis
-from leansvm.basis.choose import basis_size, choose, resolve_basis
-from leansvm.estimators.data import TrainingData, read
-from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
+from leansvm.estimators.basis_machine import BasisData, BasisMachine
+from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
+from leansvm.estimators.machine import BASIS_CONSTRAINTS, Run
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.estimators.publish import publish
+from leansvm.estimators.read import read
+from leansvm.estimators.training_data import TrainingData
+from leansvm.kernels import Kernel
 from leansvm.losses import Logistic
-from leansvm.newton.reduced import CANDIDATES, ReducedFit, ReducedProblem
+from leansvm.newton.reduced import CANDIDATES, ReducedProblem
 from leansvm.newton.refit import refit
 from leansvm.newton.solver import loss_for_newton
-from leansvm.rows import resolve_cache_size
+from leansvm.ridge.primal import Criterion
 from leansvm.solution import Solution, Support
 
 Array = NDArray[np.float64]
 
 
-class ReducedMachine(KernelMachine):
+class ReducedPlan(NamedTuple):
+    """The problem on a basis that is still to be chosen, as large as it pays."""
+
+    problem: ReducedProblem
+    choose: Callable[[int], Any]
+    path: Array  # values of C
+
+
+class ReducedMachine(BasisMachine):
     """Choose a basis; Newton's method for a smooth loss on it."""
 
-    _fits_where_rows_are = True
-    _fits_sources = True
+    _candidates = CANDIDATES
+    _sharpness: float | property | None = None  # p of the logistic loss
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
@@ -42,80 +55,72 @@ class ReducedMachine(KernelMachine):
     }
     _scores_lists_by = "loo"
 
-    def _solve(self, data: TrainingData, context: Any) -> tuple[TrainingData, Support, Solution]:
-        C = self._criterion().C
-        path = CANDIDATES if isinstance(self.C, str) else np.atleast_1d(C)
-        data, found = self._solve_path(data, context, path, np.ndim(C) == 1)
-        return data, Support.of(found.basis, found.features), found.solution
+    def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> ReducedPlan:
+        """Pose the problem, and say how its points are chosen."""
+        path = np.atleast_1d(run.criterion.C)
+        problem = self._problem(data, kernel.kernel, run)
+        return ReducedPlan(problem, self._chooser(data, problem, run), path)
 
-    def _solve_path(
-        self, data: TrainingData, context: Any, path: Array, compares: bool = False
-    ) -> tuple[TrainingData, ReducedFit]:
-        """Choose a basis and solve at every C of a path, or at the best."""
-        n_rows, n_features = data.X.shape
-        penalty, hook = self._bias_penalty(), iteration_hook(self, context, "newton-iteration")
-        on_step = iteration_hook(self, context, "basis-point")
+    def _solve(self, data: BasisData, basis: ReducedPlan, run: Run) -> Solution:
+        return self._solve_path(data, basis)[-1]
+
+    def _solve_path(self, data: BasisData, plan: ReducedPlan) -> list[Solution]:
+        """Solve at the best C, or at every C of a path."""
+        if data.auto:
+            found = plan.problem.find_size(plan.choose, data.selector, data.size, plan.path)
+        else:
+            found = plan.problem.solve(plan.choose, data.size, plan.path)
+        known = {"features": found.features, "basis": found.basis}
+        return [replace(solution, **known) for solution in found.path]
+
+    def _problem(self, data: BasisData, kernel: Kernel, run: Run) -> ReducedProblem:
         # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
-        shape = self.delta, getattr(self, "p", None), 4 * self.tol / n_rows
-        loss = loss_for_newton(self.loss, self._classifies, *shape)
-        budget = resolve_cache_size(self.cache_size)
-        pairwise = self.kernel == "precomputed"
-        selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
-        auto = basis_size(selector, self.n_basis, n_rows)[1]
-        left_out = getattr(self, "calibrate", False) or (compares and isinstance(self.C, str))
-        if left_out or auto or compares:
-            data = data.leave_out(budget)
-            if data.n_positive < 2 and compares:
-                self._refuse_one_row(data)
-        size, _ = basis_size(selector, self.n_basis, data.n_positive)
-        blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
-        kernel = self._resolve_kernel(blocks, context, None if auto else size)
-        problem = ReducedProblem(
-            blocks,
+        shape = self.delta, self._sharpness, 4 * self.tol / data.X.shape[0]
+        compares = np.ndim(run.criterion.C) == 1 and not run.is_path
+        return ReducedProblem(
+            data.rows,
             kernel,
-            loss,
+            loss_for_newton(self.loss, self._classifies, *shape),
             self.regularizer,
-            penalty,
+            self._bias_penalty(),
             self._classifies,
             data.n_outputs,
             self.tol,
             self.max_iter,
-            blocks.state_budget(self.cache_size),
-            bool(left_out),
-            hook,
+            data.budget,
+            self._calibrates or (compares and isinstance(self.C, str)),
+            run.hook("newton-iteration"),
             compares,
         )
-        options: dict[str, Any] = {
-            "select_on": self.select_on,
-            "budget": problem.budget,
-            "random_state": self.random_state,
-            "on_step": on_step,
-        }
-        if getattr(selector, "uses_targets", False):
-            chooser = partial(choose, blocks, kernel, RandomBasis(), **options)
-            C = float(self.C) if isinstance(self.C, Real) else problem.pilot_C(chooser, path)
-            options["fit"] = Fit(C, penalty, loss, self.regularizer, self._classifies, refit)
-        chooser = partial(choose, blocks, kernel, selector, **options)
-        if auto:
-            return data, problem.find_size(chooser, selector, size, path)
-        return data, problem.solve(chooser, size, path)
+
+    def _pilot(self, data: BasisData, problem: ReducedProblem, run: Run) -> Fit:
+        C = self.C
+        if not isinstance(C, Real):
+            chooser = self._chooser(data, problem, run, RandomBasis())
+            C = problem.pilot_C(chooser, np.atleast_1d(run.criterion.C))
+        penalty, loss = problem.bias_penalty, problem.loss
+        return Fit(float(C), penalty, loss, self.regularizer, self._classifies, refit)
+
+    def _basis_attributes(
+        self, data: TrainingData, basis: ReducedPlan, solution: Solution
+    ) -> dict[str, Any]:
+        support = Support.of(solution.basis, solution.features)
+        return self._support_attributes(data, support, solution)
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator, fitted at every C of the path on one basis."""
-        if getattr(self, "calibrate", False):
+        if self._calibrates:
             raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
         models = []
-        with self._fitting(X, y) as context:
-            data = read(self, X, y, sample_weight)
-            selector = resolve_basis(
-                self.basis, data.X.shape[1], data.X.shape[0], self.kernel == "precomputed"
-            )
-            if basis_size(selector, self.n_basis, data.n_positive)[1]:
+        with self._fitting(X, y, Criterion(path), is_path=True) as run:
+            data = self._counted(read(self, X, y, sample_weight), run)
+            if data.auto:
                 raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
-            data, found = self._solve_path(data, context, path)
-            for solution in found.path:
+            kernel = self._learn_kernel(data, run)
+            plan = self._grow(data, kernel, run)
+            for solution in self._solve_path(data, plan):
                 model = copy(self).set_params(C=solution.C)
-                model._publish(data, Support.of(found.basis, found.features), solution)
+                publish(model, data, kernel, plan, solution)
                 models.append(model)
         return models
 
@@ -251,6 +256,10 @@ class ReducedSVC(Classifier, ReducedMachine):
         "p": [Interval(Real, 0, None, closed="neither"), None],
         **Classifier._class_constraints,
     }
+
+    @property
+    def _sharpness(self) -> float | None:  # type: ignore[override]
+        return self.p
 
     @property
     def _is_probabilistic(self) -> bool:  # type: ignore[override]

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
-from leansvm.basis import BasisSelector, Fit, RandomBasis
-from leansvm.basis.choose import Basis, basis_size, choose, points_of_before, resolve_basis
+from leansvm.basis import Fit, RandomBasis
+from leansvm.basis.choose import Basis, points_of_before
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
-from leansvm.estimators.data import TrainingData
-from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
+from leansvm.estimators.basis_machine import BasisData, BasisMachine
+from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
+from leansvm.estimators.machine import BASIS_CONSTRAINTS, Run
 from leansvm.estimators.mergeable import Mergeable
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.estimators.training_data import TrainingData
+from leansvm.kernels import Kernel
 from leansvm.newton.refit import refit
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sparse import SparseProblem
-from leansvm.rows import RowBlocks, resolve_cache_size
+from leansvm.ridge.sparse import SparseProblem, SummedBasis
+from leansvm.rows import RowBlocks
 from leansvm.solution import Solution, Support
 
 _PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
 
 
-class SparseMachine(Mergeable):
+class SparseMachine(BasisMachine, Mergeable):
     """Choose a basis, add up the rows once, solve the small system."""
 
-    _fits_where_rows_are = True
-    _fits_sources = True
     _scores_lists_by = "loo"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -45,61 +45,51 @@ class SparseMachine(Mergeable):
         "warm_start": ["boolean"],
     }
 
-    def _solve(
-        self, data: TrainingData, context: Any, criterion: Criterion | None = None
-    ) -> tuple[TrainingData, Support, Solution]:
-        criterion, penalty = criterion or self._criterion(), self._bias_penalty()
-        on_step = iteration_hook(self, context, "basis-point")
-        budget = resolve_cache_size(self.cache_size)
-        n_rows, n_features = data.X.shape
-        pairwise = self.kernel == "precomputed"
-        selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
-        size, auto = basis_size(selector, self.n_basis, data.n_positive)
-        whole = data
-        if criterion.left_out or auto:  # sizes are compared by leave-one-out
-            data = data.leave_out(budget)
-            if isinstance(selector, BasisSelector):  # given points are as many as they are
-                size, auto = min(size, data.n_positive), auto and data.n_positive > 1
-        if (np.ndim(criterion.C) or criterion.left_out) and data.n_positive < 2:
-            self._refuse_one_row(data)
-        blocks = data.blocks(3 * (size + data.n_outputs + 1), budget)
-        kernel = self._resolve_kernel(blocks, context, None if auto else size)
-        budget = blocks.state_budget(self.cache_size)
-        folds = 1 if criterion.folds is None else criterion.folds.count(n_rows)
-        rows = None  # copies of a row may be in several groups
-        if criterion.folds is not None and criterion.folds.groups is not None:
-            rows = whole.blocks(3 * (size + data.n_outputs + 1), budget)
-        problem = SparseProblem(blocks, kernel, penalty, criterion, data.count, budget, folds, rows)
-        options: dict[str, Any] = {
-            "select_on": self.select_on,
-            "budget": budget,
-            "random_state": self.random_state,
-            "on_step": on_step,
-        }
-        if isinstance(selector, BasisSelector) and selector.uses_targets:
-            options["fit"] = self._fit_for_selector(problem, options, data.n_positive)
-        there = 0
-        if self.warm_start and hasattr(self, "support_"):
-            options["earlier"] = self._earlier_basis(blocks)
+    def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> SummedBasis:
+        problem = self._problem(data, kernel.kernel, run.criterion)
+        options, there = {}, 0
+        if self.warm_start and "support_" in vars(self):
+            options["earlier"] = self._earlier_basis(data.rows)
             there = options["earlier"].rows.shape[0]
-        chooser = partial(choose, blocks, kernel, selector, **options)
-        if auto:
-            found = problem.find_size(chooser, selector, size, there)
-        else:
-            found = problem.solve(chooser, size)
-        self._features, self._sums = found.features, found.sums
-        self._selected, self.n_rows_seen_ = found.basis.indices, data.X.shape[0]
-        data = replace(data, weight=whole.weight)  # copies of a row may be in other folds
-        return data, Support.of(found.basis, found.features), found.solution
+        chooser = self._chooser(data, problem, run, **options)
+        if data.auto:
+            return problem.sized(chooser, data.selector, data.size, there)
+        return problem.summed(chooser, data.size)
 
-    def _fit_for_selector(self, problem: SparseProblem, options: Any, n_rows: int) -> Fit:
-        """Selectors defined by the objective need a C: that of a pilot fit on a random basis."""
+    def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
+        assert basis.problem is not None
+        return basis.problem.solve(basis)
+
+    def _problem(self, data: BasisData, kernel: Kernel, criterion: Criterion) -> SparseProblem:
+        folds, rows = criterion.folds, None
+        if folds is not None and folds.groups is not None:  # copies may be in several groups
+            rows = data.blocks(3 * (data.size + data.n_outputs + 1), data.budget)
+        return SparseProblem(
+            data.rows,
+            kernel,
+            self._bias_penalty(),
+            criterion,
+            data.count,
+            data.budget,
+            1 if folds is None else folds.count(data.X.shape[0]),
+            rows,
+        )
+
+    def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
         C = problem.criterion.C
         if np.ndim(C) == 1:
             pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
-            chooser = partial(choose, problem.blocks, problem.kernel, RandomBasis(), **options)
-            C = pilot.solve(chooser, min(_PILOT_SIZE, n_rows)).solution.C
+            chooser = self._chooser(data, problem, run, RandomBasis())
+            C = pilot.solve(pilot.summed(chooser, min(_PILOT_SIZE, data.n_positive))).C
         return Fit(float(C), problem.bias_penalty, refit=refit)
+
+    def _basis_attributes(
+        self, data: TrainingData, basis: SummedBasis, solution: Solution
+    ) -> dict[str, Any]:
+        support = Support.of(basis.basis, solution.features)
+        found = self._support_attributes(data, support, solution)
+        found |= {"_features": solution.features, "_sums": solution.sums}
+        return found | {"_selected": basis.basis.indices, "n_rows_seen_": data.X.shape[0]}
 
     def _earlier_basis(self, blocks: RowBlocks) -> Basis:
         """Return the basis of the fit before, in the order of choice."""

@@ -17,9 +17,9 @@ from scipy.stats.mstats import mquantiles
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
-from leansvm.estimators.data import validate
 from leansvm.estimators.kernel_basis import KernelBasis
-from leansvm.estimators.machine import KernelMachine
+from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.read import validate
 from leansvm.inspection._dependence import averages, individual
 from leansvm.kernels import Kernel, clipped, gradients, mixed_derivatives
 from leansvm.linalg import dense_rows64

@@ -13,8 +13,9 @@ from sklearn.metrics import accuracy_score, r2_score
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import resolve_basis
 from leansvm.basis.features import KernelFeatures, nested, whiten
-from leansvm.estimators.data import TrainingData, read, validate
+from leansvm.estimators.read import read, validate
 from leansvm.estimators.sparse import SparseMachine
+from leansvm.estimators.training_data import TrainingData
 from leansvm.kernels import WITH_GAMMA, Kernel
 from leansvm.ridge import gammas as gammas_solver
 from leansvm.ridge import prefixes

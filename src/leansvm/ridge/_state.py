@@ -25,7 +25,7 @@ from leansvm.ridge import _state_file as _file
 from leansvm.ridge._state_errors import StateError
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
 from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sparse import check_memory, solve_batch
+from leansvm.ridge.sparse import check_memory, solve_sums
 from leansvm.ridge.sums import Sums, add_up
 from leansvm.rows import NoRows, RowBlocks, points_among
 from leansvm.solution import Solution
@@ -339,7 +339,7 @@ class FitState:
             criterion = replace(criterion, name="kfold", left_out=False)
         if self.weight > 0:
             rows, free_bias = NoRows(self.n_features), self.bias_penalty == 0
-            solution = solve_batch(rows, self.features, self.sums, free_bias, criterion)
+            solution = solve_sums(rows, self.features, self.sums, free_bias, criterion)
         else:  # of no rows, whatever C: f = 0
             n_outputs, C = self.sums.n_outputs, float(np.ravel(criterion.C)[0])
             coef, b = np.zeros((self.n_basis, n_outputs)), np.zeros(n_outputs)

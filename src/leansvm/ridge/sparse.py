@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,11 @@ from leansvm._accelerated import doubles_are_fast
 from leansvm._array_api import namespace, to_host
 from leansvm._parallel import blas_for, serial_blas
 from leansvm._phases import Phases
+from leansvm.basis import BasisSelector
+from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, product_rounding, whiten
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
-from leansvm.ridge.growth import FIRST_SIZE, grow
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
 from leansvm.ridge.nested import climb, keep_prefix, open_ladder
 from leansvm.ridge.primal import Criterion
@@ -30,16 +30,28 @@ from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution, first_of_the_best
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
+FIRST_SIZE = 50  # points of a basis that is chosen anew for every size
+_FLAT = 0.01  # twice the size has to lower the error by this share
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 
 
-class SparseFit(NamedTuple):
-    """A basis with its features, the sums over the rows and the solution they lead to."""
+@dataclass(frozen=True)
+class SummedBasis:
+    """Points in the order of choice, the map to their columns, and the sums over the rows."""
 
-    basis: Any  # `leansvm.basis.Basis`
+    basis: Basis
     features: KernelFeatures
     sums: Sums | FoldSums
-    solution: Solution
+    problem: SparseProblem | None  # None where the sums came from elsewhere
+    keeps_rows: bool = False  # blocks still hold their rows of Z, which leave-one-out reads again
+    dropped: int = 0  # points that depend on others
+    sizes: dict[str, NDArray[Any]] | None = None  # sizes that were compared, and their errors
+    known: Solution | None = None  # where comparing sizes has solved at this one
+
+    @property
+    def error(self) -> float:
+        """Left-out error of the solution that is known."""
+        return np.nan if self.known is None else self.known.error
 
 
 @dataclass(frozen=True)
@@ -56,24 +68,66 @@ class SparseProblem:
     unmerged: RowBlocks | None = None  # rows of groups: equal ones may be in several
     phases: Phases = field(default_factory=Phases)
 
-    def solve(self, choose: Callable[[int], Any], size: int) -> SparseFit:
-        """Choose ``size`` points, add up the rows and solve."""
+    # ------------------------------------------------------------------ growing
+
+    def summed(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
+        """Choose ``size`` points and add up the rows."""
         check_points(size, self.budget, _MATRICES * self.folds)
         with serial_blas():  # small products between passes over tiles
             with self.phases("select"):
                 basis = choose(size)
             with self.phases("factor"):
                 features = self._whitened(basis)
-        found = self._add_up_and_solve(basis, features)
-        if features.single:
-            eps = product_rounding(features.points)
-            lost = features.rounding_of(found.solution.coef, eps)
-            sums = found.sums if isinstance(found.sums, Sums) else found.sums.total()
-            if lost > _FLOAT32_LOSS * sums.spread_of_targets():
-                found = self._add_up_and_solve(basis, replace(features, single=False))
-        return found
+        return self._add_up(basis, features)
 
-    def _whitened(self, basis: Any) -> KernelFeatures:
+    def sized(
+        self, choose: Callable[[int], Basis], selector: BasisSelector, largest: int, there: int
+    ) -> SummedBasis:
+        """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
+
+        Sizes of a nested basis that costs nothing to choose are compared at once; others double
+        from the points that are ``there`` already.
+        """
+        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
+        if selector.nested and not there and not selector.state_columns(largest):
+            return self._lean(choose, largest)
+        C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
+        size = min(max(FIRST_SIZE, there), largest)
+        found = by_loo._judged(choose, size)
+        while size < largest and found.features.size == size:
+            size = min(2 * size, largest)
+            larger = by_loo._judged(choose, size)
+            if not larger.error <= (1.0 - _FLAT) * found.error:  # an error that is NaN does not pay
+                break
+            found = larger
+        if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
+            return found
+        return self.summed(choose, max(found.features.size, 1))  # all may have been dropped
+
+    def _judged(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
+        found = self.summed(choose, size)
+        return replace(found, known=self.solve(found))
+
+    def _lean(self, choose: Callable[[int], Basis], largest: int) -> SummedBasis:
+        """Find the smallest of nested bases that is nearly as good as any, with its sums."""
+        with self.phases("select"):
+            basis = choose(largest)
+        ladder = open_ladder(
+            self.blocks, self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices
+        )
+        candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        with self.phases("sizes"), serial_blas():
+            size, compared = climb(ladder, candidates)
+            keep_prefix(ladder, size)
+        features, dropped = ladder.features(size), ladder.taken - len(ladder.kept)
+        if self.criterion.name != "kfold":
+            sums = ladder.sums(size, self.count)
+            return SummedBasis(basis, features, sums, self, True, dropped, compared)
+        found = self._add_up(basis, features, ladder.shift_of(size))
+        return replace(found, keeps_rows=True, dropped=dropped, sizes=compared)
+
+    def _whitened(self, basis: Basis) -> KernelFeatures:
         """Factor K_BB; float32 rows stay so unless a small pivot would magnify rounding."""
         penalty, in_state = self.bias_penalty, basis.L is not None
         constant = 1.0 / np.sqrt(penalty) if 0 < penalty < np.inf else None
@@ -95,85 +149,66 @@ class SparseProblem:
         clear = pivots.min(initial=np.inf) > 0.01 * pivots.max(initial=0.0)  # or none at all
         return replace(features, single=bool(clear))
 
-    def _add_up_and_solve(
-        self,
-        basis: Any,
-        features: KernelFeatures,
-        sums: Sums | FoldSums | None = None,
-        shift: NDArray[np.float64] | None = None,
-        dropped: int | None = None,
-    ) -> SparseFit:
-        """Add up the rows, unless their sums are known, and solve the small system.
+    def _add_up(
+        self, basis: Basis, features: KernelFeatures, shift: NDArray[np.float64] | None = None
+    ) -> SummedBasis:
+        """Run over the rows once; blocks keep their rows of Z where leave-one-out needs them."""
+        blocks, keep = self.blocks, self._kept_bytes(features) > 0
+        with self.phases("sums"), serial_blas():
+            if shift is None:
+                shift = first_shift(blocks, features, self.bias_penalty == 0)
+            sums: Sums | FoldSums
+            if self.criterion.name == "kfold":
+                rows = blocks if self.unmerged is None else self.unmerged
+                sums = add_up_folds(rows, features, shift, self.count, self.criterion.folds)
+            else:
+                there = blocks.place is not None
+                sums = add_up(blocks, features, shift, self.count, keep, there)
+        return SummedBasis(basis, features, sums, self, keep, basis.rows.shape[0] - features.size)
 
-        A ``shift`` is that of rows of Z which the blocks have kept.
-        """
-        blocks, free_bias, by = self.blocks, self.bias_penalty == 0, self.criterion
+    def _kept_bytes(self, features: KernelFeatures) -> int:
+        """Return the bytes of the rows of Z where leave-one-out reads them again and they fit."""
+        rows = 8 * self.blocks.n_rows * (features.width * (1 + features.in_state) + 2)
+        needed = rows + 8 * _MATRICES * self.folds * features.width**2
+        return rows if self.criterion.left_out and 2 * needed <= self.budget else 0
+
+    # ------------------------------------------------------------------ solving
+
+    def solve(self, summed: SummedBasis) -> Solution:
+        """Solve the small system; where float32 columns lose too much, sum in float64 first."""
+        if summed.known is not None:
+            return summed.known
+        solution = self._solved(summed)
+        if summed.features.single:
+            eps = product_rounding(summed.features.points)
+            lost = summed.features.rounding_of(solution.coef, eps)
+            if lost > _FLOAT32_LOSS * summed.sums.total().spread_of_targets():
+                exact = replace(summed.features, single=False)
+                solution = self._solved(self._add_up(summed.basis, exact))
+        return solution
+
+    def _solved(self, summed: SummedBasis) -> Solution:
+        basis, features, by = summed.basis, summed.features, self.criterion
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
             by = replace(by, basis_rows=chosen[chosen >= 0])
-        # leave-one-out reads the rows of Z again: keep them if they fit
-        needed = 8 * blocks.n_rows * (features.width * (1 + features.in_state) + 2)
-        matrices = 8 * _MATRICES * self.folds * features.width**2
-        keep = by.left_out and 2 * (needed + matrices) <= self.budget
-        if sums is None:
-            with self.phases("sums"), serial_blas():
-                if shift is None:
-                    shift = first_shift(blocks, features, free_bias)
-                if by.name == "kfold":
-                    rows = blocks if self.unmerged is None else self.unmerged
-                    sums = add_up_folds(rows, features, shift, self.count, by.folds)
-                else:
-                    there = blocks.place is not None
-                    sums = add_up(blocks, features, shift, self.count, keep, there)
         with self.phases("solve"), blas_for(features.width):
-            if isinstance(sums, Sums):
-                solution = primal.solve(blocks, features, sums, free_bias, by)
-            else:
-                solution = solve_folds(blocks, features, sums, free_bias, by)
-        if keep:
-            blocks.map(drop_rows_of_Z)
-        held = needed if keep else 8 * blocks.n_rows * features.width * features.in_state
-        solution.bytes = held + 8 * 4 * (features.width + 2) ** 2
-        solution.seconds = self.phases.seconds
-        lost = basis.rows.shape[0] - features.size if dropped is None else dropped
-        solution.details |= {"dropped": lost, "selection": basis.report}
-        return SparseFit(basis, replace(features, in_state=False, single=False), sums, solution)
-
-    def find_size(
-        self, choose: Callable[[int], Any], selector: Any, largest: int, there: int
-    ) -> SparseFit:
-        """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
-
-        Sizes of a nested basis that costs nothing to choose are compared at once; others double
-        from the points that are ``there`` already.
-        """
-        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
-        if selector.nested and not there and not selector.state_columns(largest):
-            return self.solve_lean(choose, largest)
-        C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-        by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
-        found = grow(partial(by_loo.solve, choose), max(FIRST_SIZE, there), largest)
-        if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
-            return found
-        return self.solve(choose, max(found.features.size, 1))  # all may have been dropped
-
-    def solve_lean(self, choose: Callable[[int], Any], largest: int) -> SparseFit:
-        """Find the smallest of nested bases that is nearly as good as any, and solve on it."""
-        with self.phases("select"):
-            basis = choose(largest)
-        ladder = open_ladder(
-            self.blocks, self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices
+            solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
+        if summed.keeps_rows:
+            self.blocks.map(drop_rows_of_Z)
+        selected = 8 * self.blocks.n_rows * features.width * features.in_state
+        held = self._kept_bytes(features) or selected
+        details = {"dropped": summed.dropped, "selection": basis.report}
+        if summed.sizes is not None:
+            details["sizes"] = summed.sizes
+        return replace(
+            solution,
+            features=replace(features, in_state=False, single=False),
+            sums=summed.sums,
+            bytes=held + 8 * 4 * (features.width + 2) ** 2,
+            seconds=self.phases.seconds,
+            details=solution.details | details,
         )
-        candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-        with self.phases("sizes"), serial_blas():
-            size, compared = climb(ladder, candidates)
-            keep_prefix(ladder, size)
-        known = ladder.sums(size, self.count) if self.criterion.name != "kfold" else None
-        lost, shift = ladder.taken - len(ladder.kept), ladder.shift_of(size)
-        found = self._add_up_and_solve(basis, ladder.features(size), known, shift, lost)
-        self.blocks.map(drop_rows_of_Z)
-        found.solution.details["sizes"] = compared
-        return found
 
 
 def add_batch(
@@ -226,7 +261,7 @@ def check_memory(points: int, budget: int, folds: int) -> None:
     check_points(points, budget, _MATRICES * folds)
 
 
-def solve_batch(
+def solve_sums(
     blocks: RowBlocks,
     features: KernelFeatures,
     sums: Sums | FoldSums,
@@ -255,12 +290,10 @@ def solve_folds(
         solution = primal.solve(
             blocks, features, sums.total(), free_bias, Criterion(candidates, "gcv")
         )
-        solution.details["criterion"] = "gcv"
-        return solution
+        return replace(solution, details=solution.details | {"criterion": "gcv"})
     curve = fold_errors(sums, features, free_bias, candidates)
     best = first_of_the_best(curve)
     chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
     solution = primal.solve(blocks, features, sums.total(), free_bias, chosen)
-    solution.curve, solution.error = curve, float(curve[best])
-    solution.details["criterion"] = "kfold"
-    return solution
+    details = solution.details | {"criterion": "kfold"}
+    return replace(solution, curve=curve, error=float(curve[best]), details=details)

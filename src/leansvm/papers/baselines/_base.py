@@ -7,7 +7,7 @@ eq. (13)):  (K_BB + diag(1 / (C s))) beta + b = y_B,  1'beta = 0.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -18,9 +18,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._phases import Phases
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.estimators.data import read
-from leansvm.estimators.machine import Array, KernelMachine
+from leansvm.estimators.kernel_machine import Array, KernelMachine
+from leansvm.estimators.machine import Run
 from leansvm.estimators.predict import Classifier
+from leansvm.estimators.read import read
+from leansvm.kernels import Kernel
+from leansvm.ridge.primal import Criterion
 from leansvm.rows import class_numbers
 
 Rows = NDArray[np.intp]
@@ -48,8 +51,19 @@ class DualBaseline(Classifier, KernelMachine):
     ) -> tuple[Any, Any, Array, NDArray[np.intp], Array]:
         """Check the input; return X, y, targets +-1, class numbers and weights."""
         data = read(self, X, y, sample_weight)
+        self.__dict__.update(data.attributes)
         self.C_ = float(self.C)
         return data.X, data.y, data.Y, class_numbers(data.Y), data.weight
+
+    def _resolve_kernel(self, rows: Any) -> Kernel:
+        """Set what belongs to the kernel, and return it."""
+        fitted = self._learn_kernel(rows, None)
+        self.__dict__.update(fitted.attributes())
+        return fitted.kernel
+
+    def _hook(self, context: Any, name: str) -> Callable[..., bool] | None:
+        """Return the function that tells callbacks of a step."""
+        return Run(self, context, Criterion(self.C)).hook(name)
 
     def _count(self, n_rows: int) -> int:
         """Return the number of rows that ``n_basis`` asks for."""

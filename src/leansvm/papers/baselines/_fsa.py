@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from leansvm._phases import Phases
-from leansvm.estimators.machine import Array, iteration_hook
+from leansvm.estimators.machine import Array
 from leansvm.kernels import Kernel
 from leansvm.papers.baselines._base import DualBaseline
 from leansvm.papers.baselines._growing_dual import AllRows, GrowingDual, RowSearch, SomeRows
@@ -157,7 +157,7 @@ default="rbf"
         count = self._count(int(np.count_nonzero(weight)))
         context = self._init_callback_context(max_subtasks=count)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        hook = iteration_hook(self, context, "row")
+        hook = self._hook(context, "row")
         phases = Phases()
         kernel = self._resolve_kernel(MemoryBlocks(X, weight=weight))
         model = GrowingDual(count, Y.shape[1])

@@ -18,7 +18,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._phases import Phases
 from leansvm.dual.cholesky import closed_form
-from leansvm.estimators.machine import Array, iteration_hook
+from leansvm.estimators.machine import Array
 from leansvm.kernels import Kernel
 from leansvm.papers.baselines._base import DualBaseline, Rows, rows_of
 from leansvm.rows import (
@@ -233,7 +233,7 @@ default="rbf"
         pruner = _Pruner(K, Y[first], labels[first], rows.weight, self.C_, self.index, held_out)
         with phases("solve"), self._positive_definite():
             kept, solution, sizes, errors = self._prune(
-                pruner, fewest, iteration_hook(self, context, "model")
+                pruner, fewest, self._hook(context, "model")
             )
         self._take_over(X, labels, weight, rows, kept, solution)
         self.n_iter_ = len(sizes)

@@ -6,7 +6,7 @@ with class weights. After `read`, nothing in a fit depends on where the rows are
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,143 +29,28 @@ from leansvm._array_api import (
     like_rows,
     moved,
     namespace,
-    rows_at,
     same_place,
     to_host,
     zeros,
 )
 from leansvm.dual.kernel_matrix import check_kernel_matrix
+from leansvm.estimators.training_data import TrainingData
 from leansvm.linalg import canonical_csr
 from leansvm.rows import (
-    Block,
-    MemoryBlocks,
-    MergedRows,
-    RowBlocks,
     RowSource,
     Targets,
-    canonical_order,
-    check_budget,
-    declare,
     few_values,
-    merge_equal_rows,
-    merge_rows_of,
     one_vs_rest,
     source_of,
 )
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
-_SPREAD_ROWS = 256
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 _FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
+# what an estimator is told of its rows
+ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_single_output")
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """Rows, targets (one column per output) and weights of a fit, wherever they are."""
-
-    X: Any  # array, CSR matrix or RowSource
-    y: Any  # as it was given
-    Y: Any  # None where a source has the targets
-    weight: Any  # sample weights times class weights; None: the source's
-    n_outputs: int
-    n_positive: int  # rows of positive weight
-    count: float | None = None  # samples that GCV counts: class weights are costs, not samples
-    encode: Targets | None = None  # how a source's targets become numbers
-    merged: MergedRows | None = None  # which rows stand for their copies
-    taken: NDArray[np.intp] | None = None  # which of the given rows these are; None: all
-    whole: TrainingData | None = None  # the rows as they were given, where these are fewer
-
-    def blocks(self, columns: int = 0, budget: int = 0, tile_rows: int | None = None) -> RowBlocks:
-        """Return the rows in blocks."""
-        if self.encode is not None:
-            return self.X.blocks(self.encode, columns=columns, budget=budget, weight=self.weight)
-        ones = self.weight is None or bool(namespace(self.weight).all(self.weight == 1.0))
-        return MemoryBlocks(
-            self.X, self.Y, None if ones else self.weight, columns=columns, tile_rows=tile_rows
-        )
-
-    @property
-    def n_features(self) -> int:
-        """Columns of X."""
-        return self.X.shape[1]
-
-    def variance(self) -> float:
-        """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
-        return self.blocks().variance()
-
-    def targets(self) -> Array:
-        """Return the targets of all rows, on the host."""
-        if self.encode is not None:
-            return self.blocks().concatenate(_targets)
-        return np.asarray(to_host(self.Y))
-
-    def spread(self) -> Array:
-        """Standard deviation of the targets, of the first rows in files; never zero."""
-        Y = self.blocks().head(_SPREAD_ROWS)[1] if self.Y is None else self.Y
-        return np.maximum(np.std(to_host(Y), axis=0), np.finfo(np.float64).tiny)
-
-    def leave_out(self, budget: int) -> TrainingData:
-        """Let the first of equal rows stand for all: copies of a row are left out together."""
-        if self.encode is None:
-            merged = merge_equal_rows(self.X, self.Y, self.weight)
-        else:
-            check_budget(
-                self.X.n_rows * (64 + 24 * self.n_outputs),
-                budget,
-                f"The leave-one-out residuals of {self.X.n_rows:,} rows",
-                "Use C='gcv' and calibrate=False, which need sums alone.",
-            )
-            merged = merge_rows_of(self.blocks())
-        weight = np.zeros(self.X.shape[0])
-        weight[merged.first] = merged.weight
-        return replace(self, weight=weight, n_positive=len(merged.first), merged=merged)
-
-    def counted(self, left_out: bool) -> TrainingData:
-        """Find the rows that count, on the host: all of positive weight, or of equal ones one."""
-        data = replace(self, Y=to_host(self.Y), weight=np.asarray(to_host(self.weight)))
-        if not left_out:
-            return data.with_weight(data.weight)
-        merged = merge_equal_rows(self.X, data.Y, data.weight)
-        return replace(data, merged=merged, n_positive=len(merged.first), taken=merged.first)
-
-    def with_weight(self, weight: Array) -> TrainingData:
-        """Count every row of positive weight, whatever its copies."""
-        first = np.flatnonzero(weight > 0)
-        group = np.full(len(weight), -1, dtype=np.intp)
-        group[first] = np.arange(len(first))
-        merged = MergedRows(first, group, weight[first])
-        return replace(self, weight=weight, merged=merged, n_positive=len(first), taken=first)
-
-    def distinct(self) -> TrainingData:
-        """Merge equal rows and put the rest in an order that their values alone decide.
-
-        For iterations that amplify rounding, which depends on the order: weights and repetitions,
-        or rows in another order, then give the same model.
-        """
-        merged = merge_equal_rows(self.X, self.Y, self.weight)
-        first = merged.first
-        order = canonical_order(to_host(rows_at(self.X, first)), to_host(rows_at(self.Y, first)))
-        taken = first[order]
-        return replace(
-            self,
-            X=rows_at(self.X, taken),
-            Y=rows_at(self.Y, taken),
-            weight=merged.weight[order],
-            n_positive=len(first),
-            merged=merged,
-            taken=taken,
-            whole=self,
-        )
-
-
-@declare("y")
-def _targets(block: Block) -> Array:
-    return np.asarray(block.y, dtype=np.float64)
-
-
-# ---------------------------------------------------------------------------- reading
 
 
 def read(
@@ -178,9 +63,10 @@ def read(
     classes: Any = None,
     batch: bool = False,
 ) -> TrainingData:
-    """Validate and encode the input of `fit`, or of `partial_fit`.
+    """Validate and encode the input of `fit`, or of `partial_fit`; the estimator stays as it is.
 
-    Sets ``n_features_in_``, ``feature_names_in_`` and ``classes_`` of the estimator.
+    What it will be told of the rows (``n_features_in_``, ``feature_names_in_``, ``classes_``) is in
+    the ``attributes`` of the result.
 
     Parameters
     ----------
@@ -195,11 +81,26 @@ def read(
     batch : bool
         Whether the rows are a part of the data, which may lack classes.
     """
+    scratch = object.__new__(type(estimator))  # takes what scikit-learn's checks set
+    scratch.__dict__.update(estimator.__dict__)
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
-    if source is not None:
-        check_source(estimator, source, reset=reset)
+    if source is None:
+        data = _read_arrays(scratch, X, y, sample_weight, reset, classes, batch)
+    else:
+        check_source(scratch, source, reset=reset)
         encode = _classes_of_source if estimator._classifies else _numbers_of_source
-        return encode(estimator, source, y, reset=reset, classes=classes, batch=batch)
+        data = encode(scratch, source, y, reset=reset, classes=classes, batch=batch)
+    known = {}
+    for name in ROW_ATTRIBUTES:
+        if name in vars(scratch):
+            known[name] = vars(scratch)[name]
+    return replace(data, attributes=known)
+
+
+def _read_arrays(
+    estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
+) -> TrainingData:
+    """Read rows, targets and weights in memory."""
     if estimator._classifies:
         X, y = validate(estimator, X, y, reset=reset)
         Y, labels = encode_labels(estimator, y, classes)

@@ -1,0 +1,177 @@
+"""Machines with a kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import Tags
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.estimators.machine import Machine, Run
+from leansvm.estimators.training_data import TrainingData
+from leansvm.kernels import KERNELS, Kernel, resolve_gamma
+from leansvm.learning.learn import LEARNABLE, learn_scales
+from leansvm.ridge.kfold import KFoldSums
+from leansvm.rows import RowBlocks, resolve_cache_size
+from leansvm.solution import Solution, Support
+
+Array = NDArray[np.float64]
+# What `partial_fit` must find as it was in the first batch: sums and factors depend on it.
+BATCH_PARAMETERS = (
+    "kernel",
+    "gamma",
+    "degree",
+    "coef0",
+    "fit_intercept",
+    "bias_penalty",
+    "class_weight",
+)
+
+# That kernel="auto" compares; each one more costs as much as a plain fit.
+AUTO_KERNELS = ("matern32", "laplacian")
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """A kernel with its numbers, and how they were found."""
+
+    kernel: Kernel
+    name: Any  # ``kernel_``: a name, or the user's function
+    gamma: Any
+    given: dict[str, Any]  # parameters that later batches must not change
+    clip: tuple[Array, Array] | None = None
+    scales: Array | None = None  # ``feature_scales_``
+    report: dict[str, Any] | None = None  # of learning
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the fitted attributes of an estimator."""
+        found = {"kernel_": self.name, "gamma_": self.gamma, "clip_": self.clip}
+        found["_batch_parameters"] = self.given
+        return found if self.scales is None else found | {"feature_scales_": self.scales}
+
+
+class KernelMachine(Machine):
+    """Adds the kernel: f(x) = sum_j dual_coef_j k(x_j, x) + intercept."""
+
+    kernel_: Any
+    gamma_: Any
+    clip_: tuple[Array, Array] | None
+    _batch_parameters: dict[str, Any]  # as they were in `fit`, or in the first batch
+    _seed: Any = 0  # of the sample that a kernel is learned on
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **Machine._parameter_constraints,
+        "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), callable],
+        "gamma": [
+            StrOptions({"scale", "auto", "learn"}),
+            Interval(Real, 0, None, closed="left"),
+            "array-like",
+        ],
+        "degree": [Interval(Real, 0, None, closed="left")],
+        "coef0": [Interval(Real, None, None, closed="neither")],
+    }
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        tags.input_tags.sparse = self.kernel != "precomputed"
+        return tags
+
+    def _learn_kernel(
+        self, data: Any, run: Run | None, most_points: int | None = None
+    ) -> FittedKernel:
+        """Resolve gamma, or learn it on a sample; ``data`` are blocks or training data."""
+        given: dict[str, Any] = {}
+        for name in BATCH_PARAMETERS:
+            given[name] = getattr(self, name, None)
+        if isinstance(self.gamma, str) and self.gamma == "learn":
+            return self._learned_kernel(data, run, most_points, given)
+        # "auto" without anything to compare kernels by: the Gaussian one
+        chosen = "rbf" if self.kernel == "auto" else self.kernel
+        gamma = resolve_gamma(self.gamma, chosen, data.n_features, data.variance)
+        kernel = Kernel(chosen, gamma=gamma, degree=self.degree, coef0=self.coef0)
+        return FittedKernel(kernel, chosen, gamma, given)
+
+    def _learned_kernel(
+        self,
+        rows: RowBlocks | TrainingData,
+        run: Run | None,
+        most_points: int | None,
+        given: dict[str, Any],
+    ) -> FittedKernel:
+        names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
+        if callable(self.kernel) or names[0] not in LEARNABLE:
+            raise ValueError(
+                f"kernel={self.kernel!r} has no scales to learn: set gamma='scale' or a number, or "
+                f"use one of the kernels {', '.join(LEARNABLE)}."
+            )
+        C = None
+        if run is not None and not isinstance(self.C, str | KFoldSums):
+            values = np.atleast_1d(run.criterion.C)
+            C = float(values.min()), float(values.max())
+        learned = learn_scales(
+            rows.blocks() if isinstance(rows, TrainingData) else rows,
+            names,
+            bias_penalty=0.0 if run is None else self._bias_penalty(),
+            budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
+            random_state=self._seed,
+            on_iteration=None if run is None else run.hook("learning-step"),
+            most_points=most_points,
+            C=C,
+        )
+        kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
+        return FittedKernel(
+            kernel,
+            learned.kernel,
+            learned.gamma,
+            given,
+            learned.clip,
+            learned.importance,
+            learned.report,
+        )
+
+    def _support_attributes(
+        self, data: TrainingData, support: Support, solution: Solution
+    ) -> dict[str, Any]:
+        """Return the attributes that show which rows or points carry which coefficients."""
+        pairwise = self.kernel == "precomputed"
+        found = {
+            "support_": support.indices,
+            "support_vectors_": np.empty((0, 0), data.X.dtype) if pairwise else support.points,
+            "dual_coef_": np.ascontiguousarray(solution.coef[support.order].T),
+            "n_support_": len(support.indices),
+        }
+        return found if solution.weights is None else found | {"coef_": solution.weights}
+
+    def _refuse_changed(self) -> None:
+        """Say what keeps `partial_fit` from going on: no sums, or a parameter that was changed."""
+        if self._saved_small:
+            raise ValueError(
+                f"This needs what {type(self).__name__} added up over earlier rows, and the file "
+                f"that the model comes from has only what prediction needs. Save it with "
+                f"leansvm.persistence.save(model, path, keep_sums=True), or call fit."
+            )
+        for name, before in getattr(self, "_batch_parameters", {}).items():
+            now: Any = getattr(self, name, None)
+            same = np.shape(now) == np.shape(before) and np.all(np.asarray(now == before))
+            if now is not before and not same:
+                raise ValueError(
+                    f"partial_fit: {name}={now!r} was {before!r} in the first batch, and the rows "
+                    f"since then were added up with that. Set it back, or call fit."
+                )
+
+    def _model(self) -> tuple[FeatureMap, Array]:
+        kernel = Kernel(
+            self.kernel_,
+            gamma=self.gamma_,
+            degree=self.degree,
+            coef0=self.coef0,
+            clip=self.clip_,
+        )
+        points = self.support_ if kernel.precomputed else self.support_vectors_
+        return KernelFeatures(kernel, points), self.dual_coef_.T

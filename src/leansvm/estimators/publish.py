@@ -1,0 +1,125 @@
+"""The last line of every fit: the only place that sets fitted attributes, calibrates and warns."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from leansvm._array_api import to_host
+from leansvm.estimators.calibration import fit_scale
+from leansvm.estimators.read import ROW_ATTRIBUTES
+from leansvm.estimators.training_data import TrainingData
+from leansvm.rows import class_numbers
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+_OURS = ("leansvm", "sklearn", "contextlib")
+_ONCE = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence", "_saved_small")
+
+
+def publish(
+    estimator: Any, data: TrainingData, kernel: Any, basis: Any, solution: Solution
+) -> None:
+    """Set the fitted attributes and the report; calibrate; warn.
+
+    Parameters
+    ----------
+    estimator : Machine
+        Gets the attributes; all of those of an earlier fit are replaced.
+    data : TrainingData
+        Rows as they were used.
+    kernel : FittedKernel or None
+        The kernel with its numbers; None for machines without one, and for later batches.
+    basis : object
+        What carries the coefficients: points, rows, or learned functions.
+    solution : Solution
+        Coefficients, bias and certificate.
+    """
+    finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
+    if not (finite and np.isfinite(solution.objective)):
+        raise ValueError(
+            f"The solution at C={solution.C:.3g} has numbers that are not finite: lower C, or "
+            f"scale X, y or sample_weight."
+        )
+    fitted = estimator.__dict__
+    for name in (*_ONCE, *(ROW_ATTRIBUTES if data.attributes else ())):
+        fitted.pop(name, None)
+    fitted.update(data.attributes)
+    if kernel is not None:
+        fitted.pop("feature_scales_", None)
+        fitted.update(kernel.attributes())
+    fitted.update(estimator._basis_attributes(data, basis, solution))
+    if estimator._keeps_rows:
+        estimator._rows, estimator._answers = data, None
+    if not estimator._classifies:
+        estimator._spread = data.spread()
+    estimator.intercept_ = np.asarray(solution.b)
+    estimator.C_ = solution.C
+    estimator.objective_ = solution.objective
+    estimator.n_iter_ = solution.iterations
+    if solution.curve is not None and not isinstance(estimator.C, Real):
+        estimator.cv_curve_ = solution.curve
+    estimator.fit_report_ = _report(data, kernel, solution)
+    if solution.left_out is not None and data.merged is not None:
+        _use_left_out(estimator, data, solution.left_out)
+    if not solution.converged:
+        text = f"{type(estimator).__name__}: {solution.advice}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
+
+
+def _frames_to_caller() -> int:
+    """Return how many frames up from `publish` the user's line is."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _report(data: TrainingData, kernel: Any, solution: Solution) -> dict[str, Any]:
+    """Return ``fit_report_``."""
+    report, seconds = dict(solution.details), dict(solution.seconds)
+    if kernel is not None and kernel.report is not None:
+        report["learning"] = kernel.report
+        seconds = {"learn": float(sum(kernel.report["seconds"].values())), **seconds}
+    return {
+        "solver": solution.solver,
+        "objective": solution.objective,
+        "residual": solution.residual,
+        "gap": solution.gap,
+        "iterations": solution.iterations,
+        "converged": solution.converged,
+        "rows": data.n_positive,
+        "basis": len(solution.coef),
+        "outputs": data.n_outputs,
+        "bytes": solution.bytes,
+        **report,
+        "seconds": seconds,
+    }
+
+
+def _use_left_out(estimator: Any, data: TrainingData, left_out: Array) -> None:
+    """Calibrate and set ``loo_residuals_`` from the left-out residuals of distinct rows."""
+    merged, whole = data.merged, data if data.whole is None else data.whole
+    assert merged is not None
+    if data.taken is not None:  # back to the places of the original rows
+        given = np.full((whole.X.shape[0], left_out.shape[1]), np.nan)
+        given[data.taken] = left_out
+        left_out = given
+    left_out, Y = left_out[merged.first], whole.targets()
+    if estimator._calibrates:
+        targets = Y[merged.first]
+        scale = fit_scale(targets - left_out, class_numbers(targets), merged.weight)
+        estimator.calibration_scale_ = scale
+    if isinstance(estimator.C, str) and estimator.C == "loo":
+        residuals = left_out[merged.group]
+        unused = np.flatnonzero(merged.group < 0)  # of zero weight: they change no model
+        if len(unused):
+            rows = whole.blocks().take(unused)
+            residuals[unused] = Y[unused] - to_host(estimator._values(rows))
+        estimator.loo_residuals_ = estimator._in_shape(residuals)
