@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -19,6 +19,7 @@ class KeepsRows(KernelMachine):
 
     _keeps_rows = True
     _answers: Any  # worked out when first asked
+    _is_of_sums: ClassVar[bool] = False  # a small basis: the model follows from sums over rows
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -54,12 +55,13 @@ class KeepsRows(KernelMachine):
         return self._answers
 
     def _answers_from(self, rows: Any) -> Answers:
-        seen = getattr(self, "n_rows_seen_", None)
+        fitted = vars(self)
+        seen = fitted.get("n_rows_seen_")
         if rows is not None and seen not in (None, rows.X.shape[0]):
             rows = None  # those of the last batch alone, or others
         kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
-        small = getattr(self, "_features", None), getattr(self, "_sums", None)
-        if hasattr(self, "n_basis") and None in small:
+        small = fitted.get("_features"), fitted.get("_sums")
+        if self._is_of_sums and None in small:
             raise ValueError("The sums of the fit are not known: save them with the model, or fit.")
         terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
         return Answers(Fitted(kernel, *terms, *small, self._criterion().folds, self.support_), rows)

@@ -250,34 +250,16 @@ class LSSVR(PredictsIntervals, Regressor, DualMachine):
 
     Attributes
     ----------
-    support_ : ndarray of shape (n_support,)
-        Rows of positive weight.
-    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Their values; empty for ``kernel="precomputed"``.
+    support_, support_vectors_, n_support_, C_, gamma_, kernel_, clip_, cv_curve_, objective_, \
+n_iter_, fit_report_, n_features_in_, feature_names_in_
+        As in `LSSVC`.
     dual_coef_ : ndarray of shape (n_outputs, n_support)
         Coefficients beta of the kernel functions (float64 whatever the type of X).
     intercept_ : ndarray of shape (n_outputs,)
         Bias b.
-    n_support_ : int
-        Number of support vectors.
-    C_, gamma_ : float
-        Values used; ``gamma_`` may be an array with one value per feature.
-    kernel_, clip_
-        As in `SparseLSSVC`.
-    cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         Target less the prediction of the model fitted without the row (and its exact copies);
         only with ``C="loo"``.
-    objective_ : float
-        Value of the objective, summed over the outputs.
-    n_iter_ : int
-        Iterations; 1 for direct solvers.
-    fit_report_ : dict
-        Solver used, objective, residual and gap, iterations, rows, bytes, seconds by phase;
-        sequential solvers add the largest ``violation`` of the conditions.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------

@@ -88,6 +88,7 @@ class Machine(CallbackSupport, Documented):
     """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept."""
 
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
+    kernel: Any = None  # machines of learned functions have none
     _fits_sources = False  # data sets in files, Dask collections
     _classifies: ClassVar[bool] = False
     _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class StateData(TrainingData):
 class Mergeable(KernelMachine):
     """Models that are made of sums over the rows, which later rows are added to."""
 
+    _is_of_sums: ClassVar[bool] = True
     _features: KernelFeatures
     _sums: Sums | FoldSums
     _selected: Any  # rows in the order in which they were chosen

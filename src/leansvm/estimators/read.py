@@ -118,7 +118,7 @@ def _read_arrays(
         Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
         weight = _sample_weights(sample_weight, X)
     # after the labels: an error of theirs comes first
-    if reset and getattr(estimator, "kernel", None) == "precomputed":
+    if reset and estimator.kernel == "precomputed":
         check_kernel_matrix(X)
     positive = int(namespace(weight).count_nonzero(weight > 0))
     return TrainingData(X, y, Y, weight, Y.shape[1], positive, count)
@@ -128,7 +128,7 @@ def validate(
     estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
 ) -> Any:
     """Check rows (and targets) in memory, as scikit-learn does; they stay where they are."""
-    pairwise = getattr(estimator, "kernel", None) == "precomputed"
+    pairwise = estimator.kernel == "precomputed"
     if isinstance(X, RowSource):
         raise TypeError(
             f"{type(estimator).__name__} needs rows in memory; SparseLSSVC, SparseLSSVR, "

@@ -328,45 +328,27 @@ class ReducedSVR(Regressor, ReducedMachine):
     C : "loo", float or list of float, default="loo"
         Regularisation: weight of the losses; "loo" takes the half-decade, a list its member, at
         which the loss of left-out rows is lowest.
-    kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
-        better of "matern32" and "laplacian", with ``gamma="learn"``).
     loss : {"huber", "squared"} or Loss, default="huber"
         Loss of the residual u = y - f(x): u^2 / 2, for "huber" only up to |u| = ``delta`` and
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.
     delta : float or None, default=None
         Where "huber" becomes linear, in units of y; None is 1.35.
-    regularizer, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
-tol, max_iter, cache_size, random_state
+    kernel, regularizer, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, \
+select_on, tol, max_iter, cache_size, random_state
         As in `ReducedSVC`.
 
     Attributes
     ----------
-    support_ : ndarray of shape (n_support,)
-        Rows chosen as basis, -1 where points were given.
-    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Basis points; empty for ``kernel="precomputed"``.
+    support_, support_vectors_, n_support_, C_, gamma_, kernel_, clip_, objective_, n_iter_, \
+fit_report_, n_features_in_, feature_names_in_
+        As in `ReducedSVC`.
     dual_coef_ : ndarray of shape (n_outputs, n_support)
         Coefficients of the kernel functions.
     intercept_ : ndarray of shape (n_outputs,)
         Bias b.
-    n_support_ : int
-        Number of basis points ("rkhs" drops dependent ones).
-    C_, gamma_ : float
-        Values used; ``gamma_`` may be an array with one value per feature.
-    kernel_, clip_
-        As in `SparseLSSVC`.
     cv_curve_, loo_residuals_ : ndarray
         Mean loss of left-out rows at every candidate of C; targets less predictions without the
         row.
-    objective_ : float
-        Value of the objective, summed over the outputs.
-    n_iter_ : int
-        Newton steps in all, the most of all outputs.
-    fit_report_ : dict
-        As in `ReducedSVC`.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------

@@ -288,7 +288,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
                 "partial_fit cannot look at all rows again: calibrate=True and "
                 "class_weight='balanced' need fit."
             )
-        classes = self._same_classes(classes) if hasattr(self, "_sums") else classes
+        classes = self._same_classes(classes) if "_sums" in vars(self) else classes
         return self._add_batch(X, y, sample_weight, classes)
 
 
@@ -303,31 +303,16 @@ cache_size, random_state, warm_start
 
     Attributes
     ----------
-    support_ : ndarray of shape (n_support,)
-        Rows chosen as basis, -1 where points were given.
-    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Basis points; empty for ``kernel="precomputed"``.
+    support_, support_vectors_, n_support_, C_, kernel_, gamma_, feature_scales_, clip_, \
+cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
+        As in `SparseLSSVC`.
     dual_coef_ : ndarray of shape (n_outputs, n_support)
         Coefficients of the kernel functions.
     intercept_ : ndarray of shape (n_outputs,)
         Bias b.
-    n_support_ : int
-        Number of basis points (dependent ones are dropped).
-    C_, kernel_, gamma_, feature_scales_, clip_
-        As in `SparseLSSVC`.
-    cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         Target less the prediction of the model fitted without the row (and its exact copies) on
         the same basis; only with ``C="loo"``.
-    objective_ : float
-        Value of the objective, summed over the outputs.
-    n_iter_ : int
-        1.
-    fit_report_ : dict
-        Objective, residual, rows, basis size, points dropped, bytes, seconds by phase.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------
