@@ -33,6 +33,7 @@ class Declared(NamedTuple):
     sets: tuple[str, ...]
     appends: tuple[str, ...]
     keeps: tuple[type, ...] = ()
+    light: bool = False
 
     @property
     def keeps_state(self) -> bool:
@@ -46,6 +47,7 @@ def declare(
     sets: tuple[str, ...] = (),
     appends: tuple[str, ...] = (),
     keeps: tuple[type, ...] | type = (),
+    light: bool = False,
 ) -> Callable[[Function], Function]:
     """Declare what a function given to `RowBlocks` does with a block.
 
@@ -67,18 +69,27 @@ def declare(
     keeps : type or tuple of types
         Dataclasses of which it sets, drops or changes what the block keeps (`Block.keep`).
         ``changes`` and ``appends`` then name fields of theirs.
+    light : bool
+        Whether it does but a few operations for each row: blocks in memory then call it without
+        threads unless there are many rows.
 
     Examples
     --------
+    >>> from dataclasses import dataclass
+    >>> from typing import Any
     >>> from leansvm.rows import declare
-    >>> @declare("X", sets=("norms",))
+    >>> @dataclass
+    ... class Norms:
+    ...     squares: Any
+    >>> @declare("X", keeps=Norms)
     ... def keep_norms(block):
-    ...     block.state["norms"] = (block.X**2).sum(axis=1)
+    ...     block.keep(Norms((block.X**2).sum(axis=1)))
     """
 
     def mark(function: Function) -> Function:
         kinds = keeps if isinstance(keeps, tuple) else (keeps,)
-        function.declared = Declared(frozenset(reads), changes, sets, appends, kinds)  # type: ignore[attr-defined]
+        does = Declared(frozenset(reads), changes, sets, appends, kinds, light)
+        function.declared = does  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -92,7 +103,7 @@ def declared(function: Callable[..., Any]) -> Declared:
         raise TypeError(
             f"{name} does not say what it reads of a block, and these rows are not in memory: "
             f"decorate it with leansvm.rows.declare, as in "
-            f'@declare("X", "y", "weight", sets=("name of a state",)).'
+            f'@declare("X", "y", "weight", keeps=ClassOfItsState).'
         )
     return found
 
@@ -248,7 +259,7 @@ def join(results: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     )
 
 
-@declare("y", "weight")
+@declare("y", "weight", light=True)
 def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]:
     mine, rows = block.positions(indices)
     y = None if block.y is None else to_host(rows_at(block.y, rows))

@@ -1,33 +1,60 @@
 """Take the best of a few random rows, one at a time, by what each would gain.
 
-What `Backfitting` and `SparseGreedy` share. A block keeps ``P`` and ``D``
-(`leansvm.basis.cholesky.rows`), the weights ``s``, and in ``pool`` a row for the kernel column of
-every candidate.
+What `Backfitting`, `ForwardSelection` and `SparseGreedy` share. A block keeps `FactorRows` and,
+until the choice is made, `CandidateRows`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
-from leansvm.basis._base import Selection
+from leansvm.basis._base import Basis, BasisSelector, OnStep, go_on
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.basis.cholesky.rows import start, total_and_largest
+from leansvm.basis.cholesky.rows import FactorRows, start, total_and_largest
 from leansvm.kernels import Kernel
-from leansvm.rows import (
-    Block,
-    RowBlocks,
-    declare,
-    row_weights,
-)
+from leansvm.rows import Block, RowBlocks, declare, row_weights
 
 # What a block knows of candidates: which of them it has, their rows of P and their D.
-FactorRows = tuple[Rows, Array, Array]
+InBlock = tuple[Rows, Array, Array]
+
+
+@dataclass
+class CandidateRows:
+    """What a block keeps while candidates compete."""
+
+    s: Any  # weights
+    pool: Any  # a row for the kernel column of every candidate
+    r: Any = None  # gradient S cen(P theta - y) of the squared-loss fit (`GrowingRidge`)
+    f: Any = None  # values of the model (`ForwardSelection`)
+
+
+class CandidateSelector(BasisSelector):
+    """Base class of selectors that take the best of a few random rows in every step."""
+
+    nested: ClassVar[bool] = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_candidates": [Interval(Integral, 1, None, closed="left")]
+    }
+
+    def __init__(
+        self,
+        n_candidates: int = 59,
+        tol: float = 0.0,
+        keep_pool: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.n_candidates = n_candidates
+        self.tol = tol
+        self.keep_pool = keep_pool
+        self.random_state = random_state
 
 
 class Candidates:
@@ -53,8 +80,6 @@ class Candidates:
         n_candidates: int,
         rng: np.random.RandomState,
     ) -> None:
-        if n_candidates < 1:
-            raise ValueError(f"n_candidates must be at least 1, got {n_candidates!r}.")
         self.blocks, self.kernel = blocks, kernel
         self.capacity = min(n_basis, blocks.n_rows)
         size = min(n_candidates, blocks.n_rows)
@@ -110,15 +135,13 @@ class OneByOne(Candidates, ABC):
         """
 
     @abstractmethod
-    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
+    def append(self, slot: int, t: int, row: Array) -> list[InBlock]:
         """Add row t, in ``slot``, to the basis; ``row`` is its row of L, [P_t, sqrt(D_t)].
 
         Returns what `rows_of_basis` finds of the pool's rows in the blocks.
         """
 
-    def choose(
-        self, tol: float = -np.inf, on_step: Callable[[int], bool] | None = None
-    ) -> Selection:
+    def choose(self, on_step: OnStep = go_on, tol: float = -np.inf) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
         pool, k, stop = self.pool, 0, "n_basis"
         indices, taken = np.empty(self.capacity, np.intp), np.empty(self.capacity)
@@ -139,11 +162,11 @@ class OneByOne(Candidates, ABC):
             L[k, :k], L[k, k] = pool.P[slot, :k], np.sqrt(pool.D[slot])
             self._take(slot, L[k, : k + 1], gains)
             k += 1
-            if on_step is not None and on_step(k):
+            if on_step(k):
                 stop = "callback"
                 break
         self.end()
-        return Selection(indices[:k], L[:k, :k], {"gain": taken[:k], "stop": stop})
+        return Basis(indices[:k], L=L[:k, :k], report={"gain": taken[:k], "stop": stop})
 
     def _take(self, slot: int, row: Array, gains: Array) -> None:
         pool, k, t = self.pool, len(row), int(self.pool.rows[slot])
@@ -157,7 +180,7 @@ class OneByOne(Candidates, ABC):
 
 def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Any:
     """Compute the columns that new candidates need and put them into their slots."""
-    pool = block.state["pool"]
+    pool = block.kept(CandidateRows).pool
     if refill.rows is None:
         return pool[:0, :]
     slots = refill.slots
@@ -182,39 +205,38 @@ def kernel_columns(
 
 def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
     """Append p to P as column k and lower D by p^2; the chosen row's residual is 0."""
-    block.state["P"][:, k] = p
-    D = block.state["D"]
+    known = block.kept(FactorRows)
+    known.P[:, k] = p
+    D = known.D
     D -= p * p
     np.maximum(D, 0.0, out=D)
     if block.start <= chosen < block.stop:
         D[chosen - block.start] = 0.0
 
 
-@declare()
-def rows_of_basis(block: Block, rows: Rows, k: int) -> FactorRows:
+@declare(light=True)
+def rows_of_basis(block: Block, rows: Rows, k: int) -> InBlock:
     """Return which candidates lie in this block, their rows of P and their D."""
     mine, local = block.positions(rows)
-    state = block.state
-    return mine, *to_host((rows_at(state["P"][:, :k], local), rows_at(state["D"], local)))
+    known = block.kept(FactorRows)
+    return mine, *to_host((rows_at(known.P[:, :k], local), rows_at(known.D, local)))
 
 
-@declare("X", "weight", sets=("s", "pool", "D", "P"))
+@declare("X", "weight", keeps=(CandidateRows, FactorRows))
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
-    """As `cholesky.rows.start`, with room for the candidates' columns and the weights in "s"."""
-    state, n = block.state, block.stop - block.start
-    state["s"] = row_weights(block)
-    state["pool"] = zeros((size, n), block.X)
+    """As `cholesky.rows.start`, with the weights and room for the candidates' columns."""
+    pool = zeros((size, block.stop - block.start), block.X)
+    block.keep(CandidateRows(row_weights(block), pool))
     return start(block, kernel, capacity)
 
 
 @declare()
 def _missed(block: Block, rounding: Rounding, k: int) -> Any:
     """Rows that the basis does not contain, to rounding."""
-    return rounding.bound(block.state["P"][:, :k]) < block.state["D"]
+    known = block.kept(FactorRows)
+    return rounding.bound(known.P[:, :k]) < known.D
 
 
-@declare(sets=("pool", "s", "r"))
+@declare(keeps=CandidateRows, light=True)
 def _end(block: Block) -> None:
-    """Drop what the choice needed and the model does not."""
-    for key in ("pool", "s", "r"):
-        block.state.pop(key, None)
+    block.drop(CandidateRows)

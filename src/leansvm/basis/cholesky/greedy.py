@@ -11,7 +11,6 @@ the same pivots, as long as the best row that is not among them is known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,8 +19,9 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, to_host
+from leansvm.basis._base import Basis
 from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky, WideCholesky
-from leansvm.basis.cholesky.rows import NewPivots, extend, factor_rows
+from leansvm.basis.cholesky.rows import FactorRows, NewPivots, extend, factor_rows
 from leansvm.kernels import Kernel
 from leansvm.rows import (
     Block,
@@ -42,16 +42,6 @@ _WIDE_PIVOTS = 128  # most pivots of such a round
 _SPARE = 32  # rows that a part offers beyond twice its share
 
 
-@dataclass
-class PivotedFactor:
-    """Pivots in order, L of K_BB = L L' and the trace that is left after each pivot."""
-
-    indices: NDArray[np.intp]
-    L: NDArray[np.float64]
-    trace: NDArray[np.float64]
-    rounds: int
-
-
 def pivoted_cholesky(
     blocks: RowBlocks,
     kernel: Kernel,
@@ -62,8 +52,8 @@ def pivoted_cholesky(
     batch: int = 512,
     theta: float = 1.0,
     on_step: Callable[[int], bool] | None = None,
-) -> PivotedFactor:
-    """Choose up to ``n_pivots`` rows; blocks keep ``state["P"]`` (rows x n_pivots) and "D".
+) -> Basis:
+    """Choose up to ``n_pivots`` rows; blocks keep `FactorRows`.
 
     Parameters
     ----------
@@ -87,8 +77,9 @@ def pivoted_cholesky(
 
     Returns
     -------
-    PivotedFactor
-        ``state["P"][:, :len(indices)]`` is then P, with P P_B' = K_MB.
+    Basis
+        The pivots and L of K_BB = L L'. The report has the number of ``rounds`` and the
+        ``trace`` that is left after each pivot.
     """
     basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
     trace_tol = max(trace_tol, tol * basis.residual_trace)
@@ -110,7 +101,8 @@ def pivoted_cholesky(
         offer = _next_offer(blocks, kernel, basis, new, width)
         if on_step is not None and on_step(basis.size):
             break
-    return PivotedFactor(*basis.cut(trace_tol), rounds)
+    indices, L, trace = basis.cut(trace_tol)
+    return Basis(indices, L=L, report={"rounds": rounds, "trace": trace})
 
 
 def _many_rows(n_rows: int) -> int:
@@ -137,10 +129,10 @@ def _keys(D: Any, largest: float, floor: float) -> Any:
     return keys
 
 
-@declare()
+@declare(light=True)
 def _best_in_block(block: Block, count: int, largest: float, floor: float) -> KeyedRows:
     """Return keys and numbers of the best rows, in row order; where rows are foreign, by key."""
-    keys = _keys(block.state["D"], largest, floor)
+    keys = _keys(block.kept(FactorRows).D, largest, floor)
     xp = foreign_namespace(keys)
     if xp is not None:
         rows = _first_by_key(xp, keys, count)
@@ -208,7 +200,7 @@ def _next_offer(
     return offer
 
 
-@declare("X", "weight", changes=("D",), appends=("P",))
+@declare("X", "weight", keeps=FactorRows, changes=("D",), appends=("P",))
 def _offer(
     part: RowBlocks,
     kernel: Kernel,
