@@ -276,24 +276,6 @@ def test_factor_and_what_the_blocks_keep():
     assert all(blocks.map(lambda block: set(block.state) == {FactorRows}))
 
 
-@pytest.mark.parametrize("k", [0, 1, 4, 7])
-@pytest.mark.parametrize("n", [1, 512, 1100])
-def test_append_column(n, k):
-    from leansvm.basis.candidates._compiled import append_column
-
-    rng = np.random.default_rng(0)
-    P, D = np.asfortranarray(rng.standard_normal((n, 9))), np.full(n, 20.0)
-    K_t, row, s = rng.standard_normal(n), rng.uniform(1, 2, k + 1), rng.uniform(0, 2, n)
-    before = P.copy()
-    u, total = append_column(P.T, D, K_t, row, 0.3, s)
-    p = (K_t - before[:, :k] @ row[:k]) / row[k]
-    q = s * (p - 0.3)
-    np.testing.assert_allclose(P[:, k], p, atol=1e-13)
-    np.testing.assert_array_equal(np.delete(P, k, axis=1), np.delete(before, k, axis=1))
-    np.testing.assert_allclose(D, np.maximum(20.0 - p**2, 0.0), atol=1e-12)
-    np.testing.assert_allclose(np.append(u, total), [*(P[:, : k + 1].T @ q), q.sum()], atol=1e-10)
-
-
 @pytest.mark.parametrize("keep_pool", [True, False])
 def test_state_columns_are_what_the_blocks_keep(keep_pool):
     X, y, _ = make_data(100)

@@ -41,9 +41,10 @@ def test_gains_are_newton_decrements_of_the_objective(loss, regularizer, bias_pe
     X, y, s = problem()
     C, has_bias = 5.0, np.isfinite(bias_penalty)
     blocks = MemoryBlocks(X, y[:, None], s, tile_rows=40)
-    candidates = Recorded(blocks, KERNEL, 6, 12, True, np.random.RandomState(0))
+    fit = Fit(C, bias_penalty, loss, regularizer, margin=True, refit=refit)
+    selector, rng = ForwardSelection(12, tol=-np.inf), np.random.RandomState(0)
+    candidates = Recorded(blocks, KERNEL, 6, selector, rng, fit)
     candidates.steps = []
-    candidates.start(Fit(C, bias_penalty, loss, regularizer, margin=True, refit=refit))
     chosen = candidates.choose().indices
     for k, (rows, f, b, gains) in enumerate(candidates.steps):
         u = 1 - y * f

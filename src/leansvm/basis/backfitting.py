@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from leansvm.basis._base import Basis, Fit, OnStep
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
+    Candidates,
     CandidateSelector,
     InBlock,
     OneByOne,
+    add_column,
     bring_in,
     rows_of_basis,
 )
@@ -26,7 +27,7 @@ from leansvm.basis.candidates.ridge import GrowingRidge, Move, move_gradient
 from leansvm.basis.candidates.rounds import Rounds, gains_of
 from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.rows import Block, declare
 
 
 class Backfitting(CandidateSelector):
@@ -88,27 +89,23 @@ class Backfitting(CandidateSelector):
         """Columns kept for every row: P, the candidates, D, weights and one output's residual."""
         return n_basis + self.n_candidates + 3
 
-    def _choose(
-        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
-    ) -> Basis:
-        if self.keep_pool:
-            rounds = Rounds(blocks, kernel, n_basis, self.n_candidates, rng, fit)
-            return rounds.choose(on_step, self.tol)
-        candidates = _ByObjective(blocks, kernel, n_basis, self.n_candidates, False, rng)
-        candidates.start(fit)
-        found = candidates.choose(on_step, self.tol)
-        found.report["objective"] = candidates.ridge.objective[: len(found.indices)]
-        return found
+    @property
+    def _competition(self) -> type[Candidates]:
+        return Rounds if self.keep_pool else _ByObjective
 
 
 class _ByObjective(OneByOne):
     """Candidates that gain what they lower the objective of the fit by, divided by C."""
 
-    def start(self, fit: Fit) -> None:
+    def start(self) -> None:
         """Begin with the fit on no basis."""
-        self.ridge = GrowingRidge(self.blocks, fit, self.capacity)
+        self.ridge = GrowingRidge(self.blocks, self.fit, self.capacity)
         self._update: Move | None = None  # change of the fit that the blocks do not know yet
         self._sums = np.zeros(len(self.pool.rows))  # s'K_Mj
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return the objective after each step."""
+        return {"objective": self.ridge.objective[: len(gains)]}
 
     def gains(self) -> Array:
         """delta_j = |G_j|^2 / (2 mu_j) of every slot, eq. (27)."""
@@ -148,13 +145,11 @@ def _scores(
     block: Block, kernel: Kernel, update: Move | None, refill: Refill
 ) -> tuple[Array, Array, Array]:
     """Bring r and the pool up to date; return K_Mj'r, s'K_Mj and K_Mj'S K_Mj of every slot."""
-    from leansvm.basis.candidates._compiled import sums_and_squares
-
     state = block.kept(CandidateRows)
     if update is not None:
         move_gradient(block, *update)
     bring_in(block, kernel, refill)
-    return state.pool @ state.r, *sums_and_squares(state.pool, state.s)
+    return state.pool @ state.r, state.pool @ state.s, np.square(state.pool) @ state.s
 
 
 @declare(keeps=FactorRows, changes=("D",), appends=("P",))
@@ -165,11 +160,8 @@ def _append(
 
     Returns, with q = S (p - shift), [P, p]'q, the sum of q, p'r and the candidates' rows of P.
     """
-    from leansvm.basis.candidates._compiled import append_column
-
-    state, known, k = block.kept(CandidateRows), block.kept(FactorRows), len(row) - 1
-    P, D = known.P, known.D
-    u, rest = append_column(P.T, D, state.pool[slot], row, shift, state.s)
-    if block.start <= t < block.stop:
-        D[t - block.start] = 0.0
-    return u, rest, P[:, k] @ state.r, rows_of_basis(block, rows, k + 1)
+    state, P, k = block.kept(CandidateRows), block.kept(FactorRows).P, len(row) - 1
+    p = (state.pool[slot] - P[:, :k] @ row[:k]) / row[k]
+    add_column(block, p, k, t)
+    q = state.s * (p - shift)
+    return q @ P[:, : k + 1], float(q.sum()), p @ state.r, rows_of_basis(block, rows, k + 1)

@@ -96,7 +96,8 @@ class RenyiEntropy(BasisSelector):
             entropies.append(state.entropy)
             if rejected >= patience or on_step(len(start)):
                 break
-        order = pivot_order(_gram(kernel, blocks.take(state.rows), state.rows))
+        X = blocks.take(state.rows)
+        order = pivot_order(_block(kernel, X, X, state.rows))
         report = {"trials": trials, "swaps": state.swaps, "entropy": np.array(entropies)}
         return Basis(state.rows[order], report=report)
 
@@ -123,7 +124,7 @@ class Exchange:
         self._kernel = kernel
         self._X = None if kernel.precomputed else X
         self.rows = rows.copy()
-        self.K = _gram(kernel, X, rows)
+        self.K = _block(kernel, X, X, rows)
         self.rho = self.K.sum(axis=1)
         self.V = float(self.rho.sum())
         self.swaps = 0
@@ -196,10 +197,6 @@ class Exchange:
         self.V = float(self.rho.sum())
         self.rows[a] = row
         self.swaps += 1
-
-
-def _gram(kernel: Kernel, X: Any, rows: Rows) -> Array:
-    return _block(kernel, X, X, rows)
 
 
 def _block(kernel: Kernel, X: Any, Z: Any, others: Rows) -> Array:

@@ -17,6 +17,7 @@ from leansvm._array_api import to_host
 from leansvm.basis._base import Basis, Fit, OnStep
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
+    Candidates,
     CandidateSelector,
     InBlock,
     OneByOne,
@@ -84,6 +85,10 @@ class ForwardSelection(CandidateSelector):
         """Columns kept for every row: P and a copy while fitting, candidates, D, f and slopes."""
         return 2 * n_basis + self.n_candidates + 6
 
+    @property
+    def _competition(self) -> type[Candidates]:
+        return _Forward
+
     def _choose(
         self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
     ) -> Basis:
@@ -92,10 +97,7 @@ class ForwardSelection(CandidateSelector):
                 "ForwardSelection fits all coefficients again while it chooses: pass the function "
                 "that does it, fit=Fit(C, ..., refit=leansvm.newton.refit.refit)."
             )
-        candidates = _Forward(blocks, kernel, n_basis, self.n_candidates, self.keep_pool, rng)
-        candidates.start(fit)
-        found = candidates.choose(on_step, self.tol)
-        found.report["objective"] = candidates.objective
+        found = super()._choose(blocks, kernel, n_basis, rng, fit, on_step)
         if fit.regularizer == "coef":  # P was K_MB, not whitened
             blocks.map(_forget)
             return replace(found, L=None)
@@ -114,9 +116,10 @@ class _Model:
 class _Forward(OneByOne):
     """Candidates that gain what they lower the objective by, divided by C."""
 
-    def start(self, fit: Fit) -> None:
+    def start(self) -> None:
         """Begin with f = 0."""
-        self.fit, self.lam = fit, 1.0 / fit.C
+        fit = self.fit
+        self.lam = 1.0 / fit.C
         self.has_bias = bool(np.isfinite(fit.bias_penalty))
         loss = fit.loss.smoothing_path()[0]
         self.model = _Model(loss, fit.margin, fit.regularizer == "rkhs")
@@ -126,6 +129,10 @@ class _Forward(OneByOne):
         self.k = 0
         self.objective: list[float] = []
         self._steps = self._bias_steps = np.empty(0)
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return the objective after each fit of all coefficients."""
+        return {"objective": self.objective}
 
     def gains(self) -> Array:
         """Decrease by one Newton step on a candidate's coefficient, of every slot."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from leansvm.basis._base import Basis, Fit, OnStep
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
+    Candidates,
     CandidateSelector,
     InBlock,
     OneByOne,
@@ -24,7 +24,7 @@ from leansvm.basis.candidates.best_of import (
 from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.rows import Block, declare
 
 # Candidates whose residual is below this part of the largest one are passed over.
 _LEAST = 1e-4
@@ -81,20 +81,21 @@ class SparseGreedy(CandidateSelector):
         """Columns kept for every row: P, the candidates, D and weights."""
         return n_basis + self.n_candidates + 2
 
-    def _choose(
-        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
-    ) -> Basis:
-        candidates = _ByTrace(blocks, kernel, n_basis, self.n_candidates, self.keep_pool, rng)
-        found = candidates.choose(on_step)
-        trace = candidates.total - np.cumsum(found.report["gain"])
-        found.report["trace"] = np.maximum(trace, 0.0)
-        return found
+    @property
+    def _competition(self) -> type[Candidates]:
+        return _ByTrace
 
 
 class _ByTrace(OneByOne):
     """Candidates that gain what they lower the trace of K - P P' by."""
 
-    _k = 0  # columns of P, the last of which the pool's columns do not know yet
+    def start(self) -> None:
+        """Begin with no basis."""
+        self._k = 0  # columns of P, the last of which the pool's columns do not know yet
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return the trace after each step."""
+        return {"trace": np.maximum(self.total - np.cumsum(gains), 0.0)}
 
     def gains(self) -> Array:
         """|rho_j|^2 / D_j of every slot."""

@@ -24,7 +24,7 @@ from leansvm.rows._budget import resolve_cache_size
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
-_MANY_ROWS = 100_000  # from which on threads make a light pass shorter (`declare`)
+_MANY_ROWS = 1_000_000  # from which on threads make a light pass shorter (`declare`), as measured
 _DEVICE_SHARE = 4  # a tile and what is computed from it take this part of a device's free memory
 
 

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval
 
 from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
-from leansvm.basis._base import Basis, BasisSelector, OnStep, go_on
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep, go_on
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis.cholesky.rows import FactorRows, start, total_and_largest
 from leansvm.kernels import Kernel
@@ -40,6 +40,7 @@ class CandidateSelector(BasisSelector):
     """Base class of selectors that take the best of a few random rows in every step."""
 
     nested: ClassVar[bool] = True
+    tol: float = -np.inf
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_candidates": [Interval(Integral, 1, None, closed="left")]
     }
@@ -56,8 +57,18 @@ class CandidateSelector(BasisSelector):
         self.keep_pool = keep_pool
         self.random_state = random_state
 
+    @property
+    @abstractmethod
+    def _competition(self) -> type[Candidates]:
+        """How candidates compete."""
 
-class Candidates:
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
+        return self._competition(blocks, kernel, n_basis, self, rng, fit).choose(on_step)
+
+
+class Candidates(ABC):
     """A pool of candidates and the blocks that hold their columns.
 
     Parameters
@@ -66,10 +77,13 @@ class Candidates:
         The rows and the model's kernel.
     n_basis : int
         Most rows to choose.
-    n_candidates : int
-        Rows in the pool.
+    selector : CandidateSelector
+        How many candidates there are, whether good ones stay for the next step, and the gain
+        at or below which the choice ends.
     rng : RandomState
         Decides which rows become candidates.
+    fit : Fit
+        The model, for subclasses that look at the targets.
     """
 
     def __init__(
@@ -77,17 +91,33 @@ class Candidates:
         blocks: RowBlocks,
         kernel: Kernel,
         n_basis: int,
-        n_candidates: int,
+        selector: CandidateSelector,
         rng: np.random.RandomState,
+        fit: Fit,
     ) -> None:
-        self.blocks, self.kernel = blocks, kernel
+        self.blocks, self.kernel, self.fit = blocks, kernel, fit
+        self.keep, self.tol = selector.keep_pool, selector.tol
         self.capacity = min(n_basis, blocks.n_rows)
-        size = min(n_candidates, blocks.n_rows)
+        self.n_candidates = selector.n_candidates
+        size = min(self.n_candidates, blocks.n_rows)
         self.total, largest = blocks.fold(total_and_largest, _start, kernel, self.capacity, size)
         rounding = Rounding(largest, self.capacity)
         stream = CandidateStream(rng, blocks.concatenate(_missed, rounding, 0))
         self.pool = Pool(blocks, size, self.capacity, stream, rounding)
         self.refill = Refill()  # columns that the blocks have yet to compute
+        self.start()
+
+    @abstractmethod
+    def choose(self, on_step: OnStep = go_on) -> Basis:
+        """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin with no basis."""
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return what to report besides the gains of the chosen rows and the reason to stop."""
+        return {}
 
     def draw(self, k: int) -> None:
         """Draw the whole pool anew."""
@@ -96,7 +126,7 @@ class Candidates:
 
     def draw_missed(self, k: int) -> bool:
         """Draw from rows that the basis does not contain; return whether there are any."""
-        some = self.pool.restrict(self.blocks.concatenate(_missed, self.pool.rounding, k))
+        some = self.pool.stream.restrict(self.blocks.concatenate(_missed, self.pool.rounding, k))
         if some:
             self.draw(k)
         return some
@@ -106,26 +136,8 @@ class Candidates:
         self.blocks.map(_end)
 
 
-class OneByOne(Candidates, ABC):
-    """Choose the best of the pool in every step; subclasses know what candidates gain.
-
-    Parameters
-    ----------
-    keep : bool
-        Whether good candidates stay for the next step; otherwise all are drawn anew.
-    """
-
-    def __init__(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        n_candidates: int,
-        keep: bool,
-        rng: np.random.RandomState,
-    ) -> None:
-        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
-        self._keep = keep
+class OneByOne(Candidates):
+    """Choose the best of the pool in every step; subclasses know what candidates gain."""
 
     @abstractmethod
     def gains(self) -> Array:
@@ -141,7 +153,7 @@ class OneByOne(Candidates, ABC):
         Returns what `rows_of_basis` finds of the pool's rows in the blocks.
         """
 
-    def choose(self, on_step: OnStep = go_on, tol: float = -np.inf) -> Basis:
+    def choose(self, on_step: OnStep = go_on) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
         pool, k, stop = self.pool, 0, "n_basis"
         indices, taken = np.empty(self.capacity, np.intp), np.empty(self.capacity)
@@ -155,7 +167,7 @@ class OneByOne(Candidates, ABC):
                     continue
                 stop = "rank"
                 break
-            if k and gains[slot] <= tol:
+            if k and gains[slot] <= self.tol:
                 stop = "tol"
                 break
             indices[k], taken[k] = pool.rows[slot], gains[slot]
@@ -166,12 +178,13 @@ class OneByOne(Candidates, ABC):
                 stop = "callback"
                 break
         self.end()
-        return Basis(indices[:k], L=L[:k, :k], report={"gain": taken[:k], "stop": stop})
+        report = {"gain": taken[:k], "stop": stop, **self.report(taken[:k])}
+        return Basis(indices[:k], L=L[:k, :k], report=report)
 
     def _take(self, slot: int, row: Array, gains: Array) -> None:
         pool, k, t = self.pool, len(row), int(self.pool.rows[slot])
         if k < self.capacity:
-            keep = self._keep
+            keep = self.keep
             self.refill = pool.replace_worst([slot], gains) if keep else pool.replace_all([slot])
         found = self.append(slot, t, row)
         pool.rounding.add(row)

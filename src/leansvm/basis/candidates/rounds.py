@@ -20,7 +20,7 @@ import numpy as np
 
 from leansvm._array_api import like_rows, namespace, rows_at, to_host
 from leansvm._parallel import serial_blas
-from leansvm.basis._base import Basis, Fit, OnStep
+from leansvm.basis._base import Basis, OnStep, go_on
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
     Candidates,
@@ -33,7 +33,7 @@ from leansvm.basis.candidates.ridge import GrowingRidge, Mark, Move, move_gradie
 from leansvm.basis.cholesky.growing import PartialCholesky
 from leansvm.basis.cholesky.rows import FactorRows, append, residual_among
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.rows import Block, declare
 
 # A round ends when rounding may have changed a gain's root by this part: three orders below what
 # decides between gains (`leansvm.basis.candidates.pool`).
@@ -49,25 +49,14 @@ def round_length(n_candidates: int) -> int:
 
 
 class Rounds(Candidates):
-    """A pool of candidates, the fit, and the products that tell what a candidate gains.
+    """A pool of candidates, the fit, and the products that tell what a candidate gains."""
 
-    Parameters are those of `Candidates`, and the model's ``fit``.
-    """
-
-    def __init__(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        n_candidates: int,
-        rng: np.random.RandomState,
-        fit: Fit,
-    ) -> None:
-        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
-        self._length = round_length(n_candidates)
-        self.ridge = GrowingRidge(blocks, fit, self.capacity)
-        self._move: Move | None = None  # of the fit, since r was up to date
+    def start(self) -> None:
+        """Begin with the fit on no basis."""
         size = len(self.pool.rows)
+        self._length = round_length(self.n_candidates)
+        self.ridge = GrowingRidge(self.blocks, self.fit, self.capacity)
+        self._move: Move | None = None  # of the fit, since r was up to date
         self._sums = np.zeros(size)  # s'K
         self._Q = np.zeros((size, size))
         self._U = np.zeros((size, self.capacity))
@@ -76,7 +65,7 @@ class Rounds(Candidates):
         self._gain = np.empty(self.capacity)
         self._L = np.zeros((self.capacity, self.capacity))
 
-    def choose(self, on_step: OnStep, tol: float) -> Basis:
+    def choose(self, on_step: OnStep = go_on) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
         ridge, stop = self.ridge, None if self.capacity else "n_basis"
         self.draw(0)
@@ -87,7 +76,7 @@ class Rounds(Candidates):
                 continue
             start = ridge.mark()
             with serial_blas():
-                slots, scores, stop = self._pick(tol, on_step)
+                slots, scores, stop = self._pick(on_step)
             if slots:
                 self._append(slots, start)
             if stop is None:
@@ -159,7 +148,7 @@ class Rounds(Candidates):
 
     # ------------------------------------------------------------------ among the candidates
 
-    def _pick(self, tol: float, on_step: OnStep) -> tuple[list[int], Array, str | None]:
+    def _pick(self, on_step: OnStep) -> tuple[list[int], Array, str | None]:
         """Pick the points of a round; return their slots, the scores and why to stop, if at all."""
         pool, ridge, slots = self.pool, self.ridge, self._among.picked
         noise, scores, stop = 0.0, np.zeros(len(pool.rows)), None
@@ -169,7 +158,7 @@ class Rounds(Candidates):
             slot = pool.best(gains)
             if slot is None or noise > _NOISE * np.sqrt(gains[slot]):
                 break
-            if ridge.k and gains[slot] <= tol:
+            if ridge.k and gains[slot] <= self.tol:
                 return slots, scores, "tol"
             scores = gains
             noise += self._take(slot, G[slot]) * np.sqrt(gains[slot])
