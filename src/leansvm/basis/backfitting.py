@@ -152,7 +152,7 @@ def _scores(
     return state.pool @ state.r, state.pool @ state.s, np.square(state.pool) @ state.s
 
 
-@declare(keeps=FactorRows, changes=("D",), appends=("P",))
+@declare(keeps=FactorRows, changes=("D",), appends=("P",), light=False)
 def _append(
     block: Block, slot: int, t: int, row: Array, shift: float, rows: Rows
 ) -> tuple[Array, float, Array, InBlock]:

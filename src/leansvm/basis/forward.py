@@ -211,7 +211,7 @@ def _begin(block: Block) -> int:
     return outputs
 
 
-@declare(keeps=CandidateRows)
+@declare(keeps=CandidateRows, light=False)
 def _set_values(block: Block, theta: Array, b: Array) -> None:
     """Compute f of the coefficients anew."""
     P = block.kept(FactorRows).P[:, : len(theta)]
@@ -237,7 +237,7 @@ def _scores(
     return pool @ g, pool @ h, np.square(pool) @ h, g.sum(axis=0), h.sum(axis=0)
 
 
-@declare(keeps=(CandidateRows, FactorRows), changes=("f", "D"), appends=("P",))
+@declare(keeps=(CandidateRows, FactorRows), changes=("f", "D"), appends=("P",), light=False)
 def _append(
     block: Block, model: _Model, slot: int, t: int, row: Array, step: Array, bias_step: Array
 ) -> None:
@@ -255,6 +255,6 @@ def _append(
         known.D[t - block.start] = 0.0
 
 
-@declare(keeps=FactorRows, light=True)
+@declare(keeps=FactorRows)
 def _forget(block: Block) -> None:
     block.drop(FactorRows)

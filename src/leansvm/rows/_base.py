@@ -47,7 +47,7 @@ def declare(
     sets: tuple[str, ...] = (),
     appends: tuple[str, ...] = (),
     keeps: tuple[type, ...] | type = (),
-    light: bool = False,
+    light: bool | None = None,
 ) -> Callable[[Function], Function]:
     """Declare what a function given to `RowBlocks` does with a block.
 
@@ -71,7 +71,7 @@ def declare(
         ``changes`` and ``appends`` then name fields of theirs.
     light : bool
         Whether it does but a few operations for each row: blocks in memory then call it without
-        threads unless there are many rows.
+        threads unless there are many rows. None: whether it does not read X.
 
     Examples
     --------
@@ -88,7 +88,8 @@ def declare(
 
     def mark(function: Function) -> Function:
         kinds = keeps if isinstance(keeps, tuple) else (keeps,)
-        does = Declared(frozenset(reads), changes, sets, appends, kinds, light)
+        few = "X" not in reads if light is None else light
+        does = Declared(frozenset(reads), changes, sets, appends, kinds, few)
         function.declared = does  # type: ignore[attr-defined]
         return function
 
@@ -241,6 +242,28 @@ class RowBlocks(ABC):
         return variance_of(self.fold(merged_moments, moments))
 
 
+class NoRows(RowBlocks):
+    """Rows that are gone, where sums over them are left: no block, and no row can be taken."""
+
+    n_rows = 0
+    weighted = False
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features, self.dtype = n_features, np.dtype(np.float64)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield nothing."""
+        return iter(())
+
+    def take(self, indices: NDArray[np.intp]) -> Any:
+        """Refuse: the rows are not there."""
+        raise ValueError("The rows are not there any more: a state holds sums over them alone.")
+
+    def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
+        """Return no targets and no weights."""
+        return None, None
+
+
 def add(a: Any, b: Any) -> Any:
     """Add two results, tuples item by item."""
     if isinstance(a, tuple):
@@ -259,7 +282,7 @@ def join(results: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     )
 
 
-@declare("y", "weight", light=True)
+@declare("y", "weight")
 def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]:
     mine, rows = block.positions(indices)
     y = None if block.y is None else to_host(rows_at(block.y, rows))

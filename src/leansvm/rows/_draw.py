@@ -53,13 +53,13 @@ def draw_rows(
     return result
 
 
-@declare("weight", light=True)
+@declare("weight")
 def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[Rows, NDArray[np.float64]]:
     edges = _running_sum(mass(block, *args))
     return np.array([block.start]), np.array([float(edges[-1]) if edges.shape[0] else 0.0])
 
 
-@declare("weight", light=True)
+@declare("weight")
 def _locate(
     block: Block, mass: Mass, args: tuple[Any, ...], home: Rows, targets: NDArray[np.float64]
 ) -> tuple[Rows, Rows]:
@@ -154,15 +154,12 @@ def positive_rows(blocks: RowBlocks) -> int:
     return int(blocks.sum(_positive_of_block)) if blocks.weighted else blocks.n_rows
 
 
-@declare("weight", light=True)
+@declare("weight")
 def _positive_of_block(block: Block) -> int:
-    n = block.stop - block.start
-    return n if block.weight is None else int(np.count_nonzero(to_host(block.weight) > 0))
+    return int(np.count_nonzero(to_host(row_weights(block)) > 0))
 
 
-@declare("weight", light=True)
+@declare("weight")
 def _weight_of_block(block: Block) -> float:
-    if block.weight is None:
-        return float(block.stop - block.start)
-    weight = as_float64(block.weight)
+    weight = row_weights(block)
     return float(namespace(weight).sum(weight))

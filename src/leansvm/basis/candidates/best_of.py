@@ -227,7 +227,7 @@ def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
         D[chosen - block.start] = 0.0
 
 
-@declare(light=True)
+@declare()
 def rows_of_basis(block: Block, rows: Rows, k: int) -> InBlock:
     """Return which candidates lie in this block, their rows of P and their D."""
     mine, local = block.positions(rows)
@@ -243,13 +243,13 @@ def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[floa
     return start(block, kernel, capacity)
 
 
-@declare()
+@declare(light=False)
 def _missed(block: Block, rounding: Rounding, k: int) -> Any:
     """Rows that the basis does not contain, to rounding."""
     known = block.kept(FactorRows)
     return rounding.bound(known.P[:, :k]) < known.D
 
 
-@declare(keeps=CandidateRows, light=True)
+@declare(keeps=CandidateRows)
 def _end(block: Block) -> None:
     block.drop(CandidateRows)

@@ -101,7 +101,7 @@ class GrowingRidge:
         self.theta[...] = mark.theta
 
 
-@declare(keeps=CandidateRows, changes=("r",))
+@declare(keeps=CandidateRows, changes=("r",), light=False)
 def move_gradient(block: Block, along: Array, offset: Array) -> None:
     """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
     P, state = block.kept(FactorRows).P, block.kept(CandidateRows)

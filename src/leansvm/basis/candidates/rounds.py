@@ -227,7 +227,7 @@ def _look(block: Block, kernel: Kernel, refill: Refill, k: int) -> tuple[Any, An
     return state.pool @ state.r, sums, weighted @ state.pool.T, weighted @ P[:, :k]
 
 
-@declare("weight", keeps=FactorRows, changes=("D",), appends=("P",))
+@declare("weight", keeps=FactorRows, changes=("D",), appends=("P",), light=False)
 def _append(
     block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array
 ) -> tuple[Any, Any, Any, Any]:

@@ -85,12 +85,12 @@ def pivoted_cholesky(
     trace_tol = max(trace_tol, tol * basis.residual_trace)
     rounds, wide = 0, False
     many_are_cheap = _many_are_cheap(blocks, kernel)
-    offer = _next_offer(blocks, kernel, basis, None, 1)
+    found = _next_candidates(blocks, kernel, basis, None, 1)
     while basis.size < basis.capacity and basis.residual_trace > trace_tol:
-        if len(offer.rows) == 0:
+        if len(found.rows) == 0:
             break  # numerical rank exhausted
         few = min(batch, blocks.n_rows) if rounds else 1
-        local, by_few = _eliminate(basis, offer, theta, few, wide)
+        local, by_few = _eliminate(basis, found, theta, few, wide)
         if not local.picked:
             break  # what was left was rounding
         new = basis.take(local)
@@ -98,7 +98,7 @@ def pivoted_cholesky(
         # where rows crowd together the best few are neighbours and give a pivot or two
         wide = many_are_cheap and by_few < _FEW_PIVOTS and basis.size > 1
         width = _many_rows(blocks.n_rows) if wide else min(batch, blocks.n_rows)
-        offer = _next_offer(blocks, kernel, basis, new, width)
+        found = _next_candidates(blocks, kernel, basis, new, width)
         if on_step is not None and on_step(basis.size):
             break
     indices, L, trace = basis.cut(trace_tol)
@@ -129,7 +129,7 @@ def _keys(D: Any, largest: float, floor: float) -> Any:
     return keys
 
 
-@declare(light=True)
+@declare()
 def _best_in_block(block: Block, count: int, largest: float, floor: float) -> KeyedRows:
     """Return keys and numbers of the best rows, in row order; where rows are foreign, by key."""
     keys = _keys(block.kept(FactorRows).D, largest, floor)
@@ -170,10 +170,10 @@ def _largest(keys: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     return np.sort(np.concatenate([above, ties]))
 
 
-# ---------------------------------------------------------------------------- offers of the parts
+# ---------------------------------------------------------------------------- parts of the rows
 
 
-class Offer(NamedTuple):
+class PartCandidates(NamedTuple):
     """The best rows of a part in row order, and what it takes to factor them elsewhere."""
 
     keys: Any  # None on a device, where there is one part
@@ -184,9 +184,9 @@ class Offer(NamedTuple):
     norms: Any  # of the columns that were appended before; zero without any
 
 
-def _next_offer(
+def _next_candidates(
     blocks: RowBlocks, kernel: Kernel, basis: GrowingBasis, new: NewPivots | None, width: int
-) -> Offer:
+) -> PartCandidates:
     """Append the columns of new pivots, and find the ``width`` best rows after it: one pass."""
     if basis.size == basis.capacity:
         width = 0  # there will be no other round
@@ -194,14 +194,14 @@ def _next_offer(
     each = width if n_parts == 1 else min(width, 2 * -(-width // n_parts) + _SPARE)
     scale = (basis.largest, basis.floor)
     args = (kernel, new, basis.size, each, *scale)
-    offer = blocks.fold_parts(partial(_best_of_both, width=width), _offer, *args)
+    found = blocks.fold_parts(partial(_best_of_both, width=width), _candidates_of_part, *args)
     if new is not None:
-        basis.has_grown(offer.norms)
-    return offer
+        basis.has_grown(found.norms)
+    return found
 
 
 @declare("X", "weight", keeps=FactorRows, changes=("D",), appends=("P",))
-def _offer(
+def _candidates_of_part(
     part: RowBlocks,
     kernel: Kernel,
     new: NewPivots | None,
@@ -209,16 +209,18 @@ def _offer(
     width: int,
     largest: float,
     floor: float,
-) -> Offer:
+) -> PartCandidates:
     norms: Any = 0.0 if new is None else part.sum(extend, kernel, *new)
     if width == 0:
         nothing = np.empty(0, np.intp)
-        return Offer(np.empty(0), nothing, None, None, (-1.0, 0), norms)
+        return PartCandidates(np.empty(0), nothing, None, None, (-1.0, 0), norms)
     keys, rows, outside = _best_rows(part, width, largest, floor)
-    return Offer(keys, rows, part.take(rows), factor_rows(part, rows, size), outside, norms)
+    return PartCandidates(
+        keys, rows, part.take(rows), factor_rows(part, rows, size), outside, norms
+    )
 
 
-def _best_of_both(a: Offer, b: Offer, width: int) -> Offer:
+def _best_of_both(a: PartCandidates, b: PartCandidates, width: int) -> PartCandidates:
     """Return the best rows of two parts, the second of which comes after the first."""
     norms = a.norms + b.norms
     if width == 0:
@@ -231,7 +233,7 @@ def _best_of_both(a: Offer, b: Offer, width: int) -> Offer:
         first = left[np.argmax(keys[left])]  # of equal keys the lowest row
         outside = max(outside, (float(keys[first]), int(rows[first])), key=_rank)
     X, P = (np.concatenate(pair)[best] for pair in ((a.X, b.X), (a.P, b.P)))
-    return Offer(keys[best], rows[best], X, P, outside, norms)
+    return PartCandidates(keys[best], rows[best], X, P, outside, norms)
 
 
 def _rank(outside: tuple[float, int]) -> tuple[float, int]:
@@ -272,20 +274,20 @@ def _best_of_foreign(
 
 
 def _eliminate(
-    basis: GrowingBasis, offer: Offer, theta: float, few: int, wide: bool
+    basis: GrowingBasis, found: PartCandidates, theta: float, few: int, wide: bool
 ) -> tuple[PartialCholesky | WideCholesky, int]:
     """Take local pivots while they beat the best row outside; the first always does.
 
     Also returns how many of the pivots ``few`` candidates would have given.
     """
     most = basis.capacity - basis.size
-    outside = (float(np.floor(theta * offer.outside[0])), offer.outside[1])
+    outside = (float(np.floor(theta * found.outside[0])), found.outside[1])
     if wide:
-        return _eliminate_many(basis, offer, outside, most, few)
+        return _eliminate_many(basis, found, outside, most, few)
     from leansvm.basis.cholesky._compiled import greedy
 
-    candidates = offer.rows
-    local = PartialCholesky(basis.try_out_rows(candidates, offer.X, offer.P), most)
+    candidates = found.rows
+    local = PartialCholesky(basis.try_out_rows(candidates, found.X, found.P), most)
     columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)
     H = local.H if local.H.flags.c_contiguous else local.H.T  # symmetric
     scale = (basis.largest, _QUANTA, basis.floor)
@@ -296,12 +298,12 @@ def _eliminate(
 
 
 def _eliminate_many(
-    basis: GrowingBasis, offer: Offer, outside: tuple[float, int], most: int, few: int
+    basis: GrowingBasis, found: PartCandidates, outside: tuple[float, int], most: int, few: int
 ) -> tuple[WideCholesky, int]:
     """Do this for so many candidates that their matrix would be too large."""
-    candidates = offer.rows
+    candidates = found.rows
     most = min(most, _WIDE_PIVOTS)
-    local = basis.try_out_many(candidates, offer.X, offer.P, most, _QUANTA)
+    local = basis.try_out_many(candidates, found.X, found.P, most, _QUANTA)
     beyond_few = local.key_of(few) if few < len(candidates) else -1.0
     by_few = 0
     while len(local.picked) < local.most:

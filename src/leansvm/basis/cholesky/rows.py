@@ -86,7 +86,7 @@ def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
     return values if in_order else rows_at(values, np.argsort(places))
 
 
-@declare(light=True)
+@declare()
 def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Any]:
     mine, rows = block.positions(indices)
     return mine, rows_at(block.kept(FactorRows).P[:, :k], rows)

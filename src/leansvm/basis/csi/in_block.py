@@ -179,7 +179,7 @@ def grow(
     return np.concatenate([(state.root * g) @ state.Q[:, :n], weighted @ P[:, k:n], rest])
 
 
-@declare(keeps=WindowRows, changes=("Q",))
+@declare(keeps=WindowRows, changes=("Q",), light=False)
 def orthogonalise(block: Block, h: Array, mean: float | None) -> Array:
     """Take Q h off the centred new column (``mean`` given) or off what is left of it.
 
@@ -204,14 +204,14 @@ def normalise(block: Block, n: int, scale: float, criterion: GainCriterion) -> S
 # ---------------------------------------------------------------------------- scores
 
 
-@declare()
+@declare(light=False)
 def window_gram(block: Block, k: int, n: int) -> Array:
     """W'SW of this block."""
     W = block.kept(WindowRows).root[:, None] * block.kept(FactorRows).P[:, k:n]
     return np.asarray(W.T @ W)
 
 
-@declare(keeps=(FactorRows, WindowRows))
+@declare(keeps=(FactorRows, WindowRows), light=False)
 def recompute(
     block: Block,
     k: int,
@@ -233,7 +233,7 @@ def recompute(
     return _best(block, k + len(gram), bounds, criterion)
 
 
-@declare(keeps=(FactorRows, WindowRows), changes=("P", "Q", "A1", "A3", "Z", "D", "E"))
+@declare(keeps=(FactorRows, WindowRows), changes=("P", "Q", "A1", "A3", "Z", "D", "E"), light=False)
 def extract(block: Block, k: int, step: Extraction, criterion: GainCriterion) -> BestRows:
     """Move the column of row ``step.row`` from the window to the selected ones, update scores."""
     state, factor = block.kept(WindowRows), block.kept(FactorRows)
