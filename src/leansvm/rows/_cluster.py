@@ -33,7 +33,7 @@ from leansvm.rows._cluster_work import (
     targets_of_batch,
     work,
 )
-from leansvm.rows._dask import Partitions, to_batch
+from leansvm.rows._dask import Partitions, starts_of, to_batch
 from leansvm.rows._memory import host_tile_rows
 from leansvm.rows._stream import RowSource, joined
 from leansvm.rows._targets import Survey, Targets
@@ -59,10 +59,7 @@ class ClusterRows(RowSource):
 
     def __init__(self, partitions: Partitions, client: Any) -> None:
         self._client = client
-        self.n_features, self.dtype = partitions.n_features, partitions.dtype
-        self.feature_names = partitions.feature_names
-        self.n_targets, self.single_target = partitions.n_targets, partitions.single_target
-        self._has_weight = partitions.weight is not None
+        partitions.describe(self)
         client.wait_for_workers(1)
         threads = client.nthreads()
         workers = [w for w in sorted(threads) for _ in range(threads[w])]
@@ -74,10 +71,7 @@ class ClusterRows(RowSource):
             sizes = gather(
                 client, _submit_each(client, "leansvm-length", attrgetter("n_rows"), self._loaded)
             )
-        self._starts = np.cumsum([0, *sizes])
-        self.n_rows = int(self._starts[-1])
-        if self.n_rows == 0:
-            raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+        self.n_rows, self._starts = starts_of(sizes)
 
     def _load(self, partitions: Partitions) -> list[Any]:
         """Begin to load all partitions, neighbours on the same worker."""
@@ -98,9 +92,8 @@ class ClusterRows(RowSource):
 
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
-        if numeric and not self._has_weight:
-            n = self.n_rows
-            return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
+        if numeric and not self.has_weight:
+            return Survey.of_ones(self.n_rows)
         parts = _submit_each(self._client, "leansvm-survey", survey_of, self._loaded, numeric)
         return reduce(add, (part for part in gather(self._client, parts) if part is not None))
 

@@ -31,7 +31,7 @@ from leansvm.basis.candidates.best_of import (
 from leansvm.basis.candidates.pool import Array, Refill, Rows, by_score
 from leansvm.basis.candidates.ridge import GrowingRidge, Mark, Move, move_gradient
 from leansvm.basis.cholesky.growing import PartialCholesky
-from leansvm.basis.cholesky.rows import FactorRows, append, residual_among
+from leansvm.basis.cholesky.rows import FactorRows, append, factor_rows, residual_of
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, declare
 
@@ -100,7 +100,8 @@ class Rounds(Candidates):
         self._Q[:, slots] = Q.T
         self._U[slots, :k] = U - np.multiply.outer(ridge.mean(sums), ridge.sums[:k])
         rows = np.maximum(pool.rows, 0)  # empty slots: any row
-        H, P, _ = residual_among(self.blocks, self.kernel, rows, k)
+        P = factor_rows(self.blocks, rows, k)
+        H = residual_of(self.kernel, self.blocks.take(rows), P, rows)
         pool.P[:, :k] = to_host(P)
         self._among = PartialCholesky(H, self._length)
         k_jj = self._among.D + np.einsum("ij,ij->i", pool.P[:, :k], pool.P[:, :k])

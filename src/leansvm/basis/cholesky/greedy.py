@@ -85,6 +85,7 @@ def pivoted_cholesky(
     trace_tol = max(trace_tol, tol * basis.residual_trace)
     rounds, wide = 0, False
     many_are_cheap = _many_are_cheap(blocks, kernel)
+    many = max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE))
     found = _next_candidates(blocks, kernel, basis, None, 1)
     while basis.size < basis.capacity and basis.residual_trace > trace_tol:
         if len(found.rows) == 0:
@@ -97,16 +98,12 @@ def pivoted_cholesky(
         rounds += 1
         # where rows crowd together the best few are neighbours and give a pivot or two
         wide = many_are_cheap and by_few < _FEW_PIVOTS and basis.size > 1
-        width = _many_rows(blocks.n_rows) if wide else min(batch, blocks.n_rows)
+        width = min(many if wide else batch, blocks.n_rows)
         found = _next_candidates(blocks, kernel, basis, new, width)
         if on_step is not None and on_step(basis.size):
             break
     indices, L, trace = basis.cut(trace_tol)
     return Basis(indices, L=L, report={"rounds": rounds, "trace": trace})
-
-
-def _many_rows(n_rows: int) -> int:
-    return min(n_rows, max(_FEWEST_WIDE, min(n_rows // 16, _MOST_WIDE)))
 
 
 def _many_are_cheap(blocks: RowBlocks, kernel: Kernel) -> bool:

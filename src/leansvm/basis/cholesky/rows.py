@@ -92,14 +92,6 @@ def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[An
     return mine, rows_at(block.kept(FactorRows).P[:, :k], rows)
 
 
-def residual_among(
-    blocks: RowBlocks, kernel: Kernel, indices: NDArray[np.intp], k: int
-) -> tuple[Array, Any, Any]:
-    """Return H = K_cc - P_c P_c' on the host, the rows P_c where P is, and the rows' points."""
-    P_c, X_c = factor_rows(blocks, indices, k), blocks.take(indices)
-    return residual_of(kernel, X_c, P_c, indices), P_c, kernel.points(X_c, indices)
-
-
 def residual_of(kernel: Kernel, X_c: Any, P_c: Any, indices: NDArray[np.intp]) -> Array:
     """Return H = K_cc - P_c P_c' on the host, from rows and their rows of P."""
     points = kernel.points(X_c, indices)

@@ -100,7 +100,8 @@ class CSI(BasisSelector):
         while len(gains) < n_basis and search.best is not None:
             expected.append(search.best.value)
             gains.append(search.take_best())
-            if on_step(len(gains)) or _hardly_falls(gains, self.tol):
+            hardly_falls = len(gains) >= _LAST and np.mean(gains[-_LAST:]) < self.tol
+            if on_step(len(gains)) or hardly_falls:
                 break
         indices = np.array(search.indices, dtype=np.intp)
         blocks.map(in_block.finish, len(indices))
@@ -302,10 +303,6 @@ class _Search:
             self.best = _first_of(best.dependent for best in found)
         else:
             self.best = _first_of(best.gain for best in found)
-
-
-def _hardly_falls(gains: list[float], tol: float) -> bool:
-    return len(gains) >= _LAST and float(np.mean(gains[-_LAST:])) < tol
 
 
 def _first_of(candidates: Iterable[ScoredRow | None]) -> ScoredRow | None:
