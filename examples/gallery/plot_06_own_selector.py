@@ -6,23 +6,34 @@ A selector chooses rows, in order, and never sees the model. It works through ``
 that it runs wherever the rows are: in memory, on disk or on a cluster. Here: farthest points first.
 """
 
+from dataclasses import dataclass
+
 import matplotlib.pyplot as plt
 import numpy as np
 
 from leansvm import SparseLSSVC
-from leansvm.basis import BasisSelector, Selection
+from leansvm.basis import Basis, BasisSelector
 from leansvm.datasets import make_ripley
 from leansvm.rows import declare
 
 
-@declare("X", sets=("distance",))  # what it reads of a block, and what it keeps there
+@dataclass
+class Distances:
+    """What a block keeps from one step to the next."""
+
+    nearest: np.ndarray  # squared distance of every row to the nearest point so far
+
+
+@declare("X", keeps=Distances)  # what it reads of a block, and what it keeps there
 def _nearer(block, kernel, points):
     """Lower the distances of a block's rows by the newest point; return its farthest row."""
     # ‖φ(x) - φ(z)‖² = k(x, x) + k(z, z) - 2 k(x, z)
     distance = kernel.diag(block.X) + kernel.diag(points) - 2 * kernel.block(block.X, points)[:, 0]
-    block.state["distance"] = np.minimum(block.state.get("distance", np.inf), distance)
-    k = int(np.argmax(block.state["distance"]))
-    return float(block.state["distance"][k]), block.start + k
+    earlier = block.find(Distances)
+    nearest = distance if earlier is None else np.minimum(earlier.nearest, distance)
+    block.keep(Distances(nearest))
+    k = int(np.argmax(nearest))
+    return float(nearest[k]), block.start + k
 
 
 class FarthestFirst(BasisSelector):
@@ -39,7 +50,7 @@ class FarthestFirst(BasisSelector):
             if distance <= 0 or (on_step is not None and on_step(len(rows))):
                 break  # every row is one of those chosen
             rows.append(row)
-        return Selection(np.array(rows))
+        return Basis(np.array(rows))
 
 
 # %%

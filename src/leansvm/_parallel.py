@@ -9,7 +9,7 @@ One policy for every fit:
   while they wait, for milliseconds after each call, and NumPy and SciPy each have their own: for
   small products they cost more than they give; where a core is taken they wait for each other.
 - Rows are cut into tiles, which our own threads work on; these sleep when there is nothing to do.
-  A pass that is shorter than waking them stays in one thread (`MemoryBlocks.each`).
+  A light pass over few rows would be over before they wake: it stays in one thread.
 - The factorisation of a large matrix, which has no tiles, gets as many of BLAS's threads as there
   are cores that nobody uses at that moment (`blas_for`).
 """

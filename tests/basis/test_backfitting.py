@@ -11,11 +11,17 @@ from leansvm.basis.backfitting import Backfitting, _ByObjective
 from leansvm.basis.candidates import best_of
 from leansvm.basis.candidates.pool import CandidateStream
 from leansvm.basis.candidates.rounds import Rounds
+from leansvm.basis.cholesky import FactorRows
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
 
 BIAS = {"free": 0.0, "penalised": 3.0, "none": np.inf}
 RBF = Kernel("rbf", gamma=0.5)
+
+
+def kept_bytes(block):
+    fields = (a for kept in block.state.values() for a in vars(kept).values())
+    return sum(a.nbytes for a in fields if a is not None)
 
 
 def make_data(n=120, outputs=1, seed=0, weighted=False):
@@ -261,31 +267,13 @@ def test_factor_and_what_the_blocks_keep():
     X, y, _ = make_data(100)
     blocks = MemoryBlocks(X, y, tile_rows=30)
     found = Backfitting(10, random_state=0).select(blocks, RBF, 20, fit=Fit(10.0))
-    P = blocks.concatenate(lambda block: block.state["P"][:, : len(found.indices)])
+    P = blocks.concatenate(lambda block: block.kept(FactorRows).P[:, : len(found.indices)])
     K = RBF.block(X, X)
     np.testing.assert_allclose(P @ found.L.T, K[:, found.indices], atol=1e-12)
     np.testing.assert_allclose(P[found.indices], found.L, atol=1e-7)
-    D = blocks.concatenate(lambda block: block.state["D"])
+    D = blocks.concatenate(lambda block: block.kept(FactorRows).D)
     np.testing.assert_allclose(D, 1 - (P**2).sum(axis=1), atol=1e-12)
-    assert all(blocks.map(lambda block: set(block.state) == {"P", "D"}))
-
-
-@pytest.mark.parametrize("k", [0, 1, 4, 7])
-@pytest.mark.parametrize("n", [1, 512, 1100])
-def test_append_column(n, k):
-    from leansvm.basis.candidates._compiled import append_column
-
-    rng = np.random.default_rng(0)
-    P, D = np.asfortranarray(rng.standard_normal((n, 9))), np.full(n, 20.0)
-    K_t, row, s = rng.standard_normal(n), rng.uniform(1, 2, k + 1), rng.uniform(0, 2, n)
-    before = P.copy()
-    u, total = append_column(P.T, D, K_t, row, 0.3, s)
-    p = (K_t - before[:, :k] @ row[:k]) / row[k]
-    q = s * (p - 0.3)
-    np.testing.assert_allclose(P[:, k], p, atol=1e-13)
-    np.testing.assert_array_equal(np.delete(P, k, axis=1), np.delete(before, k, axis=1))
-    np.testing.assert_allclose(D, np.maximum(20.0 - p**2, 0.0), atol=1e-12)
-    np.testing.assert_allclose(np.append(u, total), [*(P[:, : k + 1].T @ q), q.sum()], atol=1e-10)
+    assert all(blocks.map(lambda block: set(block.state) == {FactorRows}))
 
 
 @pytest.mark.parametrize("keep_pool", [True, False])
@@ -295,7 +283,7 @@ def test_state_columns_are_what_the_blocks_keep(keep_pool):
     selector = Backfitting(10, keep_pool=keep_pool, random_state=0)
 
     def look(k):
-        kept.append(blocks.sum(lambda block: sum(v.nbytes for v in block.state.values())))
+        kept.append(blocks.sum(kept_bytes))
         return k == 12
 
     selector.select(blocks, RBF, 20, fit=Fit(10.0), on_step=look)

@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis
+from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.choose import LAST_SIZE, SELECTORS, Basis, basis_size, choose, resolve_basis
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
@@ -27,7 +28,7 @@ def test_a_selector_runs_on_all_rows_and_leaves_its_factor():
     assert_array_equal(found.indices, PivotedCholesky().select(blocks, KERNEL, 10).indices)
     assert_array_equal(found.rows, X[found.indices])
     np.testing.assert_allclose(found.L @ found.L.T, KERNEL.block(found.rows, found.rows))
-    assert "P" in blocks.map(lambda block: block.state)[0]
+    assert FactorRows in blocks.map(lambda block: block.state)[0]
 
 
 def test_given_rows_and_points():

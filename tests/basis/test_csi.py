@@ -5,16 +5,22 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leansvm.basis import Fit
-from leansvm.basis.cholesky import pivoted_cholesky
+from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
+from leansvm.basis.csi.in_block import WindowRows
 from leansvm.basis.csi.selector import CSI, _Search
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
+from tests.basis.test_backfitting import kept_bytes
 
 KERNELS = {
     "rbf": Kernel("rbf", gamma=0.3),
     "linear": Kernel("linear"),
     "poly": Kernel("poly", gamma=0.5, coef0=1.0, degree=2),
 }
+
+
+def kept_field(block, name):
+    return getattr(block.kept(FactorRows if name in "PD" else WindowRows), name)
 
 
 def data(m=60, d=3, outputs=1, seed=0):
@@ -113,7 +119,7 @@ def test_gains_add_up_to_the_drop_of_the_criterion(look_ahead, A):
     X, Y = data(150, 3, outputs=2)
     s = np.random.default_rng(1).uniform(0.2, 3.0, len(X))
     chosen, blocks = select(X, Y, s, A=A, n_basis=45, look_ahead=look_ahead, tile_rows=40)
-    G = blocks.concatenate(lambda block: block.state["P"])
+    G = blocks.concatenate(lambda block: block.kept(FactorRows).P)
     J = criterion(KERNELS["rbf"].block(X, X), G, Y, s, 0.99, A / 2.0)
     assert len(chosen.indices) == 45
     assert_allclose(1.0 - chosen.report["gains"].sum(), J, atol=1e-12)
@@ -204,15 +210,15 @@ def test_factor_in_the_state_is_the_whitened_basis(look_ahead):
     X, Y = data(130, 3)
     chosen, blocks = select(X, Y, n_basis=60, look_ahead=look_ahead, tile_rows=50)
     K = KERNELS["rbf"].block(X, X)
-    P = blocks.concatenate(lambda block: block.state["P"])
-    D = blocks.concatenate(lambda block: block.state["D"])
+    P = blocks.concatenate(lambda block: block.kept(FactorRows).P)
+    D = blocks.concatenate(lambda block: block.kept(FactorRows).D)
     B = chosen.indices
     assert_allclose(chosen.L @ chosen.L.T, K[np.ix_(B, B)], atol=1e-13)
     assert_array_equal(chosen.L, np.tril(chosen.L))
     assert np.all(chosen.L.diagonal() > 0)
     assert_allclose(P @ chosen.L.T, K[:, B], atol=1e-13)
     assert_allclose(D, 1.0 - np.sum(P**2, axis=1), atol=1e-13)
-    assert set(blocks.map(lambda block: tuple(block.state))[0]) == {"D", "P"}
+    assert set(blocks.map(lambda block: tuple(block.state))[0]) == {FactorRows}
 
 
 @pytest.mark.parametrize("A", [0.0, 3.0, np.inf])
@@ -225,7 +231,7 @@ def test_updated_scores_equal_recomputed_ones(A):
     for _ in range(20):  # fewer than after which the scores are computed afresh
         search.take_best()
     state = {
-        name: blocks.concatenate(lambda block, name=name: block.state[name])
+        name: blocks.concatenate(lambda block, name=name: kept_field(block, name))
         for name in ("P", "Q", "D", "E", "A1", "A3", "Z", "T")
     }
     k, n = 20, 20 + 12
@@ -251,7 +257,7 @@ def test_state_columns_cover_what_is_kept():
     blocks = MemoryBlocks(X, Y, tile_rows=100)
     search = _Search(blocks, KERNELS["rbf"], Fit(1.0), 30, selector)
     search.fill_window()
-    kept = blocks.map(lambda block: sum(v.nbytes for v in block.state.values()))[0]
+    kept = blocks.map(kept_bytes)[0]
     assert kept <= 8 * len(X) * selector.state_columns(30)
 
 
@@ -267,7 +273,7 @@ def test_stops_at_the_rank(kernel, rank, look_ahead):
     chosen, blocks = select(X, Y, kernel=kernel, look_ahead=look_ahead)
     assert len(chosen.indices) == rank
     assert np.isfinite(chosen.report["gains"]).all()
-    G = blocks.concatenate(lambda block: block.state["P"])
+    G = blocks.concatenate(lambda block: block.kept(FactorRows).P)
     K = KERNELS[kernel].block(X, X)
     assert_allclose(G @ G.T, K, atol=1e-11 * K.max())
     J = criterion(K, G, Y, np.ones(len(X)), 0.99, 0.0)

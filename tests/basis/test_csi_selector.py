@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from leansvm.basis import Fit
+from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.csi import CSI
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
@@ -71,7 +72,7 @@ def test_smooth_kernels_stay_finite(gamma):
     blocks = MemoryBlocks(X, Y, tile_rows=64)
     chosen = CSI(tol=0.0).select(blocks, kernel, 100, fit=Fit(1.0))
     K = kernel.block(X, X)
-    P = blocks.concatenate(lambda block: block.state["P"])
+    P = blocks.concatenate(lambda block: block.kept(FactorRows).P)
     assert np.isfinite(chosen.report["gains"]).all()
     assert len(np.unique(chosen.indices)) == len(chosen.indices) < 100
     assert_allclose(P @ chosen.L.T, K[:, chosen.indices], atol=1e-12)
@@ -87,7 +88,7 @@ def test_near_copies_leave_the_factor_accurate(distance):
     kernel = Kernel("rbf", gamma=1.0)
     blocks = MemoryBlocks(X, Y, tile_rows=50)
     chosen = CSI(tol=0.0, look_ahead=20).select(blocks, kernel, 60, fit=Fit(1.0))
-    P = blocks.concatenate(lambda block: block.state["P"])
+    P = blocks.concatenate(lambda block: block.kept(FactorRows).P)
     assert_allclose(P @ chosen.L.T, kernel.block(X, X)[:, chosen.indices], atol=1e-13)
     assert len(np.unique(chosen.indices)) == 60
 

@@ -5,6 +5,8 @@ import pytest
 
 from leansvm import ReducedSVC, ReducedSVR
 from leansvm.basis import Fit, ForwardSelection
+from leansvm.basis.candidates.best_of import CandidateRows
+from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.forward import _Forward, _is_a_stop
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge
@@ -27,7 +29,7 @@ class Recorded(_Forward):
 
     def gains(self):
         gains = super().gains()
-        f = np.concatenate([block.state["f"][0] for block in self.blocks._blocks])
+        f = np.concatenate([block.kept(CandidateRows).f[0] for block in self.blocks._blocks])
         self.steps.append((self.pool.rows.copy(), f, float(self.b[0]), gains))
         return gains
 
@@ -39,9 +41,10 @@ def test_gains_are_newton_decrements_of_the_objective(loss, regularizer, bias_pe
     X, y, s = problem()
     C, has_bias = 5.0, np.isfinite(bias_penalty)
     blocks = MemoryBlocks(X, y[:, None], s, tile_rows=40)
-    candidates = Recorded(blocks, KERNEL, 6, 12, True, np.random.RandomState(0))
+    fit = Fit(C, bias_penalty, loss, regularizer, margin=True, refit=refit)
+    selector, rng = ForwardSelection(12, tol=-np.inf), np.random.RandomState(0)
+    candidates = Recorded(blocks, KERNEL, 6, selector, rng, fit)
     candidates.steps = []
-    candidates.start(Fit(C, bias_penalty, loss, regularizer, margin=True, refit=refit))
     chosen = candidates.choose().indices
     for k, (rows, f, b, gains) in enumerate(candidates.steps):
         u = 1 - y * f
@@ -107,9 +110,9 @@ def test_whitened_basis_is_left_for_the_model():
     fit = Fit(10.0, 0.0, SquaredHinge(), "rkhs", margin=True, refit=refit)
     blocks = MemoryBlocks(X, y[:, None], tile_rows=33)
     found = ForwardSelection(random_state=0).select(blocks, KERNEL, 10, fit=fit)
-    P = np.concatenate([block.state["P"][:, :10] for block in blocks._blocks])
+    P = np.concatenate([block.kept(FactorRows).P[:, :10] for block in blocks._blocks])
     np.testing.assert_allclose(P @ found.L.T, KERNEL.block(X, X[found.indices]), atol=1e-9)
-    assert all(set(block.state) <= {"P", "D"} for block in blocks._blocks)
+    assert all(set(block.state) <= {FactorRows} for block in blocks._blocks)
 
 
 def test_sizes_at_which_everything_is_fitted_again():
@@ -136,5 +139,5 @@ def test_it_asks_for_the_model():
         ForwardSelection().select(MemoryBlocks(X, y[:, None]), KERNEL, 3)
     with pytest.raises(ValueError, match="pass the function"):
         ForwardSelection().select(MemoryBlocks(X, y[:, None]), KERNEL, 3, fit=Fit(1.0))
-    with pytest.raises(ValueError, match="n_candidates must be at least 1"):
+    with pytest.raises(ValueError, match="n_candidates"):
         ReducedSVC(basis=ForwardSelection(0), n_basis=3).fit(X, y)

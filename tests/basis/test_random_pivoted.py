@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from leansvm.basis import random_pivoted
+from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.random_pivoted import RandomPivotedCholesky
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
@@ -33,7 +34,7 @@ def choose(X, n, *, kernel=RBF, weight=None, tile=None, blocks=MemoryBlocks, see
 
 
 def whitened(blocks, k):
-    return blocks.concatenate(lambda block: block.state["P"][:, :k])
+    return blocks.concatenate(lambda block: block.kept(FactorRows).P[:, :k])
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_the_state_is_the_whitened_basis(X, tile, accelerated):
     assert_allclose(P @ P[B].T, K[:, B], atol=1e-13)
     assert_allclose(P[B], L, atol=1e-11)
     assert_allclose(L @ L.T, K[np.ix_(B, B)], atol=1e-13)
-    D = blocks.concatenate(lambda block: block.state["D"])
+    D = blocks.concatenate(lambda block: block.kept(FactorRows).D)
     assert_allclose(D, 1 - np.square(P).sum(axis=1), atol=1e-13)
     assert_allclose(selection.report["trace"], 300 - np.cumsum(np.square(P).sum(axis=0)))
 

@@ -6,7 +6,9 @@ from scipy import sparse
 from sklearn.base import clone
 
 from leansvm.basis.candidates import best_of
+from leansvm.basis.candidates.best_of import CandidateRows
 from leansvm.basis.candidates.pool import CandidateStream
+from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.sparse_greedy import SparseGreedy, _ByTrace
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
@@ -33,7 +35,7 @@ def record(monkeypatch):
     def gains(self):
         values = original(self)
         use = self.pool.usable
-        columns = self.blocks.map(lambda block: block.state["pool"][use])
+        columns = self.blocks.map(lambda block: block.kept(CandidateRows).pool[use])
         steps.append((self.pool.rows[use], values[use], np.concatenate(columns, axis=1)))
         return values
 
@@ -119,10 +121,10 @@ def test_prefix_factor_and_state(keep_pool):
     large = selector.select(blocks, RBF, 25, random_state=1)
     assert selector.nested and not selector.uses_targets
     assert small.indices.tolist() == large.indices[:8].tolist()
-    P = blocks.concatenate(lambda block: block.state["P"][:, :25])
+    P = blocks.concatenate(lambda block: block.kept(FactorRows).P[:, :25])
     np.testing.assert_allclose(P @ large.L.T, RBF.block(X, X[large.indices]), atol=1e-12)
     np.testing.assert_allclose(P[large.indices], large.L, atol=1e-7)
-    assert all(blocks.map(lambda block: set(block.state) == {"P", "D"}))
+    assert all(blocks.map(lambda block: set(block.state) == {FactorRows}))
 
 
 @pytest.mark.parametrize("keep_pool", [True, False])

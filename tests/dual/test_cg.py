@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_limits
 
-from leansvm.basis.cholesky import pivoted_cholesky
+from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
 from leansvm.dual import DualProblem, cg
 from leansvm.dual.cg import Preconditioner, conjugate_gradients, solve_cg
 from leansvm.dual.cholesky import solve_cholesky
@@ -121,7 +121,7 @@ def test_preconditioner_is_the_inverse_of_the_factored_matrix(C):
     blocks = MemoryBlocks(X, tile_rows=37)
     factor = pivoted_cholesky(blocks, KERNEL, 40)
     k = len(factor.indices)
-    P = np.concatenate([state[:, :k] for state in blocks.map(lambda block: block.state["P"])])
+    P = blocks.concatenate(lambda block: block.kept(FactorRows).P)[:, :k]
     matrix = P @ P.T + np.diag(1 / (C * WEIGHT))
     apply = Preconditioner(blocks, factor, WEIGHT, C)
     v = rng.normal(size=(M, 2))

@@ -140,7 +140,7 @@ def test_lost_workers_change_nothing(client, monkeypatch):
     monkeypatch.setattr(ClusterBlocks, "_run", interrupted)
     model.fit(rows, labels)
     # both times while points were chosen
-    assert passes[6] == passes[12] == "_offer"
+    assert passes[6] == passes[12] == "_candidates_of_part"
     assert_array_equal(model.support_, support)
     assert_array_equal(model.dual_coef_, coef)  # to the last bit
     client.wait_for_workers(2, timeout=30)
@@ -180,7 +180,7 @@ def test_a_round_of_pivots_is_one_pass_on_eight_workers_that_get_lost(monkeypatc
     assert_allclose(found.report["trace"], expected.report["trace"], atol=1e-8)
     # the diagonal, a look at rounding, and every round with its last
     assert offers[:2] == ["start", "rows_with_numbers"]
-    assert offers[2:] == ["_offer"] * (found.report["rounds"] + 1)
+    assert offers[2:] == ["_candidates_of_part"] * (found.report["rounds"] + 1)
 
 
 def test_the_scale_of_gamma_takes_no_pass(client, monkeypatch):
@@ -212,7 +212,7 @@ def test_the_scale_of_gamma_takes_no_pass(client, monkeypatch):
 def test_a_standstill_is_an_error(client):
     import dask
 
-    from leansvm.rows._cluster_watch import gather
+    from leansvm.rows._cluster import gather
 
     nobody = client.submit(abs, -1, workers=["tcp://127.0.0.1:1"], pure=False)
     with (
@@ -225,7 +225,7 @@ def test_a_standstill_is_an_error(client):
 def test_a_lost_scheduler_is_named():
     from distributed import Client
 
-    from leansvm.rows._cluster_watch import gather
+    from leansvm.rows._cluster import gather
 
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
     scheduler = subprocess.Popen(

@@ -1,6 +1,6 @@
 """Ways to choose basis points; each returns row numbers in order."""
 
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit
 from leansvm.basis.backfitting import Backfitting
 from leansvm.basis.csi import CSI
 from leansvm.basis.entropy import RenyiEntropy
@@ -11,9 +11,12 @@ from leansvm.basis.random import RandomBasis
 from leansvm.basis.random_pivoted import RandomPivotedCholesky
 from leansvm.basis.sparse_greedy import SparseGreedy
 
+Selection = Basis  # the name that own selectors of earlier releases import
+
 __all__ = [
     "CSI",
     "Backfitting",
+    "Basis",
     "BasisSelector",
     "Fit",
     "ForwardSelection",
@@ -22,6 +25,5 @@ __all__ = [
     "RandomBasis",
     "RandomPivotedCholesky",
     "RenyiEntropy",
-    "Selection",
     "SparseGreedy",
 ]

@@ -7,9 +7,8 @@ the rows are.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,18 +20,28 @@ from leansvm.kernels import Kernel
 from leansvm.losses import Loss, Squared
 from leansvm.rows import RowBlocks
 
+OnStep = Callable[[int], bool]
 
-@dataclass
-class Selection:
-    """Rows chosen as basis B, in order, and what choosing them has already computed.
 
+@dataclass(frozen=True)
+class Basis:
+    """Basis points B in the order of choice, and what choosing them has already computed.
+
+    A selector returns the row numbers; `leansvm.basis.choose.choose` adds the rows themselves.
     When ``L`` is given, K_BB = L L' and every block keeps its rows of the whitened basis
-    P = K_MB L^-T in ``state["P"][:, :len(indices)]``.
+    P = K_MB L^-T (`leansvm.basis.cholesky.FactorRows`) in the first ``len(indices)`` columns.
     """
 
-    indices: NDArray[np.intp]
-    L: NDArray[np.float64] | None = None
+    # row numbers, -1 for points of an earlier fit that are no rows; None when points were given
+    indices: Any
+    rows: Any = None
+    _: KW_ONLY
+    L: Any = None  # lower triangular, on the host
     report: dict[str, Any] = field(default_factory=dict)
+
+    def points(self, kernel: Kernel) -> Any:
+        """Return the basis as `Kernel.block` takes it."""
+        return self.indices if kernel.precomputed else self.rows
 
 
 @dataclass(frozen=True)
@@ -51,12 +60,15 @@ class Fit:
     margin: bool = False  # slack 1 - y f of labels +-1 instead of y - f
     # For selectors that fit while they choose (`leansvm.newton.refit.refit`):
     # refit(blocks, k, start, *, loss, C, bias_penalty, margin) -> (theta, objective) minimises over
-    # the coefficients of the first k columns of state["P"], and the bias in a last row, from start.
+    # the coefficients of the first k columns of P, and the bias in a last row, from start.
     refit: Callable[..., tuple[NDArray[np.float64], float]] | None = None
 
 
 class BasisSelector(Documented):
     """Base class of selectors.
+
+    A selector defines ``select``, or ``_choose``, which gets checked parameters, a random
+    generator and a callback that is always there.
 
     Attributes
     ----------
@@ -72,6 +84,7 @@ class BasisSelector(Documented):
     uses_targets: ClassVar[bool] = False
     compares_pairs: ClassVar[bool] = False
     _documented_in = "leansvm.basis"
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 
     @property
     def runs_where_rows_are(self) -> bool:
@@ -86,7 +99,6 @@ class BasisSelector(Documented):
         """Most rows of the square matrix that `select` makes; 0 for none."""
         return 0
 
-    @abstractmethod
     def select(
         self,
         blocks: RowBlocks,
@@ -95,8 +107,8 @@ class BasisSelector(Documented):
         *,
         random_state: Any = None,
         fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
+        on_step: OnStep | None = None,
+    ) -> Basis:
         """Choose up to ``n_basis`` rows.
 
         Parameters
@@ -114,7 +126,23 @@ class BasisSelector(Documented):
         on_step : callable, optional
             Called with the number of rows chosen so far; returns True to stop.
         """
+        self._validate_params()
+        if fit is None and self.uses_targets:
+            name = type(self).__name__
+            raise ValueError(f"{name} needs the model's loss and C: pass fit=Fit(C, ...).")
+        rng = self._rng(random_state)
+        return self._choose(blocks, kernel, n_basis, rng, fit or Fit(1.0), on_step or go_on)
+
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
+        raise NotImplementedError(f"{type(self).__name__} must define select.")
 
     def _rng(self, random_state: Any) -> np.random.RandomState:
         own = getattr(self, "random_state", None)
         return check_random_state(random_state if own is None else own)
+
+
+def go_on(size: int) -> bool:
+    """Never stop a choice."""
+    return False

@@ -8,23 +8,29 @@ candidate costs O(m) once its kernel column is there; only the chosen one needs 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from leansvm.basis._base import BasisSelector, Fit, Selection
-from leansvm.basis.candidates.best_of import FactorRows, OneByOne, bring_in, rows_of_basis
+from leansvm.basis.candidates.best_of import (
+    CandidateRows,
+    Candidates,
+    CandidateSelector,
+    InBlock,
+    OneByOne,
+    add_column,
+    bring_in,
+    rows_of_basis,
+)
 from leansvm.basis.candidates.pool import Array, Refill, Rows
 from leansvm.basis.candidates.ridge import GrowingRidge, Move, move_gradient
-from leansvm.basis.candidates.rounds import Rounds
+from leansvm.basis.candidates.rounds import Rounds, gains_of
+from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, declare
-
-_TINY = float(np.finfo(np.float64).tiny)
+from leansvm.rows import Block, declare
 
 
-class Backfitting(BasisSelector):
+class Backfitting(CandidateSelector):
     """Basis rows that lower the model's squared-loss objective most, one at a time (ICP).
 
     Of ``n_candidates`` random rows the one is taken whose coefficient, added to the fit, lowers
@@ -72,20 +78,7 @@ class Backfitting(BasisSelector):
     (5, True)
     """
 
-    nested = True
     uses_targets = True
-
-    def __init__(
-        self,
-        n_candidates: int = 59,
-        tol: float = 0.0,
-        keep_pool: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.n_candidates = n_candidates
-        self.tol = tol
-        self.keep_pool = keep_pool
-        self.random_state = random_state
 
     @property
     def runs_where_rows_are(self) -> bool:
@@ -96,43 +89,27 @@ class Backfitting(BasisSelector):
         """Columns kept for every row: P, the candidates, D, weights and one output's residual."""
         return n_basis + self.n_candidates + 3
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        if fit is None:
-            raise ValueError("Backfitting needs the model's C and bias: pass fit=Fit(C, ...).")
-        rng = self._rng(random_state)
-        if self.keep_pool:
-            rounds = Rounds(blocks, kernel, n_basis, self.n_candidates, rng, fit)
-            return rounds.choose(self.tol, on_step)
-        candidates = _ByObjective(blocks, kernel, n_basis, self.n_candidates, False, rng)
-        candidates.start(fit)
-        found = candidates.choose(self.tol, on_step)
-        found.report["objective"] = candidates.ridge.objective[: len(found.indices)]
-        return found
+    @property
+    def _competition(self) -> type[Candidates]:
+        return Rounds if self.keep_pool else _ByObjective
 
 
 class _ByObjective(OneByOne):
     """Candidates that gain what they lower the objective of the fit by, divided by C."""
 
-    def start(self, fit: Fit) -> None:
+    def start(self) -> None:
         """Begin with the fit on no basis."""
-        self.ridge = GrowingRidge(self.blocks, fit, self.capacity)
+        self.ridge = GrowingRidge(self.blocks, self.fit, self.capacity)
         self._update: Move | None = None  # change of the fit that the blocks do not know yet
         self._sums = np.zeros(len(self.pool.rows))  # s'K_Mj
 
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return the objective after each step."""
+        return {"objective": self.ridge.objective[: len(gains)]}
+
     def gains(self) -> Array:
         """delta_j = |G_j|^2 / (2 mu_j) of every slot, eq. (27)."""
-        G, mu = self.derivatives()
-        return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
+        return gains_of(*self.derivatives())
 
     def derivatives(self) -> tuple[Array, Array]:
         """Gradient G_j (one column for each output) and curvature mu_j, eq. (22), of every slot."""
@@ -148,7 +125,7 @@ class _ByObjective(OneByOne):
         centred = squares - self._sums * ridge.mean(self._sums)
         return G, ridge.lam * k_jj + np.maximum(centred, 0.0)
 
-    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
+    def append(self, slot: int, t: int, row: Array) -> list[InBlock]:
         """Add row t to the basis and fit again."""
         ridge, k = self.ridge, len(row) - 1
         # s'p is known before p is: centring p first loses nothing to cancellation
@@ -163,33 +140,28 @@ class _ByObjective(OneByOne):
         return [f[3] for f in found]
 
 
-@declare("X", changes=("r", "pool"))
+@declare("X", keeps=CandidateRows, changes=("r", "pool"))
 def _scores(
     block: Block, kernel: Kernel, update: Move | None, refill: Refill
 ) -> tuple[Array, Array, Array]:
     """Bring r and the pool up to date; return K_Mj'r, s'K_Mj and K_Mj'S K_Mj of every slot."""
-    from leansvm.basis.candidates._compiled import sums_and_squares
-
-    state = block.state
+    state = block.kept(CandidateRows)
     if update is not None:
         move_gradient(block, *update)
     bring_in(block, kernel, refill)
-    return state["pool"] @ state["r"], *sums_and_squares(state["pool"], state["s"])
+    return state.pool @ state.r, state.pool @ state.s, np.square(state.pool) @ state.s
 
 
-@declare(changes=("D",), appends=("P",))
+@declare(keeps=FactorRows, changes=("D",), appends=("P",), light=False)
 def _append(
     block: Block, slot: int, t: int, row: Array, shift: float, rows: Rows
-) -> tuple[Array, float, Array, FactorRows]:
+) -> tuple[Array, float, Array, InBlock]:
     """Append p = (K_Mt - P P_t') / sqrt(D_t), ``row`` being [P_t, sqrt(D_t)].
 
     Returns, with q = S (p - shift), [P, p]'q, the sum of q, p'r and the candidates' rows of P.
     """
-    from leansvm.basis.candidates._compiled import append_column
-
-    state, k = block.state, len(row) - 1
-    P, D, K_t = state["P"], state["D"], state["pool"][slot]
-    u, rest = append_column(P.T, D, K_t, row, shift, state["s"])
-    if block.start <= t < block.stop:
-        D[t - block.start] = 0.0
-    return u, rest, P[:, k] @ state["r"], rows_of_basis(block, rows, k + 1)
+    state, P, k = block.kept(CandidateRows), block.kept(FactorRows).P, len(row) - 1
+    p = (state.pool[slot] - P[:, :k] @ row[:k]) / row[k]
+    add_column(block, p, k, t)
+    q = state.s * (p - shift)
+    return q @ P[:, : k + 1], float(q.sum()), p @ state.r, rows_of_basis(block, rows, k + 1)

@@ -7,8 +7,7 @@ all rows, or on a stratified sample where its state would take more than half of
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -21,7 +20,8 @@ from sklearn.utils.random import sample_without_replacement
 
 from leansvm import basis as selectors
 from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
-from leansvm.basis._base import BasisSelector, Fit
+from leansvm.basis._base import Basis as Basis
+from leansvm.basis._base import BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import (
     LEAST_BUDGET,
@@ -49,24 +49,6 @@ SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
 LAST_SIZE = 2000  # the largest that n_basis="auto" tries
 
 
-@dataclass(frozen=True)
-class Basis:
-    """Basis points, in the order of choice.
-
-    When ``L`` is given, K_BB = L L' and the blocks keep P = K_MB L^-T (see `Selection`).
-    """
-
-    # row numbers, -1 of points of an earlier fit that are no rows; None when points were given
-    indices: NDArray[np.intp] | None
-    rows: Any
-    L: NDArray[np.float64] | None = None
-    report: dict[str, Any] = field(default_factory=dict)
-
-    def points(self, kernel: Kernel) -> Any:
-        """Return the basis as `Kernel.block` takes it."""
-        return self.indices if kernel.precomputed else self.rows
-
-
 # ---------------------------------------------------------------------------- choosing
 
 
@@ -80,7 +62,7 @@ def choose(
     budget: int,
     random_state: Any,
     fit: Fit | None = None,
-    on_step: Callable[[int], bool] | None = None,
+    on_step: OnStep | None = None,
     earlier: Basis | None = None,
 ) -> Basis:
     """Choose ``n_basis`` rows by a selector, or take given row numbers or points.
@@ -107,7 +89,6 @@ def choose(
     if not isinstance(basis, BasisSelector):
         return _given(blocks, basis)
     if earlier is not None and n_basis <= earlier.rows.shape[0]:
-        assert earlier.indices is not None
         return Basis(earlier.indices[:n_basis], rows_at(earlier.rows, np.arange(n_basis)))
     rng = check_random_state(random_state)
     count = min(n_basis, blocks.n_rows)
@@ -135,11 +116,12 @@ def choose(
     if fit is not None and sample is not None:  # C times the losses of all rows
         fit = replace(fit, C=fit.C * total_weight(here) / total_weight(part))
     found = basis.select(part, kernel, count, random_state=seed, fit=fit, on_step=on_step)
-    indices, L = found.indices, found.L if part is blocks else None
+    indices = found.indices
     if sample is not None:
         indices = sample[indices]
         found.report["selected_on"] = len(sample)
-    new = Basis(indices, blocks.take(indices), L, found.report)
+    L = found.L if part is blocks else None
+    new = replace(found, indices=indices, rows=blocks.take(indices), L=L)
     return new if earlier is None else _joined(earlier, new, n_basis)
 
 
@@ -164,7 +146,6 @@ def _given(blocks: RowBlocks, basis: Any) -> Basis:
 
 def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
     """Return the earlier points, then the first others of a new choice."""
-    assert earlier.indices is not None and new.indices is not None
     missing = n_basis - len(earlier.indices)
     others = np.flatnonzero(~np.isin(new.indices, earlier.indices))[:missing]
     indices = np.concatenate([earlier.indices, new.indices[others]])
@@ -176,7 +157,7 @@ def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
         rows = sparse.vstack([first, second], format="csr", dtype=second.dtype)
     else:
         rows = np.concatenate([first, second]).astype(second.dtype, copy=False)
-    return Basis(indices, rows, None, new.report)
+    return Basis(indices, rows, report=new.report)
 
 
 def _on_host(blocks: RowBlocks) -> RowBlocks:

@@ -7,7 +7,7 @@ V' = V - 2 rho_a + k(a, a) + 2 rho_c - k(c, c) (Suykens et al., Least Squares SV
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from numbers import Integral
 from typing import Any, ClassVar
@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import namespace, rows_at
 from leansvm._parallel import serial_blas
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.greedy import pivot_order
 from leansvm.basis.cholesky.rows import host_diag, rank_floor
 from leansvm.kernels import Kernel
@@ -80,19 +80,9 @@ class RenyiEntropy(BasisSelector):
         self.bandwidth = bandwidth
         self.random_state = random_state
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        self._validate_params()
-        rng = self._rng(random_state)
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
         start = WeightedSample(blocks, rng).first(n_basis)
         measure = _density_kernel(blocks, kernel) if self.bandwidth == "density" else kernel
         state = Exchange(measure, blocks.take(start), start)
@@ -104,11 +94,12 @@ class RenyiEntropy(BasisSelector):
                 rejected = state.try_all(rows, X_c, leaving, rejected, patience)
             trials += len(rows)
             entropies.append(state.entropy)
-            if rejected >= patience or (on_step is not None and on_step(len(start))):
+            if rejected >= patience or on_step(len(start)):
                 break
-        order = pivot_order(_gram(kernel, blocks.take(state.rows), state.rows))
+        X = blocks.take(state.rows)
+        order = pivot_order(_block(kernel, X, X, state.rows))
         report = {"trials": trials, "swaps": state.swaps, "entropy": np.array(entropies)}
-        return Selection(state.rows[order], report=report)
+        return Basis(state.rows[order], report=report)
 
 
 def _proposals(
@@ -133,7 +124,7 @@ class Exchange:
         self._kernel = kernel
         self._X = None if kernel.precomputed else X
         self.rows = rows.copy()
-        self.K = _gram(kernel, X, rows)
+        self.K = _block(kernel, X, X, rows)
         self.rho = self.K.sum(axis=1)
         self.V = float(self.rho.sum())
         self.swaps = 0
@@ -206,10 +197,6 @@ class Exchange:
         self.V = float(self.rho.sum())
         self.rows[a] = row
         self.swaps += 1
-
-
-def _gram(kernel: Kernel, X: Any, rows: Rows) -> Array:
-    return _block(kernel, X, X, rows)
 
 
 def _block(kernel: Kernel, X: Any, Z: Any, others: Rows) -> Array:

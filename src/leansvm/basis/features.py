@@ -30,6 +30,7 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm.basis import on_device
+from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.rows import (
@@ -49,9 +50,9 @@ class FeatureMap(ABC):
 
     order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
     single: bool = False  # float32 rows: phi in float32
-    in_state: bool = False  # a selector has left phi in the blocks' state["P"]
+    in_state: bool = False  # a selector has left phi in the blocks: `FactorRows`
     keep: bool = False  # blocks keep phi in state["Phi"]
-    frees: ClassVar[bool] = True  # and let go of state["P"] then
+    frees: ClassVar[bool] = True  # and let go of `FactorRows` then
     constant: float | None = None  # value of the bias's column; None without one
     size: int  # number of functions
     width: int  # columns: the functions and, if it has one, that of the bias
@@ -79,12 +80,12 @@ class FeatureMap(ABC):
         """Return all columns of a block's rows: from its state where they are known."""
         found = block.state.get("Phi")
         if found is None:
-            known = self.in_state and "P" in block.state
+            known = self.in_state and block.find(FactorRows) is not None
             found = self._copied(block, out) if known else self.transform(block.X, out)
             if self.keep:
                 block.state["Phi"] = found
                 if self.frees:
-                    block.state.pop("P", None)
+                    block.drop(FactorRows)
         return found
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
@@ -95,7 +96,7 @@ class FeatureMap(ABC):
 
     def _copied(self, block: Block, out: Any) -> Any:
         """Copy what a selector has left in the block."""
-        P = block.state["P"][:, : self.size]
+        P = block.kept(FactorRows).P[:, : self.size]
         out = self._empty(P) if out is None else out
         out[:, : self.size] = P
         if self.constant is not None:

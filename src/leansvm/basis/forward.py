@@ -8,22 +8,25 @@ w = sum s L''. All coefficients are fitted again when the basis has grown by a f
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from leansvm._array_api import to_host
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, Fit, OnStep
 from leansvm.basis.candidates.best_of import (
-    FactorRows,
+    CandidateRows,
+    Candidates,
+    CandidateSelector,
+    InBlock,
     OneByOne,
     add_column,
     bring_in,
     rows_of_basis,
 )
 from leansvm.basis.candidates.pool import Array, Refill
+from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss
 from leansvm.rows import Block, RowBlocks, declare
@@ -32,7 +35,7 @@ _COPY = 1e-9  # relative squared distance in feature space below which a row is 
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-class ForwardSelection(BasisSelector):
+class ForwardSelection(CandidateSelector):
     """Basis rows that lower the model's own objective most, one at a time.
 
     Each step looks at ``n_candidates`` random rows and takes the one whose coefficient would lower
@@ -76,52 +79,28 @@ class ForwardSelection(BasisSelector):
     True
     """
 
-    nested = True
     uses_targets = True
-
-    def __init__(
-        self,
-        n_candidates: int = 59,
-        tol: float = 0.0,
-        keep_pool: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.n_candidates = n_candidates
-        self.tol = tol
-        self.keep_pool = keep_pool
-        self.random_state = random_state
 
     def state_columns(self, n_basis: int) -> int:
         """Columns kept for every row: P and a copy while fitting, candidates, D, f and slopes."""
         return 2 * n_basis + self.n_candidates + 6
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        if fit is None:
-            raise ValueError("ForwardSelection needs the model's loss and C: pass fit=Fit(C, ...).")
+    @property
+    def _competition(self) -> type[Candidates]:
+        return _Forward
+
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
         if fit.refit is None:
             raise ValueError(
                 "ForwardSelection fits all coefficients again while it chooses: pass the function "
                 "that does it, fit=Fit(C, ..., refit=leansvm.newton.refit.refit)."
             )
-        candidates = _Forward(
-            blocks, kernel, n_basis, self.n_candidates, self.keep_pool, self._rng(random_state)
-        )
-        candidates.start(fit)
-        found = candidates.choose(self.tol, on_step)
-        found.report["objective"] = candidates.objective
+        found = super()._choose(blocks, kernel, n_basis, rng, fit, on_step)
         if fit.regularizer == "coef":  # P was K_MB, not whitened
-            found.L = None
-        blocks.map(_forget, fit.regularizer == "coef")
+            blocks.map(_forget)
+            return replace(found, L=None)
         return found
 
 
@@ -137,9 +116,10 @@ class _Model:
 class _Forward(OneByOne):
     """Candidates that gain what they lower the objective by, divided by C."""
 
-    def start(self, fit: Fit) -> None:
+    def start(self) -> None:
         """Begin with f = 0."""
-        self.fit, self.lam = fit, 1.0 / fit.C
+        fit = self.fit
+        self.lam = 1.0 / fit.C
         self.has_bias = bool(np.isfinite(fit.bias_penalty))
         loss = fit.loss.smoothing_path()[0]
         self.model = _Model(loss, fit.margin, fit.regularizer == "rkhs")
@@ -149,6 +129,10 @@ class _Forward(OneByOne):
         self.k = 0
         self.objective: list[float] = []
         self._steps = self._bias_steps = np.empty(0)
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return the objective after each fit of all coefficients."""
+        return {"objective": self.objective}
 
     def gains(self) -> Array:
         """Decrease by one Newton step on a candidate's coefficient, of every slot."""
@@ -177,7 +161,7 @@ class _Forward(OneByOne):
         self._bias_steps = -shift - c * self._steps / safe
         return np.asarray(0.5 * np.sum(top * top / bottom, axis=1))
 
-    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
+    def append(self, slot: int, t: int, row: Array) -> list[InBlock]:
         """Add row t to the basis and move its coefficient; fit all of them now and then."""
         k, step, bias_step = len(row) - 1, self._steps[slot], self._bias_steps[slot]
         self.blocks.map(_append, self.model, slot, t, row, step, bias_step)
@@ -209,6 +193,7 @@ class _Forward(OneByOne):
         if self.has_bias:
             self.b = theta[-1].copy()
         self.objective.append(objective)
+        self.blocks.map(_set_values, self.theta[:k], self.b)
 
 
 def _is_a_stop(k: int) -> bool:
@@ -218,15 +203,22 @@ def _is_a_stop(k: int) -> bool:
 # ---------------------------------------------------------------------------- passes
 
 
-@declare("y", sets=("f",))
+@declare("y", keeps=CandidateRows)
 def _begin(block: Block) -> int:
     """Set f = 0; return the number of outputs."""
     outputs = int(block.y.shape[1])
-    block.state["f"] = np.zeros((outputs, block.stop - block.start))
+    block.kept(CandidateRows).f = np.zeros((outputs, block.stop - block.start))
     return outputs
 
 
-@declare("X", "y", changes=("pool",))
+@declare(keeps=CandidateRows, light=False)
+def _set_values(block: Block, theta: Array, b: Array) -> None:
+    """Compute f of the coefficients anew."""
+    P = block.kept(FactorRows).P[:, : len(theta)]
+    block.kept(CandidateRows).f = (P @ theta + b).T
+
+
+@declare("X", "y", keeps=CandidateRows, changes=("pool",))
 def _scores(
     block: Block, kernel: Kernel, model: _Model, refill: Refill
 ) -> tuple[Array, Array, Array, Array, Array]:
@@ -235,35 +227,34 @@ def _scores(
     g = s side L'(u) and h = s L''(u).
     """
     bring_in(block, kernel, refill)
+    state = block.kept(CandidateRows)
     y = np.asarray(to_host(block.y), dtype=np.float64)
     side = y if model.margin else np.ones_like(y)
-    u = side * (y - block.state["f"].T)
-    s = block.state["s"][:, None]
+    u = side * (y - state.f.T)
+    s = state.s[:, None]
     g, h = s * side * model.loss.derivative(u), s * model.loss.second_derivative(u)
-    pool = block.state["pool"]
+    pool = state.pool
     return pool @ g, pool @ h, np.square(pool) @ h, g.sum(axis=0), h.sum(axis=0)
 
 
-@declare(changes=("f", "D"), appends=("P",))
+@declare(keeps=(CandidateRows, FactorRows), changes=("f", "D"), appends=("P",), light=False)
 def _append(
     block: Block, model: _Model, slot: int, t: int, row: Array, step: Array, bias_step: Array
 ) -> None:
     """Append the column of row t to P; move f by the step on its coefficient."""
-    state, k = block.state, len(row) - 1
-    column = state["pool"][slot]
-    state["f"] += np.multiply.outer(step, column) + bias_step[:, None]
+    state, known, k = block.kept(CandidateRows), block.kept(FactorRows), len(row) - 1
+    column = state.pool[slot]
+    state.f += np.multiply.outer(step, column) + bias_step[:, None]
     if model.whitened:
-        add_column(block, (column - state["P"][:, :k] @ row[:k]) / row[k], k, t)
+        add_column(block, (column - known.P[:, :k] @ row[:k]) / row[k], k, t)
         return
-    state["P"][:, k] = column
+    known.P[:, k] = column
     largest = row[k] ** 2  # D holds k(x, x) of all rows that are no copy of a basis point
-    state["D"][state["D"] + largest - 2 * column <= _COPY * largest] = 0.0
+    known.D[known.D + largest - 2 * column <= _COPY * largest] = 0.0
     if block.start <= t < block.stop:
-        state["D"][t - block.start] = 0.0
+        known.D[t - block.start] = 0.0
 
 
-@declare(sets=("f", "P"))
-def _forget(block: Block, plain: bool) -> None:
-    block.state.pop("f", None)
-    if plain:
-        block.state.pop("P", None)
+@declare(keeps=FactorRows)
+def _forget(block: Block) -> None:
+    block.drop(FactorRows)

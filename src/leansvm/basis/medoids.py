@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import rows_at, to_host
 from leansvm._extras import needs
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.greedy import pivot_order
 from leansvm.kernels import Kernel
 from leansvm.rows import RowBlocks, WeightedSample
@@ -85,22 +85,12 @@ class KMedoids(BasisSelector):
         self._validate_params()
         return max(self.sample_size, _ROWS_A_MEDOID * n_basis)
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
         count = self.matrix_rows(n_basis)
         fasterpam = _fasterpam()
-        rng = self._rng(random_state)
-        sample = WeightedSample(blocks, rng).first(count)
-        sample = np.sort(sample)
+        sample = np.sort(WeightedSample(blocks, rng).first(count))
         X = blocks.take(sample)
         distances = _distances(X, kernel, kernel.points(X, sample), self.metric)
         # one thread: with more the result depends on their number
@@ -115,10 +105,9 @@ class KMedoids(BasisSelector):
         medoids = rows_at(X, chosen)
         K = kernel.block(medoids, kernel.points(medoids, sample[chosen]), dtype=np.float64)
         chosen = chosen[pivot_order(np.ascontiguousarray(to_host(K), dtype=np.float64))]
-        if on_step is not None:
-            on_step(len(chosen))
+        on_step(len(chosen))
         report = {"sample": len(sample), "loss": float(result.loss), "n_iter": int(result.n_iter)}
-        return Selection(sample[chosen], report=report)
+        return Basis(sample[chosen], report=report)
 
 
 def _fasterpam() -> Callable[..., Any]:

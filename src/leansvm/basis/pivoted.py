@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.greedy import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.rows import RowBlocks
@@ -61,6 +60,7 @@ class PivotedCholesky(BasisSelector):
     """
 
     nested = True
+    runs_where_rows_are = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "tol": [Interval(Real, 0, 1, closed="left")],
         "batch": [Interval(Integral, 1, None, closed="left")],
@@ -72,35 +72,12 @@ class PivotedCholesky(BasisSelector):
         self.batch = batch
         self.theta = theta
 
-    @property
-    def runs_where_rows_are(self) -> bool:
-        """Whether rows of any array library will do."""
-        return True
-
     def state_columns(self, n_basis: int) -> int:
         """P and the residual diagonal."""
         return n_basis + 1
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        self._validate_params()
-        factor = pivoted_cholesky(
-            blocks,
-            kernel,
-            n_basis,
-            tol=self.tol,
-            batch=self.batch,
-            theta=self.theta,
-            on_step=on_step,
-        )
-        report = {"rounds": factor.rounds, "trace": factor.trace}
-        return Selection(factor.indices, factor.L, report)
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
+        options: dict[str, Any] = {"batch": self.batch, "theta": self.theta, "tol": self.tol}
+        return pivoted_cholesky(blocks, kernel, n_basis, on_step=on_step, **options)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import (
     Block,
@@ -72,23 +71,13 @@ class RandomBasis(BasisSelector):
         """Whether rows of any array library will do."""
         return not self.stratify
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose ``n_basis`` rows; see `BasisSelector.select`."""
-        self._validate_params()
-        sample = WeightedSample(blocks, self._rng(random_state))
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
+        sample = WeightedSample(blocks, rng)
         rows = _stratified(blocks, sample, n_basis) if self.stratify else sample.first(n_basis)
-        if on_step is not None:
-            on_step(len(rows))
-        return Selection(rows)
+        on_step(len(rows))
+        return Basis(rows)
 
 
 def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> NDArray[np.intp]:

@@ -7,7 +7,6 @@ This is rejection sampling, so the pivots have the same law as one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 
 from leansvm._array_api import as_float64, namespace
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky
+from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, draw_rows
 
@@ -69,6 +69,7 @@ class RandomPivotedCholesky(BasisSelector):
     """
 
     nested = True
+    runs_where_rows_are = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "accelerated": ["boolean"],
         "tol": [Interval(Real, 0, 1, closed="left")],
@@ -82,28 +83,13 @@ class RandomPivotedCholesky(BasisSelector):
         self.tol = tol
         self.random_state = random_state
 
-    @property
-    def runs_where_rows_are(self) -> bool:
-        """Whether rows of any array library will do."""
-        return True
-
     def state_columns(self, n_basis: int) -> int:
         """P and the residual diagonal."""
         return n_basis + 1
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        self._validate_params()
-        rng = self._rng(random_state)
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
         basis = GrowingBasis(blocks, kernel, min(n_basis, blocks.n_rows))
         trace_tol = self.tol * basis.residual_trace
         draws, drawn, rounds = _FEWEST_DRAWS if self.accelerated else 1, 0, 0
@@ -120,15 +106,15 @@ class RandomPivotedCholesky(BasisSelector):
             drawn, rounds = drawn + draws, rounds + 1
             if self.accelerated:
                 draws = _next_draws(basis.size, len(local.picked) / draws)
-            if on_step is not None and on_step(basis.size):
+            if on_step(basis.size):
                 break
         indices, L, trace = basis.cut(trace_tol)
-        return Selection(indices, L, {"rounds": rounds, "draws": drawn, "trace": trace})
+        return Basis(indices, L=L, report={"rounds": rounds, "draws": drawn, "trace": trace})
 
 
 def _missed(block: Block, floor: float) -> Any:
     """Return the mass of every row: its weight times its residual, if that is not rounding."""
-    D = block.state["D"]
+    D = block.kept(FactorRows).D
     mass = namespace(D).where(floor < D, D, 0.0)
     if block.weight is not None:
         mass *= as_float64(block.weight)

@@ -7,28 +7,30 @@ so that only new candidates pay for a product with P.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from leansvm.basis._base import BasisSelector, Fit, Selection
 from leansvm.basis.candidates.best_of import (
-    FactorRows,
+    CandidateRows,
+    Candidates,
+    CandidateSelector,
+    InBlock,
     OneByOne,
     add_column,
     bring_in,
     rows_of_basis,
 )
 from leansvm.basis.candidates.pool import Array, Refill, Rows
+from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.rows import Block, declare
 
 # Candidates whose residual is below this part of the largest one are passed over.
 _LEAST = 1e-4
 
 
-class SparseGreedy(BasisSelector):
+class SparseGreedy(CandidateSelector):
     """Basis rows that approximate the kernel matrix best, one at a time, of random candidates.
 
     Each step looks at ``n_candidates`` random rows and takes the one that lowers the (weighted)
@@ -68,8 +70,6 @@ class SparseGreedy(BasisSelector):
     (8, True)
     """
 
-    nested = True
-
     def __init__(
         self, n_candidates: int = 59, keep_pool: bool = True, random_state: Any = None
     ) -> None:
@@ -81,30 +81,21 @@ class SparseGreedy(BasisSelector):
         """Columns kept for every row: P, the candidates, D and weights."""
         return n_basis + self.n_candidates + 2
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`."""
-        candidates = _ByTrace(
-            blocks, kernel, n_basis, self.n_candidates, self.keep_pool, self._rng(random_state)
-        )
-        found = candidates.choose(on_step=on_step)
-        trace = candidates.total - np.cumsum(found.report["gain"])
-        found.report["trace"] = np.maximum(trace, 0.0)
-        return found
+    @property
+    def _competition(self) -> type[Candidates]:
+        return _ByTrace
 
 
 class _ByTrace(OneByOne):
     """Candidates that gain what they lower the trace of K - P P' by."""
 
-    _k = 0  # columns of P, the last of which the pool's columns do not know yet
+    def start(self) -> None:
+        """Begin with no basis."""
+        self._k = 0  # columns of P, the last of which the pool's columns do not know yet
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return the trace after each step."""
+        return {"trace": np.maximum(self.total - np.cumsum(gains), 0.0)}
 
     def gains(self) -> Array:
         """|rho_j|^2 / D_j of every slot."""
@@ -115,27 +106,27 @@ class _ByTrace(OneByOne):
         sound = pool.usable & (_LEAST * pool.D.max(where=pool.usable, initial=0.0) < pool.D)
         return np.asarray(np.divide(norms, pool.D, out=np.zeros_like(norms), where=sound))
 
-    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
+    def append(self, slot: int, t: int, row: Array) -> list[InBlock]:
         """Add row t to the basis."""
         self._k = len(row)
         return self.blocks.map(_append, slot, t, row, self.pool.rows)
 
 
-@declare("X", changes=("pool",))
+@declare("X", keeps=CandidateRows, changes=("pool",))
 def _norms(block: Block, kernel: Kernel, refill: Refill, P_pool: Array) -> Array:
     """Bring the residual columns up to date; return their squared norms."""
-    state, k = block.state, P_pool.shape[1]
-    pool, P = state["pool"], state["P"][:, :k]
+    state, k = block.kept(CandidateRows), P_pool.shape[1]
+    pool, P = state.pool, block.kept(FactorRows).P[:, :k]
     if k:
         pool -= np.multiply.outer(P_pool[:, -1], P[:, -1])
     bring_in(block, kernel, refill)
     pool[refill.slots] -= P_pool[refill.slots] @ P.T
-    return np.asarray(np.square(pool) @ state["s"])
+    return np.asarray(np.square(pool) @ state.s)
 
 
-@declare(changes=("D",), appends=("P",))
-def _append(block: Block, slot: int, t: int, row: Array, rows: Rows) -> FactorRows:
+@declare(keeps=FactorRows, changes=("D",), appends=("P",))
+def _append(block: Block, slot: int, t: int, row: Array, rows: Rows) -> InBlock:
     """Append p = rho_t / sqrt(D_t); return the candidates' rows of P."""
     k = len(row) - 1
-    add_column(block, block.state["pool"][slot] / row[k], k, t)
+    add_column(block, block.kept(CandidateRows).pool[slot] / row[k], k, t)
     return rows_of_basis(block, rows, k + 1)

@@ -17,7 +17,8 @@ from scipy.linalg import cho_factor, cho_solve
 from leansvm._accelerated import add_to_diagonal, solve_lower
 from leansvm._accelerated import gram as inner_products
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
-from leansvm.basis.cholesky import PivotedFactor, pivoted_cholesky
+from leansvm.basis import Basis
+from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
 from leansvm.dual._least_squares import bias_from, certify
 from leansvm.dual.kernel_matrix import (
     KernelMatrix,
@@ -107,7 +108,7 @@ def iterate(
 class Preconditioner:
     """Apply (F F' + diag(1 / (C s)))^-1, F being the factor kept in the blocks' state."""
 
-    def __init__(self, blocks: RowBlocks, factor: PivotedFactor, weight: Array, C: float) -> None:
+    def __init__(self, blocks: RowBlocks, factor: Basis, weight: Array, C: float) -> None:
         self._blocks = blocks
         self._k = len(factor.indices)
         self._root = np.sqrt(C * weight)
@@ -131,17 +132,17 @@ class Preconditioner:
 
 
 def _scaled_gram(block: Block, root: Array, k: int) -> Any:
-    P = block.state["P"][:, :k]
+    P = block.kept(FactorRows).P[:, :k]
     return inner_products(P * like_rows(root[block.rows, None], P))
 
 
 def _project(block: Block, w: Array, root: Array, k: int) -> Any:
-    P = block.state["P"][:, :k]
+    P = block.kept(FactorRows).P[:, :k]
     return P.T @ like_rows(root[block.rows, None] * w[block.rows], P)
 
 
 def _apply(block: Block, w: Array, root: Array, inner: Any, k: int) -> Array:
-    rows, r, P = block.rows, root[block.rows, None], block.state["P"][:, :k]
+    rows, r, P = block.rows, root[block.rows, None], block.kept(FactorRows).P[:, :k]
     return np.asarray(r * (w[rows] - r * to_host(P @ inner)))
 
 

@@ -24,6 +24,7 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
+from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.features import FeatureMap
 from leansvm.losses import Loss
 from leansvm.rows import Block, declare
@@ -71,14 +72,14 @@ def begin(block: Block, features: FeatureMap, theta: Array) -> None:
 @declare(sets=("Phi", "f", "df", "in_gram", "P", "without"))
 def end(block: Block) -> None:
     """Drop all state of the solver."""
-    for key in ("Phi", "f", "df", "in_gram", "P", "without"):
+    for key in ("Phi", "f", "df", "in_gram", "without", FactorRows):
         block.state.pop(key, None)
 
 
-@declare(sets=("Phi", "df", "in_gram"))
+@declare(sets=("Phi", "f", "df", "in_gram"))
 def end_refit(block: Block) -> None:
-    """Drop what a fit in between needed; f and P stay with the selector."""
-    for key in ("Phi", "df", "in_gram"):
+    """Drop what a fit in between needed; P stays with the selector."""
+    for key in ("Phi", "f", "df", "in_gram"):
         block.state.pop(key, None)
 
 

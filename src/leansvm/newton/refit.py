@@ -28,12 +28,12 @@ def refit(
     bias_penalty: float,
     margin: bool,
 ) -> tuple[Array, float]:
-    """Minimise over the coefficients of the first k columns of state["P"], and the bias.
+    """Minimise over the coefficients of the first k columns of P, and the bias.
 
     Parameters
     ----------
     blocks : RowBlocks
-        Rows with targets; their state holds P; only ``f`` is changed.
+        Rows with targets that keep P (`leansvm.basis.cholesky.FactorRows`).
     k : int
         Columns of P to use.
     start : ndarray of shape (k, n_outputs) or (k + 1, n_outputs)

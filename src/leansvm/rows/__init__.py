@@ -4,7 +4,7 @@ Solvers and selectors are written once against `RowBlocks`; the implementations 
 where a block of rows lives (memory, memory map, device; files and clusters plug in here).
 """
 
-from leansvm.rows._base import Block, RowBlocks, declare
+from leansvm.rows._base import Block, NoRows, RowBlocks, declare
 from leansvm.rows._budget import (
     LEAST_BUDGET,
     available_memory,
@@ -34,7 +34,6 @@ from leansvm.rows._merge import (
     row_hashes,
     rows_alike,
 )
-from leansvm.rows._none import NoRows
 from leansvm.rows._sources import is_dask, partitions_of, source_of
 from leansvm.rows._stream import RowSource
 from leansvm.rows._targets import (

@@ -33,6 +33,7 @@ class Declared(NamedTuple):
     sets: tuple[str, ...]
     appends: tuple[str, ...]
     keeps: tuple[type, ...] = ()
+    light: bool = False
 
     @property
     def keeps_state(self) -> bool:
@@ -46,6 +47,7 @@ def declare(
     sets: tuple[str, ...] = (),
     appends: tuple[str, ...] = (),
     keeps: tuple[type, ...] | type = (),
+    light: bool | None = None,
 ) -> Callable[[Function], Function]:
     """Declare what a function given to `RowBlocks` does with a block.
 
@@ -67,18 +69,28 @@ def declare(
     keeps : type or tuple of types
         Dataclasses of which it sets, drops or changes what the block keeps (`Block.keep`).
         ``changes`` and ``appends`` then name fields of theirs.
+    light : bool
+        Whether it does but a few operations for each row: blocks in memory then call it without
+        threads unless there are many rows. None: whether it does not read X.
 
     Examples
     --------
+    >>> from dataclasses import dataclass
+    >>> from typing import Any
     >>> from leansvm.rows import declare
-    >>> @declare("X", sets=("norms",))
+    >>> @dataclass
+    ... class Norms:
+    ...     squares: Any
+    >>> @declare("X", keeps=Norms)
     ... def keep_norms(block):
-    ...     block.state["norms"] = (block.X**2).sum(axis=1)
+    ...     block.keep(Norms((block.X**2).sum(axis=1)))
     """
 
     def mark(function: Function) -> Function:
         kinds = keeps if isinstance(keeps, tuple) else (keeps,)
-        function.declared = Declared(frozenset(reads), changes, sets, appends, kinds)  # type: ignore[attr-defined]
+        few = "X" not in reads if light is None else light
+        does = Declared(frozenset(reads), changes, sets, appends, kinds, few)
+        function.declared = does  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -92,7 +104,7 @@ def declared(function: Callable[..., Any]) -> Declared:
         raise TypeError(
             f"{name} does not say what it reads of a block, and these rows are not in memory: "
             f"decorate it with leansvm.rows.declare, as in "
-            f'@declare("X", "y", "weight", sets=("name of a state",)).'
+            f'@declare("X", "y", "weight", keeps=ClassOfItsState).'
         )
     return found
 
@@ -228,6 +240,28 @@ class RowBlocks(ABC):
     def variance(self) -> float:
         """Weighted variance of all entries of X, as ``gamma="scale"`` uses it: one pass."""
         return variance_of(self.fold(merged_moments, moments))
+
+
+class NoRows(RowBlocks):
+    """Rows that are gone, where sums over them are left: no block, and no row can be taken."""
+
+    n_rows = 0
+    weighted = False
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features, self.dtype = n_features, np.dtype(np.float64)
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield nothing."""
+        return iter(())
+
+    def take(self, indices: NDArray[np.intp]) -> Any:
+        """Refuse: the rows are not there."""
+        raise ValueError("The rows are not there any more: a state holds sums over them alone.")
+
+    def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
+        """Return no targets and no weights."""
+        return None, None
 
 
 def add(a: Any, b: Any) -> Any:

@@ -9,11 +9,13 @@ computes its part again from the collection, with the same result.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import add
+from concurrent.futures import CancelledError
+from functools import partial, reduce
+from operator import add, attrgetter, itemgetter
 from typing import Any
 
 import cloudpickle
@@ -23,21 +25,15 @@ from numpy.typing import NDArray
 
 from leansvm.rows._base import RowBlocks, declared, join, merged_moments, variance_of
 from leansvm.rows._budget import resolve_cache_size
-from leansvm.rows._cluster_watch import gather
 from leansvm.rows._cluster_work import (
-    Fold,
     assemble,
     in_given_order,
-    length_of,
-    moments_of,
-    result_of,
     rows_with_numbers,
-    same,
     survey_of,
     targets_of_batch,
     work,
 )
-from leansvm.rows._dask import Partitions, to_batch
+from leansvm.rows._dask import Partitions, starts_of, to_batch
 from leansvm.rows._memory import host_tile_rows
 from leansvm.rows._stream import RowSource, joined
 from leansvm.rows._targets import Survey, Targets
@@ -45,6 +41,9 @@ from leansvm.rows._targets import Survey, Targets
 _STATE_SHARE = 0.6  # of the workers' memory that state may take
 _FAN_IN = 8  # results that are combined at once
 _MOST_SENT = 4 << 20  # bytes of arguments that go to every group by way of the scheduler
+_LOOK_AGAIN = 1.0  # seconds between two looks at a cluster that is being waited for
+_PATIENCE = "leansvm.cluster-timeout"  # in Dask's configuration: seconds without any progress
+_DEFAULT_PATIENCE = 300.0
 
 
 class ClusterRows(RowSource):
@@ -60,10 +59,7 @@ class ClusterRows(RowSource):
 
     def __init__(self, partitions: Partitions, client: Any) -> None:
         self._client = client
-        self.n_features, self.dtype = partitions.n_features, partitions.dtype
-        self.feature_names = partitions.feature_names
-        self.n_targets, self.single_target = partitions.n_targets, partitions.single_target
-        self._has_weight = partitions.weight is not None
+        partitions.describe(self)
         client.wait_for_workers(1)
         threads = client.nthreads()
         workers = [w for w in sorted(threads) for _ in range(threads[w])]
@@ -72,11 +68,10 @@ class ClusterRows(RowSource):
         self._loaded = self._load(partitions)
         sizes = partitions.sizes
         if sizes is None:
-            sizes = gather(client, _submit_each(client, "leansvm-length", length_of, self._loaded))
-        self._starts = np.cumsum([0, *sizes])
-        self.n_rows = int(self._starts[-1])
-        if self.n_rows == 0:
-            raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+            sizes = gather(
+                client, _submit_each(client, "leansvm-length", attrgetter("n_rows"), self._loaded)
+            )
+        self.n_rows, self._starts = starts_of(sizes)
 
     def _load(self, partitions: Partitions) -> list[Any]:
         """Begin to load all partitions, neighbours on the same worker."""
@@ -97,9 +92,8 @@ class ClusterRows(RowSource):
 
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
-        if numeric and not self._has_weight:
-            n = self.n_rows
-            return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
+        if numeric and not self.has_weight:
+            return Survey.of_ones(self.n_rows)
         parts = _submit_each(self._client, "leansvm-survey", survey_of, self._loaded, numeric)
         return reduce(add, (part for part in gather(self._client, parts) if part is not None))
 
@@ -180,7 +174,7 @@ class ClusterBlocks(RowBlocks):
 
     def variance(self) -> float:
         """Weighted variance of all entries of X: known since the rows were checked."""
-        parts = _submit_each(self._client, "leansvm-moments", moments_of, self._groups)
+        parts = _submit_each(self._client, "leansvm-moments", attrgetter("moments"), self._groups)
         return variance_of(self._combined(merged_moments, parts))
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
@@ -211,10 +205,9 @@ class ClusterBlocks(RowBlocks):
 
     def _combined(self, combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
         """Combine the groups' results: many of them on the workers first."""
-        folded = Fold(combine)
         while len(parts) > _FAN_IN:
             some = [parts[i : i + _FAN_IN] for i in range(0, len(parts), _FAN_IN)]
-            parts = _submit_each(self._client, "leansvm-combine", folded, some)
+            parts = _submit_each(self._client, "leansvm-combine", partial(reduce, combine), some)
         return reduce(combine, gather(self._client, parts))
 
     def _run(self, verb: tuple[Any, ...], function: Callable[..., Any], args: Any) -> list[Any]:
@@ -229,7 +222,7 @@ class ClusterBlocks(RowBlocks):
             if len(packed) * len(self._groups) > _MOST_SENT:
                 # one task for the arguments, computed where it is needed first: unlike scattered
                 # data it can be computed again
-                packed = client.submit(same, packed, key=f"{name}-arguments")
+                packed = client.submit(bytes, packed, key=f"{name}-arguments")
             tasks = [
                 client.submit(
                     work,
@@ -245,7 +238,7 @@ class ClusterBlocks(RowBlocks):
         if keeps_state:
             return tasks
         self._states = tasks
-        return _submit_each(client, f"{name}-result", result_of, tasks)
+        return _submit_each(client, f"{name}-result", itemgetter(0), tasks)
 
 
 # ---------------------------------------------------------------------------- placing
@@ -294,3 +287,68 @@ def _homes(
 def _preferably(worker: str) -> dict[str, Any]:
     """Where to run a task while that worker is there."""
     return {"workers": [worker], "allow_other_workers": True}
+
+
+# ---------------------------------------------------------------------------- waiting
+# A task that prefers one worker runs on another when that one is gone, unless there was no other
+# at that moment: then the scheduler keeps it for a worker that never comes back, even if the same
+# machine starts a new one. Whoever waits here lets such tasks run anywhere. What cannot go on, for
+# want of workers or of the scheduler, ends with an error that says so.
+
+
+def gather(client: Any, futures: list[Any]) -> list[Any]:
+    """Return the results of tasks, in order."""
+    try:
+        _wait(client, futures)
+        return list(client.gather(futures))
+    except (CancelledError, OSError) as error:
+        if client.status == "running" and not isinstance(error, CancelledError):
+            raise  # a task's own, such as a file that is not there, or a standstill
+        address = getattr(client.scheduler, "address", "")
+        raise ConnectionError(
+            f"The connection to the Dask scheduler {address} was lost, and with it the rows and "
+            f"the state of this fit: connect again and call fit again."
+        ) from error
+
+
+def _wait(client: Any, futures: list[Any]) -> None:
+    """Wait until all tasks are done or have failed; look after the cluster meanwhile."""
+    from distributed import wait
+
+    patience = float(dask.config.get(_PATIENCE, _DEFAULT_PATIENCE))
+    last_progress = time.monotonic()
+    while True:
+        try:
+            with client.as_current():
+                wait(futures, timeout=_LOOK_AGAIN)
+            return
+        except TimeoutError:
+            if client.status != "running":
+                raise
+        if client.run_on_scheduler(_release_pins):
+            last_progress = time.monotonic()
+        elif time.monotonic() - last_progress > patience:
+            raise TimeoutError(_standstill(client, patience))
+
+
+def _standstill(client: Any, patience: float) -> str:
+    n_workers = len(client.nthreads())
+    what = f"none of its {n_workers} workers works on it" if n_workers else "it has no workers"
+    return (
+        f"The Dask cluster has made no progress for {patience:g} seconds: {what}. Look at its "
+        f"dashboard, or allow more with dask.config.set({{{_PATIENCE!r}: seconds}})."
+    )
+
+
+def _release_pins(dask_scheduler: Any) -> bool:
+    """Let tasks whose worker is gone run anywhere; return whether any worker is busy."""
+    workers = dask_scheduler.workers
+    for task in dask_scheduler.tasks.values():
+        pins = task.worker_restrictions
+        if pins and task.loose_restrictions and not any(pin in workers for pin in pins):
+            task.worker_restrictions = None
+    if dask_scheduler.unrunnable:
+        for worker in list(dask_scheduler.running):
+            ready = dask_scheduler.bulk_schedule_unrunnable_after_adding_worker(worker)
+            dask_scheduler.transitions(ready, f"leansvm-release-{time.time()}")
+    return any(worker.processing for worker in workers.values())

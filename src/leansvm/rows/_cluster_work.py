@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import fields
-from functools import cache, reduce
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,10 +40,6 @@ def targets_of_batch(batch: Batch) -> Batch:
     return batch._replace(X=None)
 
 
-def length_of(batch: Batch) -> int:
-    return batch.n_rows
-
-
 def survey_of(batch: Batch, numeric: bool) -> Survey | None:
     return survey(batch.y, batch.sample_weight, numeric) if batch.n_rows else None
 
@@ -53,10 +49,6 @@ class Group(NamedTuple):
 
     blocks: list[Block]
     moments: Moments
-
-
-def moments_of(group: Group) -> Moments:
-    return group.moments
 
 
 def assemble(
@@ -133,10 +125,6 @@ def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
     return result if declared(function).keeps_state else (result, [b.state for b in part])
 
 
-def same(packed: bytes) -> bytes:
-    return packed
-
-
 @cache
 def _reuse_freed_memory() -> None:
     """Let this worker's malloc keep what a tile frees for the next one.
@@ -160,16 +148,11 @@ def _guarded(state: dict[Any, Any], function: Callable[..., Any]) -> dict[Any, A
         if isinstance(key, str):
             own[key] = _guarded_array(value, key in does.changes, key in does.appends)
             continue
-        mine = key in does.keeps
-        copied = copy(value)
-        for item in fields(value):
-            changes, appends = (
-                mine and item.name in does.changes,
-                mine and item.name in does.appends,
-            )
-            array = _guarded_array(getattr(value, item.name), changes, appends)
-            object.__setattr__(copied, item.name, array)
-        own[key] = copied
+        changes, appends = (does.changes, does.appends) if key in does.keeps else ((), ())
+        own[key] = copied = copy(value)
+        for name in (item.name for item in fields(value)):
+            array = _guarded_array(getattr(value, name), name in changes, name in appends)
+            object.__setattr__(copied, name, array)
     return own
 
 
@@ -183,20 +166,6 @@ def _guarded_array(value: Any, changes: bool, appends: bool) -> Any:
         value = value.view()
         value.flags.writeable = False
     return value
-
-
-def result_of(step: tuple[Any, States]) -> Any:
-    return step[0]
-
-
-class Fold:
-    """`functools.reduce` with a function, as something that can be sent."""
-
-    def __init__(self, combine: Callable[[Any, Any], Any]) -> None:
-        self.combine = combine
-
-    def __call__(self, results: Iterable[Any]) -> Any:
-        return reduce(self.combine, results)
 
 
 @declare("X")

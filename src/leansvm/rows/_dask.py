@@ -56,11 +56,17 @@ class Partitions:
         self.X = delayed_parts(X)
         self.y = self._aligned("y", y)
         self.weight = self._aligned("sample_weight", sample_weight)
-        self.n_targets = 0 if y is None else 1 if _ndim(y) == 1 else int(y.shape[1])
-        self.single_target = y is None or _ndim(y) == 1
+        self.n_targets = 0 if y is None else 1 if np.ndim(y) == 1 else int(y.shape[1])
+        self.single_target = y is None or np.ndim(y) == 1
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def describe(self, source: RowSource) -> None:
+        """Tell a source of these rows what they are."""
+        source.n_features, source.dtype = self.n_features, self.dtype
+        source.feature_names, source.has_weight = self.feature_names, self.weight is not None
+        source.n_targets, source.single_target = self.n_targets, self.single_target
 
     def _aligned(self, name: str, part: Any) -> list[Any] | None:
         """Return the partitions of y or the weights, one for each of X."""
@@ -88,6 +94,14 @@ class Partitions:
         return parts
 
 
+def starts_of(sizes: list[int]) -> tuple[int, NDArray[np.intp]]:
+    """Return the number of rows of all partitions, and where each begins."""
+    starts = np.cumsum([0, *sizes])
+    if starts[-1] == 0:
+        raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+    return int(starts[-1]), starts
+
+
 def delayed_parts(collection: Any) -> list[Any]:
     """Return the partitions along the rows as delayed objects."""
     if hasattr(collection, "rechunk"):
@@ -95,10 +109,6 @@ def delayed_parts(collection: Any) -> list[Any]:
             collection = collection.rechunk({1: -1})
         return list(np.ravel(collection.to_delayed()))
     return list(collection.to_delayed())
-
-
-def _ndim(part: Any) -> int:
-    return int(part.ndim if hasattr(part, "ndim") else np.ndim(part))
 
 
 def _dtype(X: Any) -> np.dtype[Any]:
@@ -132,17 +142,11 @@ class LocalPartitions(StreamSource):
         import dask
 
         self._partitions = partitions
-        self.n_features, self.dtype = partitions.n_features, partitions.dtype
-        self.feature_names = partitions.feature_names
-        self.n_targets, self.single_target = partitions.n_targets, partitions.single_target
-        self.has_weight = partitions.weight is not None
+        partitions.describe(self)
         sizes = partitions.sizes
         if sizes is None:
             sizes = list(dask.compute(*(dask.delayed(len)(part) for part in partitions.X)))
-        self._starts = np.cumsum([0, *sizes])
-        self.n_rows = int(self._starts[-1])
-        if self.n_rows == 0:
-            raise ValueError("Found array with 0 sample(s) while a minimum of 1 is required.")
+        self.n_rows, self._starts = starts_of(sizes)
 
     def place(self, row: int, part: str, column: int) -> str:
         """Return partition, row and column of a value."""

@@ -156,13 +156,10 @@ def positive_rows(blocks: RowBlocks) -> int:
 
 @declare("weight")
 def _positive_of_block(block: Block) -> int:
-    n = block.stop - block.start
-    return n if block.weight is None else int(np.count_nonzero(to_host(block.weight) > 0))
+    return int(np.count_nonzero(to_host(row_weights(block)) > 0))
 
 
 @declare("weight")
 def _weight_of_block(block: Block) -> float:
-    if block.weight is None:
-        return float(block.stop - block.start)
-    weight = as_float64(block.weight)
+    weight = row_weights(block)
     return float(namespace(weight).sum(weight))

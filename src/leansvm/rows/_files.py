@@ -63,12 +63,10 @@ def open_dataset(
     except ImportError as error:
         raise ImportError(needs("open_dataset", "pyarrow", "files")) from error
     if not isinstance(source, arrow.Dataset):
-        source = arrow.dataset(_as_text(source), format=_format_of(source, format))
+        several = isinstance(source, list | tuple)
+        paths = [str(path) for path in source] if several else str(source)
+        source = arrow.dataset(paths, format=_format_of(source, format))
     return Dataset(source, target, sample_weight, features)
-
-
-def _as_text(source: Any) -> Any:
-    return [str(path) for path in source] if isinstance(source, list | tuple) else str(source)
 
 
 def _format_of(source: Any, format: str | None) -> str:

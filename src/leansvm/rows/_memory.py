@@ -8,7 +8,6 @@ results are added in row order, so that they do not depend on the number of thre
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,13 +18,13 @@ from sklearn._config import get_config
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at, to_host
-from leansvm._parallel import blas_threads, in_order, serial_blas
+from leansvm._parallel import blas_threads, in_order
 from leansvm.rows._base import Block, RowBlocks
 from leansvm.rows._budget import resolve_cache_size
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
-_SHORT = 1.5e-3  # seconds of a pass that threads would not make shorter
+_MANY_ROWS = 1_000_000  # from which on threads make a light pass shorter (`declare`), as measured
 _DEVICE_SHARE = 4  # a tile and what is computed from it take this part of a device's free memory
 
 
@@ -72,7 +71,6 @@ class MemoryBlocks(RowBlocks):
             self.place = X[:0, :]
             y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
         self._y, self._weight = y, weight
-        self._seconds: dict[str, float] = {}  # of the last pass with a function
         if tile_rows is None and self._threaded:
             tile_rows = host_tile_rows(self.n_rows, self.n_features, columns)
         elif tile_rows is None:
@@ -98,20 +96,17 @@ class MemoryBlocks(RowBlocks):
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order.
 
-        In threads, unless the last pass with this function took less than it takes to wake them.
+        In threads, unless the function is declared to be light and there are few rows.
         """
-        if len(self._blocks) == 1 or not self._threaded:
+        if len(self._blocks) > 1 and self._threaded and not self._stays_in_one_thread(function):
+            yield from in_order(function, self._blocks, *args)
+        else:
             for block in self._blocks:
                 yield function(block, *args)
-            return
-        name, start = getattr(function, "__name__", ""), time.perf_counter()
-        if self._seconds.get(name, np.inf) < _SHORT:
-            with serial_blas():
-                for block in self._blocks:
-                    yield function(block, *args)
-        else:
-            yield from in_order(function, self._blocks, *args)
-        self._seconds[name] = time.perf_counter() - start
+
+    def _stays_in_one_thread(self, function: Callable[..., Any]) -> bool:
+        does = getattr(function, "declared", None)
+        return does is not None and does.light and self.n_rows < _MANY_ROWS
 
     def state_budget(self, cache_size: float | str) -> int:
         """Return the bytes of state that blocks may keep, where the rows are."""

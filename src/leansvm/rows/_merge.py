@@ -44,12 +44,7 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
     if (in_order[1:] != in_order[:-1]).all():  # no two are equal: nothing to number
         group[kept] = np.arange(len(kept))
         return MergedRows(kept, group, np.asarray(weight[kept], dtype=np.float64))
-    _, first, inverse = np.unique(keys[kept], return_index=True, return_inverse=True)
-    # number the groups by first appearance
-    order = np.argsort(first, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    first, inverse = kept[first[order]], rank[inverse.ravel()]
+    first, inverse = _groups(kept, keys)
     same = _rows_equal(X, Y, kept, first[inverse])
     if not same.all():  # a hash collision, one in 2^64: leave those rows alone
         lone = np.flatnonzero(~same)
@@ -62,26 +57,23 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
 
 def row_hashes(block: Block) -> NDArray[np.uint64]:
     """Return a hash of (x, y) of every row: equal rows have equal ones, wherever they are."""
-    X = canonical_csr(block.X) if sparse.issparse(block.X) else block.X
-    return _row_hashes(X, seed=1) + _row_hashes(to_host(block.y), seed=2)
+    return _row_hashes(block.X, seed=1) + _row_hashes(to_host(block.y), seed=2)
 
 
 def rows_alike(a: Any, b: Any) -> NDArray[np.bool_]:
     """Say of every row of one array whether it is that of the other, by a hash of 64 bits."""
-    keys = [_row_hashes(canonical_csr(X) if sparse.issparse(X) else X, seed=1) for X in (a, b)]
-    return np.asarray(keys[0] == keys[1])
+    return np.asarray(_row_hashes(a, seed=1) == _row_hashes(b, seed=1))
 
 
 def points_among(blocks: RowBlocks, points: Any) -> NDArray[np.bool_]:
     """Say of every point whether a row of positive weight is equal to it, by a hash of 64 bits."""
-    keys = _row_hashes(canonical_csr(points) if sparse.issparse(points) else points, seed=1)
+    keys = _row_hashes(points, seed=1)
     return np.asarray(blocks.fold(np.logical_or, _keys_among, keys, points.dtype))
 
 
 @declare("X", "weight")
 def _keys_among(block: Block, keys: NDArray[np.uint64], dtype: Any) -> NDArray[np.bool_]:
-    X = canonical_csr(block.X) if sparse.issparse(block.X) else to_host(block.X)
-    own = _row_hashes(X.astype(dtype, copy=False), seed=1)
+    own = _row_hashes(to_host(block.X).astype(dtype, copy=False), seed=1)
     own = own if block.weight is None else own[to_host(block.weight) > 0]
     return np.isin(keys, own, kind="sort")  # NumPy 2.0 fails at large numbers if it may choose
 
@@ -103,19 +95,29 @@ def merge_rows_of(blocks: RowBlocks) -> MergedRows:
     first_key, second_key, weight = blocks.collect(row_keys)
     weight = np.ones(len(first_key)) if weight is None else weight
     kept = np.flatnonzero(weight > 0)
-    order = kept[np.lexsort((kept, second_key[kept], first_key[kept]))]
-    a, b = first_key[order], second_key[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1])
-    inverse = np.cumsum(new) - 1
-    first = order[new]  # of a group the first row, by the last sort key
-    # number the groups by first appearance
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
+    first, inverse = _groups(kept, first_key, second_key)
     group = np.full(len(weight), -1, dtype=np.intp)
-    group[order] = rank[inverse]
-    merged = np.bincount(group[kept], weights=weight[kept], minlength=len(first))
-    return MergedRows(np.sort(first), group, merged.astype(np.float64))
+    group[kept] = inverse
+    merged = np.bincount(inverse, weights=weight[kept], minlength=len(first))
+    return MergedRows(first, group, merged.astype(np.float64))
+
+
+def _groups(
+    kept: NDArray[np.intp], *keys: NDArray[np.uint64]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Group rows whose keys are all equal; return the first row of each, and each row's group.
+
+    Groups are numbered in the order of their first rows.
+    """
+    order = np.lexsort([key[kept] for key in keys])  # stable: within a group by row
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = np.any([key[kept[order[1:]]] != key[kept[order[:-1]]] for key in keys], axis=0)
+    first = order[new]
+    rank = np.empty_like(first)
+    rank[np.argsort(first)] = np.arange(len(first))
+    inverse = np.empty(len(order), np.intp)
+    inverse[order] = rank[np.cumsum(new) - 1]
+    return kept[np.sort(first)], inverse
 
 
 def canonical_order(X: Any, Y: NDArray[Any]) -> NDArray[np.intp]:
@@ -133,6 +135,7 @@ def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
         X = to_host(X)
     with np.errstate(over="ignore"):
         if sparse.issparse(X):
+            X = canonical_csr(X)
             terms = _mix(X.data) * odd[X.indices]
             totals = np.concatenate([[np.uint64(0)], np.cumsum(terms, dtype=np.uint64)])
             return np.asarray(totals[X.indptr[1:]] - totals[X.indptr[:-1]])

@@ -26,8 +26,9 @@ def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | N
         from leansvm.rows._dask import dask_source
 
         return dask_source(X, y, sample_weight)
-    if isinstance(X, np.memmap) and X.ndim == 2 and not _usable_as_it_is(X):
-        return MappedArray(X, y, sample_weight)
+    if isinstance(X, np.memmap) and X.ndim == 2:
+        usable_as_it_is = X.dtype in (np.float64, np.float32) and X.flags.c_contiguous
+        return None if usable_as_it_is else MappedArray(X, y, sample_weight)
     return None
 
 
@@ -41,10 +42,6 @@ def partitions_of(X: Any) -> Any:
     from leansvm.rows._dask import Partitions
 
     return Partitions(X, None, None)
-
-
-def _usable_as_it_is(X: np.memmap[Any, Any]) -> bool:
-    return X.dtype in (np.float64, np.float32) and X.flags.c_contiguous
 
 
 class MappedArray(StreamSource):

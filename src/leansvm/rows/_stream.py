@@ -58,6 +58,7 @@ class RowSource(ABC):
     feature_names: list[str] | None
     n_targets: int  # columns of the target; 0 without any
     single_target: bool  # whether predictions are one number per row
+    has_weight: bool
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -99,8 +100,6 @@ class RowSource(ABC):
 class StreamSource(RowSource):
     """A source that this process reads, batch by batch."""
 
-    has_weight: bool
-
     @abstractmethod
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
         """Yield all rows in order, about ``n_rows`` at once.
@@ -119,8 +118,7 @@ class StreamSource(RowSource):
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
         if numeric and not self.has_weight:
-            n = self.n_rows
-            return Survey(None, np.array([n]), np.array([float(n)]), 1.0, True)
+            return Survey.of_ones(self.n_rows)
         parts = frozenset(["weight"] * self.has_weight + ["y"] * (not numeric))
         seen, start = None, 0
         for batch in self.read(parts, 1 << 18):

@@ -28,6 +28,11 @@ class Survey:
     largest_weight: float
     all_ones: bool
 
+    @classmethod
+    def of_ones(cls, n_rows: int) -> Survey:
+        """Return the survey of numbers without weights."""
+        return cls(None, np.array([n_rows]), np.array([float(n_rows)]), 1.0, True)
+
     def __add__(self, other: Survey) -> Survey:
         largest = max(self.largest_weight, other.largest_weight)
         all_ones = self.all_ones and other.all_ones

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal, assert_array_less
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
+from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.cholesky.greedy import pivoted_cholesky
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks
@@ -99,7 +100,7 @@ def factor(X, kernel, n_pivots, *, tile=10_000, **options):
     blocks = ImpatientBlocks(X, tile_rows=tile)
     result = pivoted_cholesky(blocks, kernel, n_pivots, **options)
     k = len(result.indices)
-    P = blocks.concatenate(lambda block: block.state["P"])[:, :k]
+    P = blocks.concatenate(lambda block: block.kept(FactorRows).P)[:, :k]
     return result, P, blocks
 
 
@@ -119,7 +120,7 @@ def test_same_pivots_as_one_at_a_time(data, kernel):
         assert_array_equal(result.indices, expected, err_msg=message)
         assert_allclose(P, P_expected, atol=1e-6 * np.sqrt(K.max()), err_msg=message)
         atol = 1e-12 * K.trace()
-        assert_allclose(result.trace, trace, rtol=1e-8, atol=atol, err_msg=message)
+        assert_allclose(result.report["trace"], trace, rtol=1e-8, atol=atol, err_msg=message)
 
 
 @pytest.mark.parametrize("order", ["as it is", "sorted"])  # sorted: the parts are unlike
@@ -137,10 +138,10 @@ def test_same_pivots_in_parts(data, kernel, order, monkeypatch):
         blocks = BlocksInParts(X, n_parts, 19)
         result = pivoted_cholesky(blocks, k, n_pivots, batch=11)
         assert_array_equal(result.indices, expected, err_msg=message)
-        P = blocks.concatenate(lambda block: block.state["P"])[:, : len(expected)]
+        P = blocks.concatenate(lambda block: block.kept(FactorRows).P)[:, : len(expected)]
         assert_allclose(P, P_expected, atol=1e-6 * np.abs(P_expected).max(), err_msg=message)
         atol = 1e-12 * len(X) * P_expected.max() ** 2
-        assert_allclose(result.trace, trace, rtol=1e-8, atol=atol, err_msg=message)
+        assert_allclose(result.report["trace"], trace, rtol=1e-8, atol=atol, err_msg=message)
 
 
 @settings(max_examples=60, deadline=None)
@@ -183,7 +184,7 @@ def test_fewer_pivots_are_a_prefix_of_more():
     few, P_few, _ = factor(gaussian(), KERNELS["rbf"], 30, batch=512)
     assert_array_equal(few.indices, many.indices[:30])
     assert_allclose(few.L, many.L[:30, :30], atol=1e-8)
-    assert_allclose(few.trace, many.trace[:30])
+    assert_allclose(few.report["trace"], many.report["trace"][:30])
     assert_allclose(P_few, P_many[:, :30], atol=1e-8)
 
 
@@ -200,8 +201,8 @@ def test_a_batch_saves_rounds():
     X = gaussian(1000)
     one, _, _ = factor(X, KERNELS["rbf"], 100, batch=1)
     many, _, _ = factor(X, KERNELS["rbf"], 100, batch=256)
-    assert one.rounds == 100
-    assert many.rounds <= 25
+    assert one.report["rounds"] == 100
+    assert many.report["rounds"] <= 25
     assert_array_equal(one.indices, many.indices)
 
 
@@ -230,9 +231,9 @@ def check_factor(K, result, P, blocks):
     assert_allclose(P[B], L, atol=1e-5 * np.sqrt(K.max()))
     # the trace that is left after every pivot, and the residual diagonal
     left = [K.trace() - np.square(P[:, :j]).sum() for j in range(1, len(B) + 1)]
-    assert_allclose(result.trace, left, rtol=1e-9, atol=1e-11 * K.trace())
-    assert (np.diff(result.trace) <= 0).all()
-    D = blocks.concatenate(lambda block: block.state["D"])
+    assert_allclose(result.report["trace"], left, rtol=1e-9, atol=1e-11 * K.trace())
+    assert (np.diff(result.report["trace"]) <= 0).all()
+    D = blocks.concatenate(lambda block: block.kept(FactorRows).D)
     assert_allclose(D, K.diagonal() - np.square(P).sum(axis=1), atol=tol)
     assert (D >= 0).all()
     assert_array_equal(D[B], 0)
@@ -245,7 +246,7 @@ def test_the_trace_is_that_of_the_nystroem_residual():
     for j in (1, 10, 30):
         B = result.indices[:j]
         residual = K - K[:, B] @ np.linalg.solve(K[np.ix_(B, B)], K[B])
-        assert result.trace[j - 1] == pytest.approx(np.trace(residual), rel=1e-8)
+        assert result.report["trace"][j - 1] == pytest.approx(np.trace(residual), rel=1e-8)
 
 
 # ------------------------------------------------------------------ when to stop
@@ -321,19 +322,19 @@ def test_float32_rows_give_the_pivots_of_the_numbers_they_hold(convert):
     for batch in BATCHES:
         result, _, _ = factor(convert(X), Kernel("linear"), 50, tile=43, batch=batch)
         assert_array_equal(result.indices, expected)
-        assert_allclose(result.trace, trace, atol=1e-13 * np.square(exact).sum())
+        assert_allclose(result.report["trace"], trace, atol=1e-13 * np.square(exact).sum())
 
 
 def test_all_rows():
     X = gaussian(50)
     result, _, _ = factor(X, KERNELS["narrow rbf"], 1000, batch=7)
     assert_array_equal(np.sort(result.indices), np.arange(50))
-    assert result.trace[-1] == pytest.approx(0, abs=1e-12)
+    assert result.report["trace"][-1] == pytest.approx(0, abs=1e-12)
 
 
 def test_nothing_to_choose():
     result, _, _ = factor(np.zeros((20, 2)), Kernel("linear"), 5)
-    assert len(result.indices) == len(result.trace) == 0
+    assert len(result.indices) == len(result.report["trace"]) == 0
     assert result.L.shape == (0, 0)
     result, _, _ = factor(gaussian(), KERNELS["rbf"], 0)
     assert len(result.indices) == 0
@@ -348,13 +349,17 @@ def test_trace_tol_stops_at_the_shortest_prefix(tile, batch):
     full, P_full, _ = factor(X, kernel, 100)
     for wanted in (1, 2, 3, 17, 50, 99):
         # between two pivots: the wanted one is the first that gets below
-        tol = (full.trace[wanted - 1] + full.trace[wanted - 2]) / 2 if wanted > 1 else 299.5
+        tol = (
+            (full.report["trace"][wanted - 1] + full.report["trace"][wanted - 2]) / 2
+            if wanted > 1
+            else 299.5
+        )
         result, P, _ = factor(X, kernel, 100, trace_tol=tol, batch=batch, tile=tile)
-        assert full.trace[wanted - 1] <= tol
+        assert full.report["trace"][wanted - 1] <= tol
         assert_array_equal(result.indices, full.indices[:wanted])
         assert_allclose(result.L, full.L[:wanted, :wanted], atol=1e-8)
-        assert result.trace[-1] <= tol
-        assert len(result.trace) == wanted
+        assert result.report["trace"][-1] <= tol
+        assert len(result.report["trace"]) == wanted
         assert_allclose(P, P_full[:, :wanted], atol=1e-8)
 
 
@@ -364,7 +369,7 @@ def test_trace_tol_that_needs_no_pivot_or_is_never_met():
     assert len(result.indices) == 0
     result, _, _ = factor(X, kernel, 20, trace_tol=1e-3)
     assert len(result.indices) == 20
-    assert result.trace[-1] > 1e-3
+    assert result.report["trace"][-1] > 1e-3
 
 
 @pytest.mark.parametrize("batch", BATCHES)
@@ -375,7 +380,7 @@ def test_tol_is_a_fraction_of_the_trace(batch):
     by_value, _, _ = factor(X, kernel, 60, trace_tol=1e-3 * total, batch=batch)
     assert_array_equal(by_fraction.indices, by_value.indices)
     assert 0 < len(by_value.indices) < 60
-    assert by_value.trace[-1] <= 1e-3 * total < by_value.trace[-2]
+    assert by_value.report["trace"][-1] <= 1e-3 * total < by_value.report["trace"][-2]
 
 
 def test_a_callback_can_stop_it():
@@ -387,7 +392,7 @@ def test_a_callback_can_stop_it():
 
     full, _, _ = factor(gaussian(), KERNELS["rbf"], 60, batch=7)
     result, _, _ = factor(gaussian(), KERNELS["rbf"], 60, batch=7, on_step=on_step)
-    assert result.rounds == 4
+    assert result.report["rounds"] == 4
     assert sizes == sorted(set(sizes))
     assert len(result.indices) == sizes[-1] < 60
     assert_array_equal(result.indices, full.indices[: sizes[-1]])
@@ -397,9 +402,9 @@ def test_a_smaller_theta_takes_fewer_rounds():
     X, kernel = gaussian(1000), KERNELS["rbf"]
     exact, _, _ = factor(X, kernel, 100, batch=64)
     loose, P, _ = factor(X, kernel, 100, batch=64, theta=0.5)
-    assert loose.rounds < exact.rounds
+    assert loose.report["rounds"] < exact.report["rounds"]
     assert len(loose.indices) == 100
-    assert loose.trace[-1] <= 1.5 * exact.trace[-1]
+    assert loose.report["trace"][-1] <= 1.5 * exact.report["trace"][-1]
     assert_allclose(P @ P[loose.indices].T, kernel.block(X, X[loose.indices]), atol=1e-10)
 
 
@@ -421,7 +426,7 @@ def test_rows_of_no_weight_are_not_there():
         result = weighted(X, kernel, 60, weight, batch=batch)
         without, _, _ = factor(X[kept], kernel, 60, batch=batch)
         assert_array_equal(result.indices, kept[without.indices])
-        assert_allclose(result.trace, without.trace, rtol=1e-9)
+        assert_allclose(result.report["trace"], without.report["trace"], rtol=1e-9)
     assert len(weighted(X, kernel, 60, np.zeros(len(X))).indices) == 0
 
 
@@ -432,7 +437,7 @@ def test_weights_weigh_the_trace_and_leave_the_pivots():
     plain, _, _ = factor(X, kernel, 30)
     assert_array_equal(result.indices, plain.indices)
     repeated, _, _ = factor(np.repeat(X, times, axis=0), kernel, 30)
-    assert_allclose(result.trace, repeated.trace, rtol=1e-9)
+    assert_allclose(result.report["trace"], repeated.report["trace"], rtol=1e-9)
 
 
 # ------------------------------------------------------------------ where the rows are

@@ -1,36 +1,74 @@
 """Take the best of a few random rows, one at a time, by what each would gain.
 
-What `Backfitting` and `SparseGreedy` share. A block keeps ``P`` and ``D``
-(`leansvm.basis.cholesky.rows`), the weights ``s``, and in ``pool`` a row for the kernel column of
-every candidate.
+What `Backfitting`, `ForwardSelection` and `SparseGreedy` share. A block keeps `FactorRows` and,
+until the choice is made, `CandidateRows`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import Interval
 
 from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
-from leansvm.basis._base import Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep, go_on
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.basis.cholesky.rows import start, total_and_largest
+from leansvm.basis.cholesky.rows import FactorRows, start, total_and_largest
 from leansvm.kernels import Kernel
-from leansvm.rows import (
-    Block,
-    RowBlocks,
-    declare,
-    row_weights,
-)
+from leansvm.rows import Block, RowBlocks, declare, row_weights
 
 # What a block knows of candidates: which of them it has, their rows of P and their D.
-FactorRows = tuple[Rows, Array, Array]
+InBlock = tuple[Rows, Array, Array]
 
 
-class Candidates:
+@dataclass
+class CandidateRows:
+    """What a block keeps while candidates compete."""
+
+    s: Any  # weights
+    pool: Any  # a row for the kernel column of every candidate
+    r: Any = None  # gradient S cen(P theta - y) of the squared-loss fit (`GrowingRidge`)
+    f: Any = None  # values of the model (`ForwardSelection`)
+
+
+class CandidateSelector(BasisSelector):
+    """Base class of selectors that take the best of a few random rows in every step."""
+
+    nested: ClassVar[bool] = True
+    tol: float = -np.inf
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "n_candidates": [Interval(Integral, 1, None, closed="left")]
+    }
+
+    def __init__(
+        self,
+        n_candidates: int = 59,
+        tol: float = 0.0,
+        keep_pool: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.n_candidates = n_candidates
+        self.tol = tol
+        self.keep_pool = keep_pool
+        self.random_state = random_state
+
+    @property
+    @abstractmethod
+    def _competition(self) -> type[Candidates]:
+        """How candidates compete."""
+
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
+        return self._competition(blocks, kernel, n_basis, self, rng, fit).choose(on_step)
+
+
+class Candidates(ABC):
     """A pool of candidates and the blocks that hold their columns.
 
     Parameters
@@ -39,10 +77,13 @@ class Candidates:
         The rows and the model's kernel.
     n_basis : int
         Most rows to choose.
-    n_candidates : int
-        Rows in the pool.
+    selector : CandidateSelector
+        How many candidates there are, whether good ones stay for the next step, and the gain
+        at or below which the choice ends.
     rng : RandomState
         Decides which rows become candidates.
+    fit : Fit
+        The model, for subclasses that look at the targets.
     """
 
     def __init__(
@@ -50,19 +91,33 @@ class Candidates:
         blocks: RowBlocks,
         kernel: Kernel,
         n_basis: int,
-        n_candidates: int,
+        selector: CandidateSelector,
         rng: np.random.RandomState,
+        fit: Fit,
     ) -> None:
-        if n_candidates < 1:
-            raise ValueError(f"n_candidates must be at least 1, got {n_candidates!r}.")
-        self.blocks, self.kernel = blocks, kernel
+        self.blocks, self.kernel, self.fit = blocks, kernel, fit
+        self.keep, self.tol = selector.keep_pool, selector.tol
         self.capacity = min(n_basis, blocks.n_rows)
-        size = min(n_candidates, blocks.n_rows)
+        self.n_candidates = selector.n_candidates
+        size = min(self.n_candidates, blocks.n_rows)
         self.total, largest = blocks.fold(total_and_largest, _start, kernel, self.capacity, size)
         rounding = Rounding(largest, self.capacity)
         stream = CandidateStream(rng, blocks.concatenate(_missed, rounding, 0))
         self.pool = Pool(blocks, size, self.capacity, stream, rounding)
         self.refill = Refill()  # columns that the blocks have yet to compute
+        self.start()
+
+    @abstractmethod
+    def choose(self, on_step: OnStep = go_on) -> Basis:
+        """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin with no basis."""
+
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return what to report besides the gains of the chosen rows and the reason to stop."""
+        return {}
 
     def draw(self, k: int) -> None:
         """Draw the whole pool anew."""
@@ -71,7 +126,7 @@ class Candidates:
 
     def draw_missed(self, k: int) -> bool:
         """Draw from rows that the basis does not contain; return whether there are any."""
-        some = self.pool.restrict(self.blocks.concatenate(_missed, self.pool.rounding, k))
+        some = self.pool.stream.restrict(self.blocks.concatenate(_missed, self.pool.rounding, k))
         if some:
             self.draw(k)
         return some
@@ -81,26 +136,8 @@ class Candidates:
         self.blocks.map(_end)
 
 
-class OneByOne(Candidates, ABC):
-    """Choose the best of the pool in every step; subclasses know what candidates gain.
-
-    Parameters
-    ----------
-    keep : bool
-        Whether good candidates stay for the next step; otherwise all are drawn anew.
-    """
-
-    def __init__(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        n_candidates: int,
-        keep: bool,
-        rng: np.random.RandomState,
-    ) -> None:
-        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
-        self._keep = keep
+class OneByOne(Candidates):
+    """Choose the best of the pool in every step; subclasses know what candidates gain."""
 
     @abstractmethod
     def gains(self) -> Array:
@@ -110,15 +147,13 @@ class OneByOne(Candidates, ABC):
         """
 
     @abstractmethod
-    def append(self, slot: int, t: int, row: Array) -> list[FactorRows]:
+    def append(self, slot: int, t: int, row: Array) -> list[InBlock]:
         """Add row t, in ``slot``, to the basis; ``row`` is its row of L, [P_t, sqrt(D_t)].
 
         Returns what `rows_of_basis` finds of the pool's rows in the blocks.
         """
 
-    def choose(
-        self, tol: float = -np.inf, on_step: Callable[[int], bool] | None = None
-    ) -> Selection:
+    def choose(self, on_step: OnStep = go_on) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
         pool, k, stop = self.pool, 0, "n_basis"
         indices, taken = np.empty(self.capacity, np.intp), np.empty(self.capacity)
@@ -132,23 +167,24 @@ class OneByOne(Candidates, ABC):
                     continue
                 stop = "rank"
                 break
-            if k and gains[slot] <= tol:
+            if k and gains[slot] <= self.tol:
                 stop = "tol"
                 break
             indices[k], taken[k] = pool.rows[slot], gains[slot]
             L[k, :k], L[k, k] = pool.P[slot, :k], np.sqrt(pool.D[slot])
             self._take(slot, L[k, : k + 1], gains)
             k += 1
-            if on_step is not None and on_step(k):
+            if on_step(k):
                 stop = "callback"
                 break
         self.end()
-        return Selection(indices[:k], L[:k, :k], {"gain": taken[:k], "stop": stop})
+        report = {"gain": taken[:k], "stop": stop, **self.report(taken[:k])}
+        return Basis(indices[:k], L=L[:k, :k], report=report)
 
     def _take(self, slot: int, row: Array, gains: Array) -> None:
         pool, k, t = self.pool, len(row), int(self.pool.rows[slot])
         if k < self.capacity:
-            keep = self._keep
+            keep = self.keep
             self.refill = pool.replace_worst([slot], gains) if keep else pool.replace_all([slot])
         found = self.append(slot, t, row)
         pool.rounding.add(row)
@@ -157,7 +193,7 @@ class OneByOne(Candidates, ABC):
 
 def bring_in(block: Block, kernel: Kernel, refill: Refill) -> Any:
     """Compute the columns that new candidates need and put them into their slots."""
-    pool = block.state["pool"]
+    pool = block.kept(CandidateRows).pool
     if refill.rows is None:
         return pool[:0, :]
     slots = refill.slots
@@ -182,8 +218,9 @@ def kernel_columns(
 
 def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
     """Append p to P as column k and lower D by p^2; the chosen row's residual is 0."""
-    block.state["P"][:, k] = p
-    D = block.state["D"]
+    known = block.kept(FactorRows)
+    known.P[:, k] = p
+    D = known.D
     D -= p * p
     np.maximum(D, 0.0, out=D)
     if block.start <= chosen < block.stop:
@@ -191,30 +228,28 @@ def add_column(block: Block, p: Array, k: int, chosen: int) -> None:
 
 
 @declare()
-def rows_of_basis(block: Block, rows: Rows, k: int) -> FactorRows:
+def rows_of_basis(block: Block, rows: Rows, k: int) -> InBlock:
     """Return which candidates lie in this block, their rows of P and their D."""
     mine, local = block.positions(rows)
-    state = block.state
-    return mine, *to_host((rows_at(state["P"][:, :k], local), rows_at(state["D"], local)))
+    known = block.kept(FactorRows)
+    return mine, *to_host((rows_at(known.P[:, :k], local), rows_at(known.D, local)))
 
 
-@declare("X", "weight", sets=("s", "pool", "D", "P"))
+@declare("X", "weight", keeps=(CandidateRows, FactorRows))
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
-    """As `cholesky.rows.start`, with room for the candidates' columns and the weights in "s"."""
-    state, n = block.state, block.stop - block.start
-    state["s"] = row_weights(block)
-    state["pool"] = zeros((size, n), block.X)
+    """As `cholesky.rows.start`, with the weights and room for the candidates' columns."""
+    pool = zeros((size, block.stop - block.start), block.X)
+    block.keep(CandidateRows(row_weights(block), pool))
     return start(block, kernel, capacity)
 
 
-@declare()
+@declare(light=False)
 def _missed(block: Block, rounding: Rounding, k: int) -> Any:
     """Rows that the basis does not contain, to rounding."""
-    return rounding.bound(block.state["P"][:, :k]) < block.state["D"]
+    known = block.kept(FactorRows)
+    return rounding.bound(known.P[:, :k]) < known.D
 
 
-@declare(sets=("pool", "s", "r"))
+@declare(keeps=CandidateRows)
 def _end(block: Block) -> None:
-    """Drop what the choice needed and the model does not."""
-    for key in ("pool", "s", "r"):
-        block.state.pop(key, None)
+    block.drop(CandidateRows)

@@ -196,7 +196,3 @@ class Pool:
         """Find the slots that are usable given the residuals and k columns of P."""
         self.D = D
         self.usable = (self.rows >= 0) & (self.rounding.bound(self.P[:, :k]) < D)
-
-    def restrict(self, allowed: NDArray[np.bool_]) -> bool:
-        """Draw only from these rows from now on; return whether there are any."""
-        return self.stream.restrict(allowed)

@@ -16,6 +16,8 @@ from scipy.linalg.blas import dtpsv
 
 from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.basis._base import Fit
+from leansvm.basis.candidates.best_of import CandidateRows
+from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.rows import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
@@ -99,25 +101,26 @@ class GrowingRidge:
         self.theta[...] = mark.theta
 
 
-@declare(changes=("r",))
+@declare(keeps=CandidateRows, changes=("r",), light=False)
 def move_gradient(block: Block, along: Array, offset: Array) -> None:
     """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
-    P = block.state["P"]
+    P, state = block.kept(FactorRows).P, block.kept(CandidateRows)
     move = P[:, : len(along)] @ like_rows(along, P)
     move += like_rows(offset, P)
-    move *= block.state["s"][:, None]
-    block.state["r"] += move
+    move *= state.s[:, None]
+    state.r += move
 
 
 @declare("y")
 def _sums_of_targets(block: Block) -> tuple[float, Any]:
-    s, y = block.state["s"], as_float64(block.y)
+    s, y = block.kept(CandidateRows).s, as_float64(block.y)
     return float(namespace(s).sum(s)), s @ y
 
 
-@declare("y", sets=("r",))
+@declare("y", keeps=CandidateRows)
 def _start_gradient(block: Block, mean: Array) -> float:
-    """State "r" = -S cen(y), the gradient at theta = 0; return the sum of s cen(y)^2."""
-    y = as_float64(block.y) - like_rows(mean, block.X)
-    block.state["r"] = -block.state["s"][:, None] * y
-    return -float(namespace(y).sum(block.state["r"] * y))
+    """Keep r = -S cen(y), the gradient at theta = 0; return the sum of s cen(y)^2."""
+    state = block.kept(CandidateRows)
+    y = as_float64(block.y) - like_rows(mean, state.s)
+    state.r = -state.s[:, None] * y
+    return -float(namespace(y).sum(state.r * y))

@@ -14,21 +14,26 @@ candidates are the best of several by their gain, which costs little without pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from leansvm._array_api import like_rows, namespace, rows_at, to_host
 from leansvm._parallel import serial_blas
-from leansvm.basis._base import Fit, Selection
-from leansvm.basis.candidates.best_of import Candidates, bring_in, kernel_columns, rows_of_basis
+from leansvm.basis._base import Basis, OnStep, go_on
+from leansvm.basis.candidates.best_of import (
+    CandidateRows,
+    Candidates,
+    bring_in,
+    kernel_columns,
+    rows_of_basis,
+)
 from leansvm.basis.candidates.pool import Array, Refill, Rows, by_score
 from leansvm.basis.candidates.ridge import GrowingRidge, Mark, Move, move_gradient
 from leansvm.basis.cholesky.growing import PartialCholesky
-from leansvm.basis.cholesky.rows import append, residual_among
+from leansvm.basis.cholesky.rows import FactorRows, append, factor_rows, residual_of
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.rows import Block, declare
 
 # A round ends when rounding may have changed a gain's root by this part: three orders below what
 # decides between gains (`leansvm.basis.candidates.pool`).
@@ -44,25 +49,14 @@ def round_length(n_candidates: int) -> int:
 
 
 class Rounds(Candidates):
-    """A pool of candidates, the fit, and the products that tell what a candidate gains.
+    """A pool of candidates, the fit, and the products that tell what a candidate gains."""
 
-    Parameters are those of `Candidates`, and the model's ``fit``.
-    """
-
-    def __init__(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        n_candidates: int,
-        rng: np.random.RandomState,
-        fit: Fit,
-    ) -> None:
-        super().__init__(blocks, kernel, n_basis, n_candidates, rng)
-        self._length = round_length(n_candidates)
-        self.ridge = GrowingRidge(blocks, fit, self.capacity)
-        self._move: Move | None = None  # of the fit, since r was up to date
+    def start(self) -> None:
+        """Begin with the fit on no basis."""
         size = len(self.pool.rows)
+        self._length = round_length(self.n_candidates)
+        self.ridge = GrowingRidge(self.blocks, self.fit, self.capacity)
+        self._move: Move | None = None  # of the fit, since r was up to date
         self._sums = np.zeros(size)  # s'K
         self._Q = np.zeros((size, size))
         self._U = np.zeros((size, self.capacity))
@@ -71,7 +65,7 @@ class Rounds(Candidates):
         self._gain = np.empty(self.capacity)
         self._L = np.zeros((self.capacity, self.capacity))
 
-    def choose(self, tol: float, on_step: Callable[[int], bool] | None) -> Selection:
+    def choose(self, on_step: OnStep = go_on) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
         ridge, stop = self.ridge, None if self.capacity else "n_basis"
         self.draw(0)
@@ -82,7 +76,7 @@ class Rounds(Candidates):
                 continue
             start = ridge.mark()
             with serial_blas():
-                slots, scores, stop = self._pick(tol, on_step)
+                slots, scores, stop = self._pick(on_step)
             if slots:
                 self._append(slots, start)
             if stop is None:
@@ -91,7 +85,7 @@ class Rounds(Candidates):
         self.end()
         k = ridge.k
         report = {"gain": self._gain[:k], "stop": stop, "objective": ridge.objective[:k]}
-        return Selection(self._indices[:k], self._L[:k, :k], report)
+        return Basis(self._indices[:k], L=self._L[:k, :k], report=report)
 
     # ------------------------------------------------------------------ what the rows tell
 
@@ -106,7 +100,8 @@ class Rounds(Candidates):
         self._Q[:, slots] = Q.T
         self._U[slots, :k] = U - np.multiply.outer(ridge.mean(sums), ridge.sums[:k])
         rows = np.maximum(pool.rows, 0)  # empty slots: any row
-        H, P, _ = residual_among(self.blocks, self.kernel, rows, k)
+        P = factor_rows(self.blocks, rows, k)
+        H = residual_of(self.kernel, self.blocks.take(rows), P, rows)
         pool.P[:, :k] = to_host(P)
         self._among = PartialCholesky(H, self._length)
         k_jj = self._among.D + np.einsum("ij,ij->i", pool.P[:, :k], pool.P[:, :k])
@@ -148,30 +143,28 @@ class Rounds(Candidates):
         self._move = None
         G = slope + ridge.lam * F
         mu = np.maximum(squares - sums * ridge.mean(sums), 0.0) + ridge.lam * k_jj
-        best = by_score(-_gains(G, mu), rows)
+        best = by_score(-gains_of(G, mu), rows)
         pool.stream.give_back(rows[best[count:]])
         return rows[best[:count]]
 
     # ------------------------------------------------------------------ among the candidates
 
-    def _pick(
-        self, tol: float, on_step: Callable[[int], bool] | None
-    ) -> tuple[list[int], Array, str | None]:
+    def _pick(self, on_step: OnStep) -> tuple[list[int], Array, str | None]:
         """Pick the points of a round; return their slots, the scores and why to stop, if at all."""
         pool, ridge, slots = self.pool, self.ridge, self._among.picked
         noise, scores, stop = 0.0, np.zeros(len(pool.rows)), None
         while len(slots) < self._among.most and stop is None:
             G, mu = self.derivatives()
-            gains = _gains(G, mu)
+            gains = gains_of(G, mu)
             slot = pool.best(gains)
             if slot is None or noise > _NOISE * np.sqrt(gains[slot]):
                 break
-            if ridge.k and gains[slot] <= tol:
+            if ridge.k and gains[slot] <= self.tol:
                 return slots, scores, "tol"
             scores = gains
             noise += self._take(slot, G[slot]) * np.sqrt(gains[slot])
             self._gain[ridge.k - 1] = gains[slot]
-            if on_step is not None and on_step(ridge.k):
+            if on_step(ridge.k):
                 stop = "callback"
             elif ridge.k == self.capacity:
                 stop = "n_basis"
@@ -203,52 +196,47 @@ class Rounds(Candidates):
         return float(_EPS * square / D * c[k] ** 2)
 
 
-def _gains(G: Array, mu: Array) -> Array:
+def gains_of(G: Array, mu: Array) -> Array:
     """delta_j = |G_j|^2 / (2 mu_j), eq. (27)."""
     return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
 
 
-@declare("X", changes=("r",))
+@declare("X", keeps=CandidateRows, changes=("r",))
 def _screen(
     block: Block, kernel: Kernel, move: Move | None, X: Any, rows: Rows, theta: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Bring r up to date; return K'r, s'K and K'SK of rows, and of those here F and k(x, x)."""
-    state = block.state
+    state = block.kept(CandidateRows)
     if move is not None:
         move_gradient(block, *move)
     K = kernel_columns(block, kernel, X, rows)
-    slope, sums = K.T @ state["r"], state["s"] @ K
+    slope, sums = K.T @ state.r, state.s @ K
     K *= K
-    slope, sums, squares = to_host((slope, sums, state["s"] @ K))
+    slope, sums, squares = to_host((slope, sums, state.s @ K))
     mine, P, D = rows_of_basis(block, rows, len(theta))
     F, k_jj = np.zeros_like(slope), np.zeros_like(sums)
     F[mine], k_jj[mine] = P @ theta, D + np.einsum("ij,ij->i", P, P)
     return slope, sums, squares, F, k_jj
 
 
-@declare("X", changes=("pool",))
+@declare("X", keeps=CandidateRows, changes=("pool",))
 def _look(block: Block, kernel: Kernel, refill: Refill, k: int) -> tuple[Any, Any, Any, Any]:
     """Bring the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
-    state = block.state
-    weighted = bring_in(block, kernel, refill) * state["s"]
-    pool = state["pool"]
-    return (
-        pool @ state["r"],
-        namespace(weighted).sum(weighted, axis=1),
-        weighted @ pool.T,
-        weighted @ state["P"][:, :k],
-    )
+    state, P = block.kept(CandidateRows), block.kept(FactorRows).P
+    weighted = bring_in(block, kernel, refill) * state.s
+    sums = namespace(weighted).sum(weighted, axis=1)
+    return state.pool @ state.r, sums, weighted @ state.pool.T, weighted @ P[:, :k]
 
 
-@declare("weight", changes=("D",), appends=("P",))
+@declare("weight", keeps=FactorRows, changes=("D",), appends=("P",), light=False)
 def _append(
     block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array
 ) -> tuple[Any, Any, Any, Any]:
     """Append columns N to P; return, with q = S (N - shift), P'q, the sum of q, K'q and N'r."""
-    state = block.state
-    append(block, rows_at(state["pool"], slots), rows, k, indices)
-    P = state["P"][:, : k + len(rows)]
+    state = block.kept(CandidateRows)
+    append(block, rows_at(state.pool, slots), rows, k, indices)
+    P = block.kept(FactorRows).P[:, : k + len(rows)]
     new = P[:, k:]
     q = new - like_rows(shift, new)
-    q *= state["s"][:, None]
-    return P.T @ q, namespace(q).sum(q, axis=0), state["pool"] @ q, new.T @ state["r"]
+    q *= state.s[:, None]
+    return P.T @ q, namespace(q).sum(q, axis=0), state.pool @ q, new.T @ state.r

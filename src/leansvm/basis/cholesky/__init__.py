@@ -4,14 +4,14 @@ The blocks keep their rows of P and the residual diagonal D (`rows`), a basis gr
 (`growing`), pivots are taken greedily (`greedy`).
 """
 
-from leansvm.basis.cholesky.greedy import PivotedFactor, pivot_order, pivoted_cholesky
+from leansvm.basis.cholesky.greedy import pivot_order, pivoted_cholesky
 from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky, kernel_rounding
-from leansvm.basis.cholesky.rows import factor_rows, host_diag, rank_floor
+from leansvm.basis.cholesky.rows import FactorRows, factor_rows, host_diag, rank_floor
 
 __all__ = [
+    "FactorRows",
     "GrowingBasis",
     "PartialCholesky",
-    "PivotedFactor",
     "factor_rows",
     "host_diag",
     "kernel_rounding",

@@ -11,7 +11,6 @@ the same pivots, as long as the best row that is not among them is known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,8 +19,9 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, to_host
+from leansvm.basis._base import Basis
 from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky, WideCholesky
-from leansvm.basis.cholesky.rows import NewPivots, extend, factor_rows
+from leansvm.basis.cholesky.rows import FactorRows, NewPivots, extend, factor_rows
 from leansvm.kernels import Kernel
 from leansvm.rows import (
     Block,
@@ -42,16 +42,6 @@ _WIDE_PIVOTS = 128  # most pivots of such a round
 _SPARE = 32  # rows that a part offers beyond twice its share
 
 
-@dataclass
-class PivotedFactor:
-    """Pivots in order, L of K_BB = L L' and the trace that is left after each pivot."""
-
-    indices: NDArray[np.intp]
-    L: NDArray[np.float64]
-    trace: NDArray[np.float64]
-    rounds: int
-
-
 def pivoted_cholesky(
     blocks: RowBlocks,
     kernel: Kernel,
@@ -62,8 +52,8 @@ def pivoted_cholesky(
     batch: int = 512,
     theta: float = 1.0,
     on_step: Callable[[int], bool] | None = None,
-) -> PivotedFactor:
-    """Choose up to ``n_pivots`` rows; blocks keep ``state["P"]`` (rows x n_pivots) and "D".
+) -> Basis:
+    """Choose up to ``n_pivots`` rows; blocks keep `FactorRows`.
 
     Parameters
     ----------
@@ -87,34 +77,33 @@ def pivoted_cholesky(
 
     Returns
     -------
-    PivotedFactor
-        ``state["P"][:, :len(indices)]`` is then P, with P P_B' = K_MB.
+    Basis
+        The pivots and L of K_BB = L L'. The report has the number of ``rounds`` and the
+        ``trace`` that is left after each pivot.
     """
     basis = GrowingBasis(blocks, kernel, min(n_pivots, blocks.n_rows))
     trace_tol = max(trace_tol, tol * basis.residual_trace)
     rounds, wide = 0, False
     many_are_cheap = _many_are_cheap(blocks, kernel)
-    offer = _next_offer(blocks, kernel, basis, None, 1)
+    many = max(_FEWEST_WIDE, min(blocks.n_rows // 16, _MOST_WIDE))
+    found = _next_candidates(blocks, kernel, basis, None, 1)
     while basis.size < basis.capacity and basis.residual_trace > trace_tol:
-        if len(offer.rows) == 0:
+        if len(found.rows) == 0:
             break  # numerical rank exhausted
         few = min(batch, blocks.n_rows) if rounds else 1
-        local, by_few = _eliminate(basis, offer, theta, few, wide)
+        local, by_few = _eliminate(basis, found, theta, few, wide)
         if not local.picked:
             break  # what was left was rounding
         new = basis.take(local)
         rounds += 1
         # where rows crowd together the best few are neighbours and give a pivot or two
         wide = many_are_cheap and by_few < _FEW_PIVOTS and basis.size > 1
-        width = _many_rows(blocks.n_rows) if wide else min(batch, blocks.n_rows)
-        offer = _next_offer(blocks, kernel, basis, new, width)
+        width = min(many if wide else batch, blocks.n_rows)
+        found = _next_candidates(blocks, kernel, basis, new, width)
         if on_step is not None and on_step(basis.size):
             break
-    return PivotedFactor(*basis.cut(trace_tol), rounds)
-
-
-def _many_rows(n_rows: int) -> int:
-    return min(n_rows, max(_FEWEST_WIDE, min(n_rows // 16, _MOST_WIDE)))
+    indices, L, trace = basis.cut(trace_tol)
+    return Basis(indices, L=L, report={"rounds": rounds, "trace": trace})
 
 
 def _many_are_cheap(blocks: RowBlocks, kernel: Kernel) -> bool:
@@ -140,7 +129,7 @@ def _keys(D: Any, largest: float, floor: float) -> Any:
 @declare()
 def _best_in_block(block: Block, count: int, largest: float, floor: float) -> KeyedRows:
     """Return keys and numbers of the best rows, in row order; where rows are foreign, by key."""
-    keys = _keys(block.state["D"], largest, floor)
+    keys = _keys(block.kept(FactorRows).D, largest, floor)
     xp = foreign_namespace(keys)
     if xp is not None:
         rows = _first_by_key(xp, keys, count)
@@ -178,10 +167,10 @@ def _largest(keys: NDArray[np.float64], count: int) -> NDArray[np.intp]:
     return np.sort(np.concatenate([above, ties]))
 
 
-# ---------------------------------------------------------------------------- offers of the parts
+# ---------------------------------------------------------------------------- parts of the rows
 
 
-class Offer(NamedTuple):
+class PartCandidates(NamedTuple):
     """The best rows of a part in row order, and what it takes to factor them elsewhere."""
 
     keys: Any  # None on a device, where there is one part
@@ -192,9 +181,9 @@ class Offer(NamedTuple):
     norms: Any  # of the columns that were appended before; zero without any
 
 
-def _next_offer(
+def _next_candidates(
     blocks: RowBlocks, kernel: Kernel, basis: GrowingBasis, new: NewPivots | None, width: int
-) -> Offer:
+) -> PartCandidates:
     """Append the columns of new pivots, and find the ``width`` best rows after it: one pass."""
     if basis.size == basis.capacity:
         width = 0  # there will be no other round
@@ -202,14 +191,14 @@ def _next_offer(
     each = width if n_parts == 1 else min(width, 2 * -(-width // n_parts) + _SPARE)
     scale = (basis.largest, basis.floor)
     args = (kernel, new, basis.size, each, *scale)
-    offer = blocks.fold_parts(partial(_best_of_both, width=width), _offer, *args)
+    found = blocks.fold_parts(partial(_best_of_both, width=width), _candidates_of_part, *args)
     if new is not None:
-        basis.has_grown(offer.norms)
-    return offer
+        basis.has_grown(found.norms)
+    return found
 
 
-@declare("X", "weight", changes=("D",), appends=("P",))
-def _offer(
+@declare("X", "weight", keeps=FactorRows, changes=("D",), appends=("P",))
+def _candidates_of_part(
     part: RowBlocks,
     kernel: Kernel,
     new: NewPivots | None,
@@ -217,16 +206,18 @@ def _offer(
     width: int,
     largest: float,
     floor: float,
-) -> Offer:
+) -> PartCandidates:
     norms: Any = 0.0 if new is None else part.sum(extend, kernel, *new)
     if width == 0:
         nothing = np.empty(0, np.intp)
-        return Offer(np.empty(0), nothing, None, None, (-1.0, 0), norms)
+        return PartCandidates(np.empty(0), nothing, None, None, (-1.0, 0), norms)
     keys, rows, outside = _best_rows(part, width, largest, floor)
-    return Offer(keys, rows, part.take(rows), factor_rows(part, rows, size), outside, norms)
+    return PartCandidates(
+        keys, rows, part.take(rows), factor_rows(part, rows, size), outside, norms
+    )
 
 
-def _best_of_both(a: Offer, b: Offer, width: int) -> Offer:
+def _best_of_both(a: PartCandidates, b: PartCandidates, width: int) -> PartCandidates:
     """Return the best rows of two parts, the second of which comes after the first."""
     norms = a.norms + b.norms
     if width == 0:
@@ -239,7 +230,7 @@ def _best_of_both(a: Offer, b: Offer, width: int) -> Offer:
         first = left[np.argmax(keys[left])]  # of equal keys the lowest row
         outside = max(outside, (float(keys[first]), int(rows[first])), key=_rank)
     X, P = (np.concatenate(pair)[best] for pair in ((a.X, b.X), (a.P, b.P)))
-    return Offer(keys[best], rows[best], X, P, outside, norms)
+    return PartCandidates(keys[best], rows[best], X, P, outside, norms)
 
 
 def _rank(outside: tuple[float, int]) -> tuple[float, int]:
@@ -280,20 +271,20 @@ def _best_of_foreign(
 
 
 def _eliminate(
-    basis: GrowingBasis, offer: Offer, theta: float, few: int, wide: bool
+    basis: GrowingBasis, found: PartCandidates, theta: float, few: int, wide: bool
 ) -> tuple[PartialCholesky | WideCholesky, int]:
     """Take local pivots while they beat the best row outside; the first always does.
 
     Also returns how many of the pivots ``few`` candidates would have given.
     """
     most = basis.capacity - basis.size
-    outside = (float(np.floor(theta * offer.outside[0])), offer.outside[1])
+    outside = (float(np.floor(theta * found.outside[0])), found.outside[1])
     if wide:
-        return _eliminate_many(basis, offer, outside, most, few)
+        return _eliminate_many(basis, found, outside, most, few)
     from leansvm.basis.cholesky._compiled import greedy
 
-    candidates = offer.rows
-    local = PartialCholesky(basis.try_out_rows(candidates, offer.X, offer.P), most)
+    candidates = found.rows
+    local = PartialCholesky(basis.try_out_rows(candidates, found.X, found.P), most)
     columns, picked = np.empty((local.most, len(candidates))), np.empty(local.most, np.intp)
     H = local.H if local.H.flags.c_contiguous else local.H.T  # symmetric
     scale = (basis.largest, _QUANTA, basis.floor)
@@ -304,12 +295,12 @@ def _eliminate(
 
 
 def _eliminate_many(
-    basis: GrowingBasis, offer: Offer, outside: tuple[float, int], most: int, few: int
+    basis: GrowingBasis, found: PartCandidates, outside: tuple[float, int], most: int, few: int
 ) -> tuple[WideCholesky, int]:
     """Do this for so many candidates that their matrix would be too large."""
-    candidates = offer.rows
+    candidates = found.rows
     most = min(most, _WIDE_PIVOTS)
-    local = basis.try_out_many(candidates, offer.X, offer.P, most, _QUANTA)
+    local = basis.try_out_many(candidates, found.X, found.P, most, _QUANTA)
     beyond_few = local.key_of(few) if few < len(candidates) else -1.0
     by_few = 0
     while len(local.picked) < local.most:

@@ -1,13 +1,12 @@
 """The whitened basis P = K_MB L^-T, kept in the blocks and grown column by column.
 
-State of a block: ``P`` (rows x capacity, column by column) and ``D`` = k(x, x) - |P_x|^2, what
-the basis misses; 0 in rows of zero weight. Both are where the rows are.
 Adding point t appends p = (K_Mt - P P_t') / sqrt(D_t) and lowers D by p^2 (zhou2016, Theorem
 3.1).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,15 @@ from leansvm.rows import Block, RowBlocks, declare
 Array = NDArray[np.float64]
 
 
-@declare("X", "weight", sets=("D", "P"))
+@dataclass
+class FactorRows:
+    """What a block keeps of the whitened basis, where its rows are."""
+
+    P: Any  # rows x capacity, columns contiguous; those of the basis so far are filled
+    D: Any  # k(x, x) - |P_x|^2, what the basis misses; 0 in rows of zero weight
+
+
+@declare("X", "weight", keeps=FactorRows)
 def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
     """Give a block an empty basis; return the weighted sum and the maximum of its diagonal."""
     xp, n = namespace(block.X), block.stop - block.start
@@ -42,8 +49,7 @@ def start(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float]:
         weight = as_float64(block.weight)
         D = xp.where(weight == 0, 0.0, D)
         total = xp.sum(weight * D)
-    block.state["D"] = D
-    block.state["P"] = empty((capacity, n), block.X).T  # so that columns are contiguous
+    block.keep(FactorRows(empty((capacity, n), block.X).T, D))
     return float(total), float(xp.max(D)) if n else 0.0
 
 
@@ -83,15 +89,7 @@ def factor_rows(blocks: RowBlocks, indices: NDArray[np.intp], k: int) -> Any:
 @declare()
 def _rows_of_factor(block: Block, indices: NDArray[np.intp], k: int) -> tuple[Any, Any]:
     mine, rows = block.positions(indices)
-    return mine, rows_at(block.state["P"][:, :k], rows)
-
-
-def residual_among(
-    blocks: RowBlocks, kernel: Kernel, indices: NDArray[np.intp], k: int
-) -> tuple[Array, Any, Any]:
-    """Return H = K_cc - P_c P_c' on the host, the rows P_c where P is, and the rows' points."""
-    P_c, X_c = factor_rows(blocks, indices, k), blocks.take(indices)
-    return residual_of(kernel, X_c, P_c, indices), P_c, kernel.points(X_c, indices)
+    return mine, rows_at(block.kept(FactorRows).P[:, :k], rows)
 
 
 def residual_of(kernel: Kernel, X_c: Any, P_c: Any, indices: NDArray[np.intp]) -> Array:
@@ -119,7 +117,7 @@ class NewPivots(NamedTuple):
     indices: NDArray[np.intp]  # of the rows A
 
 
-@declare("X", "weight", changes=("D",), appends=("P",))
+@declare("X", "weight", keeps=FactorRows, changes=("D",), appends=("P",))
 def extend(
     block: Block, kernel: Kernel, points: Any, rows: Array, k: int, indices: NDArray[np.intp]
 ) -> Any:
@@ -128,7 +126,7 @@ def extend(
     The last four are those of `NewPivots`.
     """
     if foreign_namespace(block.X) is None:
-        new = block.state["P"][:, k : k + rows.shape[0]]
+        new = block.kept(FactorRows).P[:, k : k + rows.shape[0]]
         kernel.block(block.X, points, out=new)
         return append(block, new.T, rows, k, indices)
     K_A = kernel.block(in_float64(block.X), in_float64(points)).T
@@ -137,7 +135,8 @@ def extend(
 
 def append(block: Block, K_A: Any, rows: Array, k: int, indices: NDArray[np.intp]) -> Any:
     """As `extend`, with the kernel columns of A given, as rows of ``K_A``."""
-    P, D, xp = block.state["P"], block.state["D"], namespace(block.X)
+    known, xp = block.kept(FactorRows), namespace(block.X)
+    P, D = known.P, known.D
     new = P[:, k : k + rows.shape[0]].T
     # products, transposed as BLAS sees them: SciPy's triangular solve keeps other threads waiting
     negative_inverse = like_rows(-np.tril(dtrtri(rows[:, k:], lower=1)[0]), block.X)
@@ -146,7 +145,7 @@ def append(block: Block, K_A: Any, rows: Array, k: int, indices: NDArray[np.intp
     matmul_into(negative_inverse, residual, new)
     squares = new * new
     D -= xp.sum(squares, axis=0)
-    D = block.state["D"] = xp.clip(D, 0.0, None)
+    D = known.D = xp.clip(D, 0.0, None)
     _, mine = block.positions(indices)
     put(D, mine, 0.0)
     if block.weight is None:

@@ -1,9 +1,7 @@
 """What CSI computes in a block of rows: new columns, their orthogonal parts, scores.
 
-State of a block: ``P`` = [G W] (selected columns, then the window of look-ahead columns), ``Q``
-(an orthonormal basis of their centred parts), the residual diagonals ``D`` after G and ``E``
-after G and W (exactly 0 in the rows whose columns these are), the targets ``T`` and, with w a row
-of W, ``A1`` = |W w'|^2, ``A3`` = |R w'|^2 and ``Z`` = (Q_W'T)'R w', R = Q_W'W_c.
+A block keeps in `FactorRows` P = [G W] (selected columns, then the window of look-ahead columns)
+and the residual diagonal D after G, and in `WindowRows` what the scores need besides.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from leansvm.basis.cholesky.rows import start
+from leansvm.basis.cholesky.rows import FactorRows, start
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, declare
 
@@ -26,6 +24,20 @@ _DROPPED_BITS = 17
 _NOTHING = 1e-10  # a squared direction this small, relative to what it may be, is rounding
 _TINY = float(np.finfo(np.float64).tiny)
 _VISIBLE = 1e-6  # part of a row's residual that the window must show to say where it points
+
+
+@dataclass
+class WindowRows:
+    """What a block keeps to score its rows; w is a row of W, R = Q_W'W_c."""
+
+    s: Array  # weights
+    root: Array  # their roots
+    Q: Array  # an orthonormal basis of the centred columns of P
+    E: Array  # residual diagonal after G and W: exactly 0 in the rows whose columns these are
+    T: Any = None  # targets: root (y - mean)
+    A1: Any = None  # |W w'|^2
+    A3: Any = None  # |R w'|^2
+    Z: Any = None  # (Q_W'T)'R w'
 
 
 @dataclass(frozen=True)
@@ -100,44 +112,42 @@ class Extraction:
 # ---------------------------------------------------------------------------- start
 
 
-@declare("X", "y", "weight", sets=("D", "P", "E", "Q", "s", "root"))
+@declare("X", "y", "weight", keeps=(FactorRows, WindowRows))
 def begin(block: Block, kernel: Kernel, capacity: int) -> tuple[float, float, float, Array]:
     """Return the weighted trace, the largest k(x, x), the weight and the weighted sum of y."""
     if block.y is None:
         raise ValueError("CSI needs targets: the row blocks have no y.")
     total, largest = start(block, kernel, capacity)
-    state = block.state
-    rows = len(state["D"])
-    state["E"] = np.maximum(state["D"], _TINY)  # 0 marks rows whose columns are in G or W
-    state["Q"] = np.empty((rows, capacity), order="F")
-    y = np.asarray(block.y, dtype=np.float64).reshape(rows, -1)
-    s = np.ones(rows) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
-    state["s"], state["root"] = s, np.sqrt(s)
+    D = block.kept(FactorRows).D
+    y = np.asarray(block.y, dtype=np.float64).reshape(len(D), -1)
+    s = np.ones(len(D)) if block.weight is None else np.asarray(block.weight, dtype=np.float64)
+    Q = np.empty((len(D), capacity), order="F")
+    # E: 0 marks rows whose columns are in G or W
+    block.keep(WindowRows(s, np.sqrt(s), Q, np.maximum(D, _TINY)))
     return total, largest, float(s.sum()), s @ y
 
 
-@declare("y", sets=("T",))
+@declare("y", keeps=WindowRows)
 def centre_targets(block: Block, mean: Array) -> float:
     """Keep T = sqrt(s) (y - mean); return |T|^2."""
-    root = block.state["root"]
-    y = np.asarray(block.y, dtype=np.float64).reshape(len(root), -1)
-    T = root[:, None] * (y - mean)
-    block.state["T"] = T
-    return float(np.sum(T * T))
+    state = block.kept(WindowRows)
+    y = np.asarray(block.y, dtype=np.float64).reshape(len(state.root), -1)
+    state.T = state.root[:, None] * (y - mean)
+    return float(np.sum(state.T * state.T))
 
 
-@declare(sets=("P", "Q", "E", "T", "A1", "A3", "Z", "s", "root"))
+@declare(keeps=(FactorRows, WindowRows))
 def finish(block: Block, k: int) -> None:
     """Keep P and D of the selected rows alone."""
-    block.state["P"] = block.state["P"][:, :k].copy(order="F")
-    for name in ("Q", "E", "T", "A1", "A3", "Z", "s", "root"):
-        block.state.pop(name, None)
+    factor = block.kept(FactorRows)
+    factor.P = factor.P[:, :k].copy(order="F")
+    block.drop(WindowRows)
 
 
 # ---------------------------------------------------------------------------- a new column
 
 
-@declare("X", changes=("E",), appends=("P",))
+@declare("X", keeps=(FactorRows, WindowRows), changes=("E",), appends=("P",))
 def grow(
     block: Block,
     kernel: Kernel,
@@ -151,9 +161,8 @@ def grow(
 
     Return [Q'Sg, W'Sg, s'g, g'Sg, g of the watched row].
     """
-    state = block.state
-    n = len(factor) - 1
-    P, Q, E, s = state["P"], state["Q"], state["E"], state["s"]
+    state, P = block.kept(WindowRows), block.kept(FactorRows).P
+    n, E = len(factor) - 1, state.E
     g = np.asarray(kernel.block(block.X, point, dtype=np.float64), dtype=np.float64)[:, 0]
     g = (g - P[:, :n] @ factor[:n]) / factor[n]
     inside = E == 0.0
@@ -165,49 +174,44 @@ def grow(
         g[row - block.start], E[row - block.start] = factor[n], 0.0
     P[:, n] = g
     seen = g[watched - block.start] if block.start <= watched < block.stop else 0.0
-    weighted = s * g
-    return np.concatenate(
-        [
-            (state["root"] * g) @ Q[:, :n],
-            weighted @ P[:, k:n],
-            [weighted.sum(), weighted @ g, seen],
-        ]
-    )
+    weighted = state.s * g
+    rest = [weighted.sum(), weighted @ g, seen]
+    return np.concatenate([(state.root * g) @ state.Q[:, :n], weighted @ P[:, k:n], rest])
 
 
-@declare(changes=("Q",))
+@declare(keeps=WindowRows, changes=("Q",), light=False)
 def orthogonalise(block: Block, h: Array, mean: float | None) -> Array:
     """Take Q h off the centred new column (``mean`` given) or off what is left of it.
 
     Return [Q'q, q'q, q'T].
     """
-    state = block.state
-    Q, n = state["Q"], len(h)
-    start = Q[:, n] if mean is None else state["root"] * (state["P"][:, n] - mean)
+    state, n = block.kept(WindowRows), len(h)
+    Q, new = state.Q, block.kept(FactorRows).P[:, n]
+    start = Q[:, n] if mean is None else state.root * (new - mean)
     q = start - Q[:, :n] @ h
     Q[:, n] = q
-    return np.concatenate([q @ Q[:, :n], [q @ q], q @ state["T"]])
+    return np.concatenate([q @ Q[:, :n], [q @ q], q @ state.T])
 
 
-@declare(changes=("Q",))
+@declare(keeps=WindowRows, changes=("Q",))
 def normalise(block: Block, n: int, scale: float, criterion: GainCriterion) -> ScoredRow | None:
     """Scale the last column of Q; return the row that the n columns miss most."""
     if n:
-        block.state["Q"][:, n - 1] *= scale
+        block.kept(WindowRows).Q[:, n - 1] *= scale
     return _most_missed(block, n, criterion)
 
 
 # ---------------------------------------------------------------------------- scores
 
 
-@declare()
+@declare(light=False)
 def window_gram(block: Block, k: int, n: int) -> Array:
     """W'SW of this block."""
-    W = block.state["root"][:, None] * block.state["P"][:, k:n]
+    W = block.kept(WindowRows).root[:, None] * block.kept(FactorRows).P[:, k:n]
     return np.asarray(W.T @ W)
 
 
-@declare(sets=("D", "A1", "A3", "Z"))
+@declare(keeps=(FactorRows, WindowRows), light=False)
 def recompute(
     block: Block,
     k: int,
@@ -218,26 +222,25 @@ def recompute(
     criterion: GainCriterion,
 ) -> BestRows:
     """Compute D, A1, A3 and Z from the window; return the best rows."""
-    state = block.state
-    W = state["P"][:, k : k + len(gram)]
+    state, factor = block.kept(WindowRows), block.kept(FactorRows)
+    W = factor.P[:, k : k + len(gram)]
     # rows that count for nothing are never chosen
-    state["D"] = np.where(state["s"] > 0, state["E"] + np.einsum("ij,ij->i", W, W), 0.0)
-    state["A1"] = np.einsum("ij,ij->i", W @ gram, W)
+    factor.D = np.where(state.s > 0, state.E + np.einsum("ij,ij->i", W, W), 0.0)
+    state.A1 = np.einsum("ij,ij->i", W @ gram, W)
     image = W @ R.T
-    state["A3"] = np.einsum("ij,ij->i", image, image)
-    state["Z"] = image @ targets
+    state.A3 = np.einsum("ij,ij->i", image, image)
+    state.Z = image @ targets
     return _best(block, k + len(gram), bounds, criterion)
 
 
-@declare(changes=("P", "Q", "A1", "A3", "Z", "D", "E"))
+@declare(keeps=(FactorRows, WindowRows), changes=("P", "Q", "A1", "A3", "Z", "D", "E"), light=False)
 def extract(block: Block, k: int, step: Extraction, criterion: GainCriterion) -> BestRows:
     """Move the column of row ``step.row`` from the window to the selected ones, update scores."""
-    state = block.state
-    v, b = step.right
-    u, d = step.left
+    state, factor = block.kept(WindowRows), block.kept(FactorRows)
+    (v, b), (u, d) = step.right, step.left
     n = k + len(v)
-    W, Q_W = state["P"][:, k:n], state["Q"][:, k:n]
-    A1, A3, Z = state["A1"], state["A3"], state["Z"]
+    W, Q_W = factor.P[:, k:n], state.Q[:, k:n]
+    A1, A3, Z = state.A1, state.A3, state.Z
     # all products with W at once: those of the reflection, of the column that leaves, ...
     factors = [v, step.gram, step.along]
     if step.added is not None:  # ... and of the one that joined
@@ -258,11 +261,11 @@ def extract(block: Block, k: int, step: Extraction, criterion: GainCriterion) ->
         Z -= np.outer(products[:, 2], step.targets)
     else:
         Q_W[:, 0] = 0.0
-    D = state["D"]
+    D = factor.D
     D -= g * g
     np.maximum(D, 0.0, out=D)
     if block.start <= step.row < block.stop:
-        D[step.row - block.start] = state["E"][step.row - block.start] = 0.0
+        D[step.row - block.start] = state.E[step.row - block.start] = 0.0
     return _best(block, n, step.bounds, criterion)
 
 
@@ -272,15 +275,15 @@ def _best(block: Block, n: int, bounds: Bounds, criterion: GainCriterion) -> Bes
     A row with 0 < E <= floor (a copy of a window row, or nearly) is left to its twin: the window
     has its column only up to sqrt(E E_i), unless no E_i is above the floor.
     """
-    state = block.state
-    D, E, A3 = state["D"], state["E"], state["A3"]
+    state, D = block.kept(WindowRows), block.kept(FactorRows).D
+    E, A3 = state.E, state.A3
     usable = criterion.floor < D
     with np.errstate(divide="ignore", invalid="ignore"):
         # |g|^2 of the row's column, the window standing for what is off its diagonal
-        A1 = np.minimum(np.maximum(state["A1"], 0.0), bounds.gram * np.maximum(D - E, 0.0))
-        norms = (A1 + state["s"] * E * (2.0 * D - E)) / D
+        A1 = np.minimum(np.maximum(state.A1, 0.0), bounds.gram * np.maximum(D - E, 0.0))
+        norms = (A1 + state.s * E * (2.0 * D - E)) / D
         # |q'T|^2, where the window shows a direction at all
-        explained = np.einsum("ij,ij->i", state["Z"], state["Z"]) / A3
+        explained = np.einsum("ij,ij->i", state.Z, state.Z) / A3
         shown = (_NOTHING * bounds.directions * D < A3) & (_VISIBLE * D < D - E)
         explained[~shown] = 0.0
         scores = criterion.a * norms + criterion.c * np.minimum(explained, bounds.targets)
@@ -293,7 +296,7 @@ def _best(block: Block, n: int, bounds: Bounds, criterion: GainCriterion) -> Bes
 
 
 def _most_missed(block: Block, n: int, criterion: GainCriterion) -> ScoredRow | None:
-    E = block.state["E"]
+    E = block.kept(WindowRows).E
     keys = np.where(criterion.floor < E, np.rint(E * criterion.scale), -1.0)
     return _candidate(block, keys, E, n)
 
@@ -302,15 +305,10 @@ def _candidate(block: Block, keys: Array, values: Array, n: int) -> ScoredRow | 
     i = int(np.argmax(keys)) if len(keys) else 0  # the first of equal ones
     if len(keys) == 0 or keys[i] < 0:
         return None
-    state = block.state
-    return ScoredRow(
-        float(keys[i]),
-        block.start + i,
-        float(values[i]),
-        float(state["D"][i]),
-        float(state["E"][i]),
-        state["P"][i, :n].copy(),
-    )
+    factor, E = block.kept(FactorRows), block.kept(WindowRows).E
+    row = factor.P[i, :n].copy()
+    key, value = float(keys[i]), float(values[i])
+    return ScoredRow(key, block.start + i, value, float(factor.D[i]), float(E[i]), row)
 
 
 def _significant(values: Array) -> Array:

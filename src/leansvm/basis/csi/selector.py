@@ -7,14 +7,16 @@ rows' columns being unknown, a window W of look-ahead columns stands for K - GG'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils._param_validation import Interval
 
-from leansvm.basis._base import BasisSelector, Fit, Selection
+from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky import factor_rows, kernel_rounding, rank_floor
 from leansvm.basis.csi import in_block
 from leansvm.basis.csi.in_block import Added, BestRows, Bounds, Extraction, GainCriterion, ScoredRow
@@ -37,7 +39,8 @@ class CSI(BasisSelector):
 
     Each step takes the row whose column promises the largest drop of a weighted sum of the
     relative trace error of the kernel matrix and the relative squared error of least squares on
-    the targets (Cholesky with side information). The choice is nested.
+    the targets (Cholesky with side information). The choice is nested. The ``report`` holds the
+    gain of every row, true (``"gains"``) and expected, and the ``"criterion"`` at the end.
 
     Parameters
     ----------
@@ -71,6 +74,11 @@ class CSI(BasisSelector):
 
     nested: ClassVar[bool] = True
     uses_targets: ClassVar[bool] = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "trade_off": [Interval(Real, 0, 1, closed="both")],
+        "look_ahead": [Interval(Integral, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+    }
 
     def __init__(self, trade_off: float = 0.99, look_ahead: int = 40, tol: float = 1e-4) -> None:
         self.trade_off = trade_off
@@ -81,31 +89,19 @@ class CSI(BasisSelector):
         """Columns kept for every row: the factor, its orthogonal basis, residuals and scores."""
         return 2 * (n_basis + self.look_ahead) + 8
 
-    def select(
-        self,
-        blocks: RowBlocks,
-        kernel: Kernel,
-        n_basis: int,
-        *,
-        random_state: Any = None,
-        fit: Fit | None = None,
-        on_step: Callable[[int], bool] | None = None,
-    ) -> Selection:
-        """Choose up to ``n_basis`` rows; see `BasisSelector.select`.
-
-        The report holds the gain of every row, expected and true, and the criterion at the end.
-        """
-        self._check(fit)
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
         n_basis = min(n_basis, blocks.n_rows)
-        search = _Search(blocks, kernel, fit or Fit(1.0), n_basis, self)
+        search = _Search(blocks, kernel, fit, n_basis, self)
         search.fill_window()
         gains: list[float] = []
         expected: list[float] = []
         while len(gains) < n_basis and search.best is not None:
             expected.append(search.best.value)
             gains.append(search.take_best())
-            stop = on_step is not None and on_step(len(gains))
-            if stop or _hardly_falls(gains, self.tol):
+            hardly_falls = len(gains) >= _LAST and np.mean(gains[-_LAST:]) < self.tol
+            if on_step(len(gains)) or hardly_falls:
                 break
         indices = np.array(search.indices, dtype=np.intp)
         blocks.map(in_block.finish, len(indices))
@@ -115,17 +111,7 @@ class CSI(BasisSelector):
             "expected_gains": np.array(expected),
             "criterion": 1.0 - float(np.sum(gains)),
         }
-        return Selection(indices, L, report)
-
-    def _check(self, fit: Fit | None) -> None:
-        if fit is None:
-            raise ValueError("CSI depends on the targets: select needs fit=Fit(C, bias_penalty).")
-        if not 0 <= self.trade_off <= 1:
-            raise ValueError(f"trade_off must lie between 0 and 1, got {self.trade_off!r}.")
-        if self.look_ahead < 0 or int(self.look_ahead) != self.look_ahead:
-            raise ValueError(f"look_ahead must be an integer >= 0, got {self.look_ahead!r}.")
-        if not self.tol >= 0:
-            raise ValueError(f"tol must be >= 0, got {self.tol!r}.")
+        return Basis(indices, L=L, report=report)
 
 
 class _Search:
@@ -317,10 +303,6 @@ class _Search:
             self.best = _first_of(best.dependent for best in found)
         else:
             self.best = _first_of(best.gain for best in found)
-
-
-def _hardly_falls(gains: list[float], tol: float) -> bool:
-    return len(gains) >= _LAST and float(np.mean(gains[-_LAST:])) < tol
 
 
 def _first_of(candidates: Iterable[ScoredRow | None]) -> ScoredRow | None:
