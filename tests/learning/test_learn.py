@@ -400,7 +400,7 @@ def test_a_matrix_that_is_not_definite_does_not_end_the_search(monkeypatch):
     calls = []
 
     class Sometimes(LooObjective):
-        def __call__(self, gamma, lam):
+        def __call__(self, gamma, lam, omega=None):
             calls.append(lam)
             if len(calls) % 5 == 0:
                 raise np.linalg.LinAlgError
@@ -416,7 +416,9 @@ def test_learned_scales_have_the_smaller_leave_one_out_error():
     X, y = friedman()
     found = learn(X, y)
     Y, weight = (y - y.mean())[:, None], np.ones(300)
-    problem = ScaleProblem("matern32", X, X[:100], Y, weight)
+    problem = ScaleProblem(("matern32",), X, X[:100], Y, weight)
     one = np.full(5, 0.1)
-    errors = [LooObjective(problem, ENOUGH)(gamma, 1e-3).value for gamma in (found.gamma, one)]
+    errors = [
+        LooObjective(problem, ENOUGH)(gamma[None], 1e-3).value for gamma in (found.gamma, one)
+    ]
     assert errors[0] < 0.5 * errors[1]

@@ -11,9 +11,10 @@ from leansvm.kernels import Kernel
 from leansvm.learning import objective as scale_gradient
 from leansvm.learning.objective import LooObjective, ScaleProblem, needed_bytes
 
-KERNELS = ["rbf", "matern12", "matern32", "matern52", "laplacian"]
+KERNELS = ["rbf", "matern12", "matern32", "matern52", "laplacian", "linear"]
+MIXTURES = [("rbf", "matern32", "laplacian"), ("matern12", "linear"), ("matern52",) * 2]
 ENOUGH = 2**30
-every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+every_kernel = pytest.mark.parametrize("kernel", [*KERNELS, *MIXTURES], ids=str)
 every_bias = pytest.mark.parametrize("bias_penalty", [0.0, 0.7, np.inf])
 both_outputs = pytest.mark.parametrize("n_outputs", [1, 3])
 both_weights = pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
@@ -30,15 +31,25 @@ def make(kernel, bias_penalty=0.0, n_outputs=1, weighted=True, m=60, r=15, d=4):
     columns = [np.sin(2 * X[:, 0]) + X[:, 1], X[:, 2] ** 2, X[:, 0] * X[:, 1] + 1]
     Y = np.stack(columns[:n_outputs], axis=1) + 0.1 * rng.normal(size=(m, n_outputs))
     weight = rng.uniform(0.3, 3.0, m) if weighted else np.ones(m)
-    gamma = np.exp(rng.normal(size=d) * 0.5 - 1)
-    return ScaleProblem(kernel, X, X[:r], Y, weight, bias_penalty), gamma, 0.13
+    kernels = (kernel,) if isinstance(kernel, str) else kernel
+    gamma = np.exp(rng.normal(size=(len(kernels), d)) * 0.5 - 1)
+    return ScaleProblem(kernels, X, X[:r], Y, weight, bias_penalty), gamma, 0.13
+
+
+def mixture(problem, gamma, X):
+    """Equal weights of kernels as they are known elsewhere; linear is that of scaled rows."""
+    blocks = []
+    for name, scales in zip(problem.kernels, gamma, strict=True):
+        kernel = Kernel("linear") if name == "linear" else Kernel(name, gamma=scales)
+        root = np.sqrt(scales) if name == "linear" else 1.0
+        blocks.append(kernel.block(X * root, problem.Z * root))
+    return np.mean(blocks, axis=0)
 
 
 def refit(problem, gamma, lam, rows):
     """Coefficients and bias of the weighted ridge problem on some rows, by dense algebra."""
-    k = Kernel(problem.kernel, gamma=gamma)
-    K, W = k.block(problem.X[rows], problem.Z), k.block(problem.Z, problem.Z)
-    np.fill_diagonal(W, 1 + 1e-10)
+    K, W = mixture(problem, gamma, problem.X[rows]), mixture(problem, gamma, problem.Z)
+    np.fill_diagonal(W, W.diagonal() + 1e-10 * W.diagonal().mean())
     penalty = lam * W
     if problem.bias_penalty < np.inf:
         K = np.column_stack([K, np.ones(len(K))])
@@ -51,7 +62,7 @@ def refit(problem, gamma, lam, rows):
 
 
 def predicted(problem, gamma, model, X):
-    return Kernel(problem.kernel, gamma=gamma).block(X, problem.Z) @ model[0] + model[1]
+    return mixture(problem, gamma, X) @ model[0] + model[1]
 
 
 def left_out_error(problem, gamma, lam):
@@ -79,16 +90,21 @@ def test_value_is_that_of_refits_without_each_row(kernel, bias_penalty, n_output
 @both_weights
 def test_gradient_is_that_of_finite_differences(kernel, bias_penalty, n_outputs, weighted):
     problem, gamma, lam = make(kernel, bias_penalty, n_outputs, weighted)
-    start, step = np.append(np.log(gamma), np.log(lam)), 1e-5
+    objective, step = LooObjective(problem, ENOUGH), 1e-5
+    omega = np.linspace(-0.5, 0.7, len(gamma))
+    start = np.concatenate([np.log(gamma).ravel(), omega, [np.log(lam)]])
 
     def value(place):
-        return LooObjective(problem, ENOUGH)(np.exp(place[:-1]), np.exp(place[-1])).value
+        log_gamma, omega = np.split(place[:-1], [gamma.size])
+        return objective(np.exp(log_gamma).reshape(gamma.shape), np.exp(place[-1]), omega).value
 
     moves = step * np.eye(len(start))
     expected = [(value(start + move) - value(start - move)) / (2 * step) for move in moves]
-    found = LooObjective(problem, ENOUGH)(gamma, lam)
-    tol = (1e-4 if kernel in ("matern12", "laplacian") else 1e-5) * np.abs(expected).max()
-    assert_allclose([*found.log_gamma, found.log_lam], expected, rtol=0, atol=tol)
+    found = objective(gamma, lam, omega)
+    derivatives = [*found.log_gamma.ravel(), *found.omega, found.log_lam]
+    assert_allclose(derivatives, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+    if len(gamma) == 1:
+        assert found.omega == 0  # its weight stays 1
 
 
 @every_bias
@@ -120,26 +136,30 @@ def test_tiles_and_threads_change_nothing(kernel, monkeypatch):
 @every_kernel
 def test_a_feature_of_scale_0_is_no_feature(kernel):
     problem, gamma, lam = make(kernel)
-    gamma[1] = 0.0
+    gamma[:, 1] = 0.0
     kept = [0, 2, 3]
     fewer = ScaleProblem(
-        kernel, problem.X[:, kept].copy(), problem.Z[:, kept].copy(), problem.Y, problem.weight
+        problem.kernels,
+        problem.X[:, kept].copy(),
+        problem.Z[:, kept].copy(),
+        problem.Y,
+        problem.weight,
     )
     found, expected = (
         LooObjective(problem, ENOUGH)(gamma, lam),
-        LooObjective(fewer, ENOUGH)(gamma[kept], lam),
+        LooObjective(fewer, ENOUGH)(gamma[:, kept], lam),
     )
     assert found.value == pytest.approx(expected.value, rel=1e-7)
-    assert found.log_gamma[1] == 0
-    assert_allclose(found.log_gamma[kept], expected.log_gamma, rtol=1e-5, atol=1e-9)
+    assert (found.log_gamma[:, 1] == 0).all()
+    assert_allclose(found.log_gamma[:, kept], expected.log_gamma, rtol=1e-5, atol=1e-9)
 
 
-@every_kernel
+@pytest.mark.parametrize("kernel", [*KERNELS[:-1], MIXTURES[0]], ids=str)
 def test_equal_points_and_far_rows(kernel):
     problem, gamma, lam = make(kernel)
     X = problem.X.copy()
     X[1], X[20] = X[0], 1e6
-    problem = ScaleProblem(kernel, X, X[:15], problem.Y, problem.weight)
+    problem = ScaleProblem(problem.kernels, X, X[:15], problem.Y, problem.weight)
     found = LooObjective(problem, ENOUGH)(gamma, lam)
     assert found.value == pytest.approx(left_out_error(problem, gamma, lam), rel=1e-4)
     assert np.isfinite(found.log_gamma).all()

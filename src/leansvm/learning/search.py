@@ -134,7 +134,7 @@ class ScaleSearch:
         """Return the leave-one-out error of a stage that `sized` gave."""
         sample, rows = self.sample, slice(stage.rows)
         X, Z, Y = sample.X[rows], sample.X[: stage.points], sample.Y[rows]
-        problem = ScaleProblem(kernel, X, Z, Y, sample.weight[rows], self.bias_penalty)
+        problem = ScaleProblem((kernel,), X, Z, Y, sample.weight[rows], self.bias_penalty)
         return LooObjective(problem, self.budget)
 
     def start(self, kernel: str) -> Scales:
@@ -178,7 +178,7 @@ class ScaleSearch:
         """Return the weighted squared error of each row of another sample."""
         objective = self.objective(scales.kernel, self.sized(HELD_OUT))
         lam = float(np.exp(scales.log_lam))
-        residuals = other.Y - objective.predictions(scales.gamma, lam, other.X)
+        residuals = other.Y - objective.predictions(scales.gamma[None], lam, other.X)
         return other.weight * np.square(residuals).mean(axis=1)
 
     def _log_lam(self, stage: Stage) -> tuple[float, float]:
@@ -244,11 +244,11 @@ class _Descent:
         log_gamma, lam = self.log_gamma(variables), float(np.exp(variables[-1]))
         self.progress.evaluations += 1
         try:
-            found = self.objective(np.exp(log_gamma), lam)
+            found = self.objective(np.exp(log_gamma)[None], lam)
         except np.linalg.LinAlgError:
             return _FAILED, np.zeros(len(variables))
         S = max(found.value, np.finfo(np.float64).tiny)
         penalty, slope = self.penalty(log_gamma)
-        slope = found.log_gamma / S + slope
+        slope = found.log_gamma[0] / S + slope
         by_scale = [slope.sum()] if self.tied else slope
         return float(np.log(S)) + penalty, np.append(by_scale, found.log_lam / S)
