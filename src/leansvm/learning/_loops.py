@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Any
 
 from leansvm._compile import compiled
-from leansvm.kernels._compiled import decay
+from leansvm.kernels._compiled import absolute, absolute_moments, decay
 
 _OPTIONS = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}  # rounding as written
 _FURTHEST = 700.0  # r beyond which e^-r is no normal number, and slow
@@ -22,6 +22,19 @@ def exponential(D: Any, slope: Any) -> None:
             value = decay(distances[j] if distances[j] > 0.0 else 0.0)
             distances[j] = value
             slopes[j] = -value
+
+
+@compiled(**_OPTIONS)
+def laplacian(rows: Any, Zt: Any, gamma: Any, out: Any, slope: Any) -> None:
+    """Set e^-D of D_ij = sum_f gamma_f |x_if - z_fj|, and its slope."""
+    absolute(rows, Zt, -gamma, out)
+    exponential(out, slope)
+
+
+@compiled(**_OPTIONS)
+def laplacian_by_gamma(V: Any, rows: Any, Zt: Any, out: Any) -> None:
+    """Add sum_ij V_ij |x_if - z_fj| to out_f."""
+    absolute_moments(V, rows, Zt, out)
 
 
 @compiled(**_OPTIONS)

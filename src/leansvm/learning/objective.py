@@ -24,8 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._parallel import blas_threads, thread_pool
-from leansvm.rows import check_budget
+from leansvm._parallel import thread_pool
 
 if TYPE_CHECKING:
     from leansvm.learning.parts import Mixture
@@ -43,40 +42,14 @@ _PANEL = 64  # columns of a triangular solve
 
 @dataclass(frozen=True)
 class ScaleProblem:
-    """What the leave-one-out error is of: rows, points, targets and weights, all in float64.
+    """What the leave-one-out error is of; all arrays are in float64 and C order."""
 
-    Parameters
-    ----------
-    kernels : tuple of str
-        Parts of the kernel: "rbf", "matern12", "matern32", "matern52", "laplacian", "linear".
-    X : ndarray of shape (m, d)
-        Rows. Features should be centred: products of large means lose digits.
-    Z : ndarray of shape (r, d)
-        Basis points.
-    Y : ndarray of shape (m, n_outputs)
-        Targets.
-    weight : ndarray of shape (m,)
-        Positive weights of the rows.
-    bias_penalty : float
-        0: free bias; a positive number: its penalty; infinity: no bias.
-    """
-
-    kernels: tuple[str, ...]
-    X: Array
-    Z: Array
-    Y: Array
-    weight: Array
-    bias_penalty: float = 0.0
-
-    @property
-    def free(self) -> bool:
-        """Whether the bias is free, so that columns are centred."""
-        return self.bias_penalty == 0
-
-    @property
-    def width(self) -> int:
-        """Columns of the system: the points and, where the bias is penalised, one for it."""
-        return len(self.Z) + bool(0 < self.bias_penalty < np.inf)
+    kernels: tuple[str, ...]  # parts: rbf, matern12, matern32, matern52, laplacian, linear
+    X: Array  # rows (m, d); features should be centred: products of large means lose digits
+    Z: Array  # basis points (r, d)
+    Y: Array  # targets (m, n_outputs)
+    weight: Array  # of the rows, positive (m,)
+    bias_penalty: float = 0.0  # 0: free bias; a positive number: its penalty; infinity: no bias
 
 
 class Gradient(NamedTuple):
@@ -103,24 +76,23 @@ class _Triangle:
     """
 
     def __init__(self, L: Array) -> None:
-        self.L = L
-        self.panels = [slice(a, min(a + _PANEL, len(L))) for a in range(0, len(L), _PANEL)]
-        self.inverses = [dtrtri(L[panel, panel], lower=True)[0] for panel in self.panels]
+        self.L, self.panels = L, []
+        for start in range(0, len(L), _PANEL):
+            panel = slice(start, min(start + _PANEL, len(L)))
+            self.panels.append((panel, dtrtri(L[panel, panel], lower=True)[0]))
 
     def solve(self, B: Array) -> Array:
         """Replace B by B L^-T."""
-        for panel, inverse in zip(self.panels, self.inverses, strict=True):
+        for panel, inverse in self.panels:
             done = slice(panel.start)
-            columns = B[:, panel] - B[:, done] @ self.L[panel, done].T
-            B[:, panel] = columns @ inverse.T
+            B[:, panel] = (B[:, panel] - B[:, done] @ self.L[panel, done].T) @ inverse.T
         return B
 
     def divide(self, B: Array) -> Array:
         """Replace B by B L^-1, from the last columns on."""
-        for panel, inverse in zip(self.panels[::-1], self.inverses[::-1], strict=True):
+        for panel, inverse in reversed(self.panels):
             done = slice(panel.stop, None)
-            columns = B[:, panel] - B[:, done] @ self.L[done, panel]
-            B[:, panel] = columns @ inverse
+            B[:, panel] = (B[:, panel] - B[:, done] @ self.L[done, panel]) @ inverse
         return B
 
 
@@ -134,37 +106,34 @@ class LooObjective:
     ----------
     problem : ScaleProblem
         Rows, points, targets, weights, parts of the kernel, and bias.
-    budget : int
-        Bytes that may be allocated; a MemoryError says when they do not suffice.
+    threads : int
+        Threads that work on tiles of rows.
 
     Examples
     --------
     >>> import numpy as np
     >>> from leansvm.learning.objective import LooObjective, ScaleProblem
     >>> X = np.linspace(-1, 1, 20)[:, None]
-    >>> problem = ScaleProblem(("rbf",), X, X[::4], X**2, np.ones(20))
-    >>> objective = LooObjective(problem, budget=2**24)
+    >>> objective = LooObjective(ScaleProblem(("rbf",), X, X[::4], X**2, np.ones(20)))
     >>> objective(np.array([[1.0]]), 0.1).value < objective(np.array([[100.0]]), 0.1).value
     True
     """
 
-    def __init__(self, problem: ScaleProblem, budget: int) -> None:
-        (m, d), o, self.r = problem.X.shape, problem.Y.shape[1], len(problem.Z)
-        threads, n_parts = blas_threads(), len(problem.kernels)
-        check_budget(
-            needed_bytes(m, self.r, d, threads, n_parts),
-            budget,
-            f"Learning feature scales on {m:,} rows and {self.r:,} points",
-            "Give gamma a number or an array, or raise cache_size.",
-        )
+    def __init__(self, problem: ScaleProblem, threads: int = 1) -> None:
+        from leansvm.learning.parts import Mixture  # numba takes a while to load
+
+        m, o, self.r, n_parts = *problem.Y.shape, len(problem.Z), len(problem.kernels)
         self.problem, self.tiles = problem, _tiles(m, self.r)
+        self.mixture = partial(Mixture, problem.kernels, problem.Z)
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
+        self.free = problem.bias_penalty == 0  # columns are centred
+        self.width = self.r + (0 < problem.bias_penalty < np.inf)  # a column for a penalised bias
         self.root, self.total = np.sqrt(problem.weight), float(problem.weight.sum())
-        self.P, self.slopes = np.empty((m, problem.width)), np.empty((n_parts, m, self.r))
+        self.P, self.slopes = np.empty((m, self.width)), np.empty((n_parts, m, self.r))
         self.values = np.empty((n_parts if n_parts > 1 else 0, m, self.r))
         # residuals, derivatives of S by them, and (the last) by the leverages
         self.E, self.a, self.c = np.empty((m, o)), np.empty((m, o)), np.empty((m, 1))
-        Y = problem.Y - problem.weight @ problem.Y / self.total if problem.free else problem.Y
+        Y = problem.Y - problem.weight @ problem.Y / self.total if self.free else problem.Y
         self.Y = self.root[:, None] * Y
 
     def __call__(self, gamma: Array, lam: float, omega: Array | None = None) -> Gradient:
@@ -184,7 +153,7 @@ class LooObjective:
         numpy.linalg.LinAlgError
             When a matrix is not positive definite to rounding, or a result is not finite.
         """
-        mixture = self._mixture(gamma, omega)
+        mixture = self.mixture(gamma, omega)
         W, values, slopes = mixture.point_block()
         N, PY, _ = self._factor(mixture, lam, W)
         Pa, PcP, weighted = self._sum(self._left_out, PY)
@@ -196,33 +165,34 @@ class LooObjective:
         G *= lam
         points = slice(self.r)
         by_lam = float(np.vdot(G[points, points], W) + np.trace(G[self.r :, self.r :]))
-        by_points, inner = mixture.derivatives(G[points, points], self.problem.Z, values, slopes)
+        by_points, omega_points = mixture.derivatives(
+            G[points, points], self.problem.Z, values, slopes
+        )
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
         right = [-A, -U]
-        if self.problem.free:
+        if self.free:
             mean = self.root @ self.a @ A - 2.0 * N.divide(weighted[None, :])
             right.append(mean / self.total)
         PcP *= 2.0
         PcP -= Pa @ A
-        by_rows, inner_rows = self._sum(self._through_rows, mixture, N, PcP, np.concatenate(right))
+        by_rows, omega_rows = self._sum(self._through_rows, mixture, N, PcP, np.concatenate(right))
         # a = 2 E / (n_outputs sum(s) (1 - h)^2), so that S = a'E / 2
         found = Gradient(
             value=0.5 * float(np.vdot(self.a, self.E)),
             log_gamma=(by_points + by_rows) * gamma,
-            omega=mixture.by_omega(inner + inner_rows),
+            omega=omega_points + omega_rows,
             log_lam=by_lam,
         )
-        sums = found.value, found.log_gamma.sum(), found.omega.sum(), found.log_lam
-        if not np.isfinite(sums).all():
+        if not np.isfinite([*found.log_gamma.flat, *found.omega, found.value, by_lam]).all():
             raise np.linalg.LinAlgError("the gradient of leave-one-out is not finite")
         return found
 
     def predictions(self, gamma: Array, lam: float, X: Array) -> Array:
         """Return the values of the model whose errors these are at other rows."""
-        problem, mixture = self.problem, self._mixture(gamma, None)
+        problem, mixture = self.problem, self.mixture(gamma)
         N, PY, means = self._factor(mixture, lam, mixture.point_block()[0])
         coef = N.divide(PY.T.copy()).T
-        if problem.free:
+        if self.free:
             bias = problem.weight @ problem.Y / self.total - means @ coef
         else:
             bias = problem.bias_penalty**-0.5 * coef[self.r :].sum(axis=0)  # 0 where there is none
@@ -232,32 +202,24 @@ class LooObjective:
             result[rows] = mixture.block(X[rows], *unused) @ coef[: self.r] + bias
         return result
 
-    def _mixture(self, gamma: Array, omega: Array | None) -> Mixture:
-        from leansvm.learning.parts import Mixture
-
-        kernels = self.problem.kernels
-        return Mixture(
-            kernels, self.problem.Z, gamma, np.zeros(len(kernels)) if omega is None else omega
-        )
-
     def _factor(self, mixture: Mixture, lam: float, W: Array) -> tuple[_Triangle, Array, Array]:
         """Turn K into P = K N^-T, given k(Z, Z); return N, P'Y and the means of K's columns."""
         diagonal = W.diagonal()
         np.fill_diagonal(W, diagonal + _JITTER * diagonal.mean())
         (means,) = self._sum(self._fill, mixture)
         means /= self.total
-        L = np.eye(self.problem.width)
+        L: Array = np.eye(self.width)
         L[: self.r, : self.r] = np.linalg.cholesky(W)
         (H,) = self._sum(self._whiten, _Triangle(L), means)
         np.fill_diagonal(H, H.diagonal() + lam)
-        R = np.linalg.cholesky(H)
+        R = np.asarray(np.linalg.cholesky(H), dtype=np.float64)
         (PY,) = self._sum(self._rotate, _Triangle(R))
         return _Triangle(L @ R), PY, means
 
     def _sum(self, step: Callable[..., tuple[Array, ...]], *args: Any) -> tuple[Array, ...]:
         """Add up the arrays that ``step(*args, rows)`` returns, in the order of the tiles."""
-        one_after_another = map if self.pool is None else self.pool.map
-        results = iter(one_after_another(partial(step, *args), self.tiles))
+        in_order = map if self.pool is None else self.pool.map
+        results = iter(in_order(partial(step, *args), self.tiles))
         totals = next(results)
         for parts in results:
             for total, part in zip(totals, parts, strict=True):
@@ -268,13 +230,13 @@ class LooObjective:
         """Write K, values and slopes; return the weighted sums of the columns of K."""
         problem, P = self.problem, self.P[rows]
         P[:, : self.r] = mixture.block(problem.X[rows], self.values[:, rows], self.slopes[:, rows])
-        P[:, self.r :] = problem.bias_penalty**-0.5 if problem.width > self.r else 0.0
+        P[:, self.r :] = problem.bias_penalty**-0.5 if self.width > self.r else 0.0
         return (problem.weight[rows] @ P,)
 
     def _whiten(self, L: _Triangle, means: Array, rows: slice) -> tuple[Array, ...]:
         """Turn K into Phi, weighted and centred; return Phi'Phi."""
         P = self.P[rows]
-        if self.problem.free:
+        if self.free:
             P -= means
         P *= self.root[rows, None]
         L.solve(P)
@@ -289,7 +251,7 @@ class LooObjective:
         P, E, a, c = self.P[rows], self.E[rows], self.a[rows], self.c[rows]
         np.subtract(self.Y[rows], P @ PY, out=E)
         rest = 1.0 - np.einsum("ij,ij->i", P, P)
-        if self.problem.free:
+        if self.free:
             rest -= self.problem.weight[rows] / self.total
         rest = np.maximum(rest, _LEAST_REST)[:, None]
         left_out = E / rest
@@ -305,7 +267,7 @@ class LooObjective:
         P, root = self.P[rows], self.root[rows, None]
         G = N.divide(P * (2.0 * self.c[rows]))
         G -= P @ inner
-        columns = (self.a[rows], self.E[rows], root)[: 3 if self.problem.free else 2]
+        columns = (self.a[rows], self.E[rows], root)[: 3 if self.free else 2]
         G += np.concatenate(columns, axis=1) @ right
         G *= root
         X, values, slopes = self.problem.X[rows], self.values[:, rows], self.slopes[:, rows]

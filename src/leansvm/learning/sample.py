@@ -7,7 +7,7 @@ tail would otherwise be near no basis point, and units would matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +48,11 @@ class ClippedUnits:
         """Which features are not constant."""
         return self.spread > 0
 
-    @property
-    def clip(self) -> tuple[Array, Array] | None:
-        """The bounds where they cut anything, otherwise None."""
-        cuts = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
-        return (self.lower, self.upper) if cuts else None
+    def clip(self, used: NDArray[np.bool_]) -> tuple[Array, Array] | None:
+        """Return the bounds of features that are used where they cut anything, otherwise None."""
+        lower = np.where(used, self.lower, -np.inf)
+        upper = np.where(used, self.upper, np.inf)
+        return (lower, upper) if np.isfinite([lower, upper]).any() else None
 
     def standardised(self, X: Array) -> Array:
         """Return the features that vary, clipped, with mean 0 and standard deviation 1."""
@@ -133,8 +133,9 @@ class ScaleSample:
     total_weight: float  # of all rows, not of the sample alone
     units: ClippedUnits
 
-    def __len__(self) -> int:
-        return len(self.X)
+    def take(self, rows: slice | NDArray[np.intp]) -> ScaleSample:
+        """Return some of the rows."""
+        return replace(self, X=self.X[rows], Y=self.Y[rows], weight=self.weight[rows])
 
 
 def draw_sample(
