@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from leansvm._parallel import serial_blas
+from leansvm._parallel import blas_threads, serial_blas
 from leansvm._phases import Phases
 from leansvm.learning.sample import ScaleSample, draw_sample
 from leansvm.learning.search import (
@@ -76,7 +76,7 @@ class LearnedKernel:
 
     @property
     def importance(self) -> Array:
-        """The scales."""
+        """The scales, by the name that they had."""
         return self.scales
 
 
@@ -124,28 +124,30 @@ def learn_kernel(
         sample = draw_sample(
             blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2
         )
+    search = ScaleSearch(sample, bias_penalty, budget // 2, progress, blas_threads(), most_points)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _why_not(sample)}
-    with serial_blas() as threads:  # threads that wake for small products would spin into tiles
-        search = ScaleSearch(sample, bias_penalty, budget // 2, progress, threads, most_points)
-        if report["fallback"] is not None:
-            d = sample.X.shape[1]
-            scales = Scales(kernels[0], np.full(d, -np.log(max(d, 1))), 0.0)
-        else:
-            scales = _searched(search, kernels, C, phases, report)
-    stage, units = search.sized(SECOND), sample.units
-    gamma, importance = units.gamma(scales.kernel, scales.gamma), np.zeros(len(units.spread))
-    importance[units.varies] = scales.relative
-    report |= {
-        "rows": stage.rows,
-        "points": stage.points,
-        "evaluations": progress.evaluations,
-        "iterations": progress.iterations,
-        "stopped": progress.stopped,
-        "dropped": np.flatnonzero(units.varies & (importance == 0)).tolist(),
-        "seconds": phases.seconds,
-    }
-    C_of_rows = float(np.exp(-scales.log_lam)) / sample.unit_weight
-    return LearnedKernel(scales.kernel, gamma, units.clip(gamma > 0), importance, C_of_rows, report)
+    report["seconds"] = phases.seconds
+    if report["fallback"] is not None:
+        d = sample.X.shape[1]
+        return _in_raw_units(
+            Scales(kernels[0], np.full(d, -np.log(max(d, 1))), 0.0), search, report
+        )
+    search.check_memory()
+    with serial_blas():  # threads that wake for small products would spin into the tiles
+        with phases("first"):
+            scales, report["log_loo"] = _best_kernel(search, kernels)
+        with phases("guard"):
+            report["guard"] = _guard(search, scales.kernel)
+        with phases("second"):
+            choice = report["guard"]["chosen"] if report["guard"] else "learned"
+            scales = _refined(search, scales, choice)
+            if C is not None:  # only now: the way to good scales leads over other values
+                lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
+                search = replace(search, lam_per_row=lam)
+                scales = search.minimise(scales, SECOND, tied=choice != "learned")
+        with phases("drop"):
+            scales = _without_idle_features(search, scales).rounded()
+    return _in_raw_units(scales, search, report)
 
 
 learn_scales = learn_kernel  # the name that it had
@@ -162,33 +164,20 @@ def _why_not(sample: ScaleSample) -> str | None:
     return None
 
 
-def _searched(
-    search: ScaleSearch,
-    kernels: Sequence[str],
-    C: tuple[float, float] | None,
-    phases: Phases,
-    report: dict[str, Any],
-) -> Scales:
-    """Return the scales that all searches end with; write what they found into the report."""
-    search.check_memory()
-    with phases("first"):
-        scales, report["log_loo"] = _best_kernel(search, kernels)
-    with phases("guard"):
-        report["guard"] = _guard(search, scales.kernel)
-        choice = report["guard"]["chosen"] if report["guard"] else "learned"
-    with phases("second"):
-        if choice == "one":
-            scales = search.minimise(search.start(scales.kernel), SECOND, tied=True)
-        else:
-            scales = search.minimise(scales, SECOND)
-        if choice == "shrunk":
-            scales = search.minimise(scales.shrunk(), SECOND, tied=True)
-        if C is not None:  # only now: the way to good scales leads over other values
-            total = search.sample.total_weight
-            search = replace(search, lam_per_row=(1.0 / C[1] / total, 1.0 / C[0] / total))
-            scales = search.minimise(scales, SECOND, tied=choice != "learned")
-    with phases("drop"):
-        return _without_idle_features(search, scales).rounded()
+def _in_raw_units(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
+    stage, units, progress = search.sized(SECOND), search.sample.units, search.progress
+    gamma, relative = units.gamma(scales.kernel, scales.gamma), np.zeros(len(units.spread))
+    relative[units.varies] = scales.relative
+    report |= {
+        "rows": stage.rows,
+        "points": stage.points,
+        "evaluations": progress.evaluations,
+        "iterations": progress.iterations,
+        "stopped": progress.stopped,
+        "dropped": np.flatnonzero(units.varies & (relative == 0)).tolist(),
+    }
+    C = float(np.exp(-scales.log_lam)) / search.sample.unit_weight
+    return LearnedKernel(scales.kernel, gamma, units.clip(gamma > 0), relative, C, report)
 
 
 def _best_kernel(search: ScaleSearch, kernels: Sequence[str]) -> tuple[Scales, dict[str, float]]:
@@ -226,6 +215,14 @@ def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
     names = ("one", "shrunk", "learned")
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
+
+
+def _refined(search: ScaleSearch, scales: Scales, choice: str) -> Scales:
+    """Go on with more rows and points; then do what the folds say."""
+    if choice == "one":
+        return search.minimise(search.start(scales.kernel), SECOND, tied=True)
+    scales = search.minimise(scales, SECOND)
+    return search.minimise(scales.shrunk(), SECOND, tied=True) if choice == "shrunk" else scales
 
 
 def _without_idle_features(search: ScaleSearch, scales: Scales) -> Scales:

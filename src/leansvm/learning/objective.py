@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 _JITTER = 1e-10  # added to the diagonal of k(Z, Z), as a share of its mean
-# 1 - leverage is not taken as less. Elsewhere that is 1e-12; the gradient divides by the third
-# power, and leverages next to 1 are known to the root of the jitter's digits only.
+# 1 - leverage is not taken as less. The ridge solvers take 1e-12; the gradient divides by the third
+# power, and one row of leverage 1 would drown all others.
 _LEAST_REST = 1e-8
 _TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
 _TILE_ARRAYS, _SQUARES = 6, 7  # arrays of a tile's size for each thread; r x r arrays
@@ -100,14 +100,8 @@ class LooObjective:
     """The leave-one-out error as a function of the kernel's numbers and lam, with its gradient.
 
     Memory is allocated once, for all evaluations: ``P`` starts as K and ends as K N^-T, ``slopes``
-    are the derivatives of the parts by D. Callers hold BLAS to one thread (`serial_blas`).
-
-    Parameters
-    ----------
-    problem : ScaleProblem
-        Rows, points, targets, weights, parts of the kernel, and bias.
-    threads : int
-        Threads that work on tiles of rows.
+    are the derivatives of the parts by D. ``threads`` work on tiles of rows; callers hold BLAS to
+    one thread (`serial_blas`).
 
     Examples
     --------
@@ -137,21 +131,10 @@ class LooObjective:
         self.Y = self.root[:, None] * Y
 
     def __call__(self, gamma: Array, lam: float, omega: Array | None = None) -> Gradient:
-        """Return value and gradient.
+        """Return value and gradient, given the scales of every part (n_parts, d) and lam = 1 / C.
 
-        Parameters
-        ----------
-        gamma : ndarray of shape (n_parts, d)
-            Scale of each feature in each part, not negative.
-        lam : float
-            The ridge, 1 / C.
-        omega : ndarray of shape (n_parts,), optional
-            The weights of the parts are softmax(omega); equal by default.
-
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            When a matrix is not positive definite to rounding, or a result is not finite.
+        Raises LinAlgError when a matrix is not positive definite to rounding, or a result is not
+        finite.
         """
         mixture = self.mixture(gamma, omega)
         W, values, slopes = mixture.point_block()
@@ -187,9 +170,9 @@ class LooObjective:
             raise np.linalg.LinAlgError("the gradient of leave-one-out is not finite")
         return found
 
-    def predictions(self, gamma: Array, lam: float, X: Array) -> Array:
+    def predictions(self, X: Array, gamma: Array, lam: float, omega: Array | None = None) -> Array:
         """Return the values of the model whose errors these are at other rows."""
-        problem, mixture = self.problem, self.mixture(gamma)
+        problem, mixture = self.problem, self.mixture(gamma, omega)
         N, PY, means = self._factor(mixture, lam, mixture.point_block()[0])
         coef = N.divide(PY.T.copy()).T
         if self.free:
@@ -221,8 +204,8 @@ class LooObjective:
         in_order = map if self.pool is None else self.pool.map
         results = iter(in_order(partial(step, *args), self.tiles))
         totals = next(results)
-        for parts in results:
-            for total, part in zip(totals, parts, strict=True):
+        for more in results:
+            for total, part in zip(totals, more, strict=True):
                 total += part
         return totals
 

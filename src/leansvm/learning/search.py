@@ -17,7 +17,7 @@ from scipy.optimize import OptimizeResult, minimize
 
 from leansvm.kernels import Kernel
 from leansvm.learning.objective import LooObjective, ScaleProblem, needed_bytes
-from leansvm.learning.sample import ScaleSample
+from leansvm.learning.sample import WAY_OUT, ScaleSample
 from leansvm.ridge.nested import open_ladder
 from leansvm.rows import MemoryBlocks, check_budget
 
@@ -114,12 +114,8 @@ class ScaleSearch:
     def check_memory(self) -> None:
         """Raise a MemoryError where the budget is too small for the first search."""
         sizes = self._there_are(FIRST)
-        check_budget(
-            self._needed_bytes(sizes),
-            self.budget,
-            f"Learning feature scales on {sizes.rows:,} rows and {sizes.points:,} points",
-            "Give gamma a number or an array, or raise cache_size.",
-        )
+        what = f"Learning feature scales on {sizes.rows:,} rows and {sizes.points:,} points"
+        check_budget(self._needed_bytes(sizes), self.budget, what, WAY_OUT)
 
     def sized(self, stage: Stage) -> Stage:
         """Return the rows and points of a stage that there are; no more than memory allows."""
@@ -197,14 +193,18 @@ class ScaleSearch:
         """Return the scales with log S of many points, at the best lam."""
         stage = self.sized(JUDGE)
         rows = self.sample.take(slice(stage.rows))
-        error = _least_error(rows, scales, stage.points, self.bias_penalty, self.budget)
+        kernel = Kernel(scales.kernel, gamma=scales.gamma)
+        blocks, points = MemoryBlocks(rows.X, rows.Y, rows.weight), np.arange(stage.points)
+        ladder = open_ladder(blocks, kernel, rows.X[points], self.bias_penalty, self.budget, points)
+        ladder.extend(stage.points)
+        error = float(ladder.curve(np.exp(-np.linspace(*_LAM, 40))).min()) / rows.Y.shape[1]
         return scales._replace(log_loo=float(np.log(max(error, _TINY))))
 
     def errors(self, scales: Scales, other: ScaleSample) -> Array:
         """Return the weighted squared error of each row of another sample."""
         objective = self.objective(scales.kernel, self.sized(HELD_OUT))
         lam = float(np.exp(scales.log_lam))
-        residuals = other.Y - objective.predictions(scales.gamma[None], lam, other.X)
+        residuals = other.Y - objective.predictions(other.X, scales.gamma[None], lam)
         return other.weight * np.square(residuals).mean(axis=1)
 
 
@@ -238,15 +238,3 @@ class _Descent:
         if len(variables) <= len(slope):
             slope = slope.sum(keepdims=True)
         return value, np.append(slope, found.log_lam / S)
-
-
-def _least_error(
-    rows: ScaleSample, scales: Scales, n_points: int, bias_penalty: float, budget: int
-) -> float:
-    """Return the leave-one-out error of a model on the first rows as points, at the best lam."""
-    kernel = Kernel(scales.kernel, gamma=scales.gamma)
-    blocks = MemoryBlocks(rows.X, rows.Y, rows.weight)
-    points = rows.X[:n_points], bias_penalty, budget, np.arange(n_points)
-    ladder = open_ladder(blocks, kernel, *points)
-    ladder.extend(n_points)
-    return float(ladder.curve(np.exp(-np.linspace(*_LAM, 40))).min()) / rows.Y.shape[1]
