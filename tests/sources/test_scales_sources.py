@@ -12,7 +12,7 @@ from sklearn import config_context
 from leansvm import SparseLSSVR
 from leansvm.estimators.read import read
 from leansvm.learning import learn as scales
-from leansvm.learning.learn import learn_scales
+from leansvm.learning.learn import learn_kernel
 from leansvm.learning.search import SECOND
 
 
@@ -21,7 +21,7 @@ class Learner(SparseLSSVR):
 
     def fit(self, X, y=None, sample_weight=None):
         data = read(self, X, y, sample_weight)
-        self.learned_ = learn_scales(
+        self.learned_ = learn_kernel(
             data.blocks(), ["matern32"], bias_penalty=0.0, budget=2**30, random_state=0
         )
         return self
@@ -51,4 +51,4 @@ def test_the_same_scales(source, kind, rows, monkeypatch):
     assert isinstance(found.gamma, np.ndarray)
     assert_allclose(found.gamma, expected.gamma, rtol=1e-6)
     assert_allclose(found.C, expected.C, rtol=1e-6)
-    assert found.importance[[0, 2]].min() > 0.02
+    assert found.scales[[0, 2]].min() > 0.02

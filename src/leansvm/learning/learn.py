@@ -1,7 +1,7 @@
 """Learn one scale for each feature: ``gamma="learn"``.
 
 Minimises log S + (1/n) sum_f (log gamma_f - mean)^2 over log gamma and log lam by L-BFGS, where S
-is the leave-one-out error of a random basis on a sample of n rows (`scale_gradient`). The second
+is the leave-one-out error of a random basis on a sample of n rows (`LooObjective`). The second
 term keeps scales together that the rows say little about. Kernels are compared by S with more
 points. Features of small scale are dropped where S allows it. With few rows the learned scales must
 beat one common scale on folds that they were not learned on. Where the model's C is given, a last
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from leansvm._parallel import serial_blas
+from leansvm._parallel import blas_threads, serial_blas
 from leansvm._phases import Phases
 from leansvm.learning.sample import ScaleSample, draw_sample
 from leansvm.learning.search import (
@@ -43,8 +44,8 @@ _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what i
 
 
 @dataclass(frozen=True)
-class LearnedScales:
-    """What was learned about the features.
+class LearnedKernel:
+    """A kernel with the numbers that were learned for it.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class LearnedScales:
         Factor of the squared differences (laplacian: absolute differences) of the raw features.
     clip : tuple of two ndarrays of shape (n_features,), or None
         Bounds of the features where they cut anything: what `Kernel` takes.
-    importance : ndarray of shape (n_features,)
+    scales : ndarray of shape (n_features,)
         sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, largest 1.
     C : float
         The regularisation that goes with the scales on the sample.
@@ -69,22 +70,27 @@ class LearnedScales:
     kernel: str
     gamma: Array
     clip: tuple[Array, Array] | None
-    importance: Array
+    scales: Array
     C: float
     report: dict[str, Any]
 
+    @property
+    def importance(self) -> Array:
+        """The scales, by the name that they had."""
+        return self.scales
 
-def learn_scales(
+
+def learn_kernel(
     blocks: RowBlocks,
     kernels: Sequence[str],
     *,
     bias_penalty: float,
     budget: int,
-    random_state: Any,
+    random_state: int | np.random.RandomState | None,
     on_iteration: OnIteration | None = None,
     most_points: int | None = None,
     C: tuple[float, float] | None = None,
-) -> LearnedScales:
+) -> LearnedKernel:
     """Learn the scales of the features, and choose among kernels.
 
     Parameters
@@ -118,29 +124,33 @@ def learn_scales(
         sample = draw_sample(
             blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2
         )
-    search = ScaleSearch(sample, bias_penalty, budget // 2, progress, most_points)
+    search = ScaleSearch(sample, bias_penalty, budget // 2, progress, blas_threads(), most_points)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _why_not(sample)}
+    report["seconds"] = phases.seconds
     if report["fallback"] is not None:
-        scales = Scales(kernels[0], np.full(search.d, -np.log(max(search.d, 1))), 0.0)
-    else:
-        with serial_blas():  # threads that wake for small products would spin into the tiles
-            with phases("first"):
-                scales, report["log_loo"] = _best_kernel(search, kernels)
-            with phases("guard"):
-                report["guard"] = _guard(search, scales.kernel)
-            with phases("second"):
-                choice = report["guard"]["chosen"] if report["guard"] else "learned"
-                scales = _refined(search, scales, choice)
-                if C is not None:  # only now: the way to good scales leads over other values
-                    lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
-                    search = replace(search, lam_per_row=lam)
-                    go_on = search.learn if choice == "learned" else search.tied
-                    scales = go_on(scales, SECOND)
-            with phases("drop"):
-                scales = _without_idle_features(search, scales).rounded()
-    report |= {"evaluations": progress.evaluations, "iterations": progress.iterations}
-    report |= {"stopped": progress.stopped, "seconds": phases.seconds}
+        d = sample.X.shape[1]
+        return _in_raw_units(
+            Scales(kernels[0], np.full(d, -np.log(max(d, 1))), 0.0), search, report
+        )
+    search.check_memory()
+    with serial_blas():  # threads that wake for small products would spin into the tiles
+        with phases("first"):
+            scales, report["log_loo"] = _best_kernel(search, kernels)
+        with phases("guard"):
+            report["guard"] = _guard(search, scales.kernel)
+        with phases("second"):
+            choice = report["guard"]["chosen"] if report["guard"] else "learned"
+            scales = _refined(search, scales, choice)
+            if C is not None:  # only now: the way to good scales leads over other values
+                lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
+                search = replace(search, lam_per_row=lam)
+                scales = search.minimise(scales, SECOND, tied=choice != "learned")
+        with phases("drop"):
+            scales = _without_idle_features(search, scales).rounded()
     return _in_raw_units(scales, search, report)
+
+
+learn_scales = learn_kernel  # the name that it had
 
 
 def _why_not(sample: ScaleSample) -> str | None:
@@ -149,42 +159,36 @@ def _why_not(sample: ScaleSample) -> str | None:
         return "all features are constant"
     if not sample.Y.any():
         return "the targets are constant"
-    if len(sample) < _FEWEST_ROWS:
+    if len(sample.X) < _FEWEST_ROWS:
         return f"there are fewer than {_FEWEST_ROWS} different rows"
     return None
 
 
-def _in_raw_units(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedScales:
-    sample, units = search.sample, search.sample.units
-    gamma = units.gamma(scales.kernel, scales.gamma)
-    importance = np.zeros(len(gamma))
-    importance[units.varies] = scales.relative
-    clip = units.clip
-    if clip is not None:
-        used = gamma > 0
-        clip = np.where(used, clip[0], -np.inf), np.where(used, clip[1], np.inf)
-        clip = clip if np.isfinite(clip).any() else None
-    stage = search.sized(SECOND)
+def _in_raw_units(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
+    stage, units, progress = search.sized(SECOND), search.sample.units, search.progress
+    gamma, relative = units.gamma(scales.kernel, scales.gamma), np.zeros(len(units.spread))
+    relative[units.varies] = scales.relative
     report |= {
         "rows": stage.rows,
         "points": stage.points,
-        "dropped": np.flatnonzero(units.varies & (importance == 0)).tolist(),
+        "evaluations": progress.evaluations,
+        "iterations": progress.iterations,
+        "stopped": progress.stopped,
+        "dropped": np.flatnonzero(units.varies & (relative == 0)).tolist(),
     }
-    C = float(np.exp(-scales.log_lam)) / sample.unit_weight
-    return LearnedScales(scales.kernel, gamma, clip, importance, C, report)
+    C = float(np.exp(-scales.log_lam)) / search.sample.unit_weight
+    return LearnedKernel(scales.kernel, gamma, units.clip(gamma > 0), relative, C, report)
 
 
 def _best_kernel(search: ScaleSearch, kernels: Sequence[str]) -> tuple[Scales, dict[str, float]]:
     """Learn scales for every kernel; return those of the best one and all leave-one-out errors."""
-    found = [search.learn(search.tied(search.start(name), TIED), FIRST) for name in kernels]
-    if len(kernels) > 1:
-        found = [search.judged(scales) for scales in found]
+    found = []
+    for name in kernels:
+        one = search.minimise(search.start(name), TIED, tied=True)
+        learned = search.minimise(one, FIRST)
+        found.append(search.judged(learned) if len(kernels) > 1 else learned)
     errors = {scales.kernel: scales.log_loo for scales in found}
-    return min(found, key=_log_loo), errors
-
-
-def _log_loo(scales: Scales) -> float:
-    return scales.log_loo
+    return min(found, key=attrgetter("log_loo")), errors
 
 
 def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
@@ -200,9 +204,9 @@ def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
     errors = np.empty((3, len(fold)))  # of every row, for each candidate
     for k in range(_FOLDS):
         inner, held_out = search.on(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
-        one = inner.tied(inner.start(kernel), FOLD)
-        learned = inner.learn(one, FOLD)
-        shrunk = inner.tied(learned.shrunk(), FOLD)
+        one = inner.minimise(inner.start(kernel), FOLD, tied=True)
+        learned = inner.minimise(one, FOLD)
+        shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
         others = search.on(held_out).sample
         for row, scales in zip(errors, (one, shrunk, learned), strict=True):
             row[held_out] = inner.errors(scales, others)
@@ -216,9 +220,9 @@ def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
 def _refined(search: ScaleSearch, scales: Scales, choice: str) -> Scales:
     """Go on with more rows and points; then do what the folds say."""
     if choice == "one":
-        return search.tied(search.start(scales.kernel), SECOND)
-    scales = search.learn(scales, SECOND)
-    return search.tied(scales.shrunk(), SECOND) if choice == "shrunk" else scales
+        return search.minimise(search.start(scales.kernel), SECOND, tied=True)
+    scales = search.minimise(scales, SECOND)
+    return search.minimise(scales.shrunk(), SECOND, tied=True) if choice == "shrunk" else scales
 
 
 def _without_idle_features(search: ScaleSearch, scales: Scales) -> Scales:

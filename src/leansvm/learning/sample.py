@@ -7,7 +7,7 @@ tail would otherwise be near no basis point, and units would matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ _CONSTANT = 1e-12  # a range that is this small beside the values themselves is 
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
 _LARGEST_GAMMA = 1e300
+WAY_OUT = "Give gamma a number or an array, or raise cache_size."
 
 
 @dataclass(frozen=True)
@@ -48,11 +49,11 @@ class ClippedUnits:
         """Which features are not constant."""
         return self.spread > 0
 
-    @property
-    def clip(self) -> tuple[Array, Array] | None:
-        """The bounds where they cut anything, otherwise None."""
-        cuts = np.isfinite(self.lower).any() or np.isfinite(self.upper).any()
-        return (self.lower, self.upper) if cuts else None
+    def clip(self, used: NDArray[np.bool_]) -> tuple[Array, Array] | None:
+        """Return the bounds of features that are used where they cut anything, otherwise None."""
+        lower = np.where(used, self.lower, -np.inf)
+        upper = np.where(used, self.upper, np.inf)
+        return (lower, upper) if np.isfinite([lower, upper]).any() else None
 
     def standardised(self, X: Array) -> Array:
         """Return the features that vary, clipped, with mean 0 and standard deviation 1."""
@@ -75,16 +76,9 @@ class ClippedUnits:
 
 
 def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
-    """Measure the features of some rows.
+    """Measure the features of weighted rows.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Rows.
-    weight : ndarray of shape (n,)
-        Their weights.
-    contain_zero : bool
-        Whether 0 must lie between the bounds, so that clipped CSR rows stay sparse.
+    ``contain_zero``: 0 must lie between the bounds, so that clipped CSR rows stay sparse.
     """
     share = weight / weight.sum()
     origin = X[0]
@@ -133,8 +127,9 @@ class ScaleSample:
     total_weight: float  # of all rows, not of the sample alone
     units: ClippedUnits
 
-    def __len__(self) -> int:
-        return len(self.X)
+    def take(self, rows: slice | NDArray[np.intp]) -> ScaleSample:
+        """Return some of the rows."""
+        return replace(self, X=self.X[rows], Y=self.Y[rows], weight=self.weight[rows])
 
 
 def draw_sample(
@@ -142,25 +137,15 @@ def draw_sample(
 ) -> ScaleSample:
     """Draw rows by their weights and bring them to the host; all of them where they are few.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        All rows, with targets.
-    count : int
-        Rows to draw; fewer where the budget is small.
-    rng : RandomState
-        Decides which, and in which order.
-    free_bias : bool
-        Whether targets may be centred.
-    budget : int
-        Bytes that the sample may take.
+    There are at most ``count`` of them, fewer where the budget in bytes is small. ``rng`` decides
+    which, and in which order. Targets are centred where the bias is free.
     """
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1)
     check_budget(
         row_bytes * min(blocks.n_rows, _FEWEST_ROWS),
         budget,
         f"A sample of rows with {blocks.n_features:,} features to learn scales from",
-        "Give gamma a number or an array, or raise cache_size.",
+        WAY_OUT,
     )
     rows, whole = _rows_to_take(blocks, min(count, budget // row_bytes), rng)
     taken = to_host(blocks.take(rows))
