@@ -68,11 +68,6 @@ class SupportFactor:
         if release:
             self.L, self.D = np.zeros((0, 0)), np.empty(0)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what the next change makes again."""
-        nothing = {"order": self.order[:0], "L": np.zeros((0, 0)), "D": np.empty(0)}
-        return {**self.__dict__, **nothing}
-
     def solve(self, B: Array) -> Array:
         """Solve (K_SS + ridge) X = B, rows in the order of the factor."""
         k = len(self.order)

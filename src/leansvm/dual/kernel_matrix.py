@@ -7,6 +7,7 @@ budget is full, for an active set.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -46,15 +47,7 @@ _VECTORS = 36  # of length m that a sweeping solver works with, and 16 per outpu
 
 
 class KernelMatrix:
-    """Kernel values among rows, each computed when it is asked for and thrown away.
-
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (m, d)
-        Rows.
-    kernel : Kernel
-        Kernel.
-    """
+    """Kernel values among the rows of X, each computed when it is asked for and thrown away."""
 
     def __init__(self, X: Any, kernel: Kernel) -> None:
         self.X, self.kernel, self.m = X, kernel, X.shape[0]
@@ -126,41 +119,29 @@ class StoredMatrix(KernelMatrix):
         if foreign_namespace(K) is not None:
             return np.asarray(to_host(K @ like_rows(V, K)))
         Vt = np.ascontiguousarray(V.T)
-        if K.dtype == np.float64 and len(K) <= _COLUMNS:
-            return np.ascontiguousarray((Vt @ K).T)
+        product = np.zeros(Vt.shape)
         if K.dtype == np.float64:
-            product = np.empty(Vt.shape)
-            for_tiles(
-                len(K),
-                _COLUMNS,
-                lambda a, b: np.matmul(Vt, K[:, a:b], out=product[..., a:b]),
-            )
-            return np.ascontiguousarray(product.T)
-        total = np.zeros(Vt.shape)
-        for start in range(0, len(K), _PRODUCT_ROWS):  # a float32 matrix, by tiles in float64
-            rows = slice(start, start + _PRODUCT_ROWS)
-            total += Vt[..., rows] @ K[rows].astype(np.float64)
-        return np.ascontiguousarray(total.T)
+
+            def multiply(a: int, b: int) -> None:
+                np.matmul(Vt, K[:, a:b], out=product[..., a:b])
+
+            for_tiles(len(K), _COLUMNS, multiply)
+        else:  # a float32 matrix, by tiles in float64
+            for start in range(0, len(K), _PRODUCT_ROWS):
+                rows = slice(start, start + _PRODUCT_ROWS)
+                product += Vt[..., rows] @ K[rows].astype(np.float64)
+        return np.ascontiguousarray(product.T)
 
 
 class RecentRows(KernelMatrix):
-    """Kernel rows computed when asked for, the most recent ones kept within a byte budget.
+    """Kernel rows computed when asked for; the most recent ones are kept, within ``max_bytes``.
 
     Missing rows are computed in batches, so that a matrix product does the work, and take the
-    place of the rows that were not used for longest.
-
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Rows.
-    kernel : Kernel
-        Not "precomputed", which needs no cache.
-    max_bytes : int
-        Bytes of kernel values to keep and to compute at a time; at least one row is kept.
+    place of the rows that were not used for longest. At least one row is kept.
     """
 
     def __init__(self, X: Any, kernel: Kernel, max_bytes: int) -> None:
-        self.X, self.kernel, self.m = X, kernel, X.shape[0]
+        super().__init__(X, kernel)
         m, row = self.m, 8 * self.m
         widest = np.sqrt(max_bytes / 4 / 8) / POOL_BLOCKS  # a quarter of the bytes for `square`
         self.step_rows = int(np.clip(min(max_bytes // row // 2, widest), 1, min(CACHED_BLOCK, m)))
@@ -235,30 +216,19 @@ class GrowingRows(KernelMatrix):
     """Kernel rows computed once and kept until the budget is full; the others are recomputed.
 
     Rows come in chunks, one for each call of `ensure`.
-
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (m, d)
-        Rows.
-    kernel : Kernel
-        Not "precomputed", which needs no cache.
     """
 
     def __init__(self, X: Any, kernel: Kernel) -> None:
-        self.X, self.kernel, self.m = X, kernel, X.shape[0]
+        super().__init__(X, kernel)
         self.bytes = 0  # of the rows that are kept
         self._chunks: list[tuple[Rows, Array]] = []
-        self._chunk = np.full(self.m, -1, np.intp)  # chunk that holds a row, and its place there
-        self._place = np.zeros(self.m, np.intp)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the values: they can be computed again."""
-        return vars(GrowingRows(self.X, self.kernel))
+        self._chunk = np.full(self.m, -1, np.intp)  # chunk that holds a row, and its position there
+        self._position = np.zeros(self.m, np.intp)
 
     def extend(self, X: Any, budget: int) -> None:
         """Go on with more rows: ``X`` holds those there were and new ones behind them."""
         old, chunks = self.m, self._chunks
-        vars(self).update(vars(GrowingRows(X, self.kernel)))
+        GrowingRows.__init__(self, X, self.kernel)
         for rows, values in chunks:
             if self.bytes + 8 * len(rows) * self.m > budget:
                 break
@@ -277,7 +247,7 @@ class GrowingRows(KernelMatrix):
 
     def _keep(self, rows: Rows, values: Array) -> None:
         self._chunk[rows] = len(self._chunks)
-        self._place[rows] = np.arange(len(rows))
+        self._position[rows] = np.arange(len(rows))
         self._chunks.append((rows, values))
         self.bytes += values.nbytes
 
@@ -290,7 +260,7 @@ class GrowingRows(KernelMatrix):
             if number < 0:
                 out[mine] = self.kernel.block(self.X[a[mine]], self.X[b], dtype=np.float64)
             else:
-                _gather(self._chunks[number][1], self._place[a[mine]], b, out, mine)
+                _gather(self._chunks[number][1], self._position[a[mine]], b, out, mine)
         return out
 
     def product(self, V: Array) -> Array:
@@ -348,20 +318,20 @@ def product_bytes(problem: DualProblem) -> int:
     return 8 * blas_threads() * _product_rows(problem.X, m) * (m + d)
 
 
-def sweep_matrix(problem: DualProblem) -> SweepMatrix:
-    """Return the kernel matrix of a problem if it fits the budget, else a cache of its rows."""
+def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
+    """Reserve and return the kernel matrix if it fits the budget, else a cache of its rows."""
     m, n_outputs = problem.Y.shape
     vectors = 8 * m * (_VECTORS + 16 * n_outputs)
     if problem.kernel.precomputed:
-        problem.reserve(vectors, "A sequential solver", or_cg=False)
-        return StoredMatrix(np.ascontiguousarray(problem.X))
+        problem = problem.reserve(vectors, "A sequential solver", or_cg=False)
+        return problem, StoredMatrix(np.ascontiguousarray(problem.X))
     if problem.fits(8 * m * m + vectors):
-        problem.reserve(8 * m * m + vectors, "The kernel matrix")
-        return StoredMatrix(gram(problem))
-    problem.reserve(least_sweep_bytes(problem), "A cache of kernel rows", or_cg=False)
-    room = 16 * m * min(BLOCK, m) + problem.budget - problem.bytes
-    problem.bytes = problem.budget
-    return RecentRows(problem.X, problem.kernel, room)
+        problem = problem.reserve(8 * m * m + vectors, "The kernel matrix")
+        return problem, StoredMatrix(gram(problem))
+    problem = problem.reserve(least_sweep_bytes(problem), "A cache of kernel rows", or_cg=False)
+    max_bytes = 16 * m * min(BLOCK, m) + problem.budget - problem.bytes
+    rows = RecentRows(problem.X, problem.kernel, max_bytes)
+    return replace(problem, bytes=problem.budget), rows
 
 
 def least_sweep_bytes(problem: DualProblem) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -156,7 +157,7 @@ class L2SVC(Classifier, DualMachine):
         **DualMachine._parameter_constraints,
         **Classifier._class_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), "array-like", StrOptions({"loo"})],
-        "solver": [StrOptions(set(table.names("hinge")))],
+        "solver": [StrOptions(set(table.solver_names("hinge")))],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
 
@@ -208,13 +209,13 @@ class L2SVC(Classifier, DualMachine):
         with self._fitting(X, y) as context:
             data = read(self, X, y, sample_weight).counted(left_out=False)
             problem = self._problem(data, context)
-            table.check(self._family, self.solver, problem, several=True)
+            table.check_solver(self._family, self.solver, problem, several=True)
             active_set = ActiveSet(problem, max_support=self._limit())
             for C in path:
                 model = copy(self).set_params(C=float(C), calibrate=False)
-                with table.explained(problem.kernel):
+                with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-                model._publish(data, self._support(problem, data, solution), solution)
+                model._publish(data, *self._support(problem, data, solution))
                 models.append(model)
         return models
 
@@ -268,11 +269,11 @@ class L2SVC(Classifier, DualMachine):
                 data, used = batch.with_weight(np.append(weight, batch.weight)), batch.taken
                 added = active_set.extended(batch.X[used], batch.Y[used], batch.weight[used])
             with added:
-                problem = active_set.problem
-                problem.on_iteration = iteration_hook(self, context, "iteration")
-                with table.explained(problem.kernel):
+                hook = iteration_hook(self, context, "iteration")
+                active_set.problem = problem = replace(active_set.problem, on_iteration=hook)
+                with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
-                problem.on_iteration = None  # belongs to this call
-                self._publish(data, self._support(problem, data, solution), solution)
+                active_set.problem = replace(active_set.problem, on_iteration=None)  # of this call
+                self._publish(data, *self._support(problem, data, solution))
             self._sequence = active_set, data.weight
         return self

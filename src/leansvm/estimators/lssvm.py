@@ -7,6 +7,7 @@ outputs and leave-one-out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ class DualMachine(KernelMachine):
     _merges_for_choice: ClassVar[bool] = False  # whether values of C are compared by leaving out
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
-        "solver": [StrOptions(set(table.names("lssvm")))],
+        "solver": [StrOptions(set(table.solver_names("lssvm")))],
     }
 
     @property
@@ -44,7 +45,7 @@ class DualMachine(KernelMachine):
         if (several or criterion.left_out) and data.n_positive < 2:
             self._refuse_one_row(data)
         problem = self._problem(data, context)
-        solution = table.solve(
+        solution = table.solve_dual(
             self._family,
             self.solver,
             problem,
@@ -55,11 +56,13 @@ class DualMachine(KernelMachine):
             max_iter=self.max_iter,
             max_support=None if limit == "auto" else int(limit),
         )
-        return data, self._support(problem, data, solution), solution
+        return data, *self._support(problem, data, solution)
 
-    def _support(self, problem: DualProblem, data: TrainingData, solution: Solution) -> Support:
-        """Return the rows that carry coefficients: all of them with the squared loss."""
-        solution.seconds = problem.phases.seconds
+    def _support(
+        self, problem: DualProblem, data: TrainingData, solution: Solution
+    ) -> tuple[Support, Solution]:
+        """Return the rows that carry coefficients, all with the squared loss, and these."""
+        solution = replace(solution, seconds=problem.phases.seconds)
         zeros = self._family == "lssvm"
         return Support.of_rows(problem, data.merged, data.weight, solution, zeros)
 

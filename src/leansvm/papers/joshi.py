@@ -160,7 +160,7 @@ def sumt_path(dataset: str) -> tuple[list[float], list[float]]:
     from leansvm.dual.cholesky import closed_form
     from leansvm.dual.kernel_matrix import StoredMatrix
     from leansvm.dual.smo import Quadratic
-    from leansvm.dual.sumt import sumt
+    from leansvm.dual.free_bias import sumt
 
     X, y = _data(dataset)
     m, target = len(y), y.astype(np.float64)
