@@ -107,6 +107,17 @@ def exact_step(hinge: Hinge, point: Point, step: Point, rows: NDArray[np.intp] |
     return max(t, 0.0)
 
 
+def minimum_towards(
+    hinge: Hinge, point: Point, target: Point, rows: NDArray[np.intp] | None = None
+) -> Point | None:
+    """Return the minimum on the line from ``point`` to ``target``; None: only rounding is left."""
+    step = target - point
+    t = exact_step(hinge, point, step, rows)
+    if t == 0.0:
+        return None
+    return target if t == 1.0 else point.moved(step, t)
+
+
 def violation(
     hinge: Hinge, point: Point, support: NDArray[np.intp], among: NDArray[np.bool_]
 ) -> float:

@@ -13,13 +13,14 @@ steps in few unknowns, all outputs at once, tell nearly which rows belong to S.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
+from leansvm._array_api import foreign_namespace, like_rows, rows_at, to_host
 from leansvm._parallel import blas_threads, for_tiles
 from leansvm.dual._hinge import Hinge, Point
 from leansvm.dual._least_squares import (
@@ -27,9 +28,11 @@ from leansvm.dual._least_squares import (
     bias_from,
     bordered_inverse_diagonal,
 )
-from leansvm.dual.kernel_matrix import KernelMatrix, check_symmetric
-from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
+from leansvm.dual.kernel_matrix import KernelMatrix
+from leansvm.dual.problem import check_symmetric
+from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.ridge._lapack import symmetric_product
+from leansvm.ridge.kernel_factor import factored
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -148,12 +151,14 @@ class LowRankSystem(NamedTuple):
         return np.asarray(self.cost * (r - (self.Z @ inner)[self.S]))
 
 
-def times(K: Array, v: Array) -> Array:
-    """Return K v for the symmetric K.
+def times(K: Any, v: Array) -> Array:
+    """Return K v for the symmetric K, on the host or a device.
 
     Reading K is all it takes: two threads that read all of it are not faster than one that reads
     one half, more of them are.
     """
+    if foreign_namespace(K) is not None:
+        return np.asarray(to_host(K @ like_rows(v, K)))
     if len(K) < _FEW:
         return np.asarray(K @ v)
     if len(K) < _MANY or blas_threads() <= 2:
@@ -225,13 +230,14 @@ def solve_by_cg(
     return Point(values, b, f), steps, done
 
 
-def solve_by_factor(K: Array, hinge: Hinge, S: Rows) -> Point:
+def solve_by_factor(K: Any, hinge: Hinge, S: Rows) -> Point:
     """Solve the equations of few rows S by a Cholesky factor of K_SS + diag(1 / (C s))."""
-    M = K[np.ix_(S, S)]
-    M.flat[:: len(S) + 1] += 1.0 / hinge.cost[S]
+    on_host = foreign_namespace(K) is None
+    K_SS = K[np.ix_(S, S)] if on_host else rows_at(rows_at(K, S).T, S)
     right = np.column_stack([np.ones(len(S)), hinge.y[S]])
-    b, coef = bias_and_coefficients(cholesky_solve(cholesky_in_place(M), right), hinge.bias_penalty)
-    beta = np.zeros(len(K))
+    solved = factored(K_SS, 1.0 / hinge.cost[S]).solve(right)
+    b, coef = bias_and_coefficients(solved, hinge.bias_penalty)
+    beta = np.zeros(len(hinge.y))
     beta[S] = coef[:, 0]
     return Point(beta, float(b[0]), times(K, beta) + float(b[0]))
 
@@ -243,8 +249,7 @@ def left_out_residuals(K: Array, hinge: Hinge, S: Rows, point: Point) -> Array:
     """
     result = np.asarray(hinge.y - point.f)
     if len(S):
-        K.flat[:: len(S) + 1] += 1.0 / hinge.cost[S]
-        diagonal = inverse_diagonal(cholesky_in_place(K))
-        u = cholesky_solve(K, np.ones(len(S)))
+        factor = factored(K, 1.0 / hinge.cost[S])
+        diagonal, u = factor.inverse_diagonal(), factor.solve(np.ones(len(S)))
         result[S] = point.beta[S] / bordered_inverse_diagonal(diagonal, u, hinge.bias_penalty)
     return result

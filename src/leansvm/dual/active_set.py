@@ -30,9 +30,9 @@ from leansvm.dual._hinge import (
     constant_point,
     distance,
     errors,
-    exact_step,
     feasible_dual,
     joined_solution,
+    minimum_towards,
     violation,
 )
 from leansvm.dual._ldl import APPEND_PANEL
@@ -317,12 +317,10 @@ class _OneOutput:
                 self.stopped = self.solver.problem.on_iteration(self.n_iter, worst)
             if worst <= tol:
                 return found, True, worst
-            step = found - point
-            t = exact_step(hinge, point, step, working)
-            if t == 0.0:  # only rounding is left
+            better = minimum_towards(hinge, point, found, working)
+            if better is None:
                 break
-            point = found if t == 1.0 else point.moved(step, t)
-            e = errors(hinge, point)
+            point, e = better, errors(hinge, better)
         if np.isinf(worst):  # not one step was left
             worst = distance(hinge, point)
         return point, False, worst

@@ -87,7 +87,8 @@ class Preconditioner:
     """Apply (F F' + diag(1 / (C s)))^-1, F being the factor kept in the blocks' state."""
 
     def __init__(self, blocks: RowBlocks, factor: PivotedFactor, weight: Array, C: float) -> None:
-        self._blocks, self._k = blocks, len(factor.indices)
+        self._blocks = blocks
+        self._k = len(factor.indices)
         self._root = np.sqrt(C * weight)
         total = blocks.fold(add, _scaled_gram, self._root, self._k)
         if foreign_namespace(total) is None:

@@ -27,9 +27,8 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm._parallel import blas_threads, for_tiles
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.problem import DualProblem, check_symmetric
 from leansvm.kernels import Kernel
-from leansvm.linalg import tile_rows
 from leansvm.rows import Block, MemoryBlocks
 from leansvm.rows._memory import tile_rows_for
 
@@ -191,18 +190,15 @@ class RecentRows(KernelMatrix):
             oldest = np.sort(np.argsort(self._last_use, kind="stable")[: len(missing)])
             evicted = self._row_in[oldest]
             self._slot_of[evicted[evicted >= 0]] = -1
-            self._compute(missing, oldest)
+            points, first, stop = self.X[missing], oldest[0], oldest[-1] + 1
+            if stop - first == len(oldest):  # adjacent slots need no copy
+                self.kernel.block(points, self.X, out=self._values[first:stop])
+            else:
+                self._values[oldest] = self._scratch_block(points)
             self._slot_of[missing], self._row_in[oldest] = oldest, missing
             self._last_use[oldest] = self._clock
             slots = self._slot_of[rows]
         return slots
-
-    def _compute(self, rows: Rows, slots: NDArray[np.int64]) -> None:
-        """Write kernel rows to slots in one block; without a copy where the slots are adjacent."""
-        if slots[-1] - slots[0] + 1 == len(slots):
-            self.kernel.block(self.X[rows], self.X, out=self._values[slots[0] : slots[-1] + 1])
-        else:
-            self._values[slots] = self._scratch_block(self.X[rows])
 
     def _scratch_block(self, points: Any) -> Array:
         """Return kernel rows in memory that is kept: fresh pages cost as much as the values."""
@@ -320,8 +316,7 @@ def product_bytes(problem: DualProblem) -> int:
 
 def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
     """Reserve and return the kernel matrix if it fits the budget, else a cache of its rows."""
-    m, n_outputs = problem.Y.shape
-    vectors = 8 * m * (_VECTORS + 16 * n_outputs)
+    m, vectors = len(problem.weight), _vector_bytes(problem)
     if problem.kernel.precomputed:
         problem = problem.reserve(vectors, "A sequential solver", or_cg=False)
         return problem, StoredMatrix(np.ascontiguousarray(problem.X))
@@ -336,9 +331,13 @@ def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
 
 def least_sweep_bytes(problem: DualProblem) -> int:
     """Bytes without which rows cannot be computed: vectors, a batch, its slots, a copy of X."""
+    m, d = len(problem.weight), problem.X.shape[1]
+    return _vector_bytes(problem) + 8 * m * (2 * min(BLOCK, m) + d + 2)
+
+
+def _vector_bytes(problem: DualProblem) -> int:
     m, n_outputs = problem.Y.shape
-    work = 2 * min(BLOCK, m) + problem.X.shape[1] + 2
-    return 8 * m * (_VECTORS + 16 * n_outputs + work)
+    return 8 * m * (_VECTORS + 16 * n_outputs)
 
 
 def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
@@ -348,29 +347,6 @@ def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
     if problem.kernel.precomputed:
         return np.asarray(problem.X[np.ix_(a, b)], dtype=np.float64)
     return np.asarray(problem.kernel.block(problem.X[a], problem.X[b], dtype=np.float64))
-
-
-def check_kernel_matrix(K: Any) -> None:
-    """Refuse a precomputed kernel matrix that is not square or not symmetric."""
-    if K.shape[0] != K.shape[1]:
-        raise ValueError(
-            f"kernel='precomputed': fit needs a square kernel matrix between the training rows, "
-            f"got shape {K.shape}."
-        )
-    check_symmetric(K, "kernel='precomputed': the kernel matrix")
-
-
-def check_symmetric(K: NDArray[Any], what: str) -> None:
-    """Refuse a kernel matrix that is not symmetric beyond rounding."""
-    tile = tile_rows(len(K))
-    largest = float(np.abs(K.diagonal()).max(initial=0.0))
-    for start in range(0, K.shape[0], tile):
-        rows = slice(start, start + tile)
-        worst = float(np.abs(K[rows] - K[:, rows].T).max(initial=0.0))
-        if worst > 1e-6 * max(largest, float(np.abs(K[rows]).max(initial=0.0))):
-            raise ValueError(
-                f"{what} is not symmetric: entries (i, j) and (j, i) differ by {worst:.2g}."
-            )
 
 
 def _product_rows(X: Any, m: int) -> int:

@@ -13,6 +13,7 @@ from scipy import sparse
 from leansvm._array_api import foreign_namespace, rows_at
 from leansvm._phases import Phases
 from leansvm.kernels import Kernel
+from leansvm.linalg import tile_rows
 from leansvm.rows import check_budget
 
 Array = NDArray[np.float64]
@@ -72,3 +73,26 @@ class DualProblem:
         if sparse.issparse(X):
             return (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) * copies
         return X.nbytes * copies
+
+
+def check_kernel_matrix(K: Any) -> None:
+    """Refuse a precomputed kernel matrix that is not square or not symmetric."""
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(
+            f"kernel='precomputed': fit needs a square kernel matrix between the training rows, "
+            f"got shape {K.shape}."
+        )
+    check_symmetric(K, "kernel='precomputed': the kernel matrix")
+
+
+def check_symmetric(K: NDArray[Any], what: str) -> None:
+    """Refuse a kernel matrix that is not symmetric beyond rounding."""
+    tile = tile_rows(len(K))
+    largest = float(np.abs(K.diagonal()).max(initial=0.0))
+    for start in range(0, K.shape[0], tile):
+        rows = slice(start, start + tile)
+        worst = float(np.abs(K[rows] - K[:, rows].T).max(initial=0.0))
+        if worst > 1e-6 * max(largest, float(np.abs(K[rows]).max(initial=0.0))):
+            raise ValueError(
+                f"{what} is not symmetric: entries (i, j) and (j, i) differ by {worst:.2g}."
+            )

@@ -26,7 +26,7 @@ from leansvm.dual._hinge import (
 )
 from leansvm.dual.kernel_matrix import StoredMatrix, SweepMatrix, sweep_matrix
 from leansvm.dual.problem import DualProblem
-from leansvm.dual.smo import CERTIFIED, Quadratic, SweepState, minimise, too_smooth
+from leansvm.dual.smo import CERTIFIED, Quadratic, SweepState, SweptOutput, minimise, too_smooth
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -53,7 +53,7 @@ def solve_sesqui(
 ) -> Solution | None:
     """Solve for all outputs (targets +-1); None where more sweeps are expected than allowed."""
     problem, matrix = sweep_matrix(problem)
-    beta, states = np.empty(problem.Y.shape), list[tuple[SweepState, float]]()
+    beta, states = np.empty(problem.Y.shape), list[SweptOutput]()
     hinges = [Hinge(y, C * problem.weight, problem.bias_penalty) for y in problem.Y.T.copy()]
     with problem.phases("solve"):
         for j, hinge in enumerate(hinges):
@@ -110,7 +110,7 @@ def minimise_with_bias(
     max_sweeps: int,
     give_up_after: float = np.inf,
     on_sweep: Callable[[int, float], bool] | None = None,
-) -> tuple[SweepState, float]:
+) -> SweptOutput:
     """Minimise with the bias sum(beta) / A, or with sum(beta) = 0 for A = 0; return the bias too.
 
     For bounded multipliers; free ones need one minimisation, see `smo.minimise_by_substitution`.
@@ -176,7 +176,9 @@ class SupportRows:
         if self.chosen is not None and self.submatrix is not None:
             S, m = self.chosen, len(state.beta)
             part = SweepState(state.beta[S], state.f[S])
-            part = minimise(self.submatrix, _restricted(quadratic, S), part, **options)
+            y, ridge, weight = quadratic.y[S], quadratic.ridge[S], quadratic.weight[S]
+            inner = replace(quadratic, y=y, ridge=ridge, weight=weight)
+            part = minimise(self.submatrix, inner, part, **options)
             changed = np.flatnonzero(part.beta != state.beta[S])
             step = state.beta[S[changed]] - part.beta[changed]
             state.beta[S] = part.beta
@@ -206,12 +208,6 @@ class SupportRows:
         few = len(S) <= _FEW * len(wanted)
         self.chosen = S if few else None
         self.submatrix = StoredMatrix(matrix.values[np.ix_(S, S)]) if few else None
-
-
-def _restricted(quadratic: Quadratic, S: NDArray[np.intp]) -> Quadratic:
-    offset = None if quadratic.offset is None else quadratic.offset[S]
-    y, ridge, weight = quadratic.y[S], quadratic.ridge[S], quadratic.weight[S]
-    return replace(quadratic, y=y, ridge=ridge, weight=weight, offset=offset)
 
 
 class _Root:

@@ -156,7 +156,7 @@ def too_smooth(solver: str, sweeps: int, reached: str, tol: float, others: str) 
 
 def minimise_by_substitution(
     matrix: SweepMatrix, quadratic: Quadratic, row_sums: Array, **options: Any
-) -> tuple[SweepState, float]:
+) -> SweptOutput:
     """Minimise with a free bias as one unconstrained problem (joshi, Appendix, corrected).
 
     The multiplier of the constraint 1'beta = 0 is b = 1'(y - G beta) / m,
@@ -298,7 +298,7 @@ class _Sweeps:
         n_turn = min(int(q * (_IN_TURN_LARGE if large else _IN_TURN)), m - q)
         if q == 1:  # the best of all rows, as in the paper
             n_turn = 0
-        self.plan = self.kernels.SweepPlan(q, n_turn, q, self.order, self.cursor)
+        self.plan = self.kernels.SweepPlan(q, n_turn, self.order, self.cursor)
         self.work = self.kernels.SweepWork(
             v=np.empty(m),
             score=np.empty(m),

@@ -23,9 +23,9 @@ from leansvm.dual._hinge import (
     constant_point,
     distance,
     errors,
-    exact_step,
     feasible_dual,
     joined_solution,
+    minimum_towards,
 )
 from leansvm.dual._support_cg import (
     LowRankSystem,
@@ -225,14 +225,10 @@ class _SetFit:
             if self.problem.on_iteration is not None:
                 output.stopped = self.problem.on_iteration(output.n_iter, output.violation)
             solved = output.violation <= self.inside
-            if point is None or solved:
-                point = found
-            else:
-                step = found - point
-                t = exact_step(hinge, point, step, None)
-                if t == 0.0:  # only rounding is left
-                    raise TooSlow
-                point = found if t == 1.0 else point.moved(step, t)
+            better = None if point is None or solved else minimum_towards(hinge, point, found)
+            if better is None and not (point is None or solved):
+                raise TooSlow
+            point = better or found
             output.point, output.e = point, errors(hinge, point)
             if solved:
                 break
