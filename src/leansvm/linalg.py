@@ -201,7 +201,7 @@ def right_solve_in_place(
     threads need this one. Inverses are taken of the small diagonal blocks only; ``corners`` is
     what `corner_inverses` gives, for callers that solve often.
     """
-    by_column = B.flags.f_contiguous and not B.flags.c_contiguous
+    by_column = B.strides[0] < B.strides[1]
     for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):
         start, stop = k * panel, k * panel + len(corner)
         columns, left = B[:, start:stop], L[start:stop, :start]

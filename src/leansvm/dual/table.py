@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,29 +40,25 @@ def _factorise(
     return solve_cholesky(problem, C, left_out=left_out)
 
 
-def _follow_support(
+def _solve_hinge(
     problem: DualProblem,
     C: float | Array,
     *,
+    criterion: str,
     left_out: bool,
     max_support: int | None,
-    criterion: str,
+    on_sets: bool = False,
     **options: Any,
 ) -> Solution:
-    """Follow the support set at one C, or at several for the least left-out loss."""
-    if isinstance(C, np.ndarray):
-        options |= {"on_sets": False, "max_support": max_support}
+    """Follow the support set; ``on_sets``, start on working sets unless the support is bounded.
+
+    Several C are compared by the left-out loss, which working sets compute in any case.
+    """
+    on_sets = on_sets and max_support is None
+    if on_sets or isinstance(C, np.ndarray):
+        options |= {"on_sets": on_sets, "max_support": max_support}
         return auto.solve_hinge_left_out(problem, C, **options)
     return ActiveSet(problem, max_support=max_support).solve(C, left_out=left_out, **options)
-
-
-def _hinge_left_out(
-    problem: DualProblem, C: float | Array, *, tol: float, max_iter: int, **request: Any
-) -> Solution:
-    """Do as `_follow_support`; without a bound on the support, mostly on working sets."""
-    if request["max_support"] is not None:
-        return _follow_support(problem, C, tol=tol, max_iter=max_iter, **request)
-    return auto.solve_hinge_left_out(problem, C, tol=tol, max_iter=max_iter)
 
 
 @dataclass(frozen=True)
@@ -88,8 +85,8 @@ SOLVERS = {
         "penalty-flow": Solver(solve_penalty_flow, free_bias=True, on_host=True),
     },
     "hinge": {
-        "auto": Solver(auto.solve_hinge, _hinge_left_out, on_host=True),
-        "active-set": Solver(None, _follow_support, on_host=True),
+        "auto": Solver(auto.solve_hinge, partial(_solve_hinge, on_sets=True), on_host=True),
+        "active-set": Solver(None, _solve_hinge, on_host=True),
         "newton": Solver(solve_newton),
         "smo": Solver(solve_sesqui, on_host=True),
     },
