@@ -115,6 +115,7 @@ def test_a_problem_opens_its_matrix(given):
     assert_allclose(values_between(some, A[:1], B), part[np.ix_(A[:1], B)])
     taken, stored = sweep_matrix(some)
     assert isinstance(stored, StoredMatrix) and taken.rows is None
+    assert some.rows is rows and some.bytes == 0 < taken.bytes  # the first one stays
     assert_allclose(stored.values, part)
     assert_allclose(unstored(taken).product(np.ones(40)), part.sum(axis=1))
 

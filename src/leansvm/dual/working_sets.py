@@ -225,11 +225,13 @@ class _SetFit:
             if self.problem.on_iteration is not None:
                 output.stopped = self.problem.on_iteration(output.n_iter, output.violation)
             solved = output.violation <= self.inside
-            better = None if point is None or solved else minimum_towards(hinge, point, found)
-            if better is None and not (point is None or solved):
-                raise TooSlow
-            point = better or found
-            output.point, output.e = point, errors(hinge, point)
+            if point is not None and not solved:
+                better = minimum_towards(hinge, point, found)
+                if better is None:
+                    raise TooSlow
+                found = better
+            point = output.point = found
+            output.e = errors(hinge, found)
             if solved:
                 break
         else:

@@ -61,7 +61,7 @@ class DualMachine(KernelMachine):
     def _support(
         self, problem: DualProblem, data: TrainingData, solution: Solution
     ) -> tuple[Support, Solution]:
-        """Return the rows that carry coefficients, all with the squared loss, and these."""
+        """Return the rows with coefficients (squared loss: all rows) and the solution on them."""
         solution = replace(solution, seconds=problem.phases.seconds)
         zeros = self._family == "lssvm"
         return Support.of_rows(problem, data.merged, data.weight, solution, zeros)
