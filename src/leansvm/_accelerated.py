@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import empty, foreign_namespace, from_host, to_host, zeros
+from leansvm._array_api import empty, foreign_namespace, from_host, namespace, to_host, zeros
 
 _WIDE = 768  # columns from which halves of a Gram matrix are still good products
 _PANEL = 2048  # columns of a part of a Gram matrix that is wider than two of them
@@ -63,9 +63,7 @@ def manhattan(X: Any, Z: Any) -> Any:
         import torch
 
         return torch.cdist(X, Z, p=1.0)
-    xp = foreign_namespace(X)
-    assert xp is not None
-    total = zeros((X.shape[0], Z.shape[0]), X, X.dtype)
+    xp, total = namespace(X), zeros((X.shape[0], Z.shape[0]), X, X.dtype)
     for f in range(X.shape[1]):
         total += xp.abs(X[:, f][:, None] - Z[:, f][None, :])
     return total
@@ -79,20 +77,15 @@ def gram(Z: Any) -> Any:
     """
     if isinstance(Z, np.ndarray):
         return np.asarray(Z.T @ Z)  # NumPy calls SYRK
-    library = library_of(Z)
-    xp = foreign_namespace(Z)
-    if library == "other":
+    if library_of(Z) == "other":
         return gram_by_standard(Z)
-    assert xp is not None
-    if Z.shape[1] < _WIDE or Z.dtype != xp.float64:
-        return _gram_batched(xp, Z)
-    return _gram_by_halves(xp, Z) if Z.shape[1] < 2 * _PANEL else _gram_by_panels(Z)
+    narrow = Z.shape[1] < _WIDE or Z.dtype != namespace(Z).float64
+    return _gram_batched(Z) if narrow else _gram_by_panels(Z)
 
 
 def gram_by_standard(Z: Any) -> Any:
     """`gram` with the array API alone."""
-    xp = foreign_namespace(Z)
-    assert xp is not None
+    xp = namespace(Z)
     part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
     total = zeros((Z.shape[1], Z.shape[1]), Z)
     for start in range(0, Z.shape[0], part):
@@ -101,9 +94,9 @@ def gram_by_standard(Z: Any) -> Any:
     return total
 
 
-def _gram_batched(xp: Any, Z: Any) -> Any:
+def _gram_batched(Z: Any) -> Any:
     """Many products of narrow parts at once: one alone leaves most of a GPU idle."""
-    n, width = Z.shape
+    xp, (n, width) = namespace(Z), Z.shape
     part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
     parts = n // part
     rest = Z[parts * part :, :]
@@ -117,24 +110,13 @@ def _gram_batched(xp: Any, Z: Any) -> Any:
     return total
 
 
-def _gram_by_halves(xp: Any, Z: Any) -> Any:
-    """Three products of half the width instead of four: the fourth is a transpose."""
-    width = Z.shape[1]
-    half = width // 2
-    A, B = Z[:, :half], Z[:, half:]
-    below, result = B.T @ A, empty((width, width), Z)
-    result[:half, :half], result[half:, half:] = A.T @ A, B.T @ B
-    result[half:, :half], result[:half, half:] = below, below.T
-    return result
-
-
 def _gram_by_panels(Z: Any) -> Any:
     """Multiply each part of the columns by itself and those after it; the rest is transposed.
 
-    Eight parts make 56 % of the operations, halves three quarters.
+    Eight parts make 56 % of the operations, two three quarters.
     """
     width = Z.shape[1]
-    step = -(-width // (width // _PANEL))
+    step = -(-width // max(2, width // _PANEL))
     result = empty((width, width), Z)
     for start in range(0, width, step):
         stop = min(start + step, width)
@@ -145,16 +127,18 @@ def _gram_by_panels(Z: Any) -> Any:
 
 def put(array: Any, rows: Any, value: float) -> None:
     """Set the entries of a vector with these numbers (on the host)."""
-    library = library_of(array)
-    if library == "numpy":
-        array[rows] = value
-    elif library == "other":
+    if library_of(array) == "other":
         for row in rows.tolist():
             array[row] = value
     elif len(rows):
-        xp = foreign_namespace(array)
-        assert xp is not None
-        array[from_host(rows, array, dtype=xp.int64)] = value
+        array[_numbers(rows, array)] = value
+
+
+def _numbers(rows: Any, array: Any) -> Any:
+    """Return numbers of rows where ``array`` is."""
+    rows = np.asarray(rows)
+    foreign = foreign_namespace(array)
+    return rows if foreign is None else from_host(rows, array, dtype=foreign.int64)
 
 
 def add_to_diagonal(A: Any, values: Any) -> Any:
@@ -166,8 +150,8 @@ def add_to_diagonal(A: Any, values: Any) -> Any:
     if library == "cupy":
         import cupy
 
-        places = cupy.arange(A.shape[0])
-        A[places, places] += values  # in whatever order of memory
+        diagonal = cupy.arange(A.shape[0])
+        A[diagonal, diagonal] += values  # in whatever order of memory
         return A
     for i in range(A.shape[0]):
         A[i, i] += values[i]
@@ -180,24 +164,16 @@ def put_rows(array: Any, rows: Any, values: Any) -> None:
         for position, row in enumerate(rows):
             array[int(row), :] = values[position, :]
     elif len(rows):
-        xp = foreign_namespace(array)
-        assert xp is not None
-        array[from_host(np.asarray(rows), array, dtype=xp.int64)] = values
+        array[_numbers(rows, array)] = values
 
 
 def put_entries(array: Any, rows: Any, columns: Any, values: Any) -> None:
     """Set the entries of a matrix at these pairs of numbers (on the host)."""
-    library = library_of(array)
-    if library == "numpy":
-        array[rows, columns] = values
-    elif library == "other":
+    if library_of(array) == "other":
         for position, (row, column) in enumerate(zip(rows, columns, strict=True)):
             array[int(row), int(column)] = values[position]
     elif len(rows):
-        xp = foreign_namespace(array)
-        assert xp is not None
-        places = (from_host(index, array, dtype=xp.int64) for index in (rows, columns))
-        array[tuple(places)] = values
+        array[_numbers(rows, array), _numbers(columns, array)] = values
 
 
 def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:
@@ -213,9 +189,7 @@ def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:
         from cupyx.scipy.linalg import solve_triangular
 
         return solve_triangular(L, B, lower=True, trans="T" if transposed else "N")
-    xp = foreign_namespace(L)
-    assert xp is not None
-    return xp.linalg.solve(L.T if transposed else L, B)
+    return namespace(L).linalg.solve(L.T if transposed else L, B)
 
 
 def hashed_rows(X: Any, odd: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
@@ -224,11 +198,10 @@ def hashed_rows(X: Any, odd: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
     The same numbers as those of NumPy arrays (`leansvm.rows.row_hashes`); None where a library
     does not show bit patterns.
     """
-    library, result = library_of(X), np.empty(X.shape[0], np.uint64)
-    if library not in ("torch", "cupy"):
+    if library_of(X) not in ("torch", "cupy"):
         return None
-    xp, tile = foreign_namespace(X), max(1, 2**26 // max(X.shape[1], 1))
-    assert xp is not None
+    result = np.empty(X.shape[0], np.uint64)
+    xp, tile = namespace(X), max(1, 2**26 // max(X.shape[1], 1))
     # integers with a sign: the same bits, as long as shifts bring in zeros
     multiplier = int(np.uint64(0x9E3779B97F4A7C15).astype(np.int64))
     factors = from_host(odd.view(np.int64), X, dtype=xp.int64)
@@ -250,8 +223,7 @@ def cholesky_lower(A: Any) -> Any:
     numpy.linalg.LinAlgError
         When A is not positive definite.
     """
-    xp = foreign_namespace(A)
-    assert xp is not None
+    xp = namespace(A)
     try:
         L = xp.linalg.cholesky(A)
     except RuntimeError as error:  # torch's own LinAlgError is one

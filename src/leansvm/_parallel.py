@@ -24,7 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import copy_context
 from functools import cache, partial
 from operator import attrgetter, itemgetter
@@ -74,32 +74,33 @@ def serial_blas(limit: int = 1) -> Iterator[int]:
     All entries are kept in order: the first one remembers what BLAS had and the last one to leave
     restores it. The latest decides; where several threads have entered, all get the limit 1.
     """
-    libraries, entry, me = _controller().lib_controllers, object(), threading.get_ident()
-    working = getattr(_here, "working", False)
+    entry, working = object(), getattr(_here, "working", False)
     with _lock:
         if not _entries:
-            _before[:] = map(attrgetter("num_threads"), libraries)
+            _before[:] = map(attrgetter("num_threads"), _controller().lib_controllers)
         threads = 1 if working else max(_before, default=1)
-        _entries[entry] = me, min(limit, threads)
-        alone = len(set(map(itemgetter(0), _entries.values()))) == 1
-        _release()
-        for library, most in zip(libraries, _before, strict=True):
-            library.set_num_threads(min(limit, threads, most) if alone else 1)
+        _entries[entry] = threading.get_ident(), min(limit, threads)
+        _set_limits()
     try:
         yield threads
     finally:
         with _lock:
             del _entries[entry]
-            left = list(_entries.values())
-            alone = len(set(map(itemgetter(0), left))) == 1
-            _release()
-            for library, most in zip(libraries, _before, strict=True):
-                within = min(left[-1][1], most) if alone else 1
-                library.set_num_threads(within if left else most)
-            if not left:
-                _release()
+            _set_limits()
             if limit > 1:
                 _free[0] = time.monotonic() + _REMEMBERED
+
+
+def _set_limits() -> None:
+    """Give BLAS the latest limit; 1 where several threads have one, all it had where none has."""
+    limits = list(_entries.values())
+    alone = len(set(map(itemgetter(0), limits))) == 1
+    limit = (limits[-1][1] if alone else 1) if limits else sys.maxsize
+    _release()
+    for library, most in zip(_controller().lib_controllers, _before, strict=True):
+        library.set_num_threads(min(limit, most))
+    if not limits:
+        _release()
 
 
 def blas_for(rows: int, small: int = SMALL_MATRIX) -> AbstractContextManager[int]:
@@ -128,16 +129,6 @@ def _free_threads() -> int:
                 break
         _free[:] = time.monotonic() + _REMEMBERED, max(cores - others, 1)
     return int(_free[1])
-
-
-@contextmanager
-def _at_work() -> Iterator[None]:
-    before = getattr(_here, "working", False)
-    _here.working = True
-    try:
-        yield
-    finally:
-        _here.working = before
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}
@@ -174,8 +165,12 @@ def in_this_context(function: Callable[..., Any]) -> Callable[..., Any]:
     context, config = copy_context(), get_config()
 
     def bound(*args: Any) -> Any:
-        with config_context(**config), _at_work():
-            return function(*args)
+        before, _here.working = getattr(_here, "working", False), True
+        try:
+            with config_context(**config):
+                return function(*args)
+        finally:
+            _here.working = before
 
     return lambda *args: context.copy().run(bound, *args)
 
@@ -208,23 +203,15 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
     ready: queue.Queue[tuple[bool, Any]] = queue.Queue(depth)
     stopped = threading.Event()
 
-    def put(entry: tuple[bool, Any]) -> bool:
-        while not stopped.is_set():
-            try:
-                ready.put(entry, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
     def read() -> None:
         try:
             for item in items:
-                if not put((True, item)):
+                ready.put((True, item))
+                if stopped.is_set():
                     return
-            put((False, None))
+            ready.put((False, None))
         except BaseException as error:  # raised again by the thread that waits for the item
-            put((False, error))
+            ready.put((False, error))
 
     thread = threading.Thread(target=in_this_context(read), name="leansvm-reader", daemon=True)
     thread.start()
@@ -238,7 +225,10 @@ def read_ahead(items: Iterator[Any], depth: int = 2) -> Generator[Any, None, Non
             yield item
     finally:
         stopped.set()
-        thread.join()
+        while thread.is_alive():  # it may wait for a free place in the queue
+            with suppress(queue.Empty):
+                ready.get_nowait()
+            thread.join(0.01)
 
 
 def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) -> None:

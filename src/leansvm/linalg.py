@@ -99,19 +99,9 @@ def distance_product(
 ) -> _DenseProduct | _SparseProduct:
     """Return what writes -factor |x_i - z_j|^2 tile by tile, as one matrix product a tile.
 
-    Parameters
-    ----------
-    X, Z : array or CSR matrix
-        Rows and points.
-    dtype : dtype
-        Type to compute in.
-    scales : ndarray of shape (n_features,), optional
-        Every feature is multiplied by its scale first, on the tile.
-
-    Notes
-    -----
-    The result has ``spread``, the largest |z|^2, which bounds the error of a distance: about
-    4 eps * spread. Overflow shows as a spread or a largest |x|^2 that is not finite.
+    Features are multiplied by their ``scales`` first, on the tile. The result has ``spread``, the
+    largest |z|^2, which bounds the error of a distance: about 4 eps * spread. Overflow shows as a
+    spread or a largest |x|^2 that is not finite.
     """
     kind = _SparseProduct if sparse.issparse(X) or sparse.issparse(Z) else _DenseProduct
     with np.errstate(over="ignore", invalid="ignore"):
@@ -211,14 +201,9 @@ def right_solve_in_place(
     threads need this one. Inverses are taken of the small diagonal blocks only; ``corners`` is
     what `corner_inverses` gives, for callers that solve often.
     """
-    (trtri,) = get_lapack_funcs(("trtri",), (L,))
-    by_column = B.flags.f_contiguous and not B.flags.c_contiguous
-    for start in range(0, len(L), panel):
-        stop = min(start + panel, len(L))
-        if corners is None:
-            corner = trtri(np.asfortranarray(L[start:stop, start:stop]), lower=True)[0]
-        else:
-            corner = corners[start // panel]
+    by_column = B.strides[0] < B.strides[1]
+    for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):
+        start, stop = k * panel, k * panel + len(corner)
         columns, left = B[:, start:stop], L[start:stop, :start]
         if by_column:  # the same, transposed, so that no product changes the order of memory
             rows = columns.T - left @ B[:, :start].T if start else columns.T
@@ -243,8 +228,8 @@ def right_divide_in_place(
 def corner_inverses(L: NDArray[Any], panel: int = 64) -> list[NDArray[Any]]:
     """Return the inverses of the diagonal blocks of a lower triangular matrix."""
     (trtri,) = get_lapack_funcs(("trtri",), (L,))
-    places = (slice(start, start + panel) for start in range(0, len(L), panel))
-    return [trtri(np.asfortranarray(L[rows, rows]), lower=True)[0] for rows in places]
+    parts = (slice(start, start + panel) for start in range(0, len(L), panel))
+    return [trtri(np.asfortranarray(L[rows, rows]), lower=True)[0] for rows in parts]
 
 
 def cholesky_in_place(
@@ -321,13 +306,9 @@ def symmetric_matmul(A: NDArray[Any], diagonal: NDArray[Any], V: NDArray[Any]) -
 
 def inverse_diagonal(A: NDArray[Any], *, tile: int = CHOLESKY_TILE) -> NDArray[Any]:
     """Diagonal of (L L')^-1: the squared column norms of L^-1, by panels (m^3 / 3 flops)."""
-    (trtri,) = get_lapack_funcs(("trtri",), (A,))
     m = A.shape[0]
     starts = range(0, m, tile)
-    corners = []
-    for start in starts:
-        corner = np.tril(A[start : start + tile, start : start + tile])
-        corners.append(np.ascontiguousarray(trtri(corner, lower=True)[0]))
+    corners = [np.ascontiguousarray(np.tril(corner)) for corner in corner_inverses(A, tile)]
     result = np.empty(m, A.dtype)
     panel = np.empty((m, min(tile, m)), A.dtype)
     for j, start in enumerate(starts):

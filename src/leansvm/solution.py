@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -78,16 +78,18 @@ class Support:
     @classmethod
     def of_rows(
         cls, problem: Any, merged: Any, weight: Array, solution: Solution, zeros: bool
-    ) -> Support:
-        """Return the rows of a dual problem that carry coefficients, with all their copies.
+    ) -> tuple[Support, Solution]:
+        """Return the rows of a dual problem that carry coefficients, and the solution for them.
 
-        Copies of a row share its coefficient in proportion to their weights: the solution gets a
-        coefficient for each of them. With ``zeros`` rows stay whose coefficient is zero.
+        Copies of a row share its coefficient in proportion to their weights: the new solution has
+        a coefficient for each of them. With ``zeros`` rows stay whose coefficient is zero.
         """
         carries = np.any(solution.coef != 0, axis=1) | zeros
         indices = np.flatnonzero((merged.group >= 0) & carries[merged.group])
         group = merged.group[indices]
         share = weight[indices] / merged.weight[group]
-        solution.coef = solution.coef[group] * share[:, None]
-        points = group if problem.kernel.precomputed else rows_at(problem.X, group)
-        return cls(indices, points, np.arange(len(indices)))
+        points = group if problem.rows is None else problem.rows[group]
+        if not problem.kernel.precomputed:
+            points = rows_at(problem.X, points)
+        expanded = replace(solution, coef=solution.coef[group] * share[:, None])
+        return cls(indices, points, np.arange(len(indices))), expanded

@@ -59,12 +59,11 @@ def test_auto_takes_cg_when_it_converges_and_cholesky_when_it_does_not(monkeypat
 
 @pytest.mark.usefixtures("few_rows_are_many")
 def test_auto_factors_when_only_the_factor_fits():
-    needed = problem()
-    solve_cholesky(needed, 1.0)
-    tight = problem(budget=needed.bytes)
+    needed = solve_cholesky(problem(), 1.0).bytes
+    tight = problem(budget=needed)
     assert solve_lssvm(tight, 1.0, tol=1e-8, max_iter=100).solver == "cholesky"
     with pytest.raises(MemoryError):
-        solve_lssvm(problem(budget=needed.bytes - 1), 1.0, tol=1e-8, max_iter=100)
+        solve_lssvm(problem(budget=needed - 1), 1.0, tol=1e-8, max_iter=100)
 
 
 def test_auto_factors_few_rows():

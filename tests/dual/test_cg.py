@@ -46,9 +46,7 @@ def problem(A=0.0, budget=10**9, X=X, kernel=KERNEL, Y=Y, weight=WEIGHT, **optio
 def tight_budget():
     """One byte less than a stored kernel matrix takes (one thread: each has tiles of its own)."""
     with threadpool_limits(1):
-        task = problem()
-        solve_cg(task, 1.0, tol=1e-2, max_iter=1)
-        yield task.bytes - 1
+        yield solve_cg(problem(), 1.0, tol=1e-2, max_iter=1).bytes - 1
 
 
 def primal(beta, b, C, A):

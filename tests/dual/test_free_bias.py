@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from leansvm.dual import DualProblem
+from leansvm.dual.free_bias import solve_penalty_flow, sumt
 from leansvm.dual.kernel_matrix import StoredMatrix
-from leansvm.dual.penalty_flow import solve_penalty_flow
 from leansvm.dual.smo import Quadratic, minimise_by_substitution
-from leansvm.dual.sumt import sumt
 from leansvm.kernels import Kernel
 
 TOL = 1e-9

@@ -1,7 +1,5 @@
 """The factor that follows the support set, against a fresh factorisation."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,12 +91,3 @@ def test_a_matrix_that_is_not_positive_definite_is_refused():
     factor = factor_of(-K)
     with pytest.raises(np.linalg.LinAlgError):
         factor.change_to(np.arange(10), np.zeros(M))
-
-
-def test_a_pickled_factor_is_empty_and_works_again():
-    factor = SupportFactor(K.__class__, np.full(M, 1e-2))
-    factor.block = None
-    copy = pickle.loads(pickle.dumps(factor))
-    copy.block = lambda a, b: K[np.ix_(a, b)]
-    copy.change_to(np.arange(30), np.zeros(M))
-    assert_factor_of(copy, np.arange(30), K)

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from leansvm.dual import DualProblem, _nystrom, _support_cg, auto, working_sets
+from leansvm.dual import DualProblem, _support_cg, auto, working_sets
 from leansvm.dual._hinge import Hinge, Point
-from leansvm.dual._nystrom import Nystrom, changed_gram, gram_of
-from leansvm.dual._support_cg import Cheap, solve_by_cg, solve_by_factor, times
+from leansvm.dual._support_cg import (
+    LowRankSystem,
+    Nystrom,
+    changed_gram,
+    gram_of,
+    solve_by_cg,
+    solve_by_factor,
+    times,
+)
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.hinge_newton import solve_newton
 from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix
@@ -57,7 +64,7 @@ def test_conjugate_gradients_solve_the_equations_of_a_support(A, cost):
     hinge = Hinge(Y[:, 1].copy(), cost * weight, A)
     S = np.flatnonzero(np.arange(150) % 3 > 0)
     Z = Nystrom(KernelMatrix(X, KERNEL), A).Z[:, :20]
-    cheap = Cheap.of(Z, gram_of(Z, hinge.cost, S), S, hinge.cost)
+    cheap = LowRankSystem.factored(Z, gram_of(Z, hinge.cost, S), S, hinge.cost)
     beta = np.zeros(150)
     beta[S] = np.random.default_rng(1).normal(size=len(S))
     start = Point(beta, 0.7 if np.inf > A else 0.0, K @ beta + (0.7 if np.inf > A else 0.0))
@@ -77,7 +84,7 @@ def test_few_steps_do_not_claim_to_be_enough():
     X, Y, weight = rows(150)
     K, S = KERNEL.block(X, X), np.arange(150)
     hinge = Hinge(Y[:, 0].copy(), 100 * weight, 0.0)
-    cheap = Cheap.of(np.zeros((150, 1)), np.zeros((1, 1)), S, hinge.cost)
+    cheap = LowRankSystem.factored(np.zeros((150, 1)), np.zeros((1, 1)), S, hinge.cost)
     start = Point(np.zeros(150), 0.0, np.zeros(150))
     _, steps, done = solve_by_cg(K, hinge, S, start, cheap, tol=1e-10, most=3)
     assert steps == 3 and not done
@@ -85,7 +92,7 @@ def test_few_steps_do_not_claim_to_be_enough():
 
 def test_an_indefinite_matrix_is_noticed():
     hinge = Hinge(np.ones(3), np.full(3, 10.0), np.inf)
-    cheap = Cheap.of(np.zeros((3, 1)), np.zeros((1, 1)), np.arange(3), hinge.cost)
+    cheap = LowRankSystem.factored(np.zeros((3, 1)), np.zeros((1, 1)), np.arange(3), hinge.cost)
     start = Point(np.zeros(3), 0.0, np.zeros(3))
     with pytest.raises(np.linalg.LinAlgError):
         solve_by_cg(-np.eye(3), hinge, np.arange(3), start, cheap, tol=1e-8, most=9)
@@ -94,7 +101,7 @@ def test_an_indefinite_matrix_is_noticed():
 def test_the_cheap_system_is_that_of_low_rank():
     rng = np.random.default_rng(3)
     Z, cost, S = rng.normal(size=(30, 4)), rng.uniform(0.5, 2, 30), np.arange(5, 25)
-    cheap, r = Cheap.of(Z, gram_of(Z, cost, S), S, cost), rng.normal(size=20)
+    cheap, r = LowRankSystem.factored(Z, gram_of(Z, cost, S), S, cost), rng.normal(size=20)
     dense = Z[S] @ Z[S].T + np.diag(1 / cost[S])
     assert_allclose(cheap.solve(r), np.linalg.solve(dense, r))
 
@@ -108,13 +115,13 @@ def test_a_gram_matrix_follows_the_rows():
 
 
 def test_features_of_all_rows_are_the_kernel_and_their_start_is_the_solution(monkeypatch):
-    monkeypatch.setattr(_nystrom, "_FEWEST", 100)
+    monkeypatch.setattr(_support_cg, "_FEWEST", 100)
     X, Y, weight = rows(100)
     low_rank = Nystrom(KernelMatrix(X, KERNEL), 0.0)
     Z = low_rank.Z[:, :-1]
     assert_allclose(Z @ Z.T, KERNEL.block(X, X), atol=1e-6)
-    monkeypatch.setattr(_nystrom, "_STEPS", 30)
-    monkeypatch.setattr(_nystrom, "_SETTLED", 0.0)
+    monkeypatch.setattr(_support_cg, "_STEPS", 30)
+    monkeypatch.setattr(_support_cg, "_SETTLED", 0.0)
     E, grams, counted = low_rank.start(np.ascontiguousarray(Y.T), 2.0 * weight)
     exact = solve_newton(problem(m=100), 2.0, tol=1e-10, max_iter=50)
     f = KERNEL.block(X, X) @ exact.coef + exact.b
@@ -151,8 +158,8 @@ def test_the_solution_is_that_of_newton(A, C):
 
 @pytest.mark.parametrize("few", [0, 10**6])
 def test_a_poor_start_makes_the_sets_grow_to_the_same_solution(monkeypatch, few):
-    monkeypatch.setattr(_nystrom, "_FEWEST", 3)
-    monkeypatch.setattr(_nystrom, "_MOST", 3)
+    monkeypatch.setattr(_support_cg, "_FEWEST", 3)
+    monkeypatch.setattr(_support_cg, "_MOST", 3)
     monkeypatch.setattr(working_sets, "_FEW", few)  # by conjugate gradients, or by factors
     monkeypatch.setattr(working_sets, "_MOST_CG", 10_000)
     sizes = []
@@ -210,8 +217,8 @@ def test_what_does_not_fit_is_left_to_others():
 
 def test_a_large_C_is_left_to_the_active_set(monkeypatch):
     monkeypatch.setattr(working_sets, "_FEW", 10)
-    monkeypatch.setattr(_nystrom, "_FEWEST", 5)
-    monkeypatch.setattr(_nystrom, "_MOST", 5)
+    monkeypatch.setattr(_support_cg, "_FEWEST", 5)
+    monkeypatch.setattr(_support_cg, "_MOST", 5)
     assert WorkingSets(problem()).solve(1e5, tol=TOL, max_iter=500) is None
     found = auto.solve_hinge(problem(m=120), 1e5, tol=TOL, max_iter=500)
     assert found.solver == "active-set" and found.converged

@@ -9,6 +9,7 @@ is half the sum of theta, eq. (56), and with a free bias sum_i y_i theta_i = 0, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ Array = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Hinge:
     """Targets and costs of one output (one class against the rest)."""
 
@@ -36,7 +37,7 @@ class Hinge:
         return self.bias_penalty * b * (b if other is None else other)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Point:
     """A model (w, b) by its coefficients and its values at all rows."""
 
@@ -50,6 +51,12 @@ class Point:
     def moved(self, step: Point, t: float) -> Point:
         """Return this point plus t times a step."""
         return Point(self.beta + t * step.beta, self.b + t * step.b, self.f + t * step.f)
+
+
+def constant_point(hinge: Hinge, b: float = 0.0) -> Point:
+    """Return w = 0, with the bias b where no penalty makes it 0."""
+    b = b if hinge.bias_penalty == 0 else 0.0
+    return Point(np.zeros(len(hinge.y)), b, np.full(len(hinge.y), b))
 
 
 def errors(hinge: Hinge, point: Point) -> Array:
@@ -98,6 +105,17 @@ def exact_step(hinge: Hinge, point: Point, step: Point, rows: NDArray[np.intp] |
             break
         t = better
     return max(t, 0.0)
+
+
+def minimum_towards(
+    hinge: Hinge, point: Point, target: Point, rows: NDArray[np.intp] | None = None
+) -> Point | None:
+    """Return the minimum on the line from ``point`` to ``target``; None: only rounding is left."""
+    step = target - point
+    t = exact_step(hinge, point, step, rows)
+    if t == 0.0:
+        return None
+    return target if t == 1.0 else point.moved(step, t)
 
 
 def violation(
@@ -160,11 +178,72 @@ def left_out_loss(problem: DualProblem, solution: Solution) -> float:
     return float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
 
 
-def stopped_advice(iterations: int, violation: float, tol: float) -> str:
-    """Say what to do about linear solves that ended too early."""
-    return (
+@dataclass(frozen=True)
+class HingeOutput:
+    """What a solver found for one output, with its certificate."""
+
+    point: Point
+    objective: float
+    gap: float
+    violation: float
+    iterations: int
+    left_out: Array | None = None  # y - f without each row
+
+
+def certified_output(
+    hinge: Hinge,
+    point: Point,
+    feasible: Array,
+    product: Array,
+    violation: float,
+    iterations: int,
+    left_out: Array | None = None,
+) -> HingeOutput:
+    """Return a found point with its duality gap, given K times the ``feasible`` multipliers."""
+    value = objective(hinge, point)
+    gap = max(value - dual_objective(hinge, feasible, product), 0.0)
+    return HingeOutput(point, value, gap, violation, iterations, left_out)
+
+
+def joined_solution(
+    solver: str,
+    problem: DualProblem,
+    C: float,
+    outputs: list[HingeOutput],
+    tol: float,
+    *,
+    violation: float | None = None,
+    converged: bool | None = None,
+    advice: str = "",
+    rows_kept_out: int = 0,
+    counts: dict[str, int] | None = None,
+    **more: Any,
+) -> Solution:
+    """Put the outputs together; the violation is the largest of theirs unless it is given."""
+    coef = np.column_stack([output.point.beta for output in outputs])
+    residuals = [output.left_out for output in outputs if output.left_out is not None]
+    iterations = max(output.iterations for output in outputs)
+    if violation is None:
+        violation = max(output.violation for output in outputs)
+    converged = violation <= tol if converged is None else converged
+    stopped = (
         f"stopped after {iterations} iterations at a relative violation of {violation:.1e} "
         f"(tol={tol:g}). Increase max_iter or tol, scale X, or lower C."
+    )
+    return Solution(
+        solver,
+        coef,
+        np.array([output.point.b for output in outputs]),
+        C,
+        objective=sum(output.objective for output in outputs),
+        residual=violation,
+        gap=sum(output.gap for output in outputs),
+        iterations=iterations,
+        converged=converged,
+        advice="" if converged else advice or stopped,
+        left_out=np.column_stack(residuals) if residuals else None,
+        details={"violation": violation, "rows_kept_out": rows_kept_out, "factor": counts or {}},
+        **{"weights": linear_weights(problem, coef), "bytes": problem.bytes, **more},
     )
 
 

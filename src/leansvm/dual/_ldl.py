@@ -8,12 +8,16 @@ of them, whichever is cheapest by counted flops; entering rows are appended as o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.linalg import cholesky_in_place
+from leansvm.linalg import (
+    cholesky_in_place,
+    corner_inverses,
+    right_divide_in_place,
+    right_solve_in_place,
+)
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -68,28 +72,20 @@ class SupportFactor:
         if release:
             self.L, self.D = np.zeros((0, 0)), np.empty(0)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what the next change makes again."""
-        nothing = {"order": self.order[:0], "L": np.zeros((0, 0)), "D": np.empty(0)}
-        return {**self.__dict__, **nothing}
-
     def solve(self, B: Array) -> Array:
         """Solve (K_SS + ridge) X = B, rows in the order of the factor."""
         k = len(self.order)
         L, X = self.L[:k, :k], B.copy()
-        corners = forward_in_place(L, X)
+        corners = corner_inverses(L)
+        right_solve_in_place(X.T, L, corners=corners)  # (L^-1 B)' = B' L^-T
         X /= self.D[:k, None]
-        for number in reversed(range(len(corners))):  # L' X = B
-            start = number * _PANEL
-            stop = min(start + _PANEL, k)
-            X[start:stop] = corners[number].T @ X[start:stop]
-            X[:start] -= L[start:stop, :start].T @ X[start:stop]
+        right_divide_in_place(X.T, L, corners)  # (L^-T X)' = X' L^-1
         return X
 
     # ------------------------------------------------------------------ leaving
 
     def _drop(self, leaving: Rows) -> None:
-        """Remove these places: the first ones are taken out, behind them the factor is made anew.
+        """Remove these rows: the first ones are taken out, behind them the factor is made anew.
 
         Rows that came last also leave first.
         """
@@ -99,8 +95,8 @@ class SupportFactor:
             if how == "swapped":
                 from leansvm.dual._ldl_swap import drop_by_swaps
 
-                for size, place in zip(range(len(self.order), 0, -1), first[::-1], strict=False):
-                    drop_by_swaps(self.L, self.D, size, int(place))
+                for size, position in zip(range(len(self.order), 0, -1), first[::-1], strict=False):
+                    drop_by_swaps(self.L, self.D, size, int(position))
             else:
                 self._update(first)
             self.counts[how] += taken
@@ -132,7 +128,7 @@ class SupportFactor:
         return best
 
     def _refactor(self, leaving: Rows) -> None:
-        """Factor anew from the first place that leaves; columns before it stay as they are."""
+        """Factor anew from the first row that leaves; columns before it stay as they are."""
         cut = int(leaving[0])
         kept = np.delete(np.arange(cut, len(self.order)), leaving - cut)
         for start in range(0, len(kept), _PANEL):  # rows move up only
@@ -172,7 +168,7 @@ class SupportFactor:
         self.D[first : first + n] = root**2
 
     def _close_gaps(self, kept: Rows, first: int) -> None:
-        """Move the kept rows and columns together, behind place ``first``."""
+        """Move the kept rows and columns together, behind row ``first``."""
         n, L = len(kept), self.L
         columns = np.concatenate([np.arange(first), kept])
         for start in range(0, n, _PANEL):  # rows move up only
@@ -187,7 +183,7 @@ class SupportFactor:
         k, end = len(self.order), len(self.order) + len(rows)
         self._make_room(end)
         L21t = np.ascontiguousarray(self.block(rows, self.order).T)
-        forward_in_place(self.L[:k, :k], L21t)
+        right_solve_in_place(L21t.T, self.L[:k, :k])
         np.divide(L21t.T, self.D[:k], out=self.L[k:end, :k])
         self._factor(rows)
 
@@ -230,7 +226,7 @@ class SupportFactor:
             L[top:bottom, bottom:end] = 0.0
             if bottom < end:
                 below = panel[:, width:]
-                forward_in_place(corner, below)
+                right_solve_in_place(below.T, corner)
                 np.divide(below.T, pivot, out=L[bottom:end, top:bottom])
         self.order = np.concatenate([self.order, rows])
 
@@ -256,7 +252,7 @@ def _rotation(A: Array, V: Array) -> tuple[Array, Array]:
     """Return R and the orthogonal Q with [A, V] Q = [R, 0]; A and R lower triangular."""
     width, rank = V.shape
     W = V.copy()
-    forward_in_place(A, W)
+    right_solve_in_place(W.T, A)
     R: Array = np.linalg.cholesky(A @ A.T + V @ V.T).astype(np.float64, copy=False)
     N = np.linalg.cholesky(np.eye(rank) + W.T @ W)
     R_inverse, N_inverse = np.linalg.inv(R), np.linalg.inv(N)
@@ -264,18 +260,3 @@ def _rotation(A: Array, V: Array) -> tuple[Array, Array]:
     Q[:width, :width], Q[width:, :width] = (R_inverse @ A).T, (R_inverse @ V).T
     Q[:width, width:], Q[width:, width:] = -(N_inverse @ W.T).T, N_inverse.T
     return R, Q
-
-
-def forward_in_place(L: Array, X: Array) -> list[Array]:
-    """Replace X by L^-1 X, L lower triangular, by panels; return the inverses of the corners.
-
-    NumPy's products alone: SciPy brings a BLAS of its own, whose threads would compete.
-    """
-    corners: list[Any] = []
-    for start in range(0, len(L), _PANEL):
-        stop = min(start + _PANEL, len(L))
-        corners.append(np.linalg.inv(L[start:stop, start:stop]))
-        if start:
-            X[start:stop] -= L[start:stop, :start] @ X[:start]
-        X[start:stop] = corners[-1] @ X[start:stop]
-    return corners

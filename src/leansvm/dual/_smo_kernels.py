@@ -45,9 +45,8 @@ class SweepPoint(NamedTuple):
 class SweepPlan(NamedTuple):
     """How a block is chosen."""
 
-    n_top: int  # rows of the pool with the largest scores
+    block: int  # rows to pick; the pool has as many with the largest scores
     n_turn: int  # rows of the pool whose turn it is
-    block: int
     order: np.ndarray
     cursor: np.ndarray
 
@@ -73,10 +72,9 @@ class SweepWork(NamedTuple):
 @compiled(fastmath=_FAST)
 def _violations(terms: SweepTerms, point: SweepPoint, v: np.ndarray) -> None:
     """Write v = y - Q beta, zero where a bound forbids the step that v asks for."""
-    r, total = point.r, point.sums[0]
+    r, offset, total = point.r, terms.offset, point.sums[0]
     shift = point.sums[1] + terms.c * total
     if terms.shifted:
-        offset = terms.offset
         for j in range(len(r)):
             v[j] = r[j] - shift - offset[j] * total
     else:
@@ -156,7 +154,7 @@ def choose(
     _violations(terms, point, work.v)
     norm = _scores(terms, work.v, score)
     m, cursor = len(score), plan.cursor
-    n = _largest(score, plan.n_top, pool, work.keys)
+    n = _largest(score, plan.block, pool, work.keys)
     for k in range(n):
         taken[pool[k]] = True
     stop = n + plan.n_turn

@@ -2,33 +2,134 @@
 
     (K_SS + diag(1 / (C s))) beta + b 1 = y_S,   1'beta = A b
 
-are preconditioned by the same with Z_S Z_S' for K_SS (see `_nystrom`): one product with the
-kernel matrix a step, and few steps. Every step keeps the second equation, so that on it the
-first one is the gradient of a convex function, for every A from 0 (a free bias) to inf (none).
+are preconditioned by the same with Z_S Z_S' for K_SS: one product with the kernel matrix a step,
+and few steps. Every step keeps the second equation, so that on it the first one is the gradient
+of a convex function, for every A from 0 (a free bias) to inf (none).
+
+Z = K_MB L^-T for a few random rows B, K_BB = L L' (Nystroem). With K = Z Z' the squared-hinge SVM
+f = Z theta + b minimises 1/2 |theta|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f_i)^2: Newton
+steps in few unknowns, all outputs at once, tell nearly which rows belong to S.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
 
+from leansvm._array_api import foreign_namespace, like_rows, rows_at, to_host
 from leansvm._parallel import blas_threads, for_tiles
 from leansvm.dual._hinge import Hinge, Point
-from leansvm.dual._least_squares import bias_from
-from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
+from leansvm.dual._least_squares import (
+    bias_and_coefficients,
+    bias_from,
+    bordered_inverse_diagonal,
+)
+from leansvm.dual.kernel_matrix import KernelMatrix
+from leansvm.dual.problem import check_symmetric
+from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.ridge._lapack import symmetric_product
+from leansvm.ridge.kernel_factor import factored
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
+_FEWEST, _MOST, _SHARE = 64, 300, 16  # random rows: a share of all, within these (measured)
+_INDEPENDENT = 1e-10  # rows whose pivot is below this share of the largest add nothing
+_STEPS = 8  # Newton steps at most: it is a start, no solution
+_SETTLED = 0.02  # share of the support whose change ends them
+_TILE = 512
 _FEW, _MANY = 500, 1500  # rows of a matrix: half of it is worth a call, all of it is worth threads
-_TILE = 256
+_PRODUCT_TILE = 256
 
 
-class Cheap(NamedTuple):
-    """Woodbury's form of the cheap system, for the rows S of a working set."""
+def rank_for(m: int) -> int:
+    """Return how many random rows stand for all m."""
+    return min(m, max(_FEWEST, min(_MOST, m // _SHARE)))
+
+
+class Nystrom:
+    """Features Z of all rows, with a last column for the bias.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        When no kernel value of a row with itself is positive.
+    """
+
+    def __init__(self, matrix: KernelMatrix, bias_penalty: float) -> None:
+        m = matrix.m
+        basis = np.random.default_rng(0).permutation(m)[: rank_for(m)]  # no randomness in a fit
+        K = matrix.block(basis, basis)
+        if callable(matrix.kernel.name):
+            check_symmetric(K, "the callable kernel")
+        largest = float(K.diagonal().max())
+        factor, order, rank, _ = dpstrf(K.T, lower=1, tol=_INDEPENDENT * largest)
+        if not 0 < largest < np.inf or rank == 0:
+            raise np.linalg.LinAlgError("no positive kernel value on the diagonal")
+        chosen, L = basis[order[:rank] - 1], np.tril(factor[:rank, :rank])
+        self.Z = np.empty((m, rank + 1))
+        for start in range(0, m, _TILE):
+            rows = np.arange(start, min(start + _TILE, m))
+            values = matrix.block(rows, chosen)
+            self.Z[rows, :rank] = solve_triangular(L, values.T, lower=True, check_finite=False).T
+        self.Z[:, rank] = 0.0 if np.isinf(bias_penalty) else 1.0
+        self.penalty = np.ones(rank + 1)
+        self.penalty[rank] = 1.0 if np.isinf(bias_penalty) else bias_penalty
+
+    def start(self, Y: Array, cost: Array) -> tuple[Array, list[Array], Mask]:
+        """Solve the problem of low rank for every row of Y, the targets of an output.
+
+        Return the errors 1 - y f, Gram matrices, and the rows that each of these is made of.
+        """
+        everything = gram_of(self.Z, cost, np.arange(Y.shape[1]))
+        grams, was = [everything] * len(Y), np.ones(Y.shape, np.bool_)
+        theta = self._solved(everything, (cost * Y) @ self.Z)
+        E = 1.0 - Y * (theta @ self.Z.T)
+        for _ in range(_STEPS):
+            now = E > 0
+            count = np.count_nonzero(now != was, axis=1)
+            moving = np.flatnonzero(count > _SETTLED * np.count_nonzero(now, axis=1))
+            if not len(moving):
+                break
+            right = (cost * Y[moving] * now[moving]) @ self.Z
+            for i, j in enumerate(moving):
+                grams[j] = changed_gram(grams[j], self.Z, cost, was[j], now[j])
+                right[i] = self._solved(grams[j], right[i])
+            was[moving] = now[moving]
+            E[moving] = 1.0 - Y[moving] * (right @ self.Z.T)
+        return E, grams, was
+
+    def _solved(self, gram: Array, right: Array) -> Array:
+        """Solve (Gram matrix + penalties) theta = right, one row for each output."""
+        M = gram.copy()
+        M.flat[:: len(M) + 1] += self.penalty
+        return np.ascontiguousarray(cholesky_solve(cholesky_in_place(M), right.T).T)
+
+
+def gram_of(Z: Array, cost: Array, rows: NDArray[np.intp]) -> Array:
+    """Return Z_r' diag(C s) Z_r."""
+    scaled = Z[rows]
+    scaled *= np.sqrt(cost[rows])[:, None]
+    return np.asarray(scaled.T @ scaled)
+
+
+def changed_gram(gram: Array, Z: Array, cost: Array, was: Mask, now: Mask) -> Array:
+    """Return the Gram matrix of the rows ``now``, given that of the rows ``was``."""
+    left, entered = np.flatnonzero(was & ~now), np.flatnonzero(now & ~was)
+    if len(left) + len(entered) >= np.count_nonzero(now):
+        return gram_of(Z, cost, np.flatnonzero(now))
+    if len(left):
+        gram = gram - gram_of(Z, cost, left)
+    return gram + gram_of(Z, cost, entered) if len(entered) else gram
+
+
+class LowRankSystem(NamedTuple):
+    """Z_S Z_S' + diag(1 / (C s)) in Woodbury's form, for the rows S of a working set."""
 
     Z: Array  # of all rows of the working set
     factor: Array  # Cholesky factor of I + Z_S' diag(C s) Z_S
@@ -36,8 +137,8 @@ class Cheap(NamedTuple):
     cost: Array  # C s of S
 
     @classmethod
-    def of(cls, Z: Array, gram: Array, S: Rows, cost: Array) -> Cheap:
-        """Factor it, given Z_S' diag(C s) Z_S."""
+    def factored(cls, Z: Array, gram: Array, S: Rows, cost: Array) -> LowRankSystem:
+        """Return the factored system, given Z_S' diag(C s) Z_S."""
         M = gram.copy()
         M.flat[:: len(M) + 1] += 1.0
         return cls(Z, cholesky_in_place(M), S, cost[S])
@@ -50,12 +151,14 @@ class Cheap(NamedTuple):
         return np.asarray(self.cost * (r - (self.Z @ inner)[self.S]))
 
 
-def times(K: Array, v: Array) -> Array:
-    """Return K v for the symmetric K.
+def times(K: Any, v: Array) -> Array:
+    """Return K v for the symmetric K, on the host or a device.
 
     Reading K is all it takes: two threads that read all of it are not faster than one that reads
     one half, more of them are.
     """
+    if foreign_namespace(K) is not None:
+        return np.asarray(to_host(K @ like_rows(v, K)))
     if len(K) < _FEW:
         return np.asarray(K @ v)
     if len(K) < _MANY or blas_threads() <= 2:
@@ -65,36 +168,25 @@ def times(K: Array, v: Array) -> Array:
     def fill(start: int, stop: int) -> None:
         np.dot(K[start:stop], v, out=out[start:stop])
 
-    for_tiles(len(K), _TILE, fill)
+    for_tiles(len(K), _PRODUCT_TILE, fill)
     return out
 
 
 def solve_by_cg(
-    K: Array, hinge: Hinge, S: Rows, point: Point, cheap: Cheap, *, tol: float, most: int
+    K: Array,
+    hinge: Hinge,
+    S: Rows,
+    point: Point,
+    low_rank: LowRankSystem,
+    *,
+    tol: float,
+    most: int,
 ) -> tuple[Point, int, bool]:
     """Solve the equations of S from ``point``, whose beta is zero outside S.
 
-    Parameters
-    ----------
-    K : ndarray of shape (n, n)
-        Kernel values of the working set.
-    hinge : Hinge
-        Targets, costs and bias of the working set.
-    S : ndarray of int
-        Support, rows of the working set.
-    point : Point
-        Where to start.
-    cheap : Cheap
-        The preconditioner.
-    tol : float
-        Largest C s |residual|, relative to the largest |beta|, at which to stop.
-    most : int
-        Most steps.
-
-    Returns
-    -------
-    Point, int, bool
-        What was found, with f of all rows of the working set; steps; whether it meets tol.
+    K, ``hinge`` and the points belong to a working set of rows, S is a part of it. Stops where
+    the largest C s |residual| is ``tol`` times the largest |beta|, or after ``most`` steps.
+    Returns the point, the steps, and whether it meets ``tol``.
 
     Raises
     ------
@@ -102,7 +194,7 @@ def solve_by_cg(
         When K_SS + diag(1 / (C s)) is not positive definite.
     """
     A, cost, ridge = hinge.bias_penalty, hinge.cost[S], 1.0 / hinge.cost[S]
-    u = cheap.solve(np.ones(len(S)))
+    u = low_rank.solve(np.ones(len(S)))
     beta, b, f = point.beta[S], point.b, point.f.copy()
     r = hinge.y[S] - f[S] - ridge * beta
     off = 0.0 if np.isinf(A) else A * b - float(beta.sum())  # what 1'beta = A b lacks
@@ -111,7 +203,7 @@ def solve_by_cg(
     steps = 0
     while steps < most:
         steps += 1
-        x = cheap.solve(r)
+        x = low_rank.solve(r)
         zb = float(bias_from(float(u.sum()), x.sum() - off, A))
         z = x - zb * u
         now = float(r @ z)
@@ -138,28 +230,26 @@ def solve_by_cg(
     return Point(values, b, f), steps, done
 
 
-def solve_by_factor(K: Array, hinge: Hinge, S: Rows) -> Point:
+def solve_by_factor(K: Any, hinge: Hinge, S: Rows) -> Point:
     """Solve the equations of few rows S by a Cholesky factor of K_SS + diag(1 / (C s))."""
-    M = K[np.ix_(S, S)]
-    M.flat[:: len(S) + 1] += 1.0 / hinge.cost[S]
-    u, v = cholesky_solve(cholesky_in_place(M), np.column_stack([np.ones(len(S)), hinge.y[S]])).T
-    b = float(bias_from(float(u.sum()), v.sum(), hinge.bias_penalty))
-    beta = np.zeros(len(K))
-    beta[S] = v - b * u
-    return Point(beta, b, times(K, beta) + b)
+    on_host = foreign_namespace(K) is None
+    K_SS = K[np.ix_(S, S)] if on_host else rows_at(rows_at(K, S).T, S)
+    right = np.column_stack([np.ones(len(S)), hinge.y[S]])
+    solved = factored(K_SS, 1.0 / hinge.cost[S]).solve(right)
+    b, coef = bias_and_coefficients(solved, hinge.bias_penalty)
+    beta = np.zeros(len(hinge.y))
+    beta[S] = coef[:, 0]
+    return Point(beta, float(b[0]), times(K, beta) + float(b[0]))
 
 
-def left_out_of(K: Array, hinge: Hinge, S: Rows, point: Point) -> Array:
+def left_out_residuals(K: Array, hinge: Hinge, S: Rows, point: Point) -> Array:
     """Return y - f of models without each row: beta_i / T_ii on S, the rest of S kept.
 
     T is the inverse of K_SS + diag(1 / (C s)), bordered by the bias; K = K_SS is overwritten.
     """
     result = np.asarray(hinge.y - point.f)
     if len(S):
-        K.flat[:: len(S) + 1] += 1.0 / hinge.cost[S]
-        T = inverse_diagonal(cholesky_in_place(K))
-        if not np.isinf(hinge.bias_penalty):
-            u = cholesky_solve(K, np.ones(len(S)))
-            T = T - u**2 / (hinge.bias_penalty + u.sum())
-        result[S] = point.beta[S] / T
+        factor = factored(K, 1.0 / hinge.cost[S])
+        diagonal, u = factor.inverse_diagonal(), factor.solve(np.ones(len(S)))
+        result[S] = point.beta[S] / bordered_inverse_diagonal(diagonal, u, hinge.bias_penalty)
     return result

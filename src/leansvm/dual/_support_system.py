@@ -15,9 +15,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._parallel import blas_for
-from leansvm.dual._hinge import Hinge, Point
+from leansvm.dual._hinge import Hinge, Point, constant_point
 from leansvm.dual._ldl import SupportFactor
-from leansvm.dual._least_squares import bias_from
+from leansvm.dual._least_squares import (
+    bias_and_coefficients,
+    bias_from,
+    bordered_inverse_diagonal,
+)
 from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
 from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
 
@@ -47,14 +51,12 @@ class KernelForm:
             self.factor.forget()
         self.C, self.factor.ridge = C, 1.0 / hinge.cost
         if not len(support):
-            return _constant(hinge, b)
+            return constant_point(hinge, b)
         self.factor.change_to(support, priority)
         S = self.factor.order
         solved = self.factor.solve(np.column_stack([np.ones(len(S)), hinge.y[S]]))
-        u, v = solved.T
-        total = float(u.sum())
-        b = float(bias_from(total, v.sum(), hinge.bias_penalty))
-        coef, size = v - b * u, np.inf
+        bias, columns = bias_and_coefficients(solved, hinge.bias_penalty)
+        b, coef, u, size = float(bias[0]), columns[:, 0], solved[:, 0], np.inf
         for refined in range(1 + _REFINEMENTS):
             beta = np.zeros(self.matrix.m)
             beta[S] = coef
@@ -70,7 +72,7 @@ class KernelForm:
             # the bias equation sum beta = A b has a residual too
             rest = 0.0 if np.isinf(hinge.bias_penalty) else hinge.bias_penalty * b
             rest -= float(beta.sum())
-            db = float(bias_from(total, v.sum() - rest, hinge.bias_penalty))
+            db = float(bias_from(float(u.sum()), v.sum() - rest, hinge.bias_penalty))
             coef, b = coef + v - db * u, b + db
         return point
 
@@ -80,11 +82,9 @@ class KernelForm:
         result = hinge.y - point.f
         if k and self.C == C:  # else no step was left for this C
             root = np.sqrt(self.factor.D[:k])
-            T = inverse_diagonal(np.ascontiguousarray(self.factor.L[:k, :k]) * root)
-            if not np.isinf(hinge.bias_penalty):
-                u = self.factor.solve(np.ones((k, 1)))[:, 0]
-                T = T - u**2 / (hinge.bias_penalty + u.sum())
-            result[S] = point.beta[S] / T
+            diagonal = inverse_diagonal(np.ascontiguousarray(self.factor.L[:k, :k]) * root)
+            u = self.factor.solve(np.ones((k, 1)))[:, 0]
+            result[S] = point.beta[S] / bordered_inverse_diagonal(diagonal, u, hinge.bias_penalty)
         return result
 
 
@@ -135,13 +135,8 @@ class LinearForm:
         self._follow(support)
         if not len(support):
             self.w[:] = 0.0
-            return _constant(hinge, b)
-        cost = np.zeros(len(hinge.y))
-        cost[support] = hinge.cost[support]
-        total = hinge.bias_penalty + float(cost.sum())
-        mean = self._mean(cost, total)
-        M = self._matrix(C, mean, total)
-        cholesky_in_place(M)
+            return constant_point(hinge, b)
+        cost, total, mean, M = self._factored(hinge, C)
         w, b = np.zeros(X.shape[1]), 0.0
         beta, f = cost * hinge.y, np.zeros(len(cost))
         size = np.inf
@@ -177,19 +172,20 @@ class LinearForm:
                 self.gram -= self.rows.gram(left)
         self.support = support
 
-    def _mean(self, cost: Array, total: float) -> Array:
-        """Return p / (A + sum C s), p = X'C s: what couples w and b."""
-        if np.isinf(total):
-            return np.zeros(self.rows.X.shape[1])
-        return np.asarray(self.rows.X.T @ cost) / total
+    def _factored(self, hinge: Hinge, C: float) -> tuple[Array, float, Array, Array]:
+        """Return C s (0 outside S), t = A + sum C s, p / t, and a factor of the matrix of w.
 
-    def _matrix(self, C: float, mean: Array, total: float) -> Array:
-        """Return I + X_S' C S X_S - p p' / (A + sum C s)."""
-        M = C * self.gram
+        p = X'C s couples w and b; the matrix is I + X_S' C S X_S - p p' / t.
+        """
+        cost = np.zeros(len(hinge.y))
+        cost[self.support] = hinge.cost[self.support]
+        total, M = hinge.bias_penalty + float(cost.sum()), C * self.gram
+        mean = np.zeros(len(M))
         if not np.isinf(total):
+            mean = np.asarray(self.rows.X.T @ cost) / total
             M -= np.outer(mean * total, mean)
         M.flat[:: len(M) + 1] += 1.0
-        return M
+        return cost, total, mean, cholesky_in_place(M)
 
     def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
         """Return y - f at the support without each row: (y - f) / (1 - h), S less it fixed."""
@@ -197,21 +193,10 @@ class LinearForm:
         result = hinge.y - point.f
         if not len(S):
             return result
-        cost = np.zeros(len(hinge.y))
-        cost[S] = hinge.cost[S]
-        total = hinge.bias_penalty + float(cost.sum())
-        mean = self._mean(cost, total)
-        M = self._matrix(C, mean, total)
-        cholesky_in_place(M)
+        _, total, mean, M = self._factored(hinge, C)
         rows = X[S].toarray() if sparse.issparse(X) else X[S]
         rows = rows - mean
         leverage = np.einsum("ij,ji->i", rows, cholesky_solve(M, np.ascontiguousarray(rows.T)))
         h = hinge.cost[S] * (leverage + (0.0 if np.isinf(total) else 1.0 / total))
         result[S] /= np.maximum(1.0 - h, np.finfo(np.float64).eps)
         return result
-
-
-def _constant(hinge: Hinge, b: float) -> Point:
-    """Return w = 0: no row has an error, so the bias may stay unless it is penalised."""
-    b = b if hinge.bias_penalty == 0 else 0.0
-    return Point(np.zeros(len(hinge.y)), b, np.full(len(hinge.y), b))

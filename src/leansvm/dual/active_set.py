@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,15 @@ from leansvm._parallel import blas_for
 from leansvm._phases import Phases
 from leansvm.dual._hinge import (
     Hinge,
+    HingeOutput,
     Point,
+    certified_output,
+    constant_point,
     distance,
-    dual_objective,
     errors,
-    exact_step,
     feasible_dual,
-    objective,
-    stopped_advice,
+    joined_solution,
+    minimum_towards,
     violation,
 )
 from leansvm.dual._ldl import APPEND_PANEL
@@ -75,24 +77,22 @@ class ActiveSet:
     def __init__(
         self, problem: DualProblem, *, max_support: int | None = None, keep: bool = False
     ) -> None:
-        self.problem, self.max_support, self._keep = problem, max_support, keep
+        self.max_support, self._keep = max_support, keep
         m, n_outputs = problem.Y.shape
-        problem.reserve(8 * m * (_VECTORS + _PER_OUTPUT * n_outputs), "The support set")
+        needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs)
+        self.problem = problem = problem.reserve(needed, "The support set")
         self.room_beside(max_support or 0)
         X, kernel = problem.X, problem.kernel
         self.matrix = StoredMatrix(X) if kernel.precomputed else GrowingRows(X, kernel)
         self.linear_rows: LinearRows | None = None
         if kernel.name == "linear":
             self.linear_rows = LinearRows(X, problem.weight, problem.bias_penalty)
-        self._outputs: list[_OneOutput] = []
-        for j in range(problem.Y.shape[1]):
-            self._outputs.append(_OneOutput(self, j))
+        self._outputs = [_OneOutput(self, j) for j in range(n_outputs)]
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep the rows; factors and support sets are found again by the next solve."""
-        problem = self.problem
         kept = ("X", "kernel", "Y", "weight", "bias_penalty", "budget")
-        state = {name: getattr(problem, name) for name in kept}
+        state = {name: getattr(self.problem, name) for name in kept}
         return state | {"max_support": self.max_support, "keep": self._keep}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -108,11 +108,12 @@ class ActiveSet:
         rows = len(self.problem.weight)
         size = rows if self.linear_rows is None else min(rows, self.problem.X.shape[1])
         with self.problem.phases("solve"), blas_for(size, _SERIAL_ROWS):
+            found = []
             for output in self._outputs:
-                output.run(C, tol=tol, max_iter=max_iter, left_out=left_out)
+                found.append(output.run(C, tol=tol, max_iter=max_iter, left_out=left_out))
                 if not self._keep:
                     output.kernel_form.factor.forget(release=True)
-        return self._solution(C, tol, left_out)
+        return self._solution(C, tol, found)
 
     @contextmanager
     def extended(self, X: Any, Y: Array, weight: Array) -> Iterator[None]:
@@ -127,23 +128,22 @@ class ActiveSet:
 
     def extend(self, X: Any, Y: Array, weight: Array) -> None:
         """Add rows behind those there are; the next solve repairs the support sets."""
-        problem = self.problem
+        before = self.problem
         if isinstance(self.matrix, StoredMatrix):
             raise ValueError("kernel='precomputed': rows cannot be added to a kernel matrix.")
-        old = len(problem.weight)
-        if sparse.issparse(X) != sparse.issparse(problem.X):  # kept as the first rows are
-            X = type(problem.X)(X) if sparse.issparse(problem.X) else X.toarray()
-        stack = sparse.vstack if sparse.issparse(problem.X) else np.vstack
-        problem.X = stack([problem.X, X])
-        if sparse.issparse(problem.X):
-            problem.X = problem.X.tocsr()
-        problem.Y = np.vstack([problem.Y, Y])
-        problem.weight = np.concatenate([problem.weight, weight])
-        self.matrix.extend(problem.X, self._room)
+        if sparse.issparse(before.X):  # rows are kept as the first ones are
+            X = type(before.X)(X)
+            together = sparse.vstack([before.X, X]).tocsr()
+        else:
+            X = X.toarray() if sparse.issparse(X) else X
+            together = np.vstack([before.X, X])
+        Y, weights = np.vstack([before.Y, Y]), np.concatenate([before.weight, weight])
+        self.problem = replace(before, X=together, Y=Y, weight=weights)
+        self.matrix.extend(together, self._bytes_left)
         if self.linear_rows is not None:
             self.linear_rows.extend(X, weight)
         for output in self._outputs:
-            output.extend(problem.X[old:])
+            output.extend(together[len(before.weight) :])
 
     def room_beside(self, k: int) -> int:
         """Refuse a factor of k rows that does not fit; return the bytes left for kernel rows."""
@@ -152,49 +152,34 @@ class ActiveSet:
         # a factor is copied when it grows, beside the kernel values of the rows it is made of
         needed = 8 * ((factors + 1) * k * k + 2 * APPEND_PANEL * k)
         needed += 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs)
-        problem.bytes = max(problem.bytes, needed)
         check_budget(needed, problem.budget, f"The factor of {k:,} support vectors", _WAY_OUT)
-        self._room = problem.budget - needed
-        return self._room
+        self.problem = replace(problem, bytes=max(problem.bytes, needed))
+        self._bytes_left = problem.budget - needed
+        return self._bytes_left
 
-    def _solution(self, C: float, tol: float, left_out: bool) -> Solution:
+    def _solution(self, C: float, tol: float, found: list[HingeOutput]) -> Solution:
         """Put together what the outputs found."""
-        m, n_outputs = self.problem.Y.shape
-        found = Solution("active-set", np.empty((m, n_outputs)), np.empty(n_outputs), C)
-        found.objective = found.gap = found.residual = 0.0
-        counts, missing = dict[str, int](), 0
+        outputs, more = self._outputs, dict[str, Any]()
+        counts = [output.kernel_form.factor.counts for output in outputs]
+        missing = max(output.missing for output in outputs)
+        if missing and self.max_support is not None:
+            more["advice"] = (
+                f"max_support={self.max_support} is not enough: {missing:,} more rows have "
+                f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
+                f"max_support or use max_support='auto'."
+            )
         if self.linear_rows is not None:
-            found.weights = np.empty((n_outputs, self.linear_rows.X.shape[1]))
-        if left_out:
-            found.left_out = np.empty((m, n_outputs))
-        for j, output in enumerate(self._outputs):
-            found.coef[:, j], found.b[j] = output.point.beta, output.point.b
-            found.objective += output.objective
-            found.gap += output.gap
-            found.residual = max(output.violation, found.residual)
-            found.iterations = max(found.iterations, output.n_iter)
-            found.converged = found.converged and output.converged
-            missing = max(missing, output.missing)
-            if found.weights is not None:
-                found.weights[j] = output.w
-            if found.left_out is not None:
-                found.left_out[:, j] = output.left_out
-            for key, value in output.kernel_form.factor.counts.items():
-                counts[key] = counts.get(key, 0) + value
-        found.bytes = self.problem.bytes
-        found.details = {"violation": found.residual, "rows_kept_out": missing, "factor": counts}
-        if not found.converged:
-            found.advice = self._advice(found, missing, tol)
-        return found
-
-    def _advice(self, found: Solution, missing: int, tol: float) -> str:
-        """Say what to do where an output did not converge."""
-        if not missing or self.max_support is None:
-            return stopped_advice(found.iterations, found.residual, tol)
-        return (
-            f"max_support={self.max_support} is not enough: {missing:,} more rows have "
-            f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
-            f"max_support or use max_support='auto'."
+            more["weights"] = np.stack([output.w for output in outputs])
+        return joined_solution(
+            "active-set",
+            self.problem,
+            C,
+            found,
+            tol,
+            converged=all(output.converged for output in outputs),
+            rows_kept_out=missing,
+            counts={key: sum(count[key] for count in counts) for key in counts[0]},
+            **more,
         )
 
 
@@ -204,23 +189,21 @@ class _OneOutput:
     hinge: Hinge  # of the C that is being solved
     point: Point  # the last solution
     w: Array  # weights of the linear kernel
-    left_out: Array  # y - f without each row, if asked for
 
     def __init__(self, solver: ActiveSet, number: int) -> None:
-        self.solver, self.problem, self.number = solver, solver.problem, number
+        self.solver, self.number = solver, number
         self.kernel_form = KernelForm(solver.matrix)
         self.linear_form: LinearForm | None = None
         if solver.linear_rows is not None:
             self.linear_form = LinearForm(solver.linear_rows)
         self.form: KernelForm | LinearForm = self.kernel_form
-        self.C, self.objective, self.gap, self.violation = np.nan, np.nan, np.nan, np.inf
-        self.n_iter, self.missing, self.converged = 0, 0, False
+        self.C, self.n_iter, self.missing, self.converged = np.nan, 0, 0, False
         self.solved = False  # whether there is a point to start from
         self.stopped = False  # by a callback
 
     def _set_C(self, C: float) -> None:
         """Go on with this C."""
-        self.C, problem = C, self.problem
+        self.C, problem = C, self.solver.problem
         self.hinge = Hinge(problem.Y[:, self.number], C * problem.weight, problem.bias_penalty)
 
     def extend(self, X: Any) -> None:
@@ -228,18 +211,18 @@ class _OneOutput:
         if not self.solved:
             return
         beta, b = self.point.beta, self.point.b
-        support = np.flatnonzero(beta)
-        values = self.problem.kernel.block(X, self.problem.X[support], dtype=np.float64)
+        support, problem = np.flatnonzero(beta), self.solver.problem
+        values = problem.kernel.block(X, problem.X[support], dtype=np.float64)
         f = np.concatenate([self.point.f, values @ beta[support] + b])
         self.point = Point(np.concatenate([beta, np.zeros(X.shape[0])]), b, f)
 
-    def run(self, C: float, *, tol: float, max_iter: int, left_out: bool) -> None:
+    def run(self, C: float, *, tol: float, max_iter: int, left_out: bool) -> HingeOutput:
         """Solve on working sets of rows until no row outside has an error."""
         self._set_C(C)
         self.n_iter, self.stopped, m = 0, False, len(self.hinge.y)
         limit = min(self.solver.max_support or m, m)
         # f = 0, where every row has the error 1
-        point = self.point if self.solved else Point(np.zeros(m), 0.0, np.zeros(m))
+        point = self.point if self.solved else constant_point(self.hinge)
         working = self._first_rows(limit, point)
         while True:
             sample = working is not None and limit >= m
@@ -255,8 +238,8 @@ class _OneOutput:
                 converged = False
                 break
             working = self._next_rows(limit, point, missing)
-        self.violation, self.converged, self.missing = worst, converged, len(missing)
-        self._finish(point, left_out)
+        self.converged, self.missing = converged, len(missing)
+        return self._finish(point, worst, left_out)
 
     def _first_rows(self, limit: int, point: Point) -> Rows | None:
         """Return the first working set: all rows (None), or a stratified sample of many."""
@@ -330,32 +313,29 @@ class _OneOutput:
                 self.form = self.kernel_form
             found = self.form.solve(hinge, self.C, support, e, point.b)
             worst = violation(hinge, found, support, mask)
-            if self.problem.on_iteration is not None:
-                self.stopped = self.problem.on_iteration(self.n_iter, worst)
+            if self.solver.problem.on_iteration is not None:
+                self.stopped = self.solver.problem.on_iteration(self.n_iter, worst)
             if worst <= tol:
                 return found, True, worst
-            step = found - point
-            t = exact_step(hinge, point, step, working)
-            if t == 0.0:  # only rounding is left
+            better = minimum_towards(hinge, point, found, working)
+            if better is None:
                 break
-            point = found if t == 1.0 else point.moved(step, t)
-            e = errors(hinge, point)
+            point, e = better, errors(hinge, better)
         if np.isinf(worst):  # not one step was left
             worst = distance(hinge, point)
         return point, False, worst
 
-    def _finish(self, point: Point, left_out: bool) -> None:
+    def _finish(self, point: Point, worst: float, left_out: bool) -> HingeOutput:
         """Keep the solution and certify it."""
-        hinge, X, linear = self.hinge, self.problem.X, self.linear_form
+        hinge, X, linear = self.hinge, self.solver.problem.X, self.linear_form
         if linear is not None:
             self.w = linear.w if self.form is linear else X.T @ point.beta
-        if left_out:
-            self.left_out = self.form.left_out(hinge, self.C, point)
+        residuals = self.form.left_out(hinge, self.C, point) if left_out else None
         beta = point.beta
         if self.converged:  # coefficients of the wrong sign are rounding there
             beta = np.where(hinge.y * beta > 0, beta, 0.0)
         feasible = feasible_dual(hinge, beta)
         product = self.solver.matrix.product(feasible) if linear is None else X @ (X.T @ feasible)
-        self.objective = objective(hinge, point)
-        self.gap = max(self.objective - dual_objective(hinge, feasible, np.asarray(product)), 0.0)
-        self.point, self.solved = Point(beta, point.b, point.f), True
+        found = certified_output(hinge, point, feasible, product, worst, self.n_iter, residuals)
+        self.point, self.solved = replace(point, beta=beta), True
+        return replace(found, point=self.point)

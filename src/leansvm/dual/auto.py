@@ -10,6 +10,9 @@ as soon as its progress says that another one will be faster.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,12 +21,7 @@ from leansvm.dual import cg
 from leansvm.dual._hinge import left_out_loss
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.cholesky import factor_and_solve, solve_cholesky
-from leansvm.dual.kernel_matrix import (
-    StoredMatrix,
-    gram,
-    least_sweep_bytes,
-    values_between,
-)
+from leansvm.dual.kernel_matrix import StoredMatrix, gram, least_sweep_bytes, values_between
 from leansvm.dual.problem import DualProblem
 from leansvm.dual.sesqui import minimise_with_bias, solve_sesqui
 from leansvm.dual.smo import Quadratic, solve_smo
@@ -61,7 +59,8 @@ def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
     with_cg = needed + cg.preconditioner_bytes(m, n_outputs, k)
     matrix = None
     if problem.fits(needed):
-        problem.reserve(with_cg if problem.fits(with_cg) else needed, "The kernel matrix")
+        needed = with_cg if problem.fits(with_cg) else needed
+        problem = problem.reserve(needed, "The kernel matrix")
         matrix = StoredMatrix(gram(problem))
     sweeps = None
     if not on_device:  # sequential updates are for the host
@@ -77,7 +76,7 @@ def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
     # where sequential updates are slow so is CG, and trying it takes a share of a factorisation
     if problem.fits(with_cg) and (sweeps is None or m >= _MANY_ROWS):
         affordable = int(m / 3 / max(2 * (n_outputs + 1), _ENTRY_FLOPS))
-        solution = cg.iterate(
+        solution = cg.precondition_and_iterate(
             problem, matrix, C, k, tol=tol, max_iter=max_iter, give_up_after=affordable
         )
         if solution is not None:
@@ -95,20 +94,21 @@ def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
     m, sweeps = len(problem.weight), None
     if problem.kernel.name == "linear":  # the active set has a smaller system for it
         return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
-    solution = WorkingSets(problem).solve(C, tol=tol, max_iter=max_iter)
+    sets = WorkingSets(problem)
+    solution = sets.solve(C, tol=tol, max_iter=max_iter)
     if solution is not None:
         return solution
+    problem = sets.problem
+    del sets  # its features
     if m >= _FEW_ROWS:
         if problem.kernel.precomputed or problem.fits(8 * m * m):
             sweeps = m / _SWEEP_ROWS
         else:
             sweeps = _affordable_sweeps(problem, C, None)
     if sweeps is not None and _support_share(problem, C) >= _MANY_SUPPORT:
-        reserved = problem.bytes
         solution = solve_sesqui(problem, C, tol=tol, max_iter=max_iter, give_up_after=sweeps)
         if solution is not None:
             return solution
-        problem.bytes = reserved
     return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
 
 
@@ -116,10 +116,9 @@ def solve_hinge_left_out(
     problem: DualProblem,
     C: float | Array,
     *,
-    tol: float,
-    max_iter: int,
     on_sets: bool = True,
     max_support: int | None = None,
+    **options: Any,
 ) -> Solution:
     """Solve the squared-hinge SVM with left-out residuals; of several C, take the best.
 
@@ -130,19 +129,20 @@ def solve_hinge_left_out(
     sets = WorkingSets(problem) if on_sets and problem.kernel.name != "linear" else None
     active: ActiveSet | None = None
     candidates, found = np.atleast_1d(C), dict[int, Solution]()
-    curve = np.empty(len(candidates))
+    curve, reserved = np.empty(len(candidates)), 0
     for i in np.argsort(candidates, kind="stable").tolist():
         value, solution = float(candidates[i]), None
         if sets is not None and active is None:
-            solution = sets.solve(value, tol=tol, max_iter=max_iter, left_out=True)
+            solution = sets.solve(value, left_out=True, **options)
+            problem = sets.problem
         if solution is None:
             active = active or ActiveSet(problem, max_support=max_support)
-            solution = active.solve(value, tol=tol, max_iter=max_iter, left_out=True)
-        solution.error = curve[i] = left_out_loss(problem, solution)
-        found = as_good_as_any(found | {i: solution})
+            solution = active.solve(value, left_out=True, **options)
+        curve[i] = left_out_loss(problem, solution)
+        found = as_good_as_any(found | {i: replace(solution, error=curve[i])})
+        reserved = max(reserved, solution.bytes)
     best = found[first_of_the_best(curve)]
-    best.curve = curve if isinstance(C, np.ndarray) else None
-    return best
+    return replace(best, curve=curve if isinstance(C, np.ndarray) else None, bytes=reserved)
 
 
 def _affordable_sweeps(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float | None:
@@ -186,11 +186,7 @@ def _support_share(problem: DualProblem, C: float) -> float:
     for y in np.ascontiguousarray(problem.Y[sample].T):
         quadratic = Quadratic(y, 1.0 / (C * weight), weight, bounded=True)
         state, _ = minimise_with_bias(
-            matrix,
-            quadratic,
-            problem.bias_penalty,
-            tol=_SUPPORT_TOL,
-            max_sweeps=_SUPPORT_SWEEPS,
+            matrix, quadratic, problem.bias_penalty, tol=_SUPPORT_TOL, max_sweeps=_SUPPORT_SWEEPS
         )
         shares.append(np.count_nonzero(state.beta) / len(sample))
     return max(shares)

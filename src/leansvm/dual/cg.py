@@ -19,14 +19,8 @@ from leansvm._accelerated import gram as inner_products
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import Basis
 from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
-from leansvm.dual._least_squares import bias_from, certify
-from leansvm.dual.kernel_matrix import (
-    KernelMatrix,
-    StoredMatrix,
-    gram,
-    product_bytes,
-    unstored,
-)
+from leansvm.dual._least_squares import bias_and_coefficients, certify
+from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, gram, product_bytes, unstored
 from leansvm.dual.problem import DualProblem
 from leansvm.ridge.kernel_factor import factor_bytes
 from leansvm.rows import Block, MemoryBlocks, RowBlocks
@@ -52,12 +46,12 @@ def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> So
             if problem.fits(needed) or k == 1:
                 break
             k = max(1, k // 2)
-        problem.reserve(needed, "The CG preconditioner", or_cg=False)
+        problem = problem.reserve(needed, "The CG preconditioner", or_cg=False)
         matrix = unstored(problem)
     else:
-        problem.reserve(stored, "The kernel matrix")
+        problem = problem.reserve(stored, "The kernel matrix")
         matrix = StoredMatrix(gram(problem))
-    solution = iterate(problem, matrix, C, k, tol=tol, max_iter=max_iter)
+    solution = precondition_and_iterate(problem, matrix, C, k, tol=tol, max_iter=max_iter)
     assert solution is not None  # nothing to give up for
     return solution
 
@@ -74,17 +68,10 @@ def preconditioner_bytes(m: int, n_outputs: int, k: int) -> int:
     return 8 * (3 * m * k + 3 * k * k + rows * (m + 2 * rows) + 12 * m * (n_outputs + 1))
 
 
-def iterate(
-    problem: DualProblem,
-    matrix: KernelMatrix,
-    C: float,
-    k: int,
-    *,
-    tol: float,
-    max_iter: int,
-    give_up_after: int | None = None,
+def precondition_and_iterate(
+    problem: DualProblem, matrix: KernelMatrix, C: float, k: int, **options: Any
 ) -> Solution | None:
-    """Make a preconditioner of at most k columns and run conjugate gradients; None: given up."""
+    """Make a preconditioner of at most k columns and run `conjugate_gradients`."""
     with problem.phases("precondition"):
         blocks = MemoryBlocks(matrix.X, columns=3 * k)
         # the preconditioned system's condition is at most 1 + C max(s) * (trace left over)
@@ -94,15 +81,7 @@ def iterate(
         )
         precondition = Preconditioner(blocks, factor, problem.weight, C)
     with problem.phases("solve"):
-        return conjugate_gradients(
-            problem,
-            matrix,
-            precondition,
-            C,
-            tol=tol,
-            max_iter=max_iter,
-            give_up_after=give_up_after,
-        )
+        return conjugate_gradients(problem, matrix, precondition, C, **options)
 
 
 class Preconditioner:
@@ -156,42 +135,21 @@ def conjugate_gradients(
     max_iter: int,
     give_up_after: int | None = None,
 ) -> Solution | None:
-    """Solve G [u, V] = [1, Y] and put the bias together.
+    """Solve G [u, V] = [1, Y] to a relative residual of ``tol`` and put the bias together.
 
-    Parameters
-    ----------
-    problem : DualProblem
-        Targets, weights, bias; ``on_iteration`` gets the largest relative residual.
-    matrix : KernelMatrix
-        Kernel matrix.
-    precondition : callable
-        v -> M^-1 v.
-    C : float
-        Regularisation.
-    tol : float
-        Relative residual of the whole system; columns are done at half of it, since the
-        bias adds the residuals of u and V.
-    max_iter : int
-        Most iterations.
-    give_up_after : int, optional
-        Abandon the iteration as soon as it is expected to need more iterations than this.
-
-    Returns
-    -------
-    Solution or None
-        None when the iteration was given up.
+    Columns are done at half of ``tol``, since the bias adds the residuals of u and V.
+    ``precondition`` maps v to M^-1 v. Returns None as soon as the iteration is expected to need
+    more than ``give_up_after`` iterations.
     """
-    Y, weight, penalty = problem.Y, problem.weight, problem.bias_penalty
+    terms = problem.Y, problem.weight, C, problem.bias_penalty
     run = _Iteration(problem, matrix, precondition, C, max(tol / 2, _ROUNDING), max_iter)
     x = np.zeros_like(run.rhs)
     for _ in range(_RESTARTS):  # from the true residual, where the recursion lost it
         state = run.improve(x, give_up_after)
         if state == "slow":
             return None
-        u, V = x[:, :1], x[:, 1:]
-        b = bias_from(float(u.sum()), V.sum(axis=0), penalty)
-        beta = V - u * b
-        found = certify(matrix.product(beta), beta, b, Y, weight, C, penalty)
+        b, beta = bias_and_coefficients(x, problem.bias_penalty)
+        found = certify(matrix.product(beta), beta, b, *terms)
         if state != "done" or found.residual <= tol:
             break
         run.tol = max(0.5 * run.tol * tol / found.residual, _ROUNDING)
@@ -200,18 +158,7 @@ def conjugate_gradients(
         f"{found.residual:.1e} (tol={tol:g}). Increase max_iter or tol, lower C, or use "
         f"solver='cholesky'."
     )
-    return Solution(
-        "cg",
-        beta,
-        b,
-        C,
-        objective=found.objective,
-        residual=found.residual,
-        gap=found.gap,
-        iterations=run.iterations,
-        converged=found.residual <= tol,
-        advice="" if found.residual <= tol else advice,
-    )
+    return found.solution("cg", tol, advice, iterations=run.iterations, bytes=problem.bytes)
 
 
 class _Iteration:

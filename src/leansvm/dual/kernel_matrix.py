@@ -7,6 +7,7 @@ budget is full, for an active set.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -26,9 +27,8 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm._parallel import blas_threads, for_tiles
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.problem import DualProblem, check_symmetric
 from leansvm.kernels import Kernel
-from leansvm.linalg import tile_rows
 from leansvm.rows import Block, MemoryBlocks
 from leansvm.rows._memory import tile_rows_for
 
@@ -46,15 +46,7 @@ _VECTORS = 36  # of length m that a sweeping solver works with, and 16 per outpu
 
 
 class KernelMatrix:
-    """Kernel values among rows, each computed when it is asked for and thrown away.
-
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (m, d)
-        Rows.
-    kernel : Kernel
-        Kernel.
-    """
+    """Kernel values among the rows of X, each computed when it is asked for and thrown away."""
 
     def __init__(self, X: Any, kernel: Kernel) -> None:
         self.X, self.kernel, self.m = X, kernel, X.shape[0]
@@ -126,41 +118,29 @@ class StoredMatrix(KernelMatrix):
         if foreign_namespace(K) is not None:
             return np.asarray(to_host(K @ like_rows(V, K)))
         Vt = np.ascontiguousarray(V.T)
-        if K.dtype == np.float64 and len(K) <= _COLUMNS:
-            return np.ascontiguousarray((Vt @ K).T)
+        product = np.zeros(Vt.shape)
         if K.dtype == np.float64:
-            product = np.empty(Vt.shape)
-            for_tiles(
-                len(K),
-                _COLUMNS,
-                lambda a, b: np.matmul(Vt, K[:, a:b], out=product[..., a:b]),
-            )
-            return np.ascontiguousarray(product.T)
-        total = np.zeros(Vt.shape)
-        for start in range(0, len(K), _PRODUCT_ROWS):  # a float32 matrix, by tiles in float64
-            rows = slice(start, start + _PRODUCT_ROWS)
-            total += Vt[..., rows] @ K[rows].astype(np.float64)
-        return np.ascontiguousarray(total.T)
+
+            def multiply(a: int, b: int) -> None:
+                np.matmul(Vt, K[:, a:b], out=product[..., a:b])
+
+            for_tiles(len(K), _COLUMNS, multiply)
+        else:  # a float32 matrix, by tiles in float64
+            for start in range(0, len(K), _PRODUCT_ROWS):
+                rows = slice(start, start + _PRODUCT_ROWS)
+                product += Vt[..., rows] @ K[rows].astype(np.float64)
+        return np.ascontiguousarray(product.T)
 
 
 class RecentRows(KernelMatrix):
-    """Kernel rows computed when asked for, the most recent ones kept within a byte budget.
+    """Kernel rows computed when asked for; the most recent ones are kept, within ``max_bytes``.
 
     Missing rows are computed in batches, so that a matrix product does the work, and take the
-    place of the rows that were not used for longest.
-
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Rows.
-    kernel : Kernel
-        Not "precomputed", which needs no cache.
-    max_bytes : int
-        Bytes of kernel values to keep and to compute at a time; at least one row is kept.
+    place of the rows that were not used for longest. At least one row is kept.
     """
 
     def __init__(self, X: Any, kernel: Kernel, max_bytes: int) -> None:
-        self.X, self.kernel, self.m = X, kernel, X.shape[0]
+        super().__init__(X, kernel)
         m, row = self.m, 8 * self.m
         widest = np.sqrt(max_bytes / 4 / 8) / POOL_BLOCKS  # a quarter of the bytes for `square`
         self.step_rows = int(np.clip(min(max_bytes // row // 2, widest), 1, min(CACHED_BLOCK, m)))
@@ -210,18 +190,15 @@ class RecentRows(KernelMatrix):
             oldest = np.sort(np.argsort(self._last_use, kind="stable")[: len(missing)])
             evicted = self._row_in[oldest]
             self._slot_of[evicted[evicted >= 0]] = -1
-            self._compute(missing, oldest)
+            points, first, stop = self.X[missing], oldest[0], oldest[-1] + 1
+            if stop - first == len(oldest):  # adjacent slots need no copy
+                self.kernel.block(points, self.X, out=self._values[first:stop])
+            else:
+                self._values[oldest] = self._scratch_block(points)
             self._slot_of[missing], self._row_in[oldest] = oldest, missing
             self._last_use[oldest] = self._clock
             slots = self._slot_of[rows]
         return slots
-
-    def _compute(self, rows: Rows, slots: NDArray[np.int64]) -> None:
-        """Write kernel rows to slots in one block; without a copy where the slots are adjacent."""
-        if slots[-1] - slots[0] + 1 == len(slots):
-            self.kernel.block(self.X[rows], self.X, out=self._values[slots[0] : slots[-1] + 1])
-        else:
-            self._values[slots] = self._scratch_block(self.X[rows])
 
     def _scratch_block(self, points: Any) -> Array:
         """Return kernel rows in memory that is kept: fresh pages cost as much as the values."""
@@ -235,30 +212,19 @@ class GrowingRows(KernelMatrix):
     """Kernel rows computed once and kept until the budget is full; the others are recomputed.
 
     Rows come in chunks, one for each call of `ensure`.
-
-    Parameters
-    ----------
-    X : array or CSR matrix of shape (m, d)
-        Rows.
-    kernel : Kernel
-        Not "precomputed", which needs no cache.
     """
 
     def __init__(self, X: Any, kernel: Kernel) -> None:
-        self.X, self.kernel, self.m = X, kernel, X.shape[0]
+        super().__init__(X, kernel)
         self.bytes = 0  # of the rows that are kept
         self._chunks: list[tuple[Rows, Array]] = []
-        self._chunk = np.full(self.m, -1, np.intp)  # chunk that holds a row, and its place there
-        self._place = np.zeros(self.m, np.intp)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the values: they can be computed again."""
-        return vars(GrowingRows(self.X, self.kernel))
+        self._chunk = np.full(self.m, -1, np.intp)  # chunk that holds a row, and its position there
+        self._position = np.zeros(self.m, np.intp)
 
     def extend(self, X: Any, budget: int) -> None:
         """Go on with more rows: ``X`` holds those there were and new ones behind them."""
         old, chunks = self.m, self._chunks
-        vars(self).update(vars(GrowingRows(X, self.kernel)))
+        GrowingRows.__init__(self, X, self.kernel)
         for rows, values in chunks:
             if self.bytes + 8 * len(rows) * self.m > budget:
                 break
@@ -277,7 +243,7 @@ class GrowingRows(KernelMatrix):
 
     def _keep(self, rows: Rows, values: Array) -> None:
         self._chunk[rows] = len(self._chunks)
-        self._place[rows] = np.arange(len(rows))
+        self._position[rows] = np.arange(len(rows))
         self._chunks.append((rows, values))
         self.bytes += values.nbytes
 
@@ -290,7 +256,7 @@ class GrowingRows(KernelMatrix):
             if number < 0:
                 out[mine] = self.kernel.block(self.X[a[mine]], self.X[b], dtype=np.float64)
             else:
-                _gather(self._chunks[number][1], self._place[a[mine]], b, out, mine)
+                _gather(self._chunks[number][1], self._position[a[mine]], b, out, mine)
         return out
 
     def product(self, V: Array) -> Array:
@@ -348,27 +314,30 @@ def product_bytes(problem: DualProblem) -> int:
     return 8 * blas_threads() * _product_rows(problem.X, m) * (m + d)
 
 
-def sweep_matrix(problem: DualProblem) -> SweepMatrix:
-    """Return the kernel matrix of a problem if it fits the budget, else a cache of its rows."""
-    m, n_outputs = problem.Y.shape
-    vectors = 8 * m * (_VECTORS + 16 * n_outputs)
+def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
+    """Reserve and return the kernel matrix if it fits the budget, else a cache of its rows."""
+    m, vectors = len(problem.weight), _vector_bytes(problem)
     if problem.kernel.precomputed:
-        problem.reserve(vectors, "A sequential solver", or_cg=False)
-        return StoredMatrix(np.ascontiguousarray(problem.X))
+        problem = problem.reserve(vectors, "A sequential solver", or_cg=False)
+        return problem, StoredMatrix(np.ascontiguousarray(problem.X))
     if problem.fits(8 * m * m + vectors):
-        problem.reserve(8 * m * m + vectors, "The kernel matrix")
-        return StoredMatrix(gram(problem))
-    problem.reserve(least_sweep_bytes(problem), "A cache of kernel rows", or_cg=False)
-    room = 16 * m * min(BLOCK, m) + problem.budget - problem.bytes
-    problem.bytes = problem.budget
-    return RecentRows(problem.X, problem.kernel, room)
+        problem = problem.reserve(8 * m * m + vectors, "The kernel matrix")
+        return problem, StoredMatrix(gram(problem))
+    problem = problem.reserve(least_sweep_bytes(problem), "A cache of kernel rows", or_cg=False)
+    max_bytes = 16 * m * min(BLOCK, m) + problem.budget - problem.bytes
+    rows = RecentRows(problem.X, problem.kernel, max_bytes)
+    return replace(problem, bytes=problem.budget), rows
 
 
 def least_sweep_bytes(problem: DualProblem) -> int:
     """Bytes without which rows cannot be computed: vectors, a batch, its slots, a copy of X."""
+    m, d = len(problem.weight), problem.X.shape[1]
+    return _vector_bytes(problem) + 8 * m * (2 * min(BLOCK, m) + d + 2)
+
+
+def _vector_bytes(problem: DualProblem) -> int:
     m, n_outputs = problem.Y.shape
-    work = 2 * min(BLOCK, m) + problem.X.shape[1] + 2
-    return 8 * m * (_VECTORS + 16 * n_outputs + work)
+    return 8 * m * (_VECTORS + 16 * n_outputs)
 
 
 def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
@@ -378,29 +347,6 @@ def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
     if problem.kernel.precomputed:
         return np.asarray(problem.X[np.ix_(a, b)], dtype=np.float64)
     return np.asarray(problem.kernel.block(problem.X[a], problem.X[b], dtype=np.float64))
-
-
-def check_kernel_matrix(K: Any) -> None:
-    """Refuse a precomputed kernel matrix that is not square or not symmetric."""
-    if K.shape[0] != K.shape[1]:
-        raise ValueError(
-            f"kernel='precomputed': fit needs a square kernel matrix between the training rows, "
-            f"got shape {K.shape}."
-        )
-    check_symmetric(K, "kernel='precomputed': the kernel matrix")
-
-
-def check_symmetric(K: NDArray[Any], what: str) -> None:
-    """Refuse a kernel matrix that is not symmetric beyond rounding."""
-    tile = tile_rows(len(K))
-    largest = float(np.abs(K.diagonal()).max(initial=0.0))
-    for start in range(0, K.shape[0], tile):
-        rows = slice(start, start + tile)
-        worst = float(np.abs(K[rows] - K[:, rows].T).max(initial=0.0))
-        if worst > 1e-6 * max(largest, float(np.abs(K[rows]).max(initial=0.0))):
-            raise ValueError(
-                f"{what} is not symmetric: entries (i, j) and (j, i) differ by {worst:.2g}."
-            )
 
 
 def _product_rows(X: Any, m: int) -> int:

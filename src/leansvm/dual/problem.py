@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy import sparse
 from leansvm._array_api import foreign_namespace, rows_at
 from leansvm._phases import Phases
 from leansvm.kernels import Kernel
+from leansvm.linalg import tile_rows
 from leansvm.rows import check_budget
 
 Array = NDArray[np.float64]
@@ -26,7 +27,7 @@ _OR_CG = (
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class DualProblem:
     """Rows, kernel, targets and weights of one fit, with its byte budget and clock."""
 
@@ -40,22 +41,27 @@ class DualProblem:
     on_iteration: Callable[[int, float], bool] | None = None
     rows: NDArray[np.intp] | None = None  # rows of X that count; None for all
     count: float | None = None  # samples that GCV counts; None for the sum of weights
-    bytes: int = 0  # what was planned, the report's figure
+    bytes: int = 0  # most that was reserved so far
 
     def fits(self, needed: int) -> bool:
         """Whether that many bytes are within the budget."""
         return needed + self._copied_bytes() <= self.budget
 
-    def reserve(self, needed: int, what: str, *, or_cg: bool = True) -> None:
-        """Refuse what does not fit the budget, before anything is allocated; take the rows."""
+    def reserve(self, needed: int, what: str, *, or_cg: bool = True) -> DualProblem:
+        """Return the problem on a copy of the rows that count, with these bytes reserved.
+
+        Raises
+        ------
+        MemoryError
+            When they exceed the budget; nothing has been allocated then.
+        """
         needed += self._copied_bytes()
         way_out = _WAY_OUT + _OR_CG * or_cg
         check_budget(needed, self.budget, f"{what} of {len(self.weight):,} rows", way_out)
-        self.bytes = max(self.bytes, needed)
-        if self.rows is not None:
-            rows, pairwise = self.rows, self.kernel.precomputed
-            self.X = self.X[np.ix_(rows, rows)] if pairwise else rows_at(self.X, rows)
-            self.rows = None
+        X, rows = self.X, self.rows
+        if rows is not None:
+            X = X[np.ix_(rows, rows)] if self.kernel.precomputed else rows_at(X, rows)
+        return replace(self, X=X, rows=None, bytes=max(self.bytes, needed))
 
     def _copied_bytes(self) -> int:
         """Bytes of the rows that a fit copies: those that count, and the support vectors."""
@@ -67,3 +73,26 @@ class DualProblem:
         if sparse.issparse(X):
             return (X.data.nbytes + X.indices.nbytes + X.indptr.nbytes) * copies
         return X.nbytes * copies
+
+
+def check_kernel_matrix(K: Any) -> None:
+    """Refuse a precomputed kernel matrix that is not square or not symmetric."""
+    if K.shape[0] != K.shape[1]:
+        raise ValueError(
+            f"kernel='precomputed': fit needs a square kernel matrix between the training rows, "
+            f"got shape {K.shape}."
+        )
+    check_symmetric(K, "kernel='precomputed': the kernel matrix")
+
+
+def check_symmetric(K: NDArray[Any], what: str) -> None:
+    """Refuse a kernel matrix that is not symmetric beyond rounding."""
+    tile = tile_rows(len(K))
+    largest = float(np.abs(K.diagonal()).max(initial=0.0))
+    for start in range(0, K.shape[0], tile):
+        rows = slice(start, start + tile)
+        worst = float(np.abs(K[rows] - K[:, rows].T).max(initial=0.0))
+        if worst > 1e-6 * max(largest, float(np.abs(K[rows]).max(initial=0.0))):
+            raise ValueError(
+                f"{what} is not symmetric: entries (i, j) and (j, i) differ by {worst:.2g}."
+            )

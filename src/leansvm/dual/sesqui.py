@@ -19,15 +19,14 @@ from numpy.typing import NDArray
 from leansvm.dual._hinge import (
     Hinge,
     Point,
-    dual_objective,
+    certified_output,
     errors,
     feasible_dual,
-    linear_weights,
-    objective,
+    joined_solution,
 )
 from leansvm.dual.kernel_matrix import StoredMatrix, SweepMatrix, sweep_matrix
 from leansvm.dual.problem import DualProblem
-from leansvm.dual.smo import CERTIFIED, Quadratic, SweepState, minimise
+from leansvm.dual.smo import CERTIFIED, Quadratic, SweepState, SweptOutput, minimise, too_smooth
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -53,13 +52,13 @@ def solve_sesqui(
     give_up_after: float = np.inf,
 ) -> Solution | None:
     """Solve for all outputs (targets +-1); None where more sweeps are expected than allowed."""
-    matrix, sweeps, done = sweep_matrix(problem), 0, True
-    beta, b = np.empty(problem.Y.shape), np.empty(problem.Y.shape[1])
+    problem, matrix = sweep_matrix(problem)
+    beta, states = np.empty(problem.Y.shape), list[SweptOutput]()
     hinges = [Hinge(y, C * problem.weight, problem.bias_penalty) for y in problem.Y.T.copy()]
     with problem.phases("solve"):
         for j, hinge in enumerate(hinges):
             quadratic = Quadratic(hinge.y, 1.0 / hinge.cost, problem.weight, bounded=True)
-            state, b[j] = minimise_with_bias(
+            state, b = minimise_with_bias(
                 matrix,
                 quadratic,
                 problem.bias_penalty,
@@ -71,48 +70,35 @@ def solve_sesqui(
             if state.status == "slow":
                 return None
             beta[:, j] = feasible_dual(hinge, state.beta)
-            sweeps, done = max(sweeps, state.sweeps), done and state.status == "done"
+            states.append((state, b))
     with problem.phases("certificate"):
-        value, gap, violation = _certify(hinges, matrix.product(beta), beta, b, problem.weight)
-    converged = done and violation <= tol
-    advice = (
-        f"solver='smo' stopped after {sweeps} sweeps at a violation of {violation:.1e} "
-        f"(tol={tol:g}): the kernel is too smooth for updates of few multipliers at this C. Use "
-        f"solver='active-set'; or a larger gamma, a smaller C, a larger tol or max_iter."
-    )
-    return Solution(
+        product, outputs = matrix.product(beta), []
+        for hinge, f, column, (state, b) in zip(hinges, product.T, beta.T, states, strict=True):
+            point = Point(column, b, f + b)
+            worst = _mean_violation(hinge, point, problem.weight)
+            outputs.append(certified_output(hinge, point, column, f, worst, state.sweeps))
+    violation = float(np.sqrt(np.mean([output.violation**2 for output in outputs])))
+    done = all(state.status == "done" for state, _ in states)
+    sweeps = max(state.sweeps for state, _ in states)
+    advice = too_smooth("smo", sweeps, f"a violation of {violation:.1e}", tol, "'active-set'")
+    return joined_solution(
         "smo",
-        beta,
-        b,
+        problem,
         C,
-        objective=value,
-        residual=violation,
-        gap=gap,
-        iterations=sweeps,
-        converged=converged,
-        advice="" if converged else advice,
-        weights=linear_weights(problem, beta),
-        details={"violation": violation, "rows_kept_out": 0, "factor": {}},
+        outputs,
+        tol,
+        violation=violation,
+        converged=done and violation <= tol,
+        advice=advice,
     )
 
 
-def _certify(
-    hinges: list[Hinge], product: Array, beta: Array, b: Array, weight: Array
-) -> tuple[float, float, float]:
-    """Return the objective, the duality gap and the violation, given K beta.
-
-    The violation is that of every row, root mean square: (sum s v^2 / sum s)^1/2.
-    """
-    value = gap = squares = 0.0
-    for hinge, f, beta_j, b_j in zip(hinges, product.T, beta.T, b, strict=True):
-        point = Point(beta_j, float(b_j), f + b_j)
-        primal, theta = objective(hinge, point), hinge.y * beta_j
-        value += primal
-        gap += primal - dual_objective(hinge, beta_j, f)
-        v = errors(hinge, point) - theta / hinge.cost
-        v[(theta == 0) & (v < 0)] = 0.0  # (34): no violation
-        squares += float(weight @ v**2)
-    return value, max(gap, 0.0), float(np.sqrt(squares / (len(hinges) * weight.sum())))
+def _mean_violation(hinge: Hinge, point: Point, weight: Array) -> float:
+    """Return the violation v of the conditions (34), (35) as (sum s v^2 / sum s)^1/2."""
+    theta = hinge.y * point.beta
+    v = errors(hinge, point) - theta / hinge.cost
+    v[(theta == 0) & (v < 0)] = 0.0  # (34): no violation
+    return float(np.sqrt(weight @ v**2 / weight.sum()))
 
 
 def minimise_with_bias(
@@ -124,7 +110,7 @@ def minimise_with_bias(
     max_sweeps: int,
     give_up_after: float = np.inf,
     on_sweep: Callable[[int, float], bool] | None = None,
-) -> tuple[SweepState, float]:
+) -> SweptOutput:
     """Minimise with the bias sum(beta) / A, or with sum(beta) = 0 for A = 0; return the bias too.
 
     For bounded multipliers; free ones need one minimisation, see `smo.minimise_by_substitution`.
@@ -148,7 +134,7 @@ def minimise_with_bias(
     # residuals that are all alike move the sum as much
     least = tol / max(1.0, slope * float(matrix.diag.max())) if outside else tol
     support, search = SupportRows(matrix), _Root(slope)
-    state = SweepState(np.zeros(m), np.zeros(m))
+    state = SweepState.zeros(m)
     b, following, reached, allowed = 0.0, 0.0, _LOOSE, _FIRST_SHARE * give_up_after
     for _ in range(_MOST_BIASES):
         b, reached = following, max(least, reached)
@@ -190,7 +176,9 @@ class SupportRows:
         if self.chosen is not None and self.submatrix is not None:
             S, m = self.chosen, len(state.beta)
             part = SweepState(state.beta[S], state.f[S])
-            part = minimise(self.submatrix, _restricted(quadratic, S), part, **options)
+            y, ridge, weight = quadratic.y[S], quadratic.ridge[S], quadratic.weight[S]
+            inner = replace(quadratic, y=y, ridge=ridge, weight=weight)
+            part = minimise(self.submatrix, inner, part, **options)
             changed = np.flatnonzero(part.beta != state.beta[S])
             step = state.beta[S[changed]] - part.beta[changed]
             state.beta[S] = part.beta
@@ -220,12 +208,6 @@ class SupportRows:
         few = len(S) <= _FEW * len(wanted)
         self.chosen = S if few else None
         self.submatrix = StoredMatrix(matrix.values[np.ix_(S, S)]) if few else None
-
-
-def _restricted(quadratic: Quadratic, S: NDArray[np.intp]) -> Quadratic:
-    offset = None if quadratic.offset is None else quadratic.offset[S]
-    y, ridge, weight = quadratic.y[S], quadratic.ridge[S], quadratic.weight[S]
-    return replace(quadratic, y=y, ridge=ridge, weight=weight, offset=offset)
 
 
 class _Root:

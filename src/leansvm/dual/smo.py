@@ -39,7 +39,7 @@ _PATIENCE = 50  # sweeps without progress after which the iteration has stalled
 CERTIFIED = 0.9  # share of tol that the sweeps aim at: the certificate adds rounding
 
 
-@dataclass
+@dataclass(frozen=True)
 class Quadratic:
     """The function to minimise, less its kernel rows; arrays have one entry per row."""
 
@@ -58,7 +58,7 @@ class Quadratic:
 
 @dataclass
 class SweepState:
-    """Multipliers, f = K beta, and how far the iteration has come."""
+    """Multipliers, f = K beta, and how far the iteration has come; it moves with the sweeps."""
 
     beta: Array
     f: Array
@@ -66,10 +66,18 @@ class SweepState:
     norm: float = np.inf  # sum(s v^2), v the violation of every row
     status: str = "new"  # "done", "slow" (given up), "stopped" or "stalled"
 
+    @classmethod
+    def zeros(cls, m: int) -> SweepState:
+        """Return where an iteration over m rows begins."""
+        return cls(np.zeros(m), np.zeros(m))
+
     @property
     def sweeps(self) -> int:
         """Updates in units of the number of rows, rounded up."""
         return -(-self.updates // max(len(self.beta), 1))
+
+
+SweptOutput = tuple[SweepState, float]  # one output: where its sweeps ended, and its bias
 
 
 def solve_smo(
@@ -85,23 +93,23 @@ def solve_smo(
 
     ``matrix`` is the kernel matrix where it is there already.
     """
-    matrix = sweep_matrix(problem) if matrix is None else matrix
-    ridge, found = 1.0 / (C * problem.weight), list[tuple[SweepState, float]]()
+    if matrix is None:
+        problem, matrix = sweep_matrix(problem)
+    ridge, A, found = 1.0 / (C * problem.weight), problem.bias_penalty, list[SweptOutput]()
     options: dict[str, Any] = {
         "tol": CERTIFIED * tol,
         "max_sweeps": max_iter,
         "give_up_after": give_up_after,
         "on_sweep": problem.on_iteration,
     }
-    free = problem.bias_penalty == 0
     with problem.phases("solve"):
-        row_sums = matrix.product(np.ones(len(problem.weight))) if free else None
+        row_sums = matrix.product(np.ones(len(problem.weight))) if A == 0 else None
         for y in np.ascontiguousarray(problem.Y.T):
-            quadratic = Quadratic(y, ridge, problem.weight)
             if row_sums is not None:
+                quadratic = Quadratic(y, ridge, problem.weight)
                 state, b = minimise_by_substitution(matrix, quadratic, row_sums, **options)
             else:
-                quadratic.c = 1.0 / problem.bias_penalty
+                quadratic = Quadratic(y, ridge, problem.weight, c=1.0 / A)
                 state = minimise(matrix, quadratic, **options)
                 b = quadratic.c * float(state.beta.sum())
             if state.status == "slow":
@@ -114,47 +122,41 @@ def sweep_solution(
     problem: DualProblem,
     matrix: SweepMatrix,
     C: float,
-    found: list[tuple[SweepState, float]],
+    found: list[SweptOutput],
     *,
     tol: float,
     solver: str,
+    **details: Any,
 ) -> Solution:
-    """Put the outputs together, each a state and its bias, with a certificate."""
-    beta, b, sweeps, done = np.empty(problem.Y.shape), np.empty(len(found)), 0, True
-    for j, (state, bias) in enumerate(found):
-        beta[:, j], b[j] = state.beta, bias
-        sweeps, done = max(sweeps, state.sweeps), done and state.status == "done"
+    """Put the outputs together with a certificate."""
+    beta = np.column_stack([state.beta for state, _ in found])
+    b = np.array([bias for _, bias in found])
+    sweeps = max(state.sweeps for state, _ in found)
+    done = all(state.status == "done" for state, _ in found)
     with problem.phases("certificate"):
         product = matrix.product(beta)
         checked = certify(product, beta, b, problem.Y, problem.weight, C, problem.bias_penalty)
-    converged = done and checked.residual <= tol
-    details: dict[str, Any] = {"violation": float(np.abs(checked.r).max())}
+    details["violation"] = float(np.abs(checked.r).max())
     if isinstance(matrix, RecentRows):
         details |= {"cached_rows": matrix.n_slots, "computed_rows": matrix.computed}
-    advice = (
-        f"solver={solver!r} stopped after {sweeps} sweeps at a relative residual of "
-        f"{checked.residual:.1e} (tol={tol:g}): the kernel is too smooth for updates of few "
-        f"multipliers at this C. Use solver='cg' or 'cholesky'; or a larger gamma, a smaller C, a "
-        f"larger tol or max_iter."
-    )
-    return Solution(
-        solver,
-        beta,
-        b,
-        C,
-        objective=checked.objective,
-        residual=checked.residual,
-        gap=checked.gap,
-        iterations=sweeps,
-        converged=converged,
-        advice="" if converged else advice,
-        details=details,
+    reached = f"a relative residual of {checked.residual:.1e}"
+    advice = too_smooth(solver, sweeps, reached, tol, "'cg' or 'cholesky'")
+    more = {"iterations": sweeps, "bytes": problem.bytes, "details": details}
+    return checked.solution(solver, tol, advice, done=done, **more)
+
+
+def too_smooth(solver: str, sweeps: int, reached: str, tol: float, others: str) -> str:
+    """Say what to do where sweeps did not converge."""
+    return (
+        f"solver={solver!r} stopped after {sweeps} sweeps at {reached} (tol={tol:g}): the kernel "
+        f"is too smooth for updates of few multipliers at this C. Use solver={others}; or a larger "
+        f"gamma, a smaller C, a larger tol or max_iter."
     )
 
 
 def minimise_by_substitution(
     matrix: SweepMatrix, quadratic: Quadratic, row_sums: Array, **options: Any
-) -> tuple[SweepState, float]:
+) -> SweptOutput:
     """Minimise with a free bias as one unconstrained problem (joshi, Appendix, corrected).
 
     The multiplier of the constraint 1'beta = 0 is b = 1'(y - G beta) / m,
@@ -188,16 +190,10 @@ def minimise(
     give_up_after: float | None = None,
     on_sweep: Callable[[int, float], bool] | None = None,
 ) -> SweepState:
-    """Minimise the quadratic; return the state, which a later call may start from.
+    """Minimise the quadratic from ``state`` (None: zero), which is changed and returned.
 
     Parameters
     ----------
-    matrix : StoredMatrix or RecentRows
-        Kernel matrix.
-    quadratic : Quadratic
-        The other terms.
-    state : SweepState, optional
-        Where to start; it is changed. None for zero.
     tol : float
         Weighted violation of the optimality conditions relative to the targets,
         (sum s v^2 / sum s y^2)^1/2, at which to stop.
@@ -213,10 +209,9 @@ def minimise(
     Raises
     ------
     numpy.linalg.LinAlgError
-        When a block of Q is not, or the iteration diverges.
+        When a block of Q is not positive definite, or the iteration diverges.
     """
-    if state is None:
-        state = SweepState(np.zeros(len(quadratic.y)), np.zeros(len(quadratic.y)))
+    state = SweepState.zeros(len(quadratic.y)) if state is None else state
     run = _Sweeps(matrix, quadratic, state, matrix.step_rows if block is None else block)
     scale = quadratic.squared_norm()
     target = max(tol, _ROUNDING) ** 2 * scale
@@ -303,7 +298,7 @@ class _Sweeps:
         n_turn = min(int(q * (_IN_TURN_LARGE if large else _IN_TURN)), m - q)
         if q == 1:  # the best of all rows, as in the paper
             n_turn = 0
-        self.plan = self.kernels.SweepPlan(q, n_turn, q, self.order, self.cursor)
+        self.plan = self.kernels.SweepPlan(q, n_turn, self.order, self.cursor)
         self.work = self.kernels.SweepWork(
             v=np.empty(m),
             score=np.empty(m),

@@ -1,7 +1,7 @@
 """The solvers of the exact machines by name, with what each of them needs.
 
-`solve` is the entry point of the estimators: it checks the needs of the solver that was asked for,
-in this one place, and runs it.
+`solve_dual` is the entry point of the estimators: it checks the needs of the solver that was asked
+for, in this one place, and runs it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,94 +19,86 @@ from leansvm._array_api import foreign_namespace
 from leansvm.dual import auto
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.cg import solve_cg
-from leansvm.dual.cholesky import solve_cholesky
-from leansvm.dual.eigen import solve_eigen
+from leansvm.dual.cholesky import solve_cholesky, solve_eigen
+from leansvm.dual.free_bias import solve_penalty_flow, solve_substitution, solve_sumt
 from leansvm.dual.hinge_newton import solve_newton
-from leansvm.dual.penalty_flow import solve_penalty_flow
 from leansvm.dual.problem import DualProblem
 from leansvm.dual.sesqui import solve_sesqui
 from leansvm.dual.smo import solve_smo
-from leansvm.dual.sumt import solve_sumt
 from leansvm.kernels import Kernel
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Wishes:
-    """What is asked of a solver beside the problem and C."""
+def _factorise(
+    problem: DualProblem, C: float | Array, *, criterion: str, left_out: bool, **_: Any
+) -> Solution:
+    """Choose among several C by an eigen-decomposition, or solve for one by Cholesky."""
+    if isinstance(C, np.ndarray):
+        return solve_eigen(problem, C, criterion)
+    return solve_cholesky(problem, C, left_out=left_out)
 
-    criterion: str
-    left_out: bool
-    tol: float
-    max_iter: int
-    max_support: int | None
+
+def _solve_hinge(
+    problem: DualProblem,
+    C: float | Array,
+    *,
+    criterion: str,
+    left_out: bool,
+    max_support: int | None,
+    on_sets: bool = False,
+    **options: Any,
+) -> Solution:
+    """Follow the support set; ``on_sets``, start on working sets unless the support is bounded.
+
+    Several C are compared by the left-out loss, which working sets compute in any case.
+    """
+    on_sets = on_sets and max_support is None
+    if on_sets or isinstance(C, np.ndarray):
+        options |= {"on_sets": on_sets, "max_support": max_support}
+        return auto.solve_hinge_left_out(problem, C, **options)
+    return ActiveSet(problem, max_support=max_support).solve(C, left_out=left_out, **options)
 
 
 @dataclass(frozen=True)
 class Solver:
     """A way to solve, and what it needs."""
 
-    # for one C: (problem, C, *, tol, max_iter); None where `general` does that too
-    simple: Callable[..., Solution | None] | None = None
-    # for several C, left-out residuals or max_support; None: it can do none of these
-    general: Callable[[DualProblem, float | Array, Wishes], Solution] | None = None
+    # (problem, C, *, tol, max_iter) for one C; None where `solve_any` does that too
+    solve_one: Callable[..., Solution | None] | None = None
+    # for several C, left-out residuals or max_support too, which are keywords then as in
+    # `solve_dual`; None: it can do none of these
+    solve_any: Callable[..., Solution] | None = None
     free_bias: bool = False  # needs bias_penalty=0
     on_host: bool = False  # needs rows in the memory of the host
-
-
-def _factorise(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
-    """Choose among several C by an eigen-decomposition, or solve for one by Cholesky."""
-    if isinstance(C, np.ndarray):
-        return solve_eigen(problem, C, wishes.criterion)
-    return solve_cholesky(problem, C, left_out=wishes.left_out)
-
-
-def _active_set(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
-    """Follow the support set at one C, or at several for the least left-out loss."""
-    tol, max_iter, most = wishes.tol, wishes.max_iter, wishes.max_support
-    if isinstance(C, np.ndarray):
-        return auto.solve_hinge_left_out(
-            problem, C, tol=tol, max_iter=max_iter, on_sets=False, max_support=most
-        )
-    solver = ActiveSet(problem, max_support=most)
-    return solver.solve(C, tol=tol, max_iter=max_iter, left_out=wishes.left_out)
-
-
-def _hinge(problem: DualProblem, C: float | Array, wishes: Wishes) -> Solution:
-    """Do as `_active_set`; without a bound on the support, mostly on working sets."""
-    if wishes.max_support is not None:
-        return _active_set(problem, C, wishes)
-    return auto.solve_hinge_left_out(problem, C, tol=wishes.tol, max_iter=wishes.max_iter)
 
 
 SOLVERS = {
     "lssvm": {
         "auto": Solver(auto.solve_lssvm, _factorise),
-        "cholesky": Solver(general=_factorise),
+        "cholesky": Solver(None, _factorise),
         "cg": Solver(solve_cg),
         "smo": Solver(solve_smo, on_host=True),
         "sumt": Solver(solve_sumt, free_bias=True, on_host=True),
-        # what "smo" does with a free bias, by the name of the paper's appendix
-        "substitution": Solver(solve_smo, free_bias=True, on_host=True),
+        "substitution": Solver(solve_substitution, free_bias=True, on_host=True),
         "penalty-flow": Solver(solve_penalty_flow, free_bias=True, on_host=True),
     },
     "hinge": {
-        "auto": Solver(auto.solve_hinge, _hinge, on_host=True),
-        "active-set": Solver(general=_active_set, on_host=True),
+        "auto": Solver(auto.solve_hinge, partial(_solve_hinge, on_sets=True), on_host=True),
+        "active-set": Solver(None, _solve_hinge, on_host=True),
         "newton": Solver(solve_newton),
         "smo": Solver(solve_sesqui, on_host=True),
     },
 }
 
 
-def names(family: str) -> frozenset[str]:
+def solver_names(family: str) -> frozenset[str]:
     """Return the values that ``solver=`` may take in a family, "lssvm" or "hinge"."""
     return frozenset(SOLVERS[family])
 
 
-def solve(
+def solve_dual(
     family: str,
     name: str,
     problem: DualProblem,
@@ -123,7 +117,7 @@ def solve(
     family : {"lssvm", "hinge"}
         Squared loss, or squared hinge loss with targets +-1.
     name : str
-        Solver, one of `names`.
+        Solver, one of `solver_names`.
     problem : DualProblem
         What to solve.
     C : float or ndarray
@@ -144,30 +138,32 @@ def solve(
     """
     solver, several = SOLVERS[family][name], isinstance(C, np.ndarray)
     bounded = max_support is not None
+    _check_range(C, problem.weight)
+    check_solver(family, name, problem, several=several, left_out=left_out, bounded=bounded)
+    options: dict[str, Any] = {"tol": tol, "max_iter": max_iter}
+    with explain_failure(problem.kernel):
+        if solver.solve_one is not None and not (several or left_out or bounded):
+            solution = solver.solve_one(problem, float(C), **options)
+        else:
+            assert solver.solve_any is not None  # checked
+            options |= {"criterion": criterion, "left_out": left_out, "max_support": max_support}
+            solution = solver.solve_any(problem, C, **options)
+    assert solution is not None  # nothing to give up for
+    return solution
+
+
+def _check_range(C: float | Array, weight: Array) -> None:
+    """Refuse C times weights that, or whose inverse, overflow."""
     with np.errstate(all="ignore"):
-        least, most = np.min(C) * problem.weight.min(), np.max(C) * problem.weight.max()
+        least, most = np.min(C) * weight.min(), np.max(C) * weight.max()
         if not (np.isfinite(1.0 / least) and np.isfinite(most)):
             raise ValueError(
                 f"C times sample_weight, {least:.3g} to {most:.3g}, and its inverse must be "
                 f"finite: scale sample_weight, or change C."
             )
-    check(family, name, problem, several=several, left_out=left_out, bounded=bounded)
-    with explained(problem.kernel):
-        if solver.simple is None or several or left_out or bounded:
-            assert solver.general is not None  # checked
-            wishes = Wishes(criterion, left_out, tol, max_iter, max_support)
-            solution = solver.general(problem, C, wishes)
-        else:
-            found = solver.simple(problem, float(C), tol=tol, max_iter=max_iter)
-            assert found is not None  # nothing to give up for
-            solution = found
-    if name == "substitution":
-        solution.solver = name
-    solution.bytes = problem.bytes
-    return solution
 
 
-def check(
+def check_solver(
     family: str,
     name: str,
     problem: DualProblem,
@@ -182,7 +178,7 @@ def check(
     rows it cannot take.
     """
     solver = SOLVERS[family][name]
-    if solver.general is None and (several or left_out or bounded):
+    if solver.solve_any is None and (several or left_out or bounded):
         if family == "hinge":
             raise ValueError(
                 f"solver={name!r} is for one C, without calibrate and max_support: use "
@@ -203,7 +199,7 @@ def check(
 
 
 @contextmanager
-def explained(kernel: Kernel) -> Iterator[None]:
+def explain_failure(kernel: Kernel) -> Iterator[None]:
     """Turn a factorisation that fails inside into an error that names the kernel."""
     try:
         yield

@@ -1,9 +1,9 @@
 """The squared-hinge SVM on working sets of rows: Newton's method by conjugate gradients.
 
-A model of low rank (`_nystrom`) tells, for all classes at once, nearly which rows S have an
+A model of low rank (`_support_cg`) tells, for all classes at once, nearly which rows S have an
 error 1 - y f > 0. On these and a few more, W, the exact problem is solved by Newton steps with an
-exact line search, each by conjugate gradients that the low rank preconditions (`_support_cg`), or
-by a factor where S is small. Then kernel values of all rows show which of them W lacks: W grows
+exact line search, each by conjugate gradients that the low rank preconditions, or by a factor
+where S is small. Then kernel values of all rows show which of them W lacks: W grows
 until there is none. Nothing larger than K_WW is kept, and nothing of it is factored.
 """
 
@@ -17,19 +17,22 @@ from numpy.typing import NDArray
 from leansvm._parallel import in_order, serial_blas
 from leansvm.dual._hinge import (
     Hinge,
+    HingeOutput,
     Point,
+    certified_output,
+    constant_point,
     distance,
-    dual_objective,
     errors,
-    exact_step,
     feasible_dual,
-    objective,
-    stopped_advice,
+    joined_solution,
+    minimum_towards,
 )
-from leansvm.dual._nystrom import Nystrom, changed_gram, rank_for
 from leansvm.dual._support_cg import (
-    Cheap,
-    left_out_of,
+    LowRankSystem,
+    Nystrom,
+    changed_gram,
+    left_out_residuals,
+    rank_for,
     solve_by_cg,
     solve_by_factor,
     times,
@@ -77,10 +80,8 @@ class _ClassSet:
     n_iter: int = 0
     n_cg: int = 0
     violation: float = 1.0
-    objective: float = np.nan
-    gap: float = np.nan
     stopped: bool = False
-    left_out: Array | None = None  # y - f without each row
+    found: HingeOutput | None = None  # once no row is lacking
 
 
 class WorkingSets:
@@ -107,29 +108,23 @@ class WorkingSets:
 
         ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
         """
-        problem = self.problem
-        if not problem.fits(self.needed):
+        if not self.problem.fits(self.needed):
             return None
-        problem.reserve(self.needed, "Working sets", or_cg=False)
+        self.problem = problem = self.problem.reserve(self.needed, "Working sets", or_cg=False)
         try:
             with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as threads:
                 matrix = unstored(problem)
                 self.low_rank = self.low_rank or Nystrom(matrix, problem.bias_penalty)
-                fit = _SetFit(
-                    problem,
-                    matrix,
-                    self.low_rank,
-                    C * problem.weight,
-                    tol,
-                    max_iter,
-                    left_out,
-                    threads,
-                    self.needed,
-                )
-                outputs = fit.run()
+                cost = C * problem.weight
+                options = tol, max_iter, left_out, threads, self.needed
+                fit = _SetFit(problem, matrix, self.low_rank, cost, *options)
+                try:
+                    outputs = fit.run()
+                finally:
+                    self.problem = fit.problem  # with the bytes that were reserved
         except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
             return None
-        return _solution(problem, C, outputs, tol)
+        return joined_solution("working-set", self.problem, C, outputs, tol)
 
 
 @dataclass
@@ -147,7 +142,7 @@ class _SetFit:
     planned: int  # bytes beside the matrices K_WW
     inside: float = _FIRST_TOL  # violation to reach on working sets
 
-    def run(self) -> list[_ClassSet]:
+    def run(self) -> list[HingeOutput]:
         """Solve on working sets until no row outside of them has an error."""
         outputs = self._begin()
         todo, side_by_side = outputs, len(self.cost) >= _IN_THREADS
@@ -162,7 +157,7 @@ class _SetFit:
                     self._solve_on_set(output, keep)
             todo = self._lacking(todo)
             if not todo:
-                return outputs
+                return [output.found for output in outputs if output.found is not None]
         raise TooSlow
 
     def _begin(self) -> list[_ClassSet]:
@@ -186,10 +181,7 @@ class _SetFit:
 
     def _plan(self, outputs: list[_ClassSet]) -> bool:
         """Plan the memory of the matrices K_WW; return whether all of them can be kept."""
-        rows = np.empty(len(outputs))
-        for j, output in enumerate(outputs):
-            rows[j] = len(output.rows)
-        rows.sort()
+        rows = np.sort([float(len(output.rows)) for output in outputs])
         sizes = 8 * (rows + rows // _SPARE + 1) ** 2
         at_once = min(len(rows), self.threads + 1)
         # beside K_WW a thread holds rows of Z and the system of a few rows
@@ -199,7 +191,7 @@ class _SetFit:
         needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
         if not self.problem.fits(needed):
             raise TooSlow
-        self.problem.reserve(needed, "Working sets", or_cg=False)
+        self.problem = self.problem.reserve(needed, "Working sets", or_cg=False)
         return keep
 
     def _values(self, output: _ClassSet) -> Array:
@@ -233,15 +225,13 @@ class _SetFit:
             if self.problem.on_iteration is not None:
                 output.stopped = self.problem.on_iteration(output.n_iter, output.violation)
             solved = output.violation <= self.inside
-            if point is None or solved:
-                point = found
-            else:
-                step = found - point
-                t = exact_step(hinge, point, step, None)
-                if t == 0.0:  # only rounding is left
+            if point is not None and not solved:
+                better = minimum_towards(hinge, point, found)
+                if better is None:
                     raise TooSlow
-                point = found if t == 1.0 else point.moved(step, t)
-            output.point, output.e = point, errors(hinge, point)
+                found = better
+            point = output.point = found
+            output.e = errors(hinge, found)
             if solved:
                 break
         else:
@@ -263,7 +253,7 @@ class _SetFit:
         if moved:
             output.gram = changed_gram(output.gram, Z, hinge.cost, output.counted, now)
             output.counted = now
-        start = Point(np.zeros(len(K)), 0.0, np.zeros(len(K)))
+        start = constant_point(hinge)
         if point is not None:  # less the rows that left S
             left = np.flatnonzero((point.beta != 0) & ~now)
             f = point.f - point.beta[left] @ K[left]
@@ -271,10 +261,10 @@ class _SetFit:
         # while S still moves, its equations need no more digits than the violation has
         rough = max(min(_FIRST, _SHARPER * output.violation), _OWN * self.inside)
         tol = rough if moved else _OWN * self.inside
-        cheap = Cheap.of(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
+        system = LowRankSystem.factored(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
         most = max(_MOST_CG, len(S) // _CG_SHARE)
         most = most // _FIRST_SHARE if point is None else most - output.n_cg
-        found, steps, done = solve_by_cg(K, hinge, S, start, cheap, tol=tol, most=most)
+        found, steps, done = solve_by_cg(K, hinge, S, start, system, tol=tol, most=most)
         output.n_cg += steps
         if not done:
             raise TooSlow
@@ -294,12 +284,11 @@ class _SetFit:
             point = Point(beta.copy(), output.point.b, product + output.point.b)
             output.violation = distance(hinge, point)
             if output.violation <= self.tol or output.n_iter >= self.max_iter or output.stopped:
-                output.objective = objective(hinge, point)
-                output.gap = output.objective - dual_objective(hinge, beta, product)
+                S, residuals, output.K = np.flatnonzero(beta), None, None
                 if self.left_out:
-                    S = np.flatnonzero(beta)
-                    output.left_out = left_out_of(self.matrix.block(S, S), hinge, S, point)
-                output.point, output.K = point, None
+                    residuals = left_out_residuals(self.matrix.block(S, S), hinge, S, point)
+                certificate = beta, product, output.violation, output.n_iter, residuals
+                output.found = certified_output(hinge, point, *certificate)
                 continue
             e = errors(hinge, point)
             outside = np.ones(m, np.bool_)
@@ -329,25 +318,3 @@ class _SetFit:
                 rows = others[start : start + _TILE]
                 out[rows] = self.matrix.block(rows, support) @ beta[support]
         return result
-
-
-def _solution(problem: DualProblem, C: float, outputs: list[_ClassSet], tol: float) -> Solution:
-    """Put together what the outputs found."""
-    found = Solution("working-set", np.empty(problem.Y.shape), np.empty(len(outputs)), C)
-    found.objective = found.gap = found.residual = 0.0
-    for j, output in enumerate(outputs):
-        assert output.point is not None
-        found.coef[:, j], found.b[j] = output.point.beta, output.point.b
-        found.objective += output.objective
-        found.gap += max(output.gap, 0.0)
-        found.residual = max(output.violation, found.residual)
-        found.iterations = max(output.n_iter, found.iterations)
-        if output.left_out is not None:
-            if found.left_out is None:
-                found.left_out = np.empty(problem.Y.shape)
-            found.left_out[:, j] = output.left_out
-    found.converged = found.residual <= tol
-    found.details = {"violation": found.residual, "rows_kept_out": 0, "factor": {}}
-    if not found.converged:
-        found.advice = stopped_advice(found.iterations, found.residual, tol)
-    return found

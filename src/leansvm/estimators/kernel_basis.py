@@ -16,7 +16,7 @@ from leansvm._array_api import namespace, to_host
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import basis_size, choose, resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
-from leansvm.dual.kernel_matrix import check_kernel_matrix
+from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.machine import BASIS_CONSTRAINTS
 from leansvm.estimators.read import any_targets, validate

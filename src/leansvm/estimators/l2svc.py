@@ -157,7 +157,7 @@ class L2SVC(Classifier, DualMachine):
         **DualMachine._parameter_constraints,
         **Classifier._class_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), "array-like", StrOptions({"loo"})],
-        "solver": [StrOptions(set(table.names("hinge")))],
+        "solver": [StrOptions(set(table.solver_names("hinge")))],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
 
@@ -210,14 +210,13 @@ class L2SVC(Classifier, DualMachine):
             data = read(self, X, y, sample_weight).counted(left_out=False)
             kernel = self._learn_kernel(data, run)
             problem = self._grow(data, kernel, run)
-            table.check(self._family, self.solver, problem, several=True)
+            table.check_solver(self._family, self.solver, problem, several=True)
             active_set = ActiveSet(problem, max_support=self._limit())
             for C in path:
                 model = copy(self).set_params(C=float(C), calibrate=False)
-                with table.explained(problem.kernel):
+                with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-                solution = replace(solution, seconds=problem.phases.seconds)
-                publish(model, data, kernel, problem, solution)
+                publish(model, data, kernel, problem, self._carried(problem, data, solution))
                 models.append(model)
         return models
 
@@ -273,12 +272,11 @@ class L2SVC(Classifier, DualMachine):
                 data, used = batch.with_weight(np.append(weight, batch.weight)), batch.taken
                 added = active_set.extended(batch.X[used], batch.Y[used], batch.weight[used])
             with added:
-                problem = active_set.problem
-                problem.on_iteration = run.hook("iteration")
-                with table.explained(problem.kernel):
+                hook = run.hook("iteration")
+                active_set.problem = problem = replace(active_set.problem, on_iteration=hook)
+                with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
-                problem.on_iteration = None  # belongs to this call
-                solution = replace(solution, seconds=problem.phases.seconds)
-                publish(self, data, kernel, problem, solution)
+                active_set.problem = replace(active_set.problem, on_iteration=None)  # of this call
+                publish(self, data, kernel, problem, self._carried(problem, data, solution))
             self._sequence = active_set, data.weight
         return self

@@ -32,7 +32,7 @@ class DualMachine(KernelMachine):
     _merges_for_choice: ClassVar[bool] = False  # whether values of C are compared by leaving out
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelMachine._parameter_constraints,
-        "solver": [StrOptions(set(table.names("lssvm")))],
+        "solver": [StrOptions(set(table.solver_names("lssvm")))],
     }
 
     @property
@@ -70,7 +70,7 @@ class DualMachine(KernelMachine):
 
     def _solve(self, data: TrainingData, basis: DualProblem, run: Run) -> Solution:
         criterion = run.criterion
-        solution = table.solve(
+        solution = table.solve_dual(
             self._family,
             self.solver,
             basis,
@@ -81,7 +81,13 @@ class DualMachine(KernelMachine):
             max_iter=self.max_iter,
             max_support=self._limit(),
         )
-        return replace(solution, seconds=basis.phases.seconds)
+        return self._carried(basis, data, solution)
+
+    def _carried(self, problem: DualProblem, data: TrainingData, solution: Solution) -> Solution:
+        """Return the solution with the rows that carry it (squared loss: all rows)."""
+        zeros = self._family == "lssvm"
+        support, solution = Support.of_rows(problem, data.merged, data.weight, solution, zeros)
+        return replace(solution, basis=support, seconds=problem.phases.seconds)
 
     def _limit(self) -> int | None:
         """Return the most support vectors there may be; None for as many as are needed."""
@@ -90,9 +96,7 @@ class DualMachine(KernelMachine):
     def _basis_attributes(
         self, data: TrainingData, basis: DualProblem, solution: Solution
     ) -> dict[str, Any]:
-        zeros = self._family == "lssvm"  # all rows carry coefficients with the squared loss
-        support = Support.of_rows(basis, data.merged, data.weight, solution, zeros)
-        return self._support_attributes(data, support, solution)
+        return self._support_attributes(data, solution.basis, solution)
 
 
 class LSSVC(PredictsSets, Classifier, DualMachine):

@@ -33,7 +33,7 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm.dual.kernel_matrix import check_kernel_matrix
+from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.training_data import TrainingData
 from leansvm.linalg import canonical_csr
 from leansvm.rows import (

@@ -158,9 +158,9 @@ def figure_3(run: RunOptions) -> Drawing:
 def sumt_path(dataset: str) -> tuple[list[float], list[float]]:
     """Return ‖λ - λ of the LS-SVM‖ and |Σ λ y| after every step; A falls by 0.9 from 10^4."""
     from leansvm.dual.cholesky import closed_form
+    from leansvm.dual.free_bias import sumt
     from leansvm.dual.kernel_matrix import StoredMatrix
     from leansvm.dual.smo import Quadratic
-    from leansvm.dual.sumt import sumt
 
     X, y = _data(dataset)
     m, target = len(y), y.astype(np.float64)

@@ -166,7 +166,7 @@ default="rbf"
             phases,
             residual=solution.residual,
             gap=solution.gap,
-            bytes=problem.bytes,
+            bytes=solution.bytes,
         )
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
         return self
