@@ -1,6 +1,7 @@
 """Newton's method for reduced machines against L-BFGS, dense formulas and scikit-learn."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,8 +52,9 @@ def solved(X, Y, weight, features, loss, C, bias_penalty, *, tile_rows=64, **opt
 
 def with_theta(solver, solution):
     """A solution with the coefficients of the whitened columns beside those of the points."""
-    solution.theta, solution.history = solver.theta, solution.details["history"]
-    return solution
+    found = SimpleNamespace(**vars(solution))
+    found.theta, found.history = solver.theta, solution.details["history"]
+    return found
 
 
 def all_outputs(X, Y, s, B, path, *, tile_rows=None, budget=2**30):
@@ -60,7 +62,7 @@ def all_outputs(X, Y, s, B, path, *, tile_rows=None, budget=2**30):
     blocks = MemoryBlocks(X, Y, s, tile_rows=tile_rows)
     rest = "rkhs", 0.0, True, Y.shape[1], 1e-6, 500, budget, False
     problem = ReducedProblem(blocks, KERNEL, SquaredHinge(), *rest)
-    found = problem.solve(lambda size: Basis(None, X[B]), len(B), np.asarray(path))
+    found = problem.fit(Basis(None, X[B]), np.asarray(path))
     assert not any(block.state for block in blocks._blocks)
     return found
 

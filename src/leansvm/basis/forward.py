@@ -208,6 +208,7 @@ class _Forward(OneByOne):
         self.theta[:k] = theta[:k]
         if self.has_bias:
             self.b = theta[-1].copy()
+        self.blocks.map(_set_values, self.theta[:k], self.b)
         self.objective.append(objective)
 
 
@@ -224,6 +225,12 @@ def _begin(block: Block) -> int:
     outputs = int(block.y.shape[1])
     block.state["f"] = np.zeros((outputs, block.stop - block.start))
     return outputs
+
+
+@declare(sets=("f",))
+def _set_values(block: Block, theta: Array, b: Array) -> None:
+    """Set f to that of these coefficients."""
+    block.state["f"] = (block.state["P"][:, : len(theta)] @ theta + b).T.copy()
 
 
 @declare("X", "y", changes=("pool",))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from numbers import Real
@@ -12,12 +13,12 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm.basis import Fit, RandomBasis
-from leansvm.basis.choose import basis_size, choose, resolve_basis
+from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.losses import Logistic
-from leansvm.newton.reduced import CANDIDATES, ReducedFit, ReducedProblem
+from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedFit, ReducedProblem
 from leansvm.newton.refit import refit
 from leansvm.newton.solver import loss_for_newton
 from leansvm.rows import resolve_cache_size
@@ -92,13 +93,21 @@ class ReducedMachine(KernelMachine):
             "on_step": on_step,
         }
         if getattr(selector, "uses_targets", False):
-            chooser = partial(choose, blocks, kernel, RandomBasis(), **options)
-            C = float(self.C) if isinstance(self.C, Real) else problem.pilot_C(chooser, path)
-            options["fit"] = Fit(C, penalty, loss, self.regularizer, self._classifies, refit)
-        chooser = partial(choose, blocks, kernel, selector, **options)
+            C = self.C
+            if not isinstance(C, Real):
+                pilot: Callable[[int], Basis] = partial(
+                    choose, blocks, kernel, RandomBasis(), **options
+                )
+                few = min(PILOT_SIZE, blocks.n_rows)
+                C = problem.best_C(problem.select(pilot, few), path)
+            options["fit"] = Fit(float(C), penalty, loss, self.regularizer, self._classifies, refit)
+        chooser: Callable[[int], Basis] = partial(choose, blocks, kernel, selector, **options)
         if auto:
-            return data, problem.find_size(chooser, selector, size, path)
-        return data, problem.solve(chooser, size, path)
+            size = problem.largest_size(size)
+            if not selector.nested or selector.state_columns(size):
+                return data, problem.fit_each_size(chooser, size, path)
+        basis = problem.select(chooser, size)
+        return data, problem.fit_growing(basis, path) if auto else problem.fit(basis, path)
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator, fitted at every C of the path on one basis."""

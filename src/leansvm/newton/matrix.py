@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,11 @@ _REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
 _NO_SLOPE = 1e-8  # of the gradient at zero: without curved rows, the bias has nothing to gain
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
-_NUMBER_AND_LOSS = attrgetter("number", "loss")
+
+
+def no_steps() -> dict[str, list[Any]]:
+    """Return the history of an output before its first step."""
+    return {"objective": [], "gradient": [], "curved": [], "step": [], "hessian": []}
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Output:
     gap: float = np.inf  # relative duality gap
     n_iter: int = 0
     state: str = "running"  # "converged", "stalled", "stopped"
-    history: dict[str, list[Any]] = field(default_factory=dict)
+    history: dict[str, list[Any]] = field(default_factory=no_steps)
 
 
 Job = tuple[Output, HessianPlan, Any]  # what the blocks sent for this plan
@@ -75,7 +78,7 @@ class NewtonMatrices:
 
     def task(self, outputs: list[Output]) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
-        return NewtonPass(self.features, self.margin, tuple(map(_NUMBER_AND_LOSS, outputs)))
+        return NewtonPass(self.features, self.margin, tuple((o.number, o.loss) for o in outputs))
 
     def of_every(
         self, outputs: list[Output], function: Callable[..., Any], *args: Any

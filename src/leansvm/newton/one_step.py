@@ -30,7 +30,7 @@ from leansvm.newton.matrix import (
     factored_there,
     without_bias,
 )
-from leansvm.newton.passes import NewtonPass
+from leansvm.newton.passes import LeftOut, NewtonPass, NewtonRows
 from leansvm.newton.solver import NewtonSolver
 from leansvm.ridge.left_out import add_up_squares, mean_errors
 from leansvm.rows import Block, declare
@@ -151,7 +151,7 @@ def _leave_out_with(
     return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
 
 
-@declare("X", "y", "weight", changes=("without",), sets=("Phi", "P"))
+@declare("X", "y", "weight", sets=rows_of.COLUMNS, keeps=LeftOut, changes=("values",))
 def _leave_out(
     block: Block,
     task: NewtonPass,
@@ -166,12 +166,14 @@ def _leave_out(
     """
     (side, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
     Phi, losses, steps, moving = task.features.of(block), xp.zeros_like(s), 0.0, 0.0
-    if "without" not in block.state:
-        block.state["without"] = xp.zeros_like(block.state["f"])
+    kept = block.kept(NewtonRows)
+    if block.find(LeftOut) is None:
+        block.keep(LeftOut(xp.zeros_like(kept.f)))
+    without = block.kept(LeftOut).values
     for (o, loss), (_, soft), g, leverage in zip(
         task.outputs, curved.outputs, rows_of.slopes_at(block, task), leverages, strict=True
     ):
-        f = block.state["f"][o, :]
+        f = kept.f[o, :]
         w = s * soft.second_derivative(side[:, o] * (y[:, o] - f))
         if foreign_namespace(Phi) is None:
             move, rows = np.zeros_like(f), np.flatnonzero(g)
@@ -180,7 +182,7 @@ def _leave_out(
         else:
             h = leverage.of(Phi)
             move = g * h / xp.clip(1.0 - w * h, _ROOM, None)
-        block.state["without"][o, :] = f - move
+        without[o, :] = f - move
         losses = losses + s * loss.value(side[:, o] * (y[:, o] - f + move))
         steps += float(xp.sum(xp.clip(abs(move), None, 1.0)))
         moving += float(xp.count_nonzero(g))
@@ -202,7 +204,7 @@ def left_out_mistakes(solver: NewtonSolver) -> float:
 def _mistakes(block: Block, task: NewtonPass) -> Array:
     """Return the sums of s times the mistake and of s."""
     (_, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
-    values = block.state["without"].T
+    values = block.kept(LeftOut).values.T
     if values.shape[1] == 1:
         margin = 2.0 * y[:, 0] * values[:, 0]
     else:  # the own class less the best of the others
@@ -238,16 +240,16 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     return residuals
 
 
-@declare("y", sets=("without",))
+@declare("y")
 def _residuals(block: Block) -> Array:
     y = np.asarray(to_host(block.y), dtype=np.float64)
-    return y - np.asarray(to_host(block.state.pop("without"))).T
+    return y - np.asarray(to_host(block.kept(LeftOut).values)).T
 
 
-@declare("X", "y", "weight", sets=("Phi", "P"))
+@declare("X", "y", "weight", sets=rows_of.COLUMNS)
 def _fitted_rows(block: Block, task: NewtonPass) -> Array:
     """Return features, weight, targets and decision values of rows, side by side on the host."""
     _, y, s = rows_of.targets_of_block(block, task)
-    f = block.state["f"]
+    f = block.kept(NewtonRows).f
     columns = task.features.of(block), s[:, None], y[:, : f.shape[0]], f.T
     return np.concatenate([np.asarray(to_host(part)) for part in columns], axis=1)

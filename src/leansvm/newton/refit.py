@@ -33,7 +33,7 @@ def refit(
     Parameters
     ----------
     blocks : RowBlocks
-        Rows with targets; their state holds P; only ``f`` is changed.
+        Rows with targets; their state holds P, which is not changed.
     k : int
         Columns of P to use.
     start : ndarray of shape (k, n_outputs) or (k + 1, n_outputs)
@@ -59,5 +59,5 @@ def refit(
         max_iter=_STEPS,
     )
     found = solver.solve(loss, C, start)
-    blocks.map(rows_of.end_refit)
+    blocks.map(rows_of.end, solver.features)
     return solver.theta, found.objective

@@ -9,21 +9,17 @@ search, convergence; smooth forms of the hinge loss are approached in stages (4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._parallel import blas_for
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.basis.widening import resize
 from leansvm.losses import Loss, Squared, get_loss
 from leansvm.newton import passes as rows_of
-from leansvm.newton.matrix import NewtonMatrices, Output
+from leansvm.newton.matrix import NewtonMatrices, Output, no_steps
 from leansvm.newton.passes import Slopes
 from leansvm.ridge.sums import NOT_FINITE
 from leansvm.rows import RowBlocks
@@ -38,16 +34,6 @@ _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
-_NO_STEPS: dict[str, list[Any]] = {
-    "objective": [],
-    "gradient": [],
-    "curved": [],
-    "step": [],
-    "hessian": [],
-}
-_THETA = attrgetter("theta")
-_AT_THE_END = attrgetter("history", "objective", "residual", "n_iter", "state")
-
 
 # What Newton's method asks of a loss.
 NEEDS = (
@@ -61,7 +47,6 @@ NEEDS = (
     "curvature_is_piecewise_constant",
 )
 
-
 # Losses by name, and what stands for those without a second derivative.
 _CLASSIFIES = ("squared_hinge", "squared", "huber", "logistic")
 _REGRESSES = ("huber", "squared")
@@ -73,7 +58,7 @@ _KINKED = {
 
 
 def loss_for_newton(
-    loss: Any, margin: bool, delta: float | None, p: float | None, least: float = 0.0
+    loss: str | Loss, margin: bool, delta: float | None, p: float | None, least: float = 0.0
 ) -> Loss:
     """Return a loss by its name, or one that was given; say why Newton's method cannot use it.
 
@@ -89,7 +74,7 @@ def loss_for_newton(
             )
         if not (margin or getattr(loss, "symmetric", False)):
             raise ValueError(f"loss={loss!r} is not symmetric, as regression needs.")
-        return cast("Loss", loss)
+        return loss
     if loss in _KINKED:
         raise ValueError(
             f"loss={loss!r} does not work with Newton's method: it lacks a second derivative. "
@@ -141,7 +126,7 @@ class NewtonSolver:
         *,
         bias_penalty: float = 0.0,
         margin: bool = True,
-        outputs: Any = (0,),
+        outputs: Sequence[int] = (0,),
         tol: float = 1e-6,
         max_iter: int = 500,
         on_iteration: Callable[[int, float], bool] | None = None,
@@ -157,12 +142,8 @@ class NewtonSolver:
         self.matrices = NewtonMatrices(
             blocks, features, margin, self.rho, free_bias, at_once or len(outputs), keeps
         )
-        self.theta = np.zeros((features.width, len(outputs)))  # of the last solution
-        self.outputs: list[Output] = []
-        for number in outputs:
-            output = Output(number, np.zeros_like(self.rho), np.zeros_like(self.rho))
-            output.history = deepcopy(_NO_STEPS)
-            self.outputs.append(output)
+        zero = np.zeros_like(self.rho)
+        self.outputs = [Output(number, zero, zero) for number in outputs]
         self._columns = 1 + max(outputs)  # of the targets, as far as they are used
         self.lam = 1.0
         self._loss: Loss = Squared()  # of the last solution
@@ -170,6 +151,11 @@ class NewtonSolver:
             self.matrices.rows = int(blocks.sum(rows_of.count_rows))
         self.stopped = False  # by ``on_iteration``
         self._begun = self._resized = False
+
+    @property
+    def theta(self) -> Array:
+        """Where the outputs are, width x outputs."""
+        return np.stack([o.theta for o in self.outputs], axis=1)
 
     # ------------------------------------------------------------------ the template
 
@@ -184,7 +170,7 @@ class NewtonSolver:
         with blas_for(self.features.width, SERIAL_WIDTH):
             if not goes_on:
                 for o in self.outputs:
-                    o.n_iter, o.history = 0, deepcopy(_NO_STEPS)
+                    o.n_iter, o.history = 0, no_steps()
             self.minimise(loss, C, theta, self.tol)
             return self._certified(C)
 
@@ -192,10 +178,7 @@ class NewtonSolver:
         """Take Newton steps until gradient and gap are below ``tol``, without a certificate."""
         self._setup(loss, C, theta, tol)
         for iteration in range(1, self.max_iter + 1):
-            running = []
-            for o in self.outputs:
-                if o.state == "running":
-                    running.append(o)
+            running = [o for o in self.outputs if o.state == "running"]
             if not running or self.stopped:
                 break
             found = self.matrices.of_every(running, self.matrices.direction, self.lam)
@@ -203,21 +186,18 @@ class NewtonSolver:
             self._check_convergence(running, tol)
             if self._told_to_stop(iteration, running):
                 break
-        self.theta = np.stack(list(map(_THETA, self.outputs)), axis=1)
 
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
         assert isinstance(self.features, KernelFeatures)
-        self.blocks.map(resize, self.features, features)
-        rho, old = np.ones(features.width), self.rho
-        theta = np.zeros((features.width, len(self.outputs)))
-        same = min(features.size, self.features.size)
-        theta[:same] = self.theta[:same]
-        if features.constant is not None:
-            rho[-1], theta[-1] = old[-1], self.theta[-1]
-        for o, column in zip(self.outputs, theta.T, strict=True):
-            o.theta, o.gram = column.copy(), None
-        self.features, self.rho, self.theta, self._resized = features, rho, theta, True
+        self.blocks.map(rows_of.resize, self.features, features)
+        same, rho = min(features.size, self.features.size), np.ones(features.width)
+        for o in self.outputs:
+            before, o.theta, o.gram = o.theta, np.zeros_like(rho), None
+            o.theta[:same] = before[:same]
+            if features.constant is not None:
+                rho[-1], o.theta[-1] = self.rho[-1], before[-1]
+        self.features, self.rho, self._resized = features, rho, True
         self.matrices = replace(
             self.matrices, features=features, rho=rho, at_once=at_once, keeps=keeps
         )
@@ -387,32 +367,29 @@ class NewtonSolver:
     # ------------------------------------------------------------------ at the solution
 
     def _certified(self, C: float) -> Solution:
-        early = []
-        for o in self.outputs:
-            if o.stages:  # stopped on the way: the loss that was asked for is certified
-                o.loss, o.stages = o.stages[-1], []
-                early.append(o)
+        """Return the solution where the outputs are, with what certifies it."""
+        outputs, theta = self.outputs, self.theta
+        early = [o for o in outputs if o.stages]
+        for o in early:  # stopped on the way: the loss that was asked for is certified
+            o.loss, o.stages = o.stages[-1], []
         self.evaluate(early)
-        histories, objectives, residuals, counts, states = zip(
-            *map(_AT_THE_END, self.outputs), strict=True
-        )
-        theta = self.theta
-        residual, gap, iterations = max(residuals), max(self._gaps()), max(counts)
+        residual, gap = max(o.residual for o in outputs), max(self._gaps())
+        iterations = max(o.n_iter for o in outputs)
         has_bias = self.features.constant is not None
         return Solution(
             "newton",
             self.features.coefficients(theta),
-            theta[-1].copy() if has_bias else np.zeros(len(states)),
+            theta[-1].copy() if has_bias else np.zeros(len(outputs)),
             C,
-            sum(objectives) / self.lam,
+            sum(o.objective for o in outputs) / self.lam,
             residual,
             gap,
             iterations,
-            set(states) == {"converged"},
+            all(o.state == "converged" for o in outputs),
             f"Newton's method ended after {iterations} iterations at a relative gradient of "
             f"{residual:.1e} and a relative duality gap of {gap:.1e} (tol={self.tol:g}). Increase "
             f"max_iter or tol, lower C, or use a smoother loss (a larger delta, a smaller p).",
-            details={"history": list(histories)},
+            details={"history": [o.history for o in outputs]},
         )
 
     def _gaps(self) -> list[float]:
