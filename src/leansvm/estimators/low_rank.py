@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -26,10 +27,10 @@ from leansvm.low_rank import (
     Simplex,
     get_function,
 )
+from leansvm.low_rank.ascent import Ascent
 from leansvm.low_rank.features import LearnedFeatures
 from leansvm.low_rank.problem import (
     ORDERED_ROWS,
-    AscentOptions,
     LowRankLearner,
     reserve,
     tile_rows,
@@ -106,9 +107,11 @@ class LowRankMachine(ReadableModel, Machine):
         init, ascent = "given" if given is not None else self.init, None
         if getattr(self, "objective", "loss") != "loss":  # the paper's steps
             init = "medoids" if init == "auto" else init
-            sequential = self.update == "sequential"
-            ascent = AscentOptions(
-                self.objective, self.learning_rate, sequential, self.backtracking
+            ascent = Ascent(
+                self.objective,
+                self.learning_rate,
+                sequential=self.update == "sequential",
+                backtracking=self.backtracking,
             )
         sizes, n_bytes = reserve(
             type(self).__name__,
@@ -141,8 +144,7 @@ class LowRankMachine(ReadableModel, Machine):
         )
         rng = check_random_state(self.random_state)
         basis, solution = learn_functions(learner, given, init, sizes, self.n_init, rng)
-        solution.bytes, solution.seconds = n_bytes, learner.phases.seconds
-        return data, basis, solution
+        return data, basis, replace(solution, bytes=n_bytes, seconds=learner.phases.seconds)
 
     def _set_basis(self, data: TrainingData, basis: LearnedFeatures, solution: Solution) -> None:
         self.function_, self.centers_, self.shapes_ = basis.function, basis.centers, basis.shapes

@@ -26,11 +26,12 @@ from leansvm.low_rank.closed_form import (
     LowRankProblem,
     targets_and_weights,
 )
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.features import LearnedFeatures, LearnedValues
 from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
 _HALVINGS = 20
+AUTO_RATE = 0.15  # in units of the features' spread and the first shapes
 
 # psi(y, t) and its derivative by y: (23), the targeted objective below it, (31)
 OBJECTIVES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
@@ -42,14 +43,38 @@ OBJECTIVES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Ascent:
-    """How the parameters move."""
+    """How the parameters move; steps are measured in units, one number per feature."""
 
-    objective: str
-    learning_rate: float
-    center_unit: Array  # one number per feature: steps are measured in these
-    shape_unit: Array
-    sequential: bool = False
+    objective: str  # a name of `OBJECTIVES`
+    learning_rate: float | str  # "auto": `AUTO_RATE`, in units of the data
+    center_unit: Array | float = 1.0
+    shape_unit: Array | float = 1.0
+    sequential: bool = False  # one function at a time instead of all together
     backtracking: bool = False
+
+    def in_units(self, center_unit: Array, shape_unit: Array) -> Ascent:
+        """Return these steps with a rate that is a number: "auto" is measured in these units."""
+        if self.learning_rate != "auto":
+            return self
+        return replace(
+            self, learning_rate=AUTO_RATE, center_unit=center_unit, shape_unit=shape_unit
+        )
+
+
+@dataclass
+class DualRows:
+    """What a block keeps during a sweep, rows x outputs."""
+
+    v: Any  # dual variables C S e
+    y: Any  # outputs
+
+
+@dataclass
+class TrialRows:
+    """What a block keeps of units that may move: their new values, and the outputs then."""
+
+    phi: Any
+    y: Any = None
 
 
 def learn_by_steps(
@@ -95,7 +120,7 @@ def sweep(
     for units in groups:
         theta, gradients = ascent(problem, basis, steps.objective, units)
         moves = [
-            _normalised(gradient, unit) * steps.learning_rate
+            _normalised(gradient, unit) * float(steps.learning_rate)
             for gradient, unit in zip(gradients, (steps.center_unit, steps.shape_unit), strict=True)
         ]
         for _ in range(_HALVINGS if steps.backtracking else 1):
@@ -127,7 +152,7 @@ def ascent(
     return theta, gradient
 
 
-def _normalised(gradient: Array, unit: Array) -> Array:
+def _normalised(gradient: Array, unit: Array | float) -> Array:
     """Return the unit's direction of ascent, of length one in the given units of measurement."""
     scaled = np.nan_to_num(gradient * unit)
     scaled /= np.maximum(np.abs(scaled).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
@@ -147,12 +172,12 @@ def _moved(
 # ---------------------------------------------------------------------------- passes over rows
 
 
-@declare("X", "y", "weight", sets=("learned", "v", "y"))
+@declare("X", "y", "weight", keeps=(LearnedValues, DualRows))
 def hold_dual(block: Block, fitted: ClosedForm, objective: str) -> float:
     """Keep v = C S e and y of the block's rows; return its part of the objective."""
     T, weight = targets_and_weights(block)
     y = fitted.outputs(block)
-    block.state["v"], block.state["y"] = fitted.C * ((T - y) * weight), y
+    block.keep(DualRows(fitted.C * ((T - y) * weight), y))
     return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
@@ -169,28 +194,28 @@ def put_columns(values: Any, units: NDArray[np.intp], new: Any) -> None:
         put_rows(values.T, units, new.T)
 
 
-@declare(sets=("v", "y", "trial", "trial_y"))
+@declare(keeps=(DualRows, TrialRows))
 def _forget_dual(block: Block) -> None:
-    for name in ("v", "y", "trial", "trial_y"):
-        block.state.pop(name, None)
+    block.drop(DualRows)
+    block.drop(TrialRows)
 
 
 def _pull(block: Block, objective: str) -> Any:
     """Return S q."""
     T, weight = targets_and_weights(block)
-    return OBJECTIVES[objective][1](block.state["y"], T) * weight
+    return OBJECTIVES[objective][1](block.kept(DualRows).y, T) * weight
 
 
-@declare("X", "y", "weight", sets=("learned",))
+@declare("X", "y", "weight", keeps=LearnedValues)
 def _sums_of_block(
     block: Block, basis: LearnedFeatures, objective: str, units: NDArray[np.intp]
 ) -> tuple[Any, Any]:
     """Return theta = Phi'v and sigma = Phi'S q of these units."""
     phi = columns_at(basis.values(block), units).T
-    return phi @ block.state["v"], phi @ _pull(block, objective)
+    return phi @ block.kept(DualRows).v, phi @ _pull(block, objective)
 
 
-@declare("X", "y", "weight", sets=("learned",))
+@declare("X", "y", "weight", keeps=LearnedValues)
 def _gradients_of_block(
     block: Block,
     basis: LearnedFeatures,
@@ -199,7 +224,7 @@ def _gradients_of_block(
     theta: Array,
     sigma: Array,
 ) -> tuple[Array, Array]:
-    v = block.state["v"]
+    v = block.kept(DualRows).v
     weights = like_rows(theta, v) @ _pull(block, objective).T + like_rows(sigma, v) @ v.T
     return basis.function.gradients(
         dense64(block.X),
@@ -210,15 +235,15 @@ def _gradients_of_block(
     )
 
 
-@declare("X", sets=("trial",))
+@declare("X", keeps=TrialRows)
 def _weights_of_trial(block: Block, trial: LearnedFeatures, units: NDArray[np.intp]) -> Any:
     """Keep the moved units' values; return their theta."""
     phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
-    block.state["trial"] = phi
-    return phi.T @ block.state["v"]
+    block.keep(TrialRows(phi))
+    return phi.T @ block.kept(DualRows).v
 
 
-@declare("X", "y", "weight", sets=("learned", "trial_y"))
+@declare("X", "y", "weight", keeps=(LearnedValues, TrialRows))
 def _outputs_of_trial(
     block: Block,
     basis: LearnedFeatures,
@@ -228,19 +253,19 @@ def _outputs_of_trial(
     moved_theta: Array,
 ) -> float:
     """Keep y after the move; return the block's part of the objective."""
-    values = columns_at(basis.values(block), units)
-    y = block.state["y"] - (like_rows(theta.T, values) @ values.T).T
-    y += (like_rows(moved_theta.T, values) @ block.state["trial"].T).T
-    block.state["trial_y"] = y
+    values, trial = columns_at(basis.values(block), units), block.kept(TrialRows)
+    y = block.kept(DualRows).y - (like_rows(theta.T, values) @ values.T).T
+    y += (like_rows(moved_theta.T, values) @ trial.phi.T).T
+    trial.y = y
     T, weight = targets_and_weights(block)
     return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
-@declare("X", changes=("learned",), sets=("y",))
+@declare("X", keeps=(LearnedValues, DualRows), changes=("values",))
 def _accept_trial(
     block: Block, basis: LearnedFeatures, trial: LearnedFeatures, units: NDArray[np.intp]
 ) -> None:
-    values = basis.values(block)
-    put_columns(values, units, block.state["trial"])
-    block.state["learned"] = (trial, values)
-    block.state["y"] = block.state["trial_y"]
+    values, moved = basis.values(block), block.kept(TrialRows)
+    put_columns(values, units, moved.phi)
+    block.keep(LearnedValues(trial, values))
+    block.kept(DualRows).y = moved.y

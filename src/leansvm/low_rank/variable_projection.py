@@ -27,7 +27,7 @@ from leansvm.low_rank.closed_form import (
     LowRankProblem,
     targets_and_weights,
 )
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.features import LearnedFeatures, LearnedValues
 from leansvm.rows import Block, declare
 
 _LOG_SHAPE = (-12.0, 6.0)  # widths from 400 times less to 160,000 times more than at the start
@@ -140,7 +140,7 @@ def objective_and_gradient(
     return value, np.nan_to_num(by_center), np.nan_to_num(by_shape)
 
 
-@declare("X", "y", "weight", sets=("learned",))
+@declare("X", "y", "weight", keeps=LearnedValues)
 def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array, Array]:
     """Return sum_n s_n e_n^2, and the part of the derivatives by the centres and the shapes."""
     T, weight = targets_and_weights(block)
