@@ -62,19 +62,13 @@ class Ascent:
 
 
 @dataclass
-class DualRows:
-    """What a block keeps during a sweep, rows x outputs."""
+class SweepRows:
+    """What a block keeps during a sweep; v and outputs are rows x outputs."""
 
     v: Any  # dual variables C S e
     y: Any  # outputs
-
-
-@dataclass
-class TrialRows:
-    """What a block keeps of units that may move: their new values, and the outputs then."""
-
-    phi: Any
-    y: Any = None
+    trial: Any = None  # values of the units that may move, where they would be
+    trial_y: Any = None  # outputs then
 
 
 def learn_by_steps(
@@ -91,16 +85,8 @@ def learn_by_steps(
     fitted: ClosedForm | None = None
     for iteration in range(max_iter + 1):
         fitted = problem.solve(basis, fitted)
-        path.objective.append(
-            fitted.spectrum.equations.describe(fitted.theta, fitted.C)["objective"]
-        )
-        if keep_best:
-            path.loo.append(problem.left_out_error(fitted))
-            if path.loo[-1] <= min(path.loo):
-                path.basis, path.best_iter = basis, iteration
-        else:
-            path.basis, path.best_iter = basis, iteration
-        path.n_iter = iteration
+        objective = fitted.spectrum.equations.describe(fitted.theta, fitted.C)["objective"]
+        path.note(basis, objective, problem.left_out_error(fitted) if keep_best else None)
         if iteration == max_iter or (
             on_iteration is not None and iteration and on_iteration(iteration, path.objective[-1])
         ):
@@ -172,12 +158,12 @@ def _moved(
 # ---------------------------------------------------------------------------- passes over rows
 
 
-@declare("X", "y", "weight", keeps=(LearnedValues, DualRows))
+@declare("X", "y", "weight", keeps=(LearnedValues, SweepRows))
 def hold_dual(block: Block, fitted: ClosedForm, objective: str) -> float:
     """Keep v = C S e and y of the block's rows; return its part of the objective."""
     T, weight = targets_and_weights(block)
     y = fitted.outputs(block)
-    block.keep(DualRows(fitted.C * ((T - y) * weight), y))
+    block.keep(SweepRows(fitted.C * ((T - y) * weight), y))
     return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
@@ -194,16 +180,15 @@ def put_columns(values: Any, units: NDArray[np.intp], new: Any) -> None:
         put_rows(values.T, units, new.T)
 
 
-@declare(keeps=(DualRows, TrialRows))
+@declare(keeps=SweepRows)
 def _forget_dual(block: Block) -> None:
-    block.drop(DualRows)
-    block.drop(TrialRows)
+    block.drop(SweepRows)
 
 
 def _pull(block: Block, objective: str) -> Any:
     """Return S q."""
     T, weight = targets_and_weights(block)
-    return OBJECTIVES[objective][1](block.kept(DualRows).y, T) * weight
+    return OBJECTIVES[objective][1](block.kept(SweepRows).y, T) * weight
 
 
 @declare("X", "y", "weight", keeps=LearnedValues)
@@ -212,7 +197,7 @@ def _sums_of_block(
 ) -> tuple[Any, Any]:
     """Return theta = Phi'v and sigma = Phi'S q of these units."""
     phi = columns_at(basis.values(block), units).T
-    return phi @ block.kept(DualRows).v, phi @ _pull(block, objective)
+    return phi @ block.kept(SweepRows).v, phi @ _pull(block, objective)
 
 
 @declare("X", "y", "weight", keeps=LearnedValues)
@@ -224,7 +209,7 @@ def _gradients_of_block(
     theta: Array,
     sigma: Array,
 ) -> tuple[Array, Array]:
-    v = block.kept(DualRows).v
+    v = block.kept(SweepRows).v
     weights = like_rows(theta, v) @ _pull(block, objective).T + like_rows(sigma, v) @ v.T
     return basis.function.gradients(
         dense64(block.X),
@@ -235,15 +220,16 @@ def _gradients_of_block(
     )
 
 
-@declare("X", keeps=TrialRows)
+@declare("X", keeps=SweepRows)
 def _weights_of_trial(block: Block, trial: LearnedFeatures, units: NDArray[np.intp]) -> Any:
     """Keep the moved units' values; return their theta."""
     phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
-    block.keep(TrialRows(phi))
-    return phi.T @ block.kept(DualRows).v
+    rows = block.kept(SweepRows)
+    rows.trial = phi
+    return phi.T @ rows.v
 
 
-@declare("X", "y", "weight", keeps=(LearnedValues, TrialRows))
+@declare("X", "y", "weight", keeps=(LearnedValues, SweepRows))
 def _outputs_of_trial(
     block: Block,
     basis: LearnedFeatures,
@@ -253,19 +239,19 @@ def _outputs_of_trial(
     moved_theta: Array,
 ) -> float:
     """Keep y after the move; return the block's part of the objective."""
-    values, trial = columns_at(basis.values(block), units), block.kept(TrialRows)
-    y = block.kept(DualRows).y - (like_rows(theta.T, values) @ values.T).T
-    y += (like_rows(moved_theta.T, values) @ trial.phi.T).T
-    trial.y = y
+    values, rows = columns_at(basis.values(block), units), block.kept(SweepRows)
+    y = rows.y - (like_rows(theta.T, values) @ values.T).T
+    y += (like_rows(moved_theta.T, values) @ rows.trial.T).T
+    rows.trial_y = y
     T, weight = targets_and_weights(block)
     return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
-@declare("X", keeps=(LearnedValues, DualRows), changes=("values",))
+@declare("X", keeps=(LearnedValues, SweepRows), changes=("values",))
 def _accept_trial(
     block: Block, basis: LearnedFeatures, trial: LearnedFeatures, units: NDArray[np.intp]
 ) -> None:
-    values, moved = basis.values(block), block.kept(TrialRows)
-    put_columns(values, units, moved.phi)
+    values, rows = basis.values(block), block.kept(SweepRows)
+    put_columns(values, units, rows.trial)
     block.keep(LearnedValues(trial, values))
-    block.kept(DualRows).y = moved.y
+    rows.y = rows.trial_y

@@ -110,10 +110,19 @@ class LearningPath:
     objective: list[float] = field(default_factory=list)
     loo: list[float] = field(default_factory=list)
     criterion: list[float] = field(default_factory=list)
-    n_iter: int = 0
+    n_iter: int = -1  # 0 is the start
     best_iter: int = 0
     converged: bool = True
     message: str = ""
+
+    def note(self, basis: LearnedFeatures, objective: float, left_out: float | None) -> None:
+        """Add an iteration; keep its basis unless an earlier one has a lower left-out error."""
+        self.n_iter += 1
+        self.objective.append(objective)
+        if left_out is not None:
+            self.loo.append(left_out)
+        if left_out is None or left_out <= min(self.loo):
+            self.basis, self.best_iter = basis, self.n_iter
 
     @property
     def score(self) -> float:

@@ -113,15 +113,11 @@ class _MovingFunctions:
     def note(self, intermediate_result: OptimizeResult) -> None:
         """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
         path, x, value = self.path, intermediate_result.x, float(intermediate_result.fun)
-        path.n_iter = len(path.objective)
-        path.objective.append(value)
         if not np.array_equal(x, self.x):
             self.evaluate(x)
         assert self.fitted is not None
-        if self.keep_best:
-            path.loo.append(self.problem.left_out_error(self.fitted))
-        if not self.keep_best or path.loo[-1] <= min(path.loo):
-            path.basis, path.best_iter = self.fitted.basis, path.n_iter
+        left_out = self.problem.left_out_error(self.fitted) if self.keep_best else None
+        path.note(self.fitted.basis, value, left_out)
         if path.n_iter - path.best_iter >= self.patience:
             path.message = f"left-out error has not fallen for {self.patience} iterations"
         tell = self.on_iteration if path.n_iter > 0 else None

@@ -125,11 +125,9 @@ class NewtonMatrices:
             return self._without_curvature(o, lam)
         if plan.kind == "woodbury":
             return self._by_woodbury(o, Z, lam)
-        if not isinstance(o.gram, np.ndarray):
-            L = factored_there(o.gram, lam * self.rho, o.loss.max_curvature)
-            return -on_device.solve_factored(L, o.gradient)
-        H = factored(o.gram, lam * self.rho, o.loss.max_curvature)
-        return -cholesky_solve(H, o.gradient)
+        L = factored(o.gram, lam * self.rho, o.loss.max_curvature)
+        solve = cholesky_solve if isinstance(L, np.ndarray) else on_device.solve_factored
+        return -solve(L, o.gradient)
 
     def plan(self, o: Output, woodbury: bool = True) -> HessianPlan:
         """Choose the cheapest way to the Newton matrix by counting multiplications."""
@@ -195,33 +193,25 @@ def without_bias(Z: Array) -> tuple[Array, Array, float]:
     return Z[:, :-1] - np.outer(root, mean), mean, W
 
 
-def factored(gram: Array, ridge: Array, curvature: float = 1.0) -> Array:
-    """Factor curvature * gram plus a ridge; what that lacks to be definite is rounding."""
-    noise = _EPS * float(np.maximum(curvature * gram.diagonal(), ridge).max(initial=0.0))
-    if not np.isfinite(gram).all():
-        raise np.linalg.LinAlgError("Newton's matrix is not finite")
-    while True:
-        H = curvature * gram
-        H.flat[:: len(H) + 1] += ridge
-        try:
-            return cholesky_in_place(H)
-        except np.linalg.LinAlgError:
-            if not np.isfinite(noise):
-                raise
-            ridge = ridge + noise
-            noise *= 10
+def factored(gram: Any, ridge: Array, curvature: float = 1.0) -> Any:
+    """Return L with L L' = curvature * gram + diag(ridge), where the Gram matrix is.
 
-
-def factored_there(gram: Any, ridge: Array, curvature: float) -> Any:
-    """Do as `factored` where the Gram matrix is; return L alone."""
-    xp = namespace(gram)
+    What the sum lacks to be positive definite is rounding: the ridge is raised until it is. On the
+    host the upper triangle of L is not set to zero.
+    """
+    xp, on_host = namespace(gram), isinstance(gram, np.ndarray)
     if not bool(xp.all(xp.isfinite(gram))):
         raise np.linalg.LinAlgError("Newton's matrix is not finite")
-    largest = curvature * float(xp.max(xp.linalg.diagonal(gram)))
-    noise = _EPS * max(largest, float(ridge.max()))
+    diagonal = gram.diagonal() if on_host else xp.linalg.diagonal(gram)
+    largest = curvature * float(xp.max(diagonal)) if gram.shape[0] else 0.0
+    noise = _EPS * max(largest, float(ridge.max(initial=0.0)))
     while True:
+        H = curvature * gram
         try:
-            return cholesky_lower(add_to_diagonal(curvature * gram, like_rows(ridge, gram)))
+            if not on_host:
+                return cholesky_lower(add_to_diagonal(H, like_rows(ridge, gram)))
+            H.flat[:: len(H) + 1] += ridge
+            return cholesky_in_place(H)
         except np.linalg.LinAlgError:
             if not np.isfinite(noise):
                 raise

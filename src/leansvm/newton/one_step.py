@@ -27,7 +27,6 @@ from leansvm.newton.matrix import (
     NewtonMatrices,
     Output,
     factored,
-    factored_there,
     without_bias,
 )
 from leansvm.newton.passes import LeftOut, NewtonPass, NewtonRows
@@ -84,8 +83,6 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     o, plan, rows = job
     Z, rho = np.sqrt(o.loss.max_curvature) * matrices.bring_up_to_date(job), matrices.rho
     if plan.kind != "woodbury" and o.counts[0] > 0:
-        if not isinstance(o.gram, np.ndarray):
-            return Leverages(factored_there(o.gram, lam * rho, o.loss.max_curvature))
         return Leverages(_lower(factored(o.gram, lam * rho, o.loss.max_curvature)))
     mean: Array | float = 0.0
     scale, weight = np.sqrt(np.divide(1.0, rho, out=np.zeros_like(rho), where=rho > 0)), np.inf
@@ -105,10 +102,11 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     return Leverages(A, Z, mean, scale, lam, 1.0 / weight, matrices.free_bias)
 
 
-def _lower(A: Array) -> Array:
-    """Put zeros above the diagonal, without a copy."""
-    for i, row in enumerate(A):
-        row[i + 1 :] = 0.0
+def _lower(A: Any) -> Any:
+    """Put zeros above the diagonal, without a copy; on a device they are there."""
+    if isinstance(A, np.ndarray):
+        for i, row in enumerate(A):
+            row[i + 1 :] = 0.0
     return A
 
 
