@@ -212,7 +212,7 @@ def test_the_gram_matrix_is_that_of_the_curved_rows():
         found = with_theta(solver, solver.solve(SquaredHinge(), 50.0 if as_gram else 5.0))
         (output,) = solver.outputs
         solver.matrices.plan = lambda o, g=as_gram: HessianPlan("update", as_gram=g)
-        solver.matrices.of_every([output], solver.matrices.bring_up_to_date)
+        solver.matrices.for_each([output], solver.matrices.bring_up_to_date)
         Phi = np.hstack([KERNEL.block(X, X[:10]), np.ones((len(X), 1))])
         curved = y * (Phi @ found.theta[:, 0]) < 1
         expected = (Phi[curved] * s[curved, None]).T @ Phi[curved]

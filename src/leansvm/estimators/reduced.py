@@ -18,9 +18,9 @@ from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, KernelMachine, iteration_hook
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.losses import Logistic
+from leansvm.newton.losses import loss_for_newton
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedFit, ReducedProblem
 from leansvm.newton.refit import refit
-from leansvm.newton.solver import loss_for_newton
 from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution, Support
 

@@ -30,7 +30,7 @@ from leansvm.low_rank.start import (
     start_limits,
     tried_functions,
 )
-from leansvm.low_rank.variable_projection import learn_by_projection
+from leansvm.low_rank.variable_projection import VariableProjection
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import RowBlocks, check_budget, tile_rows_for
 from leansvm.solution import Solution
@@ -228,16 +228,16 @@ class LowRankLearner:
                 on_iteration=self.on_iteration,
             )
         error = start.error if np.isfinite(start.error) else 1.0
-        return learn_by_projection(
+        projection = VariableProjection(
             problem,
-            start.basis,
-            center_unit=units.spread,
-            center_range=units.bounds,
-            shape_unit=start.shape_unit,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            patience=self.patience,
-            anchor=self.anchor * start.C * error,
-            keep_best=self.keep_best,
-            on_iteration=self.on_iteration,
+            units.spread,
+            units.bounds,
+            start.shape_unit,
+            self.max_iter,
+            self.tol,
+            self.patience,
+            self.anchor * start.C * error,
+            self.keep_best,
+            self.on_iteration,
         )
+        return projection.learn(start.basis)

@@ -56,7 +56,7 @@ class FittedRows:
         for width in _WIDTHS:
             loss = self.loss.smoothed_over(width)
             if not stages or loss is not self.loss:
-                stages.append(_WithoutRows.of(self, u, slopes, loss))
+                stages.append(_WithoutRows.at_minimum(self, u, slopes, loss))
         every = np.flatnonzero(slopes)
         for start in range(0, len(every), _AT_ONCE):
             rows = every[start : start + _AT_ONCE]
@@ -84,7 +84,8 @@ class _WithoutRows:
     loss: Loss
 
     @classmethod
-    def of(cls, fitted: FittedRows, u: Array, slopes: Array, loss: Loss) -> _WithoutRows:
+    def at_minimum(cls, fitted: FittedRows, u: Array, slopes: Array, loss: Loss) -> _WithoutRows:
+        """Return the problems without each row, where they start: at the minimum with all rows."""
         # a floor that doubles the ridge at most: without curved rows a free bias has none
         most = max(float(np.square(fitted.Phi).sum()), _TINY)
         floor = float(fitted.ridge.max(initial=0.0)) / most

@@ -21,7 +21,7 @@ from leansvm.basis import on_device
 from leansvm.basis.features import FeatureMap
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.losses import Loss, Squared
-from leansvm.newton import passes as rows_of
+from leansvm.newton import passes
 from leansvm.newton.passes import HessianPlan, NewtonPass
 from leansvm.rows import RowBlocks
 
@@ -80,7 +80,7 @@ class NewtonMatrices:
         """Return what passes over the rows need to know of these outputs."""
         return NewtonPass(self.features, self.margin, tuple((o.number, o.loss) for o in outputs))
 
-    def of_every(
+    def for_each(
         self, outputs: list[Output], function: Callable[..., Any], *args: Any
     ) -> list[Any]:
         """Return ``function((output, its plan, its rows), *args)``, several outputs at a time.
@@ -103,7 +103,7 @@ class NewtonMatrices:
                 plans.append(plan)
             parts: list[Any] = [None] * len(plans)
             if wanted:
-                parts = self.blocks.fold(_both, rows_of.curvature, self.task(some), plans)
+                parts = self.blocks.fold(_both, passes.curvature, self.task(some), plans)
             for c in same[1:]:
                 plans[c], parts[c] = plans[same[0]], parts[same[0]]
             jobs = list(zip(some, plans, parts, strict=True))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.linalg import cholesky_in_place, right_solve_in_place
-from leansvm.newton import passes as rows_of
+from leansvm.newton import passes
 from leansvm.newton.left_out_newton import FittedRows
 from leansvm.newton.matrix import (
     Job,
@@ -57,7 +57,7 @@ class Leverages:
     from_bias: float = 0.0  # 1 / W
     bias_is_free: bool = False  # its column takes no part
 
-    def of(self, Phi: Any) -> Any:
+    def at(self, Phi: Any) -> Any:
         """Return h of rows."""
         xp = namespace(Phi)
         if self.Z is None:
@@ -140,7 +140,7 @@ def _leave_out_with(
     matrices, total, groups = solver.matrices, np.zeros((2, 5)), 0
     for start in range(0, len(outputs), matrices.at_once):
         some = slice(start, start + matrices.at_once)
-        leverages = matrices.of_every(curved[some], _leverages, matrices, solver.lam)
+        leverages = matrices.for_each(curved[some], _leverages, matrices, solver.lam)
         tasks = matrices.task(outputs[some]), matrices.task(curved[some])
         total += solver.blocks.sum(_leave_out, *tasks, leverages, basis_rows)
         groups += 1
@@ -149,7 +149,7 @@ def _leave_out_with(
     return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
 
 
-@declare("X", "y", "weight", sets=rows_of.COLUMNS, keeps=LeftOut, changes=("values",))
+@declare("X", "y", "weight", sets=passes.COLUMNS, keeps=LeftOut, changes=("values",))
 def _leave_out(
     block: Block,
     task: NewtonPass,
@@ -162,23 +162,23 @@ def _leave_out(
     Of steps up to 1, of the rows that have a slope (of all rows only), of s L at these values, of
     rows and of s.
     """
-    (side, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
+    (side, y, s), xp = passes.targets_of_block(block, task), namespace(block.X)
     Phi, losses, steps, moving = task.features.of(block), xp.zeros_like(s), 0.0, 0.0
     kept = block.kept(NewtonRows)
     if block.find(LeftOut) is None:
         block.keep(LeftOut(xp.zeros_like(kept.f)))
     without = block.kept(LeftOut).values
     for (o, loss), (_, soft), g, leverage in zip(
-        task.outputs, curved.outputs, rows_of.slopes_at(block, task), leverages, strict=True
+        task.outputs, curved.outputs, passes.slopes_at(block, task), leverages, strict=True
     ):
         f = kept.f[o, :]
         w = s * soft.second_derivative(side[:, o] * (y[:, o] - f))
         if foreign_namespace(Phi) is None:
             move, rows = np.zeros_like(f), np.flatnonzero(g)
-            h = leverage.of(Phi if len(rows) == len(f) else Phi[rows])
+            h = leverage.at(Phi if len(rows) == len(f) else Phi[rows])
             move[rows] = g[rows] * h / np.clip(1.0 - w[rows] * h, _ROOM, None)
         else:
-            h = leverage.of(Phi)
+            h = leverage.at(Phi)
             move = g * h / xp.clip(1.0 - w * h, _ROOM, None)
         without[o, :] = f - move
         losses = losses + s * loss.value(side[:, o] * (y[:, o] - f + move))
@@ -201,7 +201,7 @@ def left_out_mistakes(solver: NewtonSolver) -> float:
 @declare("y", "weight")
 def _mistakes(block: Block, task: NewtonPass) -> Array:
     """Return the sums of s times the mistake and of s."""
-    (_, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
+    (_, y, s), xp = passes.targets_of_block(block, task), namespace(block.X)
     values = block.kept(LeftOut).values.T
     if values.shape[1] == 1:
         margin = 2.0 * y[:, 0] * values[:, 0]
@@ -244,10 +244,10 @@ def _residuals(block: Block) -> Array:
     return y - np.asarray(to_host(block.kept(LeftOut).values)).T
 
 
-@declare("X", "y", "weight", sets=rows_of.COLUMNS)
+@declare("X", "y", "weight", sets=passes.COLUMNS)
 def _fitted_rows(block: Block, task: NewtonPass) -> Array:
     """Return features, weight, targets and decision values of rows, side by side on the host."""
-    _, y, s = rows_of.targets_of_block(block, task)
+    _, y, s = passes.targets_of_block(block, task)
     f = block.kept(NewtonRows).f
     columns = task.features.of(block), s[:, None], y[:, : f.shape[0]], f.T
     return np.concatenate([np.asarray(to_host(part)) for part in columns], axis=1)

@@ -22,7 +22,7 @@ from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.basis.widening import NestedPoints, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
-from leansvm.newton import passes as rows_of
+from leansvm.newton import passes
 from leansvm.newton.one_step import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import SERIAL_WIDTH, NewtonSolver
 from leansvm.ridge.growth import FIRST_SIZE, grow
@@ -148,7 +148,7 @@ class ReducedProblem:
                     error = solutions[-1].error
                 residuals = left_out_residuals_of(solver)
                 solutions[-1] = replace(solutions[-1], left_out=residuals, error=error)
-            self.blocks.map(rows_of.end, plan.features)
+            self.blocks.map(passes.end, plan.features)
         asked = basis.rows.shape[0] if last is not None else plan.features.size
         report = {
             "kernel_kept": plan.features.keep,

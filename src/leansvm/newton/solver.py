@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from leansvm._parallel import blas_for
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.losses import Loss, Squared, get_loss
-from leansvm.newton import passes as rows_of
+from leansvm.losses import Loss, Squared
+from leansvm.newton import passes
 from leansvm.newton.matrix import NewtonMatrices, Output, no_steps
 from leansvm.newton.passes import Slopes
 from leansvm.ridge.sums import NOT_FINITE
@@ -34,60 +34,6 @@ _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
-
-# What Newton's method asks of a loss.
-NEEDS = (
-    "value",
-    "derivative",
-    "second_derivative",
-    "conjugate",
-    "smoothing_path",
-    "domain",
-    "max_curvature",
-    "curvature_is_piecewise_constant",
-)
-
-# Losses by name, and what stands for those without a second derivative.
-_CLASSIFIES = ("squared_hinge", "squared", "huber", "logistic")
-_REGRESSES = ("huber", "squared")
-_KINKED = {
-    "hinge": "'huber' (delta) or 'logistic' (p)",
-    "absolute": "'huber' with a small delta",
-    "epsilon_insensitive": "'huber'",
-}
-
-
-def loss_for_newton(
-    loss: str | Loss, margin: bool, delta: float | None, p: float | None, least: float = 0.0
-) -> Loss:
-    """Return a loss by its name, or one that was given; say why Newton's method cannot use it.
-
-    Where none is given, ``delta`` of "huber" is 1e-4 or ``least`` in classification, and ``p`` 1.
-    """
-    if not isinstance(loss, str):
-        missing = [name for name in NEEDS if not hasattr(loss, name)]
-        if missing:
-            raise ValueError(
-                f"loss={loss!r} does not work with Newton's method: it lacks {', '.join(missing)}. "
-                f"Derive it from leansvm.losses.Loss, or use 'squared_hinge', 'squared', 'huber' "
-                f"or 'logistic'."
-            )
-        if not (margin or getattr(loss, "symmetric", False)):
-            raise ValueError(f"loss={loss!r} is not symmetric, as regression needs.")
-        return loss
-    if loss in _KINKED:
-        raise ValueError(
-            f"loss={loss!r} does not work with Newton's method: it lacks a second derivative. "
-            f"Use {_KINKED[loss]}, which comes as close to it as you like."
-        )
-    known = _CLASSIFIES if margin else _REGRESSES
-    if loss not in known:
-        names = ", ".join(map(repr, known))
-        raise ValueError(f"loss must be one of {names} or a Loss, got {loss!r}.")
-    if not margin:
-        return get_loss(loss, "regression", delta=delta)
-    delta = max(1e-4, least) if delta is None else delta
-    return get_loss(loss, "classification", delta=delta, p=1.0 if p is None else p)
 
 
 class NewtonSolver:
@@ -148,7 +94,7 @@ class NewtonSolver:
         self.lam = 1.0
         self._loss: Loss = Squared()  # of the last solution
         if len(self.outputs) > 1:
-            self.matrices.rows = int(blocks.sum(rows_of.count_rows))
+            self.matrices.rows = int(blocks.sum(passes.count_rows))
         self.stopped = False  # by ``on_iteration``
         self._begun = self._resized = False
 
@@ -181,7 +127,7 @@ class NewtonSolver:
             running = [o for o in self.outputs if o.state == "running"]
             if not running or self.stopped:
                 break
-            found = self.matrices.of_every(running, self.matrices.direction, self.lam)
+            found = self.matrices.for_each(running, self.matrices.direction, self.lam)
             self._line_search(running, np.stack(found, axis=1))
             self._check_convergence(running, tol)
             if self._told_to_stop(iteration, running):
@@ -190,7 +136,7 @@ class NewtonSolver:
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
         assert isinstance(self.features, KernelFeatures)
-        self.blocks.map(rows_of.resize, self.features, features)
+        self.blocks.map(passes.resize, self.features, features)
         same, rho = min(features.size, self.features.size), np.ones(features.width)
         for o in self.outputs:
             before, o.theta, o.gram = o.theta, np.zeros_like(rho), None
@@ -215,13 +161,13 @@ class NewtonSolver:
                 o.theta = np.zeros_like(self.rho) if theta is None else theta[:, c].copy()
                 start[:, o.number], o.gram = o.theta, None
         if not warm:
-            self.blocks.map(rows_of.begin, self.features, start)
+            self.blocks.map(passes.begin, self.features, start)
             self._begun = True
         known = warm and not (resized or any(o.stages or o.sums is None for o in self.outputs))
         if known and self._loss is loss:  # only C is another
             self.evaluate(self.outputs, again=True)
         else:
-            at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
+            at_zero = self.blocks.sum(passes.slopes, self.matrices.task(self.outputs), None, True)
             if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
                 raise ValueError(NOT_FINITE)
             stages = loss.smoothing_path() if resized else (loss,)
@@ -254,7 +200,7 @@ class NewtonSolver:
         if not outputs:
             return
         if found is None and not again:
-            found = self.blocks.sum(rows_of.slopes, self.matrices.task(outputs), None)
+            found = self.blocks.sum(passes.slopes, self.matrices.task(outputs), None)
         penalised = self.rho > 0
         for c, o in enumerate(outputs):
             if found is not None:
@@ -306,7 +252,7 @@ class NewtonSolver:
     def _line_search(self, outputs: list[Output], directions: Array) -> None:
         """Take the full step, or go to the minimum along the direction where that is not good."""
         task, n = self.matrices.task(outputs), len(outputs)
-        trial = self.blocks.sum(rows_of.slopes, task, directions)
+        trial = self.blocks.sum(passes.slopes, task, directions)
         before, after, lengths = np.empty(n), np.empty(n), np.ones(n)
         search: list[int] = []  # positions of the outputs that do not take the full step
         searching: list[Output] = []
@@ -323,7 +269,7 @@ class NewtonSolver:
             lengths[search] = self._minimum_along(
                 searching, directions[:, search], before[search], after[search]
             )
-        self.blocks.map(rows_of.step, task, lengths)
+        self.blocks.map(passes.step, task, lengths)
         for c, o in enumerate(outputs):
             o.theta = o.theta + lengths[c] * directions[:, c]
             o.history["step"].append(float(lengths[c]))
@@ -350,7 +296,7 @@ class NewtonSolver:
         done = before >= 0
         t[done] = 0.0
         for _ in range(60):
-            slopes, curves = self.blocks.sum(rows_of.along, task, t).T
+            slopes, curves = self.blocks.sum(passes.along, task, t).T
             slopes, curves = slopes + start + t * grow, curves + grow
             done |= np.abs(slopes) <= _EXACT * np.abs(before)
             done |= np.isfinite(high) & (high - low <= 4 * _EPS * np.minimum(high, 1e300))
@@ -401,10 +347,10 @@ class NewtonSolver:
         task = self.matrices.task(self.outputs)
         scale = np.ones((len(self.outputs), 2))
         if self.matrices.free_bias:
-            sums = self.blocks.sum(rows_of.balance, task)
+            sums = self.blocks.sum(passes.balance, task)
             lighter = sums.min(axis=1, keepdims=True)
             scale = lighter / np.maximum(sums, _TINY)
-        values, products = self.blocks.sum(rows_of.dual, task, scale)
+        values, products = self.blocks.sum(passes.dual, task, scale)
         penalised = self.rho > 0
         gaps = []
         for c, o in enumerate(self.outputs):
