@@ -130,7 +130,7 @@ class LowRankLearner:
         n_basis: int,
         n_init: int,
         sample: StartRows | None,
-        rng: Any,
+        rng: np.random.RandomState,
     ) -> tuple[LearnedFeatures, Solution]:
         """Learn from every start; solve for the weights of the best functions.
 

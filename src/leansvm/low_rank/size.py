@@ -56,7 +56,7 @@ def learn_functions(
     init: str,
     sizes: list[int],
     n_init: int,
-    rng: Any,
+    rng: np.random.RandomState,
 ) -> tuple[LearnedFeatures, Solution]:
     """Learn the functions of a model and their weights; of several sizes the folds choose one."""
     size, sample = sizes[0], None

@@ -313,7 +313,7 @@ class SizeSearch:
         if not error < (1.0 - _BETTER) * found.error and found.theta is not None:
             return False
         found.position, found.error, found.loss = position, error, loss
-        found.theta = self.solver.theta.copy()
+        found.theta = self.solver.theta
         return True
 
     def _solved(self, found: BestC) -> Solution:
