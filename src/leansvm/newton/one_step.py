@@ -21,7 +21,7 @@ from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.linalg import cholesky_in_place, right_solve_in_place
 from leansvm.newton import passes
-from leansvm.newton.left_out_newton import FittedRows
+from leansvm.newton.left_out_newton import values_without
 from leansvm.newton.matrix import (
     Job,
     NewtonMatrices,
@@ -233,8 +233,8 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     )
     if moving * m * width <= _FEW_PRODUCTS:
         for o, loss in task.outputs:
-            at = FittedRows(Phi, Y[:, o], Side[:, o], s, F[:, o], loss, solver.lam * solver.rho)
-            residuals[:, o] = Y[:, o] - at.values_without()
+            y, side, f, ridge = Y[:, o], Side[:, o], F[:, o], solver.lam * solver.rho
+            residuals[:, o] = y - values_without(Phi, y, side, s, f, loss, ridge)
     return residuals
 
 
