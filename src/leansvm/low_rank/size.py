@@ -58,7 +58,7 @@ def learn_functions(
     n_init: int,
     rng: np.random.RandomState,
 ) -> tuple[LearnedFeatures, Solution]:
-    """Learn the functions of a model and their weights; of several sizes the folds choose one."""
+    """Learn functions and their weights; folds choose the size where there are several."""
     size, sample = sizes[0], None
     report: dict[str, Any] = {}
     if init == "auto" or len(sizes) > 1:

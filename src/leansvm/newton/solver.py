@@ -60,9 +60,9 @@ class NewtonSolver:
     on_iteration : callable, optional
         Called with the iteration and the relative gradient norm; returns True to stop.
     at_once : int, optional
-        Outputs whose matrices there is room for; all of them unless given.
+        Number of outputs whose matrices fit in memory together; default: all.
     keeps : bool
-        Whether there is room for the Gram matrices of all outputs between the steps.
+        Whether the Gram matrices of all outputs fit in memory from one step to the next.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class NewtonSolver:
         )
 
     def _setup(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
-        """Put every output where it starts; take the norm of the gradient at zero."""
+        """Put every output at its start; measure the gradient at zero, the unit of residuals."""
         self.lam = 1.0 / C
         warm = self._begun and theta is None
         cold, resized = not warm and theta is None, warm and self._resized
@@ -216,7 +216,7 @@ class NewtonSolver:
             o.gap = gap / max(o.objective, _TINY)
 
     def _check_convergence(self, outputs: list[Output], tol: float) -> None:
-        """Finish outputs, or hand them over to their next smoothing stage."""
+        """Mark outputs that have converged; move others on to their next smoothing stage."""
         while outputs:
             moved = []
             for o in outputs:
