@@ -29,7 +29,7 @@ from leansvm.newton.matrix import (
     factored,
     without_bias,
 )
-from leansvm.newton.passes import LeftOut, NewtonPass, NewtonRows
+from leansvm.newton.passes import LeftOutRows, NewtonPass, NewtonRows
 from leansvm.newton.solver import NewtonSolver
 from leansvm.ridge.left_out import add_up_squares, mean_errors
 from leansvm.rows import Block, declare
@@ -113,7 +113,7 @@ def _lower(A: Any) -> Any:
 def leave_out(solver: NewtonSolver, basis_rows: NDArray[np.intp] | None = None) -> float:
     """Compute the decision value of every row without it; return the mean loss at these values.
 
-    Blocks keep the values (`LeftOut`). The solver must be at a minimum. The loss is summed over the
+    Blocks keep the values (`LeftOutRows`). The solver must be at a minimum. The loss is summed over the
     outputs; if enough rows are outside of the basis, only those count (`leansvm.ridge.left_out`).
     The curvature of a sharp loss says little about a step of finite length, so for such a loss the
     steps are computed a second time, with a loss that is smooth over the mean first step.
@@ -149,7 +149,7 @@ def _leave_out_with(
     return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
 
 
-@declare("X", "y", "weight", sets=passes.COLUMNS, keeps=LeftOut, changes=("values",))
+@declare("X", "y", "weight", sets=passes.COLUMNS, keeps=LeftOutRows, changes=("values",))
 def _leave_out(
     block: Block,
     task: NewtonPass,
@@ -165,9 +165,9 @@ def _leave_out(
     (side, y, s), xp = passes.targets_of_block(block, task), namespace(block.X)
     Phi, losses, steps, moving = task.features.of(block), xp.zeros_like(s), 0.0, 0.0
     kept = block.kept(NewtonRows)
-    if block.find(LeftOut) is None:
-        block.keep(LeftOut(xp.zeros_like(kept.f)))
-    without = block.kept(LeftOut).values
+    if block.find(LeftOutRows) is None:
+        block.keep(LeftOutRows(xp.zeros_like(kept.f)))
+    without = block.kept(LeftOutRows).values
     for (o, loss), (_, soft), g, leverage in zip(
         task.outputs, curved.outputs, passes.slopes_at(block, task), leverages, strict=True
     ):
@@ -202,7 +202,7 @@ def left_out_mistakes(solver: NewtonSolver) -> float:
 def _mistakes(block: Block, task: NewtonPass) -> Array:
     """Return the sums of s times the mistake and of s."""
     (_, y, s), xp = passes.targets_of_block(block, task), namespace(block.X)
-    values = block.kept(LeftOut).values.T
+    values = block.kept(LeftOutRows).values.T
     if values.shape[1] == 1:
         margin = 2.0 * y[:, 0] * values[:, 0]
     else:  # the own class less the best of the others
@@ -242,7 +242,7 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
 @declare("y")
 def _residuals(block: Block) -> Array:
     y = np.asarray(to_host(block.y), dtype=np.float64)
-    return y - np.asarray(to_host(block.kept(LeftOut).values)).T
+    return y - np.asarray(to_host(block.kept(LeftOutRows).values)).T
 
 
 @declare("X", "y", "weight", sets=passes.COLUMNS)

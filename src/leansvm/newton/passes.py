@@ -45,7 +45,7 @@ class NewtonRows:
 
 
 @dataclass
-class LeftOut:
+class LeftOutRows:
     """What a block keeps after `leansvm.newton.one_step.leave_out`."""
 
     values: Any  # decision values without the row, outputs x rows
@@ -91,11 +91,11 @@ def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
     resize_columns(block, before, after)
 
 
-@declare(sets=COLUMNS, keeps=(NewtonRows, LeftOut))
+@declare(sets=COLUMNS, keeps=(NewtonRows, LeftOutRows))
 def end(block: Block, features: FeatureMap) -> None:
     """Drop what the solver has kept, and what the features have."""
     block.drop(NewtonRows)
-    block.drop(LeftOut)
+    block.drop(LeftOutRows)
     for key in COLUMNS if features.frees else COLUMNS[:1]:
         block.state.pop(key, None)
 
