@@ -252,7 +252,7 @@ def _first_step(X: np.ndarray, y: np.ndarray, r: int, repeats: int) -> tuple[flo
     Phi = np.concatenate([block.state["Phi"] for block in solver.blocks._blocks])
 
     def step() -> None:
-        found = solver.matrices.of_every(solver.outputs, solver.matrices.direction, solver.lam)
+        found = solver.matrices.for_each(solver.outputs, solver.matrices.direction, solver.lam)
         solver._line_search(solver.outputs, np.stack(found, axis=1))
 
     def products() -> None:

@@ -18,7 +18,7 @@ from leansvm.low_rank.ascent import (
     sweep,
 )
 from leansvm.low_rank.closed_form import LowRankProblem
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.features import LearnedFeatures, LearnedValues
 from leansvm.rows import MemoryBlocks
 
 NAMES = ["robust-rbf", "simplex", "rbf"]
@@ -214,7 +214,7 @@ def test_best_iterate_has_the_least_left_out_error_and_state_is_cleared():
         left_out.append(T[i, 0] - Phi[i] @ Phi[others].T @ (a * T[others, 0]) - b)
     assert_allclose(problem.left_out_error(fitted), np.mean(np.square(left_out)), rtol=1e-9)
     assert_allclose(min(path.loo), problem.left_out_error(fitted), rtol=1e-9)
-    assert all(set(block.state) <= {"learned"} for block in problem.blocks._blocks)
+    assert all(set(block.state) <= {LearnedValues} for block in problem.blocks._blocks)
 
 
 def test_left_out_error_takes_a_weight_for_copies():

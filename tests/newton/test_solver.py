@@ -1,6 +1,7 @@
 """Newton's method for reduced machines against L-BFGS, dense formulas and scikit-learn."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,8 +52,9 @@ def solved(X, Y, weight, features, loss, C, bias_penalty, *, tile_rows=64, **opt
 
 def with_theta(solver, solution):
     """A solution with the coefficients of the whitened columns beside those of the points."""
-    solution.theta, solution.history = solver.theta, solution.details["history"]
-    return solution
+    found = SimpleNamespace(**vars(solution))
+    found.theta, found.history = solver.theta, solution.details["history"]
+    return found
 
 
 def all_outputs(X, Y, s, B, path, *, tile_rows=None, budget=2**30):
@@ -60,7 +62,7 @@ def all_outputs(X, Y, s, B, path, *, tile_rows=None, budget=2**30):
     blocks = MemoryBlocks(X, Y, s, tile_rows=tile_rows)
     rest = "rkhs", 0.0, True, Y.shape[1], 1e-6, 500, budget, False
     problem = ReducedProblem(blocks, KERNEL, SquaredHinge(), *rest)
-    found = problem.solve(lambda size: Basis(None, X[B]), len(B), np.asarray(path))
+    found = problem.fit(Basis(None, X[B]), np.asarray(path))
     assert not any(block.state for block in blocks._blocks)
     return found
 
@@ -210,7 +212,7 @@ def test_the_gram_matrix_is_that_of_the_curved_rows():
         found = with_theta(solver, solver.solve(SquaredHinge(), 50.0 if as_gram else 5.0))
         (output,) = solver.outputs
         solver.matrices.plan = lambda o, g=as_gram: HessianPlan("update", as_gram=g)
-        solver.matrices.of_every([output], solver.matrices.bring_up_to_date)
+        solver.matrices.for_each([output], solver.matrices.bring_up_to_date)
         Phi = np.hstack([KERNEL.block(X, X[:10]), np.ones((len(X), 1))])
         curved = y * (Phi @ found.theta[:, 0]) < 1
         expected = (Phi[curved] * s[curved, None]).T @ Phi[curved]

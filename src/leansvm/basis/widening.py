@@ -102,10 +102,9 @@ class NestedPoints:
         return np.array(to_host(self.kernel.block(rows, points, dtype=np.float64)), np.float64)
 
 
-@declare("X", changes=("in_gram",), sets=("Phi",))
+@declare("X", sets=("Phi",))
 def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
     """Turn the columns that a block keeps into those of another size of the same basis."""
-    block.state["in_gram"][...] = False
     known = block.state.pop("Phi", None)
     if known is None or not after.keep:
         return

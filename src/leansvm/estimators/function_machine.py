@@ -27,10 +27,10 @@ from leansvm.low_rank import (
     Simplex,
     get_function,
 )
+from leansvm.low_rank.ascent import Ascent
 from leansvm.low_rank.features import LearnedFeatures
 from leansvm.low_rank.problem import (
     ORDERED_ROWS,
-    AscentOptions,
     LowRankLearner,
     reserve,
     tile_rows,
@@ -56,7 +56,7 @@ class FunctionPlan(NamedTuple):
     init: str
     sizes: list[int]
     n_bytes: int
-    ascent: AscentOptions | None
+    ascent: Ascent | None
 
 
 class LowRankMachine(ReadableModel, Machine):
@@ -126,7 +126,7 @@ class LowRankMachine(ReadableModel, Machine):
         )
         return FunctionPlan(given, init, sizes, n_bytes, ascent)
 
-    def _ascent(self) -> AscentOptions | None:
+    def _ascent(self) -> Ascent | None:
         """Return the paper's steps; None where the loss itself is minimised."""
         return None
 

@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm.estimators.function_machine import LowRankMachine
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.low_rank.problem import AscentOptions
+from leansvm.low_rank.ascent import Ascent
 
 
 class LowRankLSSVC(Classifier, LowRankMachine):
@@ -195,11 +195,15 @@ default="auto"
         self.cache_size = cache_size
         self.random_state = random_state
 
-    def _ascent(self) -> AscentOptions | None:
+    def _ascent(self) -> Ascent | None:
         if self.objective == "loss":
             return None
-        sequential = self.update == "sequential"
-        return AscentOptions(self.objective, self.learning_rate, sequential, self.backtracking)
+        return Ascent(
+            self.objective,
+            self.learning_rate,
+            sequential=self.update == "sequential",
+            backtracking=self.backtracking,
+        )
 
 
 class LowRankLSSVR(Regressor, LowRankMachine):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from leansvm.basis import Fit, RandomBasis
+from leansvm.basis import Basis, Fit, RandomBasis
 from leansvm.estimators.basis_machine import BasisData, BasisMachine
 from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
 from leansvm.estimators.machine import BASIS_CONSTRAINTS, Run
@@ -22,9 +22,9 @@ from leansvm.estimators.read import read
 from leansvm.estimators.training_data import TrainingData
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic
-from leansvm.newton.reduced import CANDIDATES, ReducedProblem
+from leansvm.newton.losses import loss_for_newton
+from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit
-from leansvm.newton.solver import loss_for_newton
 from leansvm.ridge.primal import Criterion
 from leansvm.solution import Solution, Support
 
@@ -32,10 +32,12 @@ Array = NDArray[np.float64]
 
 
 class ReducedPlan(NamedTuple):
-    """The problem on a basis that is still to be chosen, as large as it pays."""
+    """The problem and its points, or how they are chosen anew for every size."""
 
     problem: ReducedProblem
-    choose: Callable[[int], Any]
+    basis: Basis | None
+    choose: Callable[[int], Basis]
+    size: int  # number of points, or the most there may be
     path: Array  # values of C
 
 
@@ -56,22 +58,31 @@ class ReducedMachine(BasisMachine):
     _scores_lists_by = "loo"
 
     def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> ReducedPlan:
-        """Pose the problem, and say how its points are chosen."""
+        """Pose the problem and choose its points; where sizes need others, while solving."""
         path = np.atleast_1d(run.criterion.C)
         problem = self._problem(data, kernel.kernel, run)
-        return ReducedPlan(problem, self._chooser(data, problem, run), path)
+        choose, size, basis = self._chooser(data, problem, run), data.size, None
+        if data.auto:
+            size = problem.largest_size(size)
+        if not data.auto or (data.selector.nested and not data.selector.state_columns(size)):
+            basis = problem.select(choose, size)
+        return ReducedPlan(problem, basis, choose, size, path)
 
     def _solve(self, data: BasisData, basis: ReducedPlan, run: Run) -> Solution:
         return self._solve_path(data, basis)[-1]
 
     def _solve_path(self, data: BasisData, plan: ReducedPlan) -> list[Solution]:
         """Solve at the best C, or at every C of a path."""
-        if data.auto:
-            found = plan.problem.find_size(plan.choose, data.selector, data.size, plan.path)
+        problem, basis = plan.problem, plan.basis
+        if basis is None:
+            found = problem.fit_each_size(plan.choose, plan.size, plan.path)
+        elif data.auto:
+            found = problem.fit_growing(basis, plan.path)
         else:
-            found = plan.problem.solve(plan.choose, data.size, plan.path)
-        known = {"features": found.features, "basis": found.basis}
-        return [replace(solution, **known) for solution in found.path]
+            found = problem.fit(basis, plan.path)
+        return [
+            replace(solution, features=found.features, basis=found.basis) for solution in found.path
+        ]
 
     def _problem(self, data: BasisData, kernel: Kernel, run: Run) -> ReducedProblem:
         # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
@@ -97,7 +108,8 @@ class ReducedMachine(BasisMachine):
         C = self.C
         if not isinstance(C, Real):
             chooser = self._chooser(data, problem, run, RandomBasis())
-            C = problem.pilot_C(chooser, np.atleast_1d(run.criterion.C))
+            few = problem.select(chooser, min(PILOT_SIZE, data.rows.n_rows))
+            C = problem.best_C(few, np.atleast_1d(run.criterion.C))
         penalty, loss = problem.bias_penalty, problem.loss
         return Fit(float(C), penalty, loss, self.regularizer, self._classifies, refit)
 

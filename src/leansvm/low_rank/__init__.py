@@ -6,11 +6,8 @@ from typing import Any
 
 from leansvm.low_rank._base import BasisFunction
 from leansvm.low_rank._medoids import pam
-from leansvm.low_rank._separable import SeparableFunction
 from leansvm.low_rank.description import ReadableModel, describe, names_of_features
-from leansvm.low_rank.rbf import RBF
-from leansvm.low_rank.robust_rbf import RobustRBF
-from leansvm.low_rank.simplex import Simplex
+from leansvm.low_rank.functions import RBF, RobustRBF, SeparableFunction, Simplex
 
 __all__ = [
     "FUNCTIONS",

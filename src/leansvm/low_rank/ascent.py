@@ -26,11 +26,12 @@ from leansvm.low_rank.closed_form import (
     LowRankProblem,
     targets_and_weights,
 )
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.features import LearnedFeatures, LearnedValues
 from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
 _HALVINGS = 20
+AUTO_RATE = 0.15  # in units of the features' spread and the first shapes
 
 # psi(y, t) and its derivative by y: (23), the targeted objective below it, (31)
 OBJECTIVES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
@@ -42,14 +43,32 @@ OBJECTIVES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class Ascent:
-    """How the parameters move."""
+    """How the parameters move; steps are measured in units, one number per feature."""
 
-    objective: str
-    learning_rate: float
-    center_unit: Array  # one number per feature: steps are measured in these
-    shape_unit: Array
-    sequential: bool = False
+    objective: str  # a name of `OBJECTIVES`
+    learning_rate: float | str  # "auto": `AUTO_RATE`, in units of the data
+    center_unit: Array | float = 1.0
+    shape_unit: Array | float = 1.0
+    sequential: bool = False  # one function at a time instead of all together
     backtracking: bool = False
+
+    def in_units(self, center_unit: Array, shape_unit: Array) -> Ascent:
+        """Return these steps with a rate that is a number: "auto" is measured in these units."""
+        if self.learning_rate != "auto":
+            return self
+        return replace(
+            self, learning_rate=AUTO_RATE, center_unit=center_unit, shape_unit=shape_unit
+        )
+
+
+@dataclass
+class SweepRows:
+    """What a block keeps during a sweep; v and outputs are rows x outputs."""
+
+    v: Any  # dual variables C S e
+    y: Any  # outputs
+    trial: Any = None  # values of the units that may move, where they would be
+    trial_y: Any = None  # outputs then
 
 
 def learn_by_steps(
@@ -66,16 +85,8 @@ def learn_by_steps(
     fitted: ClosedForm | None = None
     for iteration in range(max_iter + 1):
         fitted = problem.solve(basis, fitted)
-        path.objective.append(
-            fitted.spectrum.equations.describe(fitted.theta, fitted.C)["objective"]
-        )
-        if keep_best:
-            path.loo.append(problem.left_out_error(fitted))
-            if path.loo[-1] <= min(path.loo):
-                path.basis, path.best_iter = basis, iteration
-        else:
-            path.basis, path.best_iter = basis, iteration
-        path.n_iter = iteration
+        objective = fitted.spectrum.equations.describe(fitted.theta, fitted.C)["objective"]
+        path.note(basis, objective, problem.left_out_error(fitted) if keep_best else None)
         if iteration == max_iter or (
             on_iteration is not None and iteration and on_iteration(iteration, path.objective[-1])
         ):
@@ -95,7 +106,7 @@ def sweep(
     for units in groups:
         theta, gradients = ascent(problem, basis, steps.objective, units)
         moves = [
-            _normalised(gradient, unit) * steps.learning_rate
+            _normalised(gradient, unit) * float(steps.learning_rate)
             for gradient, unit in zip(gradients, (steps.center_unit, steps.shape_unit), strict=True)
         ]
         for _ in range(_HALVINGS if steps.backtracking else 1):
@@ -127,7 +138,7 @@ def ascent(
     return theta, gradient
 
 
-def _normalised(gradient: Array, unit: Array) -> Array:
+def _normalised(gradient: Array, unit: Array | float) -> Array:
     """Return the unit's direction of ascent, of length one in the given units of measurement."""
     scaled = np.nan_to_num(gradient * unit)
     scaled /= np.maximum(np.abs(scaled).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
@@ -147,12 +158,12 @@ def _moved(
 # ---------------------------------------------------------------------------- passes over rows
 
 
-@declare("X", "y", "weight", sets=("learned", "v", "y"))
+@declare("X", "y", "weight", keeps=(LearnedValues, SweepRows))
 def hold_dual(block: Block, fitted: ClosedForm, objective: str) -> float:
     """Keep v = C S e and y of the block's rows; return its part of the objective."""
     T, weight = targets_and_weights(block)
     y = fitted.outputs(block)
-    block.state["v"], block.state["y"] = fitted.C * ((T - y) * weight), y
+    block.keep(SweepRows(fitted.C * ((T - y) * weight), y))
     return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
@@ -169,28 +180,27 @@ def put_columns(values: Any, units: NDArray[np.intp], new: Any) -> None:
         put_rows(values.T, units, new.T)
 
 
-@declare(sets=("v", "y", "trial", "trial_y"))
+@declare(keeps=SweepRows)
 def _forget_dual(block: Block) -> None:
-    for name in ("v", "y", "trial", "trial_y"):
-        block.state.pop(name, None)
+    block.drop(SweepRows)
 
 
 def _pull(block: Block, objective: str) -> Any:
     """Return S q."""
     T, weight = targets_and_weights(block)
-    return OBJECTIVES[objective][1](block.state["y"], T) * weight
+    return OBJECTIVES[objective][1](block.kept(SweepRows).y, T) * weight
 
 
-@declare("X", "y", "weight", sets=("learned",))
+@declare("X", "y", "weight", keeps=LearnedValues)
 def _sums_of_block(
     block: Block, basis: LearnedFeatures, objective: str, units: NDArray[np.intp]
 ) -> tuple[Any, Any]:
     """Return theta = Phi'v and sigma = Phi'S q of these units."""
     phi = columns_at(basis.values(block), units).T
-    return phi @ block.state["v"], phi @ _pull(block, objective)
+    return phi @ block.kept(SweepRows).v, phi @ _pull(block, objective)
 
 
-@declare("X", "y", "weight", sets=("learned",))
+@declare("X", "y", "weight", keeps=LearnedValues)
 def _gradients_of_block(
     block: Block,
     basis: LearnedFeatures,
@@ -199,7 +209,7 @@ def _gradients_of_block(
     theta: Array,
     sigma: Array,
 ) -> tuple[Array, Array]:
-    v = block.state["v"]
+    v = block.kept(SweepRows).v
     weights = like_rows(theta, v) @ _pull(block, objective).T + like_rows(sigma, v) @ v.T
     return basis.function.gradients(
         dense64(block.X),
@@ -210,15 +220,16 @@ def _gradients_of_block(
     )
 
 
-@declare("X", sets=("trial",))
+@declare("X", keeps=SweepRows)
 def _weights_of_trial(block: Block, trial: LearnedFeatures, units: NDArray[np.intp]) -> Any:
     """Keep the moved units' values; return their theta."""
     phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
-    block.state["trial"] = phi
-    return phi.T @ block.state["v"]
+    rows = block.kept(SweepRows)
+    rows.trial = phi
+    return phi.T @ rows.v
 
 
-@declare("X", "y", "weight", sets=("learned", "trial_y"))
+@declare("X", "y", "weight", keeps=(LearnedValues, SweepRows))
 def _outputs_of_trial(
     block: Block,
     basis: LearnedFeatures,
@@ -228,19 +239,19 @@ def _outputs_of_trial(
     moved_theta: Array,
 ) -> float:
     """Keep y after the move; return the block's part of the objective."""
-    values = columns_at(basis.values(block), units)
-    y = block.state["y"] - (like_rows(theta.T, values) @ values.T).T
-    y += (like_rows(moved_theta.T, values) @ block.state["trial"].T).T
-    block.state["trial_y"] = y
+    values, rows = columns_at(basis.values(block), units), block.kept(SweepRows)
+    y = rows.y - (like_rows(theta.T, values) @ values.T).T
+    y += (like_rows(moved_theta.T, values) @ rows.trial.T).T
+    rows.trial_y = y
     T, weight = targets_and_weights(block)
     return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
 
 
-@declare("X", changes=("learned",), sets=("y",))
+@declare("X", keeps=(LearnedValues, SweepRows), changes=("values",))
 def _accept_trial(
     block: Block, basis: LearnedFeatures, trial: LearnedFeatures, units: NDArray[np.intp]
 ) -> None:
-    values = basis.values(block)
-    put_columns(values, units, block.state["trial"])
-    block.state["learned"] = (trial, values)
-    block.state["y"] = block.state["trial_y"]
+    values, rows = basis.values(block), block.kept(SweepRows)
+    put_columns(values, units, rows.trial)
+    block.keep(LearnedValues(trial, values))
+    rows.y = rows.trial_y

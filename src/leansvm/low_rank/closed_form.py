@@ -7,7 +7,7 @@ added up over row blocks; the dual variables are a o t = C S e, and theta = Phi'
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import as_float64, like_rows
 from leansvm.low_rank.features import LearnedFeatures
-from leansvm.ridge.primal import Spectrum, decompose, left_out_errors
+from leansvm.ridge import primal
+from leansvm.ridge.primal import Criterion, Spectrum, decompose, left_out_errors
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import Block, RowBlocks
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-SHIFT_ROWS = 1024  # rows whose means shift the first sums
+_SHIFT_ROWS = 1024  # rows whose means shift the first sums
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class LowRankProblem:
         if before is not None and self.free_bias:
             shift = before.shift
         else:
-            shift = first_shift(self.blocks, basis, self.free_bias, SHIFT_ROWS)
+            shift = first_shift(self.blocks, basis, self.free_bias, _SHIFT_ROWS)
         sums = add_up(self.blocks, basis, shift, self.count)
         equations = normal_equations(sums, basis, self.free_bias)
         spectrum = decompose(equations)
@@ -74,6 +76,32 @@ class LowRankProblem:
         return float(errors[0])
 
 
+def best_weights(
+    blocks: RowBlocks,
+    basis: LearnedFeatures,
+    free_bias: bool,
+    criterion: Criterion,
+    count: float | None,
+    *,
+    final: bool,
+) -> Solution:
+    """Solve for the weights of given functions, at the best of several C.
+
+    Before the functions are ``final`` only the error is asked for, even where C is one number.
+    """
+    sums = add_up(blocks, basis, first_shift(blocks, basis, free_bias, _SHIFT_ROWS), count)
+    if final and not np.ndim(criterion.C):
+        return primal.solve(blocks, basis, sums, free_bias, criterion)
+    candidates = Criterion(np.atleast_1d(criterion.C), criterion.name)
+    scored = primal.solve(blocks, basis, sums, free_bias, candidates)
+    if not (final and criterion.left_out):
+        return scored
+    # at the best C alone: blocks need not keep the left-out residuals of every candidate
+    one = replace(criterion, C=scored.C)
+    solution = primal.solve(blocks, basis, sums, free_bias, one)
+    return replace(solution, curve=scored.curve, error=scored.error)
+
+
 @dataclass
 class LearningPath:
     """What an optimiser went through: one number per iteration, and the best or last basis."""
@@ -82,15 +110,29 @@ class LearningPath:
     objective: list[float] = field(default_factory=list)
     loo: list[float] = field(default_factory=list)
     criterion: list[float] = field(default_factory=list)
-    n_iter: int = 0
+    n_iter: int = -1  # 0 is the start
     best_iter: int = 0
     converged: bool = True
     message: str = ""
+
+    def note(self, basis: LearnedFeatures, objective: float, left_out: float | None) -> None:
+        """Add an iteration; keep its basis unless an earlier one has a lower left-out error."""
+        self.n_iter += 1
+        self.objective.append(objective)
+        if left_out is not None:
+            self.loo.append(left_out)
+        if left_out is None or left_out <= min(self.loo):
+            self.basis, self.best_iter = basis, self.n_iter
 
     @property
     def score(self) -> float:
         """What starts are compared by: the left-out error if known, else the objective."""
         return min(self.loo) if self.loo else self.objective[-1]
+
+    def curve(self) -> dict[str, Array]:
+        """Return what was noted at every iteration, by its name."""
+        noted = {"objective": self.objective, "loo": self.loo, "criterion": self.criterion}
+        return {name: np.array(values) for name, values in noted.items() if values}
 
 
 def targets_and_weights(block: Block) -> tuple[Any, Any]:

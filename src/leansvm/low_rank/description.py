@@ -98,24 +98,10 @@ def describe(
     max_features: int | None = 3,
     max_functions: int | None = 10,
 ) -> str:
-    """Return a sentence for each function: what it does to f, and where.
+    """Return a sentence for each function; see `ReadableModel.describe`.
 
-    Parameters
-    ----------
-    function, centers, shapes
-        The functions.
-    coef, intercept : ndarray of shape (n_outputs, n_functions) and (n_outputs,)
-        Their weights and the bias.
-    names : sequence of str, optional
-        Names of the features; x0, x1, ... without any.
-    classes : sequence, optional
-        Labels of a classifier.
-    spread : ndarray of shape (n_features,), optional
-        Standard deviation of every feature: features with the least reach in this unit come first.
-    scaler : transformer, optional
-        What has scaled the features: numbers are then in the units before it.
-    max_features, max_functions : int or None
-        Most features of a sentence, and most sentences.
+    ``coef`` has a row and ``intercept`` a number for each output, ``classes`` are the labels of a
+    classifier. Features with the least reach in units of their ``spread`` come first.
 
     Examples
     --------

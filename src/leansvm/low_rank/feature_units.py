@@ -18,12 +18,10 @@ Measures = tuple[float, Array, Array, Array, Array]
 
 @dataclass(frozen=True)
 class FeatureUnits:
-    """Standard deviation (1 where a feature is constant) and range of every feature."""
+    """Units of every feature, and how far centres may go."""
 
-    spread: Array
-    low: Array
-    high: Array
-    bounds: tuple[Array, Array]  # where centres may go: as far outside the data as these are wide
+    spread: Array  # standard deviation; 1 where a feature is constant
+    bounds: tuple[Array, Array]  # the range of the data, widened by its width on both sides
 
 
 def feature_units(blocks: RowBlocks) -> FeatureUnits:
@@ -40,7 +38,7 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
     constant = spread <= 1e-7 * np.maximum(np.abs(high - first), np.abs(low - first))
     spread = np.where(constant | (spread == 0.0), 1.0, spread)
     width = np.maximum(high - low, spread)
-    return FeatureUnits(spread, low, high, (low - width, high + width))
+    return FeatureUnits(spread, (low - width, high + width))
 
 
 @declare("weight")

@@ -17,6 +17,14 @@ from leansvm.rows import Block
 Array = NDArray[np.float64]
 
 
+@dataclass
+class LearnedValues:
+    """What a block keeps: the values of one map at its rows."""
+
+    features: LearnedFeatures
+    values: Any  # rows x functions
+
+
 @dataclass(frozen=True, eq=False)
 class LearnedFeatures(FeatureMap):
     """Functions phi_j with their centres and shapes; blocks remember the values of one map."""
@@ -27,9 +35,15 @@ class LearnedFeatures(FeatureMap):
     constant: float | None = None
     order: ClassVar[Literal["C", "F"]] = "F"
 
-    def __post_init__(self) -> None:
-        size = len(self.centers)
-        vars(self).update(size=size, width=size + (self.constant is not None))
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """Number of functions."""
+        return len(self.centers)
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        """Number of columns: the functions and, if it has one, that of the bias."""
+        return self.size + (self.constant is not None)
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return phi_j(x_n); functions of a user's own know NumPy alone."""
@@ -43,12 +57,12 @@ class LearnedFeatures(FeatureMap):
         return out
 
     def values(self, block: Block) -> Any:
-        """Return phi_j(x_n) of a block's rows, from its state where they are known."""
-        known: Any = block.state.get("learned")
-        if known is None or known[0] is not self:
-            known = (self, self.phi(block.X))
-            block.state["learned"] = known
-        return known[1]
+        """Return phi_j(x_n) of a block's rows, which the block keeps (`LearnedValues`)."""
+        known = block.find(LearnedValues)
+        if known is None or known.features is not self:
+            known = LearnedValues(self, self.phi(block.X))
+            block.keep(known)
+        return known.values
 
     def of(self, block: Block, out: Any = None) -> Any:
         """Return all columns of a block's rows."""

@@ -19,7 +19,7 @@ from leansvm._array_api import foreign_namespace
 from leansvm._phases import Phases
 from leansvm.low_rank import BasisFunction
 from leansvm.low_rank.ascent import Ascent, learn_by_steps
-from leansvm.low_rank.closed_form import SHIFT_ROWS, LearningPath, LowRankProblem
+from leansvm.low_rank.closed_form import LearningPath, LowRankProblem, best_weights
 from leansvm.low_rank.feature_units import FeatureUnits, feature_units
 from leansvm.low_rank.features import LearnedFeatures
 from leansvm.low_rank.start import (
@@ -30,10 +30,8 @@ from leansvm.low_rank.start import (
     start_limits,
     tried_functions,
 )
-from leansvm.low_rank.variable_projection import learn_by_projection
-from leansvm.ridge import primal
+from leansvm.low_rank.variable_projection import VariableProjection
 from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sums import add_up, first_shift
 from leansvm.rows import RowBlocks, check_budget, tile_rows_for
 from leansvm.solution import Solution
 
@@ -45,7 +43,6 @@ _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's ca
 _TILE_BYTES = 2**24  # most that a tile and what is computed from it take
 FIRST_SIZE = 5  # functions that a model starts with, or one for each class
 EARLY_ITERATIONS = 30  # of L-BFGS, before a model grows
-AUTO_RATE = 0.15  # learning_rate="auto", in units of the features' spread and the first shapes
 
 
 def tile_rows(X: Any, columns: int) -> int:
@@ -107,15 +104,6 @@ class Start(NamedTuple):
     shape_unit: Array  # shapes of a usual function: steps are measured by them
 
 
-class AscentOptions(NamedTuple):
-    """The paper's steps: what is raised, how long a step is, one function at a time or all."""
-
-    objective: str
-    learning_rate: float | str
-    sequential: bool
-    backtracking: bool
-
-
 @dataclass(frozen=True)
 class LowRankLearner:
     """Everything that stays the same while starts are tried."""
@@ -131,7 +119,7 @@ class LowRankLearner:
     tol: float
     patience: int
     anchor: float
-    ascent: AscentOptions | None  # None: minimise the regularised squared error itself
+    ascent: Ascent | None  # None: minimise the regularised squared error itself
     on_iteration: Callable[[int, float], bool] | None
     phases: Phases = field(default_factory=Phases)
 
@@ -142,7 +130,7 @@ class LowRankLearner:
         n_basis: int,
         n_init: int,
         sample: StartRows | None,
-        rng: Any,
+        rng: np.random.RandomState,
     ) -> tuple[LearnedFeatures, Solution]:
         """Learn from every start; solve for the weights of the best functions.
 
@@ -176,33 +164,30 @@ class LowRankLearner:
         assert best is not None
         with self.phases("solve"):
             solution = self.solve(best.basis, final=True)
-        solution.solver = "variable-projection" if self.ascent is None else "steps"
-        solution.iterations, solution.converged = best.n_iter, best.converged
-        solution.advice = (
-            f"the functions still improve after {self.max_iter} iterations. Increase max_iter, "
-            f"tol or anchor."
-        )
-        curve = {"objective": np.array(best.objective)}
-        if best.loo:
-            curve["loo"] = np.array(best.loo)
-        if best.criterion:
-            curve["criterion"] = np.array(best.criterion)
-        solution.details = {
+        details: dict[str, Any] = {
             "feature_spread": units.spread,
             "best_iteration": best.best_iter,
             "message": best.message,
-            "curve": curve,
+            "curve": best.curve(),
         }
-        return best.basis, solution
+        return best.basis, replace(
+            solution,
+            solver="variable-projection" if self.ascent is None else "steps",
+            iterations=best.n_iter,
+            converged=best.converged,
+            advice=f"the functions still improve after {self.max_iter} iterations. Increase "
+            f"max_iter, tol or anchor.",
+            details=details,
+        )
 
     def grown(self, learned: Start, units: FeatureUnits, sample: StartRows, size: int) -> Start:
         """Add functions to learned ones, where their error is; or start anew, if that is better.
 
         Few wide functions do not lead to many narrow ones, which oscillating targets need.
         """
-        before = self.solve(learned.basis, final=False)
+        before = self.solve(learned.basis)
         basis = add_functions(sample, learned.basis, before, size - learned.basis.size)
-        solution = self.solve(basis, final=False)
+        solution = self.solve(basis)
         larger = Start(basis, solution.C, solution.error, learned.shape_unit)
         anew = self.start_at(class_medoids(sample, size), units)
         return anew if anew.error < larger.error else larger
@@ -219,32 +204,16 @@ class LowRankLearner:
         for scale in scales:
             shapes = np.tile(scale * usual, (len(centers), 1))
             basis = LearnedFeatures(self.function, centers, shapes, constant)
-            solution = self.solve(basis, final=False)
+            solution = self.solve(basis)
             if best is None or solution.error < best.error:
                 best = Start(basis, solution.C, solution.error, shapes[0])
         assert best is not None
         return best
 
-    def solve(self, basis: LearnedFeatures, *, final: bool) -> Solution:
-        """Solve for the weights of given functions, at the best of several C.
-
-        Before the functions are ``final`` only the error is asked for, even where C is one number.
-        """
+    def solve(self, basis: LearnedFeatures, *, final: bool = False) -> Solution:
+        """Solve for the weights of given functions; see `best_weights`."""
         free_bias = self.bias_penalty == 0
-        shift = first_shift(self.blocks, basis, free_bias, SHIFT_ROWS)
-        sums = add_up(self.blocks, basis, shift, self.count)
-        criterion, scored = self.criterion, None
-        if not final or np.ndim(criterion.C):
-            candidates = Criterion(np.atleast_1d(criterion.C), criterion.name)
-            scored = primal.solve(self.blocks, basis, sums, free_bias, candidates)
-        if scored is not None and not (final and criterion.left_out):
-            return scored
-        if scored is not None:  # blocks need not keep the left-out residuals of every candidate
-            criterion = replace(criterion, C=scored.C)
-        solution = primal.solve(self.blocks, basis, sums, free_bias, criterion)
-        if scored is not None:
-            solution.curve, solution.error = scored.curve, scored.error
-        return solution
+        return best_weights(self.blocks, basis, free_bias, self.criterion, self.count, final=final)
 
     def learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
         """Move the functions of one start."""
@@ -253,30 +222,22 @@ class LowRankLearner:
             return learn_by_steps(
                 problem,
                 start.basis,
-                self._steps(self.ascent, start, units),
+                self.ascent.in_units(units.spread, start.shape_unit),
                 max_iter=self.max_iter,
                 keep_best=self.keep_best,
                 on_iteration=self.on_iteration,
             )
         error = start.error if np.isfinite(start.error) else 1.0
-        return learn_by_projection(
+        projection = VariableProjection(
             problem,
-            start.basis,
-            center_unit=units.spread,
-            center_range=units.bounds,
-            shape_unit=start.shape_unit,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            patience=self.patience,
-            anchor=self.anchor * start.C * error,
-            keep_best=self.keep_best,
-            on_iteration=self.on_iteration,
+            units.spread,
+            units.bounds,
+            start.shape_unit,
+            self.max_iter,
+            self.tol,
+            self.patience,
+            self.anchor * start.C * error,
+            self.keep_best,
+            self.on_iteration,
         )
-
-    def _steps(self, options: AscentOptions, start: Start, units: FeatureUnits) -> Ascent:
-        ones = np.ones(self.blocks.n_features)
-        if options.learning_rate == "auto":
-            rate, by = AUTO_RATE, (units.spread, start.shape_unit)
-        else:
-            rate, by = float(options.learning_rate), (ones, ones)
-        return Ascent(options.objective, rate, *by, options.sequential, options.backtracking)
+        return projection.learn(start.basis)

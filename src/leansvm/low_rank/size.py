@@ -56,9 +56,9 @@ def learn_functions(
     init: str,
     sizes: list[int],
     n_init: int,
-    rng: Any,
+    rng: np.random.RandomState,
 ) -> tuple[LearnedFeatures, Solution]:
-    """Learn the functions of a model and their weights; of several sizes the folds choose one."""
+    """Learn functions and their weights; folds choose the size where there are several."""
     size, sample = sizes[0], None
     report: dict[str, Any] = {}
     if init == "auto" or len(sizes) > 1:
@@ -69,8 +69,7 @@ def learn_functions(
             size, report = choose_size(learner, sample, sizes, init)
     grows_on = sample if init == "auto" else None
     basis, solution = learner.learn(centers, init, size, n_init, grows_on, rng)
-    solution.details |= report
-    return basis, solution
+    return basis, replace(solution, details=solution.details | report)
 
 
 @dataclass
@@ -96,7 +95,7 @@ class _HeldOut:
                 centers = initial_centers(learner.blocks, init, size, rng)
             self.start = learner.start_at(centers, self.units)
         basis = learner.learn_from(self.start, self.units).basis
-        solution = learner.solve(basis, final=False)
+        solution = learner.solve(basis)
         self.start = self.start._replace(basis=basis)
         residuals = self.held_out.Y - basis.phi(self.held_out.X) @ solution.coef - solution.b
         return np.square(residuals).sum(axis=1)

@@ -59,7 +59,7 @@ def tried_functions(count: int) -> int:
     return len(_SHAPES_TRIED) * rows
 
 
-def draw_start_rows(blocks: RowBlocks, n_basis: int, rng: Any) -> StartRows:
+def draw_start_rows(blocks: RowBlocks, n_basis: int, rng: np.random.RandomState) -> StartRows:
     """Bring all rows to the host where they are few, else some that are drawn by their weights."""
     limit = start_limits(n_basis, blocks.n_features)[1]
     rows = WeightedSample(blocks, rng).first(limit + 1)
@@ -85,7 +85,9 @@ def given_centers(points: Any, n_features: int) -> Array:
     return np.ascontiguousarray(points)
 
 
-def initial_centers(blocks: RowBlocks, init: str, n_basis: int, rng: Any) -> Array:
+def initial_centers(
+    blocks: RowBlocks, init: str, n_basis: int, rng: np.random.RandomState
+) -> Array:
     """Return rows to start from: the medoids of (a sample of) the rows, or random ones."""
     limit = start_limits(n_basis, blocks.n_features)[0]
     rows = WeightedSample(blocks, rng).first(n_basis if init == "random" else limit + 1)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
@@ -27,73 +26,59 @@ from leansvm.low_rank.closed_form import (
     LowRankProblem,
     targets_and_weights,
 )
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.features import LearnedFeatures, LearnedValues
 from leansvm.rows import Block, declare
 
 _LOG_SHAPE = (-12.0, 6.0)  # widths from 400 times less to 160,000 times more than at the start
 
 
-def learn_by_projection(
-    problem: LowRankProblem,
-    basis: LearnedFeatures,
-    *,
-    center_unit: Array,
-    center_range: tuple[Array, Array],
-    shape_unit: Array,
-    max_iter: int,
-    tol: float,
-    patience: int,
-    anchor: float,
-    keep_best: bool,
-    on_iteration: Callable[[int, float], bool] | None = None,
-) -> LearningPath:
-    """Minimise J from the given basis.
+@dataclass
+class VariableProjection:
+    """Minimises J with L-BFGS, as a function of x = (c / center_unit, log(mu / shape_unit)).
 
     Stops when J falls by less than ``tol`` times itself, when the left-out error has not fallen
     for ``patience`` iterations (``keep_best``), or when ``on_iteration`` says so.
     """
-    limits = np.stack(center_range, axis=1) / center_unit[:, None]
-    limits = np.tile(limits, (len(basis.centers), 1))
-    bounds = np.concatenate([limits, np.tile(_LOG_SHAPE, (len(limits), 1))])
-    with np.errstate(divide="ignore"):
-        logs = np.log(basis.shapes / shape_unit)
-    start = np.concatenate([(basis.centers / center_unit).ravel(), logs.ravel()])
-    start = np.clip(start, bounds[:, 0], bounds[:, 1])
-    path = LearningPath(basis)
-    moving = _MovingFunctions(
-        problem, start, center_unit, shape_unit, anchor, path, keep_best, patience, on_iteration
-    )
-    value, _ = moving.evaluate(start)
-    moving.note(OptimizeResult(x=start, fun=value))
-    found = minimize(
-        moving.evaluate,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        callback=moving.note,
-        options={"maxiter": max_iter, "ftol": tol, "gtol": 0.0, "maxcor": 20},
-    )
-    path.message = path.message or str(found.message)
-    path.converged = bool(path.n_iter < max_iter)
-    return path
-
-
-@dataclass
-class _MovingFunctions:
-    """J as L-BFGS sees it: a function of x = (c / center_unit, log(mu / shape_unit))."""
 
     problem: LowRankProblem
-    start: Array  # x that the anchor holds to
     center_unit: Array
+    center_range: tuple[Array, Array]
     shape_unit: Array
-    anchor: float
-    path: LearningPath
-    keep_best: bool
+    max_iter: int
+    tol: float
     patience: int
-    on_iteration: Callable[[int, float], bool] | None
-    x: Array = field(default_factory=partial(np.empty, 0))  # where J was evaluated last
-    fitted: ClosedForm | None = None  # the solution there; blocks know its values
+    anchor: float  # of a term that holds x where it starts
+    keep_best: bool
+    on_iteration: Callable[[int, float], bool] | None = None
+    start: Array = field(init=False)  # x where it starts
+    path: LearningPath = field(init=False)
+    x: Array = field(init=False)  # where J was evaluated last
+    fitted: ClosedForm | None = None  # the solution there; blocks keep its values
+
+    def learn(self, basis: LearnedFeatures) -> LearningPath:
+        """Minimise J from the given basis."""
+        limits = np.stack(self.center_range, axis=1) / self.center_unit[:, None]
+        limits = np.tile(limits, (len(basis.centers), 1))
+        bounds = np.concatenate([limits, np.tile(_LOG_SHAPE, (len(limits), 1))])
+        with np.errstate(divide="ignore"):
+            logs = np.log(basis.shapes / self.shape_unit)
+        start = np.concatenate([(basis.centers / self.center_unit).ravel(), logs.ravel()])
+        self.start = np.clip(start, bounds[:, 0], bounds[:, 1])
+        self.path = path = LearningPath(basis)
+        value, _ = self.evaluate(self.start)
+        self.note(OptimizeResult(x=self.start, fun=value))
+        found = minimize(
+            self.evaluate,
+            self.start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            callback=self.note,
+            options={"maxiter": self.max_iter, "ftol": self.tol, "gtol": 0.0, "maxcor": 20},
+        )
+        path.message = path.message or str(found.message)
+        path.converged = bool(path.n_iter < self.max_iter)
+        return path
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
         """Return J with the anchor's term, and its gradient."""
@@ -113,15 +98,11 @@ class _MovingFunctions:
     def note(self, intermediate_result: OptimizeResult) -> None:
         """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
         path, x, value = self.path, intermediate_result.x, float(intermediate_result.fun)
-        path.n_iter = len(path.objective)
-        path.objective.append(value)
         if not np.array_equal(x, self.x):
             self.evaluate(x)
         assert self.fitted is not None
-        if self.keep_best:
-            path.loo.append(self.problem.left_out_error(self.fitted))
-        if not self.keep_best or path.loo[-1] <= min(path.loo):
-            path.basis, path.best_iter = self.fitted.basis, path.n_iter
+        left_out = self.problem.left_out_error(self.fitted) if self.keep_best else None
+        path.note(self.fitted.basis, value, left_out)
         if path.n_iter - path.best_iter >= self.patience:
             path.message = f"left-out error has not fallen for {self.patience} iterations"
         tell = self.on_iteration if path.n_iter > 0 else None
@@ -140,7 +121,7 @@ def objective_and_gradient(
     return value, np.nan_to_num(by_center), np.nan_to_num(by_shape)
 
 
-@declare("X", "y", "weight", sets=("learned",))
+@declare("X", "y", "weight", keeps=LearnedValues)
 def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array, Array]:
     """Return sum_n s_n e_n^2, and the part of the derivatives by the centres and the shapes."""
     T, weight = targets_and_weights(block)

@@ -35,38 +35,41 @@ _ROOM = 1e-12  # 1 - w h at least
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-@dataclass(frozen=True)
-class FittedRows:
-    """One output at its minimum: features, targets, sides, weights, values; u = side (y - f)."""
+def values_without(
+    Phi: Array, y: Array, side: Array, weight: Array, f: Array, loss: Loss, ridge: Array
+) -> Array:
+    """Return the decision value of every row from the model without it.
 
-    Phi: Array
-    y: Array
-    side: Array
-    weight: Array
-    f: Array
-    loss: Loss
-    ridge: Array  # lam rho, one for every feature
+    One output is at its minimum: values f, slack u = side (y - f), ridge lam rho of every feature.
+    """
+    u, values = side * (y - f), f.copy()
+    slopes = side * weight * loss.derivative(u)
+    stages: list[_WithoutRows] = []
+    for width in _WIDTHS:
+        smooth = loss.smoothed_over(width)
+        if not stages or smooth is not loss:
+            stages.append(_without_rows(Phi, ridge, u, side, weight, slopes, smooth))
+    every = np.flatnonzero(slopes)
+    for start in range(0, len(every), _AT_ONCE):
+        rows = every[start : start + _AT_ONCE]
+        D = stages[0].one_step(rows)
+        for before, stage in zip([None, *stages], stages, strict=False):
+            if before is not None:  # the same point in other coordinates
+                D = stage.A.T @ solve_triangular(before.A, D, lower=True, trans="T")
+            D = stage.minimised(rows, D, _DIGITS[stage is stages[-1]])
+        values[rows] += np.sum(stages[-1].Psi[rows] * D.T, axis=1)
+    return values
 
-    def values_without(self) -> Array:
-        """Return the decision value of every row from the model without it."""
-        values = self.f.copy()
-        u = self.side * (self.y - self.f)
-        slopes = self.side * self.weight * self.loss.derivative(u)
-        stages: list[_WithoutRows] = []
-        for width in _WIDTHS:
-            loss = self.loss.smoothed_over(width)
-            if not stages or loss is not self.loss:
-                stages.append(_WithoutRows.of(self, u, slopes, loss))
-        every = np.flatnonzero(slopes)
-        for start in range(0, len(every), _AT_ONCE):
-            rows = every[start : start + _AT_ONCE]
-            D = stages[0].one_step(rows)
-            for before, stage in zip([None, *stages], stages, strict=False):
-                if before is not None:  # the same point in other coordinates
-                    D = stage.A.T @ solve_triangular(before.A, D, lower=True, trans="T")
-                D = stage.minimised(rows, D, _DIGITS[stage is stages[-1]])
-            values[rows] += np.sum(stages[-1].Psi[rows] * D.T, axis=1)
-        return values
+
+def _without_rows(
+    Phi: Array, ridge: Array, u: Array, side: Array, weight: Array, slopes: Array, loss: Loss
+) -> _WithoutRows:
+    # a floor that doubles the ridge at most: without curved rows a free bias has none
+    floor = float(ridge.max(initial=0.0)) / max(float(np.square(Phi).sum()), _TINY)
+    w = weight * loss.second_derivative(u) + floor
+    A, Psi = np.tril(factored((Phi * w[:, None]).T @ Phi, ridge)), Phi.copy()
+    right_solve_in_place(Psi, A)
+    return _WithoutRows(A, Psi, w, floor, u, side, weight, slopes, loss)
 
 
 @dataclass(frozen=True)
@@ -82,17 +85,6 @@ class _WithoutRows:
     weight: Array
     slopes: Array  # of the loss that was minimised
     loss: Loss
-
-    @classmethod
-    def of(cls, fitted: FittedRows, u: Array, slopes: Array, loss: Loss) -> _WithoutRows:
-        # a floor that doubles the ridge at most: without curved rows a free bias has none
-        most = max(float(np.square(fitted.Phi).sum()), _TINY)
-        floor = float(fitted.ridge.max(initial=0.0)) / most
-        w = fitted.weight * loss.second_derivative(u) + floor
-        A = np.tril(factored((fitted.Phi * w[:, None]).T @ fitted.Phi, fitted.ridge))
-        Psi = fitted.Phi.copy()
-        right_solve_in_place(Psi, A)
-        return cls(A, Psi, w, floor, u, fitted.side, fitted.weight, slopes, loss)
 
     def one_step(self, rows: Rows) -> Array:
         """Return where one Newton step leads: -H^-1 phi_i g_i / (1 - w_i h_i)."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from leansvm.basis import on_device
 from leansvm.basis.features import FeatureMap
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.losses import Loss, Squared
-from leansvm.newton import passes as rows_of
+from leansvm.newton import passes
 from leansvm.newton.passes import HessianPlan, NewtonPass
 from leansvm.rows import RowBlocks
 
@@ -32,7 +31,11 @@ _REBUILD_AFTER = 20  # updates of a Gram matrix, whose rounding errors add up
 _NO_SLOPE = 1e-8  # of the gradient at zero: without curved rows, the bias has nothing to gain
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
-_NUMBER_AND_LOSS = attrgetter("number", "loss")
+
+
+def no_steps() -> dict[str, list[Any]]:
+    """Return the history of an output before its first step."""
+    return {"objective": [], "gradient": [], "curved": [], "step": [], "hessian": []}
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Output:
     gap: float = np.inf  # relative duality gap
     n_iter: int = 0
     state: str = "running"  # "converged", "stalled", "stopped"
-    history: dict[str, list[Any]] = field(default_factory=dict)
+    history: dict[str, list[Any]] = field(default_factory=no_steps)
 
 
 Job = tuple[Output, HessianPlan, Any]  # what the blocks sent for this plan
@@ -75,9 +78,9 @@ class NewtonMatrices:
 
     def task(self, outputs: list[Output]) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
-        return NewtonPass(self.features, self.margin, tuple(map(_NUMBER_AND_LOSS, outputs)))
+        return NewtonPass(self.features, self.margin, tuple((o.number, o.loss) for o in outputs))
 
-    def of_every(
+    def for_each(
         self, outputs: list[Output], function: Callable[..., Any], *args: Any
     ) -> list[Any]:
         """Return ``function((output, its plan, its rows), *args)``, several outputs at a time.
@@ -100,7 +103,7 @@ class NewtonMatrices:
                 plans.append(plan)
             parts: list[Any] = [None] * len(plans)
             if wanted:
-                parts = self.blocks.fold(_both, rows_of.curvature, self.task(some), plans)
+                parts = self.blocks.fold(_both, passes.curvature, self.task(some), plans)
             for c in same[1:]:
                 plans[c], parts[c] = plans[same[0]], parts[same[0]]
             jobs = list(zip(some, plans, parts, strict=True))
@@ -122,11 +125,9 @@ class NewtonMatrices:
             return self._without_curvature(o, lam)
         if plan.kind == "woodbury":
             return self._by_woodbury(o, Z, lam)
-        if not isinstance(o.gram, np.ndarray):
-            L = factored_there(o.gram, lam * self.rho, o.loss.max_curvature)
-            return -on_device.solve_factored(L, o.gradient)
-        H = factored(o.gram, lam * self.rho, o.loss.max_curvature)
-        return -cholesky_solve(H, o.gradient)
+        L = factored(o.gram, lam * self.rho, o.loss.max_curvature)
+        solve = cholesky_solve if isinstance(L, np.ndarray) else on_device.solve_factored
+        return -solve(L, o.gradient)
 
     def plan(self, o: Output, woodbury: bool = True) -> HessianPlan:
         """Choose the cheapest way to the Newton matrix by counting multiplications."""
@@ -192,33 +193,25 @@ def without_bias(Z: Array) -> tuple[Array, Array, float]:
     return Z[:, :-1] - np.outer(root, mean), mean, W
 
 
-def factored(gram: Array, ridge: Array, curvature: float = 1.0) -> Array:
-    """Factor curvature * gram plus a ridge; what that lacks to be definite is rounding."""
-    noise = _EPS * float(np.maximum(curvature * gram.diagonal(), ridge).max(initial=0.0))
-    if not np.isfinite(gram).all():
-        raise np.linalg.LinAlgError("Newton's matrix is not finite")
-    while True:
-        H = curvature * gram
-        H.flat[:: len(H) + 1] += ridge
-        try:
-            return cholesky_in_place(H)
-        except np.linalg.LinAlgError:
-            if not np.isfinite(noise):
-                raise
-            ridge = ridge + noise
-            noise *= 10
+def factored(gram: Any, ridge: Array, curvature: float = 1.0) -> Any:
+    """Return L with L L' = curvature * gram + diag(ridge), where the Gram matrix is.
 
-
-def factored_there(gram: Any, ridge: Array, curvature: float) -> Any:
-    """Do as `factored` where the Gram matrix is; return L alone."""
-    xp = namespace(gram)
+    What the sum lacks to be positive definite is rounding: the ridge is raised until it is. On the
+    host the upper triangle of L is not set to zero.
+    """
+    xp, on_host = namespace(gram), isinstance(gram, np.ndarray)
     if not bool(xp.all(xp.isfinite(gram))):
         raise np.linalg.LinAlgError("Newton's matrix is not finite")
-    largest = curvature * float(xp.max(xp.linalg.diagonal(gram)))
-    noise = _EPS * max(largest, float(ridge.max()))
+    diagonal = gram.diagonal() if on_host else xp.linalg.diagonal(gram)
+    largest = curvature * float(xp.max(diagonal)) if gram.shape[0] else 0.0
+    noise = _EPS * max(largest, float(ridge.max(initial=0.0)))
     while True:
+        H = curvature * gram
         try:
-            return cholesky_lower(add_to_diagonal(curvature * gram, like_rows(ridge, gram)))
+            if not on_host:
+                return cholesky_lower(add_to_diagonal(H, like_rows(ridge, gram)))
+            H.flat[:: len(H) + 1] += ridge
+            return cholesky_in_place(H)
         except np.linalg.LinAlgError:
             if not np.isfinite(noise):
                 raise

@@ -20,17 +20,16 @@ from numpy.typing import NDArray
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.linalg import cholesky_in_place, right_solve_in_place
-from leansvm.newton import passes as rows_of
-from leansvm.newton.left_out_newton import FittedRows
+from leansvm.newton import passes
+from leansvm.newton.left_out_newton import values_without
 from leansvm.newton.matrix import (
     Job,
     NewtonMatrices,
     Output,
     factored,
-    factored_there,
     without_bias,
 )
-from leansvm.newton.passes import NewtonPass
+from leansvm.newton.passes import LeftOutRows, NewtonPass, NewtonRows
 from leansvm.newton.solver import NewtonSolver
 from leansvm.ridge.left_out import add_up_squares, mean_errors
 from leansvm.rows import Block, declare
@@ -44,13 +43,13 @@ _FEW_NUMBERS, _FEW_PRODUCTS = 2**20, 2**25
 
 @dataclass(frozen=True)
 class Leverages:
-    """What h = phi' H^-1 phi takes: a factor of H, or the curved rows Z and that of lam I + Z Z'.
+    """Computes h = phi' H^-1 phi, either from H = A A' or from the curved rows Z.
 
-    By Woodbury's identity h = (|phi|^2 - |A^-1 Z phi|^2) / lam, A A' = lam I + Z Z', of rows less
-    their mean and plus 1 / W where the bias is free.
+    With Z, A A' = lam I + Z Z' and Woodbury's identity gives h = (|phi|^2 - |A^-1 Z phi|^2) / lam.
+    A free bias is eliminated: its mean is subtracted from the rows, and h grows by 1 / W.
     """
 
-    A: Array
+    A: Any  # lower triangular, on the host or where the rows are
     Z: Array | None = None
     mean: Array | float = 0.0
     scale: Array | float = 1.0
@@ -58,8 +57,8 @@ class Leverages:
     from_bias: float = 0.0  # 1 / W
     bias_is_free: bool = False  # its column takes no part
 
-    def of(self, Phi: Any) -> Any:
-        """Return h of rows."""
+    def at(self, Phi: Any) -> Any:
+        """Return h of the rows of Phi."""
         xp = namespace(Phi)
         if self.Z is None:
             return xp.sum(self._solved(Phi) ** 2, axis=1)
@@ -84,8 +83,6 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     o, plan, rows = job
     Z, rho = np.sqrt(o.loss.max_curvature) * matrices.bring_up_to_date(job), matrices.rho
     if plan.kind != "woodbury" and o.counts[0] > 0:
-        if not isinstance(o.gram, np.ndarray):
-            return Leverages(factored_there(o.gram, lam * rho, o.loss.max_curvature))
         return Leverages(_lower(factored(o.gram, lam * rho, o.loss.max_curvature)))
     mean: Array | float = 0.0
     scale, weight = np.sqrt(np.divide(1.0, rho, out=np.zeros_like(rho), where=rho > 0)), np.inf
@@ -105,20 +102,21 @@ def _leverages(job: Job, matrices: NewtonMatrices, lam: float) -> Leverages:
     return Leverages(A, Z, mean, scale, lam, 1.0 / weight, matrices.free_bias)
 
 
-def _lower(A: Array) -> Array:
-    """Put zeros above the diagonal, without a copy."""
-    for i, row in enumerate(A):
-        row[i + 1 :] = 0.0
+def _lower(A: Any) -> Any:
+    """Put zeros above the diagonal, without a copy; on a device they are there."""
+    if isinstance(A, np.ndarray):
+        for i, row in enumerate(A):
+            row[i + 1 :] = 0.0
     return A
 
 
 def leave_out(solver: NewtonSolver, basis_rows: NDArray[np.intp] | None = None) -> float:
-    """Let blocks keep the decision values without each row; return the mean loss at them.
+    """Compute the decision value of every row without it; return the mean loss at these values.
 
-    The solver is at a minimum. The loss is summed over the outputs; where rows are enough, only
-    those outside of the basis count (`leansvm.ridge.left_out`). The curvature of a sharp loss
-    says little about a step of finite length: a second look takes that of one that is smooth over
-    the mean step of the first.
+    Blocks keep the values (`LeftOutRows`). The solver must be at a minimum. The loss is summed over
+    the outputs; if enough rows are outside of the basis, only those count (`leansvm.ridge.left_out`).
+    The curvature of a sharp loss says little about a step of finite length, so for such a loss the
+    steps are computed a second time, with a loss that is smooth over the mean first step.
     """
     outputs = solver.outputs
     error, width = _leave_out_with(solver, outputs, outputs, basis_rows)
@@ -142,7 +140,7 @@ def _leave_out_with(
     matrices, total, groups = solver.matrices, np.zeros((2, 5)), 0
     for start in range(0, len(outputs), matrices.at_once):
         some = slice(start, start + matrices.at_once)
-        leverages = matrices.of_every(curved[some], _leverages, matrices, solver.lam)
+        leverages = matrices.for_each(curved[some], _leverages, matrices, solver.lam)
         tasks = matrices.task(outputs[some]), matrices.task(curved[some])
         total += solver.blocks.sum(_leave_out, *tasks, leverages, basis_rows)
         groups += 1
@@ -151,7 +149,7 @@ def _leave_out_with(
     return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
 
 
-@declare("X", "y", "weight", changes=("without",), sets=("Phi", "P"))
+@declare("X", "y", "weight", sets=passes.COLUMNS, keeps=LeftOutRows, changes=("values",))
 def _leave_out(
     block: Block,
     task: NewtonPass,
@@ -164,23 +162,25 @@ def _leave_out(
     Of steps up to 1, of the rows that have a slope (of all rows only), of s L at these values, of
     rows and of s.
     """
-    (side, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
+    (side, y, s), xp = passes.targets_of_block(block, task), namespace(block.X)
     Phi, losses, steps, moving = task.features.of(block), xp.zeros_like(s), 0.0, 0.0
-    if "without" not in block.state:
-        block.state["without"] = xp.zeros_like(block.state["f"])
+    kept = block.kept(NewtonRows)
+    if block.find(LeftOutRows) is None:
+        block.keep(LeftOutRows(xp.zeros_like(kept.f)))
+    without = block.kept(LeftOutRows).values
     for (o, loss), (_, soft), g, leverage in zip(
-        task.outputs, curved.outputs, rows_of.slopes_at(block, task), leverages, strict=True
+        task.outputs, curved.outputs, passes.slopes_at(block, task), leverages, strict=True
     ):
-        f = block.state["f"][o, :]
+        f = kept.f[o, :]
         w = s * soft.second_derivative(side[:, o] * (y[:, o] - f))
         if foreign_namespace(Phi) is None:
             move, rows = np.zeros_like(f), np.flatnonzero(g)
-            h = leverage.of(Phi if len(rows) == len(f) else Phi[rows])
+            h = leverage.at(Phi if len(rows) == len(f) else Phi[rows])
             move[rows] = g[rows] * h / np.clip(1.0 - w[rows] * h, _ROOM, None)
         else:
-            h = leverage.of(Phi)
+            h = leverage.at(Phi)
             move = g * h / xp.clip(1.0 - w * h, _ROOM, None)
-        block.state["without"][o, :] = f - move
+        without[o, :] = f - move
         losses = losses + s * loss.value(side[:, o] * (y[:, o] - f + move))
         steps += float(xp.sum(xp.clip(abs(move), None, 1.0)))
         moving += float(xp.count_nonzero(g))
@@ -201,8 +201,8 @@ def left_out_mistakes(solver: NewtonSolver) -> float:
 @declare("y", "weight")
 def _mistakes(block: Block, task: NewtonPass) -> Array:
     """Return the sums of s times the mistake and of s."""
-    (_, y, s), xp = rows_of.targets_of_block(block, task), namespace(block.X)
-    values = block.state["without"].T
+    (_, y, s), xp = passes.targets_of_block(block, task), namespace(block.X)
+    values = block.kept(LeftOutRows).values.T
     if values.shape[1] == 1:
         margin = 2.0 * y[:, 0] * values[:, 0]
     else:  # the own class less the best of the others
@@ -216,7 +216,8 @@ def _mistakes(block: Block, task: NewtonPass) -> Array:
 def left_out_residuals_of(solver: NewtonSolver) -> Array:
     """Return y less the decision value without the row, rows x outputs, after `leave_out`.
 
-    Of few rows these values are brought to three digits by further Newton steps.
+    If rows are few, further Newton steps make these values exact to three digits: one step alone
+    may be wrong by one to three points of the error rate at large C, most of all for sharp losses.
     """
     residuals = np.asarray(solver.blocks.concatenate(_residuals))
     m, width = solver.blocks.n_rows, solver.features.width
@@ -233,21 +234,21 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     )
     if moving * m * width <= _FEW_PRODUCTS:
         for o, loss in task.outputs:
-            at = FittedRows(Phi, Y[:, o], Side[:, o], s, F[:, o], loss, solver.lam * solver.rho)
-            residuals[:, o] = Y[:, o] - at.values_without()
+            y, side, f, ridge = Y[:, o], Side[:, o], F[:, o], solver.lam * solver.rho
+            residuals[:, o] = y - values_without(Phi, y, side, s, f, loss, ridge)
     return residuals
 
 
-@declare("y", sets=("without",))
+@declare("y")
 def _residuals(block: Block) -> Array:
     y = np.asarray(to_host(block.y), dtype=np.float64)
-    return y - np.asarray(to_host(block.state.pop("without"))).T
+    return y - np.asarray(to_host(block.kept(LeftOutRows).values)).T
 
 
-@declare("X", "y", "weight", sets=("Phi", "P"))
+@declare("X", "y", "weight", sets=passes.COLUMNS)
 def _fitted_rows(block: Block, task: NewtonPass) -> Array:
     """Return features, weight, targets and decision values of rows, side by side on the host."""
-    _, y, s = rows_of.targets_of_block(block, task)
-    f = block.state["f"]
+    _, y, s = passes.targets_of_block(block, task)
+    f = block.kept(NewtonRows).f
     columns = task.features.of(block), s[:, None], y[:, : f.shape[0]], f.T
     return np.concatenate([np.asarray(to_host(part)) for part in columns], axis=1)

@@ -1,8 +1,7 @@
-"""What Newton's method asks of a block of rows (zhou2013, eqs. (18), (19), (23), (25)).
+"""Newton's method, one block of rows at a time (zhou2013, eqs. (18), (19), (23), (25)).
 
-State of a block: ``f`` and ``df``, decision values and their change along the direction (outputs
-x rows), and ``in_gram``, the rows whose Gram matrix the solver holds. Slack: u = 1 - y f =
-y (y - f) in classification, y - f in regression; so du/df = -side with side = y or 1.
+The slack is u = 1 - y f = y (y - f) in classification and y - f in regression, so that
+du/df = -side with side = y or 1.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.basis.cholesky import FactorRows
-from leansvm.basis.features import FeatureMap
+from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.basis.widening import resize as resize_columns
 from leansvm.losses import Loss
 from leansvm.rows import Block, declare
 
@@ -33,6 +33,23 @@ Array = NDArray[np.float64]
 _SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
 _MANY = 6  # outputs
 _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
+COLUMNS = ("Phi",)  # what `FeatureMap.of` sets or drops in a block
+
+
+@dataclass
+class NewtonRows:
+    """What a block keeps from pass to pass, outputs x rows."""
+
+    f: Any  # decision values
+    df: Any  # their change along the direction
+    in_gram: Any  # marks the rows of which the solver holds the Gram matrix
+
+
+@dataclass
+class LeftOutRows:
+    """What a block keeps after `leansvm.newton.one_step.leave_out`."""
+
+    values: Any  # decision values without the row, outputs x rows
 
 
 @dataclass(frozen=True)
@@ -58,44 +75,47 @@ class Slopes:
         )
 
 
-@declare("X", sets=("Phi", "P", "f", "df", "in_gram"))
+@declare("X", sets=COLUMNS, keeps=(NewtonRows, FactorRows))
 def begin(block: Block, features: FeatureMap, theta: Array) -> None:
     """Set f of every output to that of theta; no row is in a Gram matrix."""
-    n, outputs, X = block.stop - block.start, theta.shape[1], block.X
-    f = zeros((outputs, n), X)
+    shape, X = (theta.shape[1], block.stop - block.start), block.X
+    f = zeros(shape, X)
     if theta.any():
         f[...] = (features.of(block) @ like_rows(theta, X)).T
-    block.state["f"], block.state["df"] = f, zeros((outputs, n), X)
-    block.state["in_gram"] = zeros((outputs, n), X, namespace(X).bool)
+    block.keep(NewtonRows(f, zeros(shape, X), zeros(shape, X, namespace(X).bool)))
 
 
-@declare(sets=("Phi", "f", "df", "in_gram", "P", "without"))
-def end(block: Block) -> None:
-    """Drop all state of the solver."""
-    for key in ("Phi", "f", "df", "in_gram", "without", FactorRows):
-        block.state.pop(key, None)
+@declare("X", sets=COLUMNS, keeps=(NewtonRows, FactorRows), changes=("in_gram",))
+def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
+    """Go over to another size of the same basis; no row is in a Gram matrix then."""
+    block.kept(NewtonRows).in_gram[...] = False
+    resize_columns(block, before, after)
 
 
-@declare(sets=("Phi", "f", "df", "in_gram"))
-def end_refit(block: Block) -> None:
-    """Drop what a fit in between needed; P stays with the selector."""
-    for key in ("Phi", "f", "df", "in_gram"):
-        block.state.pop(key, None)
+@declare(sets=COLUMNS, keeps=(NewtonRows, LeftOutRows, FactorRows))
+def end(block: Block, features: FeatureMap) -> None:
+    """Drop what the solver has kept, and what the features have."""
+    block.drop(NewtonRows)
+    block.drop(LeftOutRows)
+    block.state.pop("Phi", None)
+    if features.frees:
+        block.drop(FactorRows)
 
 
-@declare(changes=("f",))
+@declare(keeps=NewtonRows, changes=("f",))
 def step(block: Block, task: NewtonPass, lengths: Array) -> None:
     """Move f along df."""
+    rows = block.kept(NewtonRows)
     for (o, _), t in zip(task.outputs, lengths.tolist(), strict=True):
-        block.state["f"][o, :] += t * block.state["df"][o, :]
+        rows.f[o, :] += t * rows.df[o, :]
 
 
-@declare("X", "y", "weight", changes=("df",), sets=("Phi", "P"))
+@declare("X", "y", "weight", sets=COLUMNS, keeps=(NewtonRows, FactorRows), changes=("df",))
 def slopes(
     block: Block, task: NewtonPass, direction: Array | None, at_zero: bool = False
 ) -> Slopes:
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
-    state, k, n = block.state, len(task.outputs), block.stop - block.start
+    kept, k, n = block.kept(NewtonRows), len(task.outputs), block.stop - block.start
     Phi, xp = task.features.of(block), namespace(block.X)
     side, y, s = targets_of_block(block, task)
     result = Slopes(np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp))
@@ -108,14 +128,14 @@ def slopes(
         moved = None if direction is None else Phi[rows, :] @ direction
         slope = zeros((rows.stop - start, k), Phi)
         for c, (o, loss) in enumerate(task.outputs):
-            f = 0.0 if at_zero else state["f"][o, rows]
+            f = 0.0 if at_zero else kept.f[o, rows]
             if moved is not None:
-                state["df"][o, rows] = moved[:, c]
+                kept.df[o, rows] = moved[:, c]
                 f = f + moved[:, c]
             u = side[rows, o] * (y[rows, o] - f)
             result.value[c] += float(s[rows] @ loss.value(u))
             slope[:, c] = loss.derivative(u) * side[rows, o] * s[rows]
-            curved, before = _curved(loss, u, s[rows]), state["in_gram"][o, rows]
+            curved, before = _curved(loss, u, s[rows]), kept.in_gram[o, rows]
             both = int(xp.count_nonzero(curved & before))
             now = int(xp.count_nonzero(curved))
             result.counts[c] += (now, now - both, int(xp.count_nonzero(before)) - both)
@@ -126,11 +146,11 @@ def slopes(
 @declare("y", "weight")
 def along(block: Block, task: NewtonPass, lengths: Array) -> Array:
     """First and second derivative of the losses in t at f + t df: outputs x 2."""
-    side, y, s = targets_of_block(block, task)
+    (side, y, s), kept = targets_of_block(block, task), block.kept(NewtonRows)
     result = np.empty((len(task.outputs), 2))
     for c, (o, loss) in enumerate(task.outputs):
-        df = block.state["df"][o, :]
-        u = side[:, o] * (y[:, o] - block.state["f"][o, :] - float(lengths[c]) * df)
+        df = kept.df[o, :]
+        u = side[:, o] * (y[:, o] - kept.f[o, :] - float(lengths[c]) * df)
         result[c, 0] = -float((s * side[:, o] * df) @ loss.derivative(u))
         result[c, 1] = float((s * df * df) @ loss.second_derivative(u))
     return result
@@ -145,7 +165,7 @@ class HessianPlan:
     stays: bool = False  # and these stay where the rows are
 
 
-@declare("X", "y", "weight", changes=("in_gram",), sets=("Phi", "P"))
+@declare("X", "y", "weight", sets=COLUMNS, keeps=(NewtonRows, FactorRows), changes=("in_gram",))
 def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> list[Any]:
     """Return, for every output, what its Hessian needs of this block.
 
@@ -154,23 +174,21 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
     curved rows, but the Gram matrix stays as it is. Rows are scaled by sqrt(s L'' / max L''). With
     ``as_gram`` the difference of the Gram matrices of both.
     """
-    state = block.state
     results: list[Any] = []
-    side, y, s = targets_of_block(block, task)
+    (side, y, s), kept = targets_of_block(block, task), block.kept(NewtonRows)
     for (o, loss), plan in zip(task.outputs, plans, strict=True):
         if plan.kind == "none":
             results.append(None)
             continue
-        u = side[:, o] * (y[:, o] - state["f"][o, :])
-        now, before = _curved(loss, u, s), state["in_gram"][o, :]
-        if plan.kind == "shared":
-            state["in_gram"][o, :] = now
-            results.append(None)
-            continue
+        u = side[:, o] * (y[:, o] - kept.f[o, :])
+        now, before = _curved(loss, u, s), kept.in_gram[o, :]
         updates = plan.kind == "update"
         entered, left = (now & ~before, before & ~now) if updates else (now, now[:0])
         if plan.kind != "woodbury":
-            state["in_gram"][o, :] = now
+            kept.in_gram[o, :] = now
+        if plan.kind == "shared":
+            results.append(None)
+            continue
         plus = _scaled(block, task.features, entered, loss, u, s)
         minus = _scaled(block, task.features, left, loss, u, s)
         if plan.as_gram:
@@ -232,7 +250,7 @@ def balance(block: Block, task: NewtonPass) -> Array:
     return sums
 
 
-@declare("X", "y", "weight", sets=("Phi", "P"))
+@declare("X", "y", "weight", sets=COLUMNS, keeps=FactorRows)
 def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
     (side, y, s), xp = targets_of_block(block, task), namespace(block.X)
@@ -250,6 +268,6 @@ def slopes_at(block: Block, task: NewtonPass) -> list[Any]:
     """Return s side L'(u) of every output at f."""
     (side, y, s), found = targets_of_block(block, task), []
     for o, loss in task.outputs:
-        u = side[:, o] * (y[:, o] - block.state["f"][o, :])
+        u = side[:, o] * (y[:, o] - block.kept(NewtonRows).f[o, :])
         found.append(s * side[:, o] * loss.derivative(u))
     return found

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from leansvm.basis.features import StateFeatures
 from leansvm.losses import Loss
-from leansvm.newton import passes as rows_of
+from leansvm.newton import passes
 from leansvm.newton.solver import NewtonSolver
 from leansvm.rows import RowBlocks
 
@@ -33,7 +33,7 @@ def refit(
     Parameters
     ----------
     blocks : RowBlocks
-        Rows with targets that keep P (`leansvm.basis.cholesky.FactorRows`).
+        Rows with targets that keep P (`leansvm.basis.cholesky.FactorRows`), which stays.
     k : int
         Columns of P to use.
     start : ndarray of shape (k, n_outputs) or (k + 1, n_outputs)
@@ -59,5 +59,5 @@ def refit(
         max_iter=_STEPS,
     )
     found = solver.solve(loss, C, start)
-    blocks.map(rows_of.end_refit)
+    blocks.map(passes.end, solver.features)
     return solver.theta, found.objective

@@ -9,21 +9,17 @@ search, convergence; smooth forms of the hinge loss are approached in stages (4.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from operator import attrgetter
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._parallel import blas_for
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.basis.widening import resize
-from leansvm.losses import Loss, Squared, get_loss
-from leansvm.newton import passes as rows_of
-from leansvm.newton.matrix import NewtonMatrices, Output
+from leansvm.losses import Loss, Squared
+from leansvm.newton import passes
+from leansvm.newton.matrix import NewtonMatrices, Output, no_steps
 from leansvm.newton.passes import Slopes
 from leansvm.ridge.sums import NOT_FINITE
 from leansvm.rows import RowBlocks
@@ -38,71 +34,6 @@ _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
-_NO_STEPS: dict[str, list[Any]] = {
-    "objective": [],
-    "gradient": [],
-    "curved": [],
-    "step": [],
-    "hessian": [],
-}
-_THETA = attrgetter("theta")
-_AT_THE_END = attrgetter("history", "objective", "residual", "n_iter", "state")
-
-
-# What Newton's method asks of a loss.
-NEEDS = (
-    "value",
-    "derivative",
-    "second_derivative",
-    "conjugate",
-    "smoothing_path",
-    "domain",
-    "max_curvature",
-    "curvature_is_piecewise_constant",
-)
-
-
-# Losses by name, and what stands for those without a second derivative.
-_CLASSIFIES = ("squared_hinge", "squared", "huber", "logistic")
-_REGRESSES = ("huber", "squared")
-_KINKED = {
-    "hinge": "'huber' (delta) or 'logistic' (p)",
-    "absolute": "'huber' with a small delta",
-    "epsilon_insensitive": "'huber'",
-}
-
-
-def loss_for_newton(
-    loss: Any, margin: bool, delta: float | None, p: float | None, least: float = 0.0
-) -> Loss:
-    """Return a loss by its name, or one that was given; say why Newton's method cannot use it.
-
-    Where none is given, ``delta`` of "huber" is 1e-4 or ``least`` in classification, and ``p`` 1.
-    """
-    if not isinstance(loss, str):
-        missing = [name for name in NEEDS if not hasattr(loss, name)]
-        if missing:
-            raise ValueError(
-                f"loss={loss!r} does not work with Newton's method: it lacks {', '.join(missing)}. "
-                f"Derive it from leansvm.losses.Loss, or use 'squared_hinge', 'squared', 'huber' "
-                f"or 'logistic'."
-            )
-        if not (margin or getattr(loss, "symmetric", False)):
-            raise ValueError(f"loss={loss!r} is not symmetric, as regression needs.")
-        return cast("Loss", loss)
-    if loss in _KINKED:
-        raise ValueError(
-            f"loss={loss!r} does not work with Newton's method: it lacks a second derivative. "
-            f"Use {_KINKED[loss]}, which comes as close to it as you like."
-        )
-    known = _CLASSIFIES if margin else _REGRESSES
-    if loss not in known:
-        names = ", ".join(map(repr, known))
-        raise ValueError(f"loss must be one of {names} or a Loss, got {loss!r}.")
-    if not margin:
-        return get_loss(loss, "regression", delta=delta)
-    delta = max(1e-4, least) if delta is None else delta
-    return get_loss(loss, "classification", delta=delta, p=1.0 if p is None else p)
 
 
 class NewtonSolver:
@@ -129,9 +60,9 @@ class NewtonSolver:
     on_iteration : callable, optional
         Called with the iteration and the relative gradient norm; returns True to stop.
     at_once : int, optional
-        Outputs whose matrices there is room for; all of them unless given.
+        Number of outputs whose matrices fit in memory together; default: all.
     keeps : bool
-        Whether there is room for the Gram matrices of all outputs between the steps.
+        Whether the Gram matrices of all outputs fit in memory from one step to the next.
     """
 
     def __init__(
@@ -141,7 +72,7 @@ class NewtonSolver:
         *,
         bias_penalty: float = 0.0,
         margin: bool = True,
-        outputs: Any = (0,),
+        outputs: Sequence[int] = (0,),
         tol: float = 1e-6,
         max_iter: int = 500,
         on_iteration: Callable[[int, float], bool] | None = None,
@@ -157,19 +88,20 @@ class NewtonSolver:
         self.matrices = NewtonMatrices(
             blocks, features, margin, self.rho, free_bias, at_once or len(outputs), keeps
         )
-        self.theta = np.zeros((features.width, len(outputs)))  # of the last solution
-        self.outputs: list[Output] = []
-        for number in outputs:
-            output = Output(number, np.zeros_like(self.rho), np.zeros_like(self.rho))
-            output.history = deepcopy(_NO_STEPS)
-            self.outputs.append(output)
+        zero = np.zeros_like(self.rho)
+        self.outputs = [Output(number, zero, zero) for number in outputs]
         self._columns = 1 + max(outputs)  # of the targets, as far as they are used
         self.lam = 1.0
         self._loss: Loss = Squared()  # of the last solution
         if len(self.outputs) > 1:
-            self.matrices.rows = int(blocks.sum(rows_of.count_rows))
+            self.matrices.rows = int(blocks.sum(passes.count_rows))
         self.stopped = False  # by ``on_iteration``
         self._begun = self._resized = False
+
+    @property
+    def theta(self) -> Array:
+        """Where the outputs are, width x outputs."""
+        return np.stack([o.theta for o in self.outputs], axis=1)
 
     # ------------------------------------------------------------------ the template
 
@@ -184,7 +116,7 @@ class NewtonSolver:
         with blas_for(self.features.width, SERIAL_WIDTH):
             if not goes_on:
                 for o in self.outputs:
-                    o.n_iter, o.history = 0, deepcopy(_NO_STEPS)
+                    o.n_iter, o.history = 0, no_steps()
             self.minimise(loss, C, theta, self.tol)
             return self._certified(C)
 
@@ -192,38 +124,32 @@ class NewtonSolver:
         """Take Newton steps until gradient and gap are below ``tol``, without a certificate."""
         self._setup(loss, C, theta, tol)
         for iteration in range(1, self.max_iter + 1):
-            running = []
-            for o in self.outputs:
-                if o.state == "running":
-                    running.append(o)
+            running = [o for o in self.outputs if o.state == "running"]
             if not running or self.stopped:
                 break
-            found = self.matrices.of_every(running, self.matrices.direction, self.lam)
+            found = self.matrices.for_each(running, self.matrices.direction, self.lam)
             self._line_search(running, np.stack(found, axis=1))
             self._check_convergence(running, tol)
             if self._told_to_stop(iteration, running):
                 break
-        self.theta = np.stack(list(map(_THETA, self.outputs)), axis=1)
 
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
         assert isinstance(self.features, KernelFeatures)
-        self.blocks.map(resize, self.features, features)
-        rho, old = np.ones(features.width), self.rho
-        theta = np.zeros((features.width, len(self.outputs)))
-        same = min(features.size, self.features.size)
-        theta[:same] = self.theta[:same]
-        if features.constant is not None:
-            rho[-1], theta[-1] = old[-1], self.theta[-1]
-        for o, column in zip(self.outputs, theta.T, strict=True):
-            o.theta, o.gram = column.copy(), None
-        self.features, self.rho, self.theta, self._resized = features, rho, theta, True
+        self.blocks.map(passes.resize, self.features, features)
+        same, rho = min(features.size, self.features.size), np.ones(features.width)
+        for o in self.outputs:
+            before, o.theta, o.gram = o.theta, np.zeros_like(rho), None
+            o.theta[:same] = before[:same]
+            if features.constant is not None:
+                rho[-1], o.theta[-1] = self.rho[-1], before[-1]
+        self.features, self.rho, self._resized = features, rho, True
         self.matrices = replace(
             self.matrices, features=features, rho=rho, at_once=at_once, keeps=keeps
         )
 
     def _setup(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
-        """Put every output where it starts; take the norm of the gradient at zero."""
+        """Put every output at its start; measure the gradient at zero, the unit of residuals."""
         self.lam = 1.0 / C
         warm = self._begun and theta is None
         cold, resized = not warm and theta is None, warm and self._resized
@@ -235,13 +161,13 @@ class NewtonSolver:
                 o.theta = np.zeros_like(self.rho) if theta is None else theta[:, c].copy()
                 start[:, o.number], o.gram = o.theta, None
         if not warm:
-            self.blocks.map(rows_of.begin, self.features, start)
+            self.blocks.map(passes.begin, self.features, start)
             self._begun = True
         known = warm and not (resized or any(o.stages or o.sums is None for o in self.outputs))
         if known and self._loss is loss:  # only C is another
             self.evaluate(self.outputs, again=True)
         else:
-            at_zero = self.blocks.sum(rows_of.slopes, self.matrices.task(self.outputs), None, True)
+            at_zero = self.blocks.sum(passes.slopes, self.matrices.task(self.outputs), None, True)
             if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
                 raise ValueError(NOT_FINITE)
             stages = loss.smoothing_path() if resized else (loss,)
@@ -274,7 +200,7 @@ class NewtonSolver:
         if not outputs:
             return
         if found is None and not again:
-            found = self.blocks.sum(rows_of.slopes, self.matrices.task(outputs), None)
+            found = self.blocks.sum(passes.slopes, self.matrices.task(outputs), None)
         penalised = self.rho > 0
         for c, o in enumerate(outputs):
             if found is not None:
@@ -290,7 +216,7 @@ class NewtonSolver:
             o.gap = gap / max(o.objective, _TINY)
 
     def _check_convergence(self, outputs: list[Output], tol: float) -> None:
-        """Finish outputs, or hand them over to their next smoothing stage."""
+        """Mark outputs that have converged; move others on to their next smoothing stage."""
         while outputs:
             moved = []
             for o in outputs:
@@ -326,7 +252,7 @@ class NewtonSolver:
     def _line_search(self, outputs: list[Output], directions: Array) -> None:
         """Take the full step, or go to the minimum along the direction where that is not good."""
         task, n = self.matrices.task(outputs), len(outputs)
-        trial = self.blocks.sum(rows_of.slopes, task, directions)
+        trial = self.blocks.sum(passes.slopes, task, directions)
         before, after, lengths = np.empty(n), np.empty(n), np.ones(n)
         search: list[int] = []  # positions of the outputs that do not take the full step
         searching: list[Output] = []
@@ -343,7 +269,7 @@ class NewtonSolver:
             lengths[search] = self._minimum_along(
                 searching, directions[:, search], before[search], after[search]
             )
-        self.blocks.map(rows_of.step, task, lengths)
+        self.blocks.map(passes.step, task, lengths)
         for c, o in enumerate(outputs):
             o.theta = o.theta + lengths[c] * directions[:, c]
             o.history["step"].append(float(lengths[c]))
@@ -370,7 +296,7 @@ class NewtonSolver:
         done = before >= 0
         t[done] = 0.0
         for _ in range(60):
-            slopes, curves = self.blocks.sum(rows_of.along, task, t).T
+            slopes, curves = self.blocks.sum(passes.along, task, t).T
             slopes, curves = slopes + start + t * grow, curves + grow
             done |= np.abs(slopes) <= _EXACT * np.abs(before)
             done |= np.isfinite(high) & (high - low <= 4 * _EPS * np.minimum(high, 1e300))
@@ -387,32 +313,29 @@ class NewtonSolver:
     # ------------------------------------------------------------------ at the solution
 
     def _certified(self, C: float) -> Solution:
-        early = []
-        for o in self.outputs:
-            if o.stages:  # stopped on the way: the loss that was asked for is certified
-                o.loss, o.stages = o.stages[-1], []
-                early.append(o)
+        """Return the solution where the outputs are, with what certifies it."""
+        outputs, theta = self.outputs, self.theta
+        early = [o for o in outputs if o.stages]
+        for o in early:  # stopped on the way: the loss that was asked for is certified
+            o.loss, o.stages = o.stages[-1], []
         self.evaluate(early)
-        histories, objectives, residuals, counts, states = zip(
-            *map(_AT_THE_END, self.outputs), strict=True
-        )
-        theta = self.theta
-        residual, gap, iterations = max(residuals), max(self._gaps()), max(counts)
+        residual, gap = max(o.residual for o in outputs), max(self._gaps())
+        iterations = max(o.n_iter for o in outputs)
         has_bias = self.features.constant is not None
         return Solution(
             "newton",
             self.features.coefficients(theta),
-            theta[-1].copy() if has_bias else np.zeros(len(states)),
+            theta[-1].copy() if has_bias else np.zeros(len(outputs)),
             C,
-            sum(objectives) / self.lam,
+            sum(o.objective for o in outputs) / self.lam,
             residual,
             gap,
             iterations,
-            set(states) == {"converged"},
+            all(o.state == "converged" for o in outputs),
             f"Newton's method ended after {iterations} iterations at a relative gradient of "
             f"{residual:.1e} and a relative duality gap of {gap:.1e} (tol={self.tol:g}). Increase "
             f"max_iter or tol, lower C, or use a smoother loss (a larger delta, a smaller p).",
-            details={"history": list(histories)},
+            details={"history": [o.history for o in outputs]},
         )
 
     def _gaps(self) -> list[float]:
@@ -424,10 +347,10 @@ class NewtonSolver:
         task = self.matrices.task(self.outputs)
         scale = np.ones((len(self.outputs), 2))
         if self.matrices.free_bias:
-            sums = self.blocks.sum(rows_of.balance, task)
+            sums = self.blocks.sum(passes.balance, task)
             lighter = sums.min(axis=1, keepdims=True)
             scale = lighter / np.maximum(sums, _TINY)
-        values, products = self.blocks.sum(rows_of.dual, task, scale)
+        values, products = self.blocks.sum(passes.dual, task, scale)
         penalised = self.rho > 0
         gaps = []
         for c, o in enumerate(self.outputs):

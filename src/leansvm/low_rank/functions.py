@@ -1,0 +1,197 @@
+"""Functions of one weighted distance: phi = g(z), z = sum_i mu_i |x_i - c_i|^p, p = 1 or 2.
+
+fang2019 has two of them: the simplex (7) and the robust radial basis function (12).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from leansvm._accelerated import apply_in_place
+from leansvm._array_api import (
+    as_float64,
+    foreign_namespace,
+    like_rows,
+    namespace,
+    to_host,
+    zeros,
+)
+from leansvm.low_rank._base import Array, BasisFunction
+
+
+class SeparableFunction(BasisFunction):
+    """What `Simplex`, `RobustRBF` and `RBF` share: compiled loops over the distance."""
+
+    power: ClassVar[int] = 1
+
+    @abstractmethod
+    def _profile(self, z: Any) -> Any:
+        """Return g(z), in the memory of z where that is on the host."""
+
+    @abstractmethod
+    def _slope(self, values: Any) -> Any:
+        """Return g'(z) where g(z) = values."""
+
+    def values(self, X: Array, centers: Array, shapes: Array) -> Array:
+        """Return phi_j(x_n), of shape (n_rows, n_functions), in Fortran order."""
+        if foreign_namespace(X) is not None:
+            return self._profile(self._distances(X, centers, shapes)).T
+        from leansvm.low_rank import _compiled
+
+        if not centers.shape == shapes.shape == (len(centers), X.shape[1]):  # loops trust them
+            raise ValueError(
+                f"X has {X.shape[1]} features, the functions have centers of shape "
+                f"{centers.shape} and shapes of shape {shapes.shape}."
+            )
+        z = np.empty((len(centers), len(X)))
+        distances = (_compiled.absolute, _compiled.squared)[self.power - 1]
+        distances(np.ascontiguousarray(X.T), centers, shapes, z)
+        return self._profile(z).T
+
+    def _distances(self, X: Any, centers: Array, shapes: Array) -> Any:
+        """Return z, functions x rows, by the array library of the rows."""
+        c, mu = like_rows(centers, X), like_rows(shapes, X)
+        z = zeros((centers.shape[0], X.shape[0]), X)
+        for i in range(X.shape[1]):
+            d = X[:, i][None, :] - c[:, i][:, None]
+            z += mu[:, i][:, None] * (abs(d) if self.power == 1 else d * d)
+        return z
+
+    def _sums(self, X: Any, centers: Array, slopes: Any) -> tuple[Array, Array]:
+        """Return the sums over rows of slope d'(x - c) and slope d(x - c), on the host."""
+        xp, c = namespace(X), like_rows(centers, X)
+        by_center, by_shape = [], []
+        for i in range(X.shape[1]):
+            d = X[:, i][None, :] - c[:, i][:, None]
+            signed, size = (xp.sign(d), abs(d)) if self.power == 1 else (2.0 * d, d * d)
+            by_center.append(xp.sum(slopes * signed, axis=1))
+            by_shape.append(xp.sum(slopes * size, axis=1))
+        return to_host((xp.stack(by_center, axis=1), xp.stack(by_shape, axis=1)))
+
+    def gradients(
+        self, X: Array, centers: Array, shapes: Array, values: Array, weights: Array
+    ) -> tuple[Array, Array]:
+        """Return the weighted sums of d phi / d c and d phi / d mu."""
+        if foreign_namespace(X) is not None:
+            signed, sizes = self._sums(X, centers, (self._slope(values) * weights).T)
+            return -shapes * signed, sizes
+        from leansvm.low_rank import _compiled
+
+        slopes = np.ascontiguousarray((self._slope(values) * weights).T)
+        if slopes.shape != (len(centers), len(X)) or centers.shape[1] != X.shape[1]:
+            raise ValueError(
+                f"X of shape {X.shape}, values of shape {values.shape} and centers of shape "
+                f"{centers.shape} do not fit."
+            )
+        by_center, by_shape = np.empty(centers.shape), np.empty(centers.shape)
+        sums = (_compiled.absolute_sums, _compiled.squared_sums)[self.power - 1]
+        sums(np.ascontiguousarray(X.T), centers, slopes, by_center, by_shape)
+        # dz/dc = -mu d'(x - c), dz/dmu = d(x - c)
+        return -shapes * by_center, by_shape
+
+
+class _Exponential(SeparableFunction):
+    """phi = exp(-z)."""
+
+    def _profile(self, z: Any) -> Any:
+        z *= -1.0
+        return apply_in_place("exp", z)
+
+    def _slope(self, values: Any) -> Any:
+        return -values
+
+
+class RobustRBF(_Exponential):
+    """phi(x) = exp(-sum_i mu_i |x_i - c_i|): a peak that falls off exponentially.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.low_rank import RobustRBF
+    >>> X, centers, shapes = np.array([[0.0], [1.0], [3.0]]), np.zeros((1, 1)), np.full((1, 1), 0.5)
+    >>> RobustRBF().values(X, centers, shapes).ravel().round(3)
+    array([1.   , 0.607, 0.223])
+    """
+
+    name = "robust-rbf"
+
+
+class RBF(_Exponential):
+    """phi(x) = exp(-sum_i mu_i (x_i - c_i)^2): a Gaussian bell.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.low_rank import RBF
+    >>> X, centers, shapes = np.array([[0.0], [1.0], [3.0]]), np.zeros((1, 1)), np.full((1, 1), 0.5)
+    >>> RBF().values(X, centers, shapes).ravel().round(3)
+    array([1.   , 0.607, 0.011])
+    """
+
+    name = "rbf"
+    power: ClassVar[int] = 2
+
+    def initial_shapes(self, spread: Array) -> Array:
+        """Return 1 / (2 n_features spread^2), as ``gamma="scale"`` would for scaled features."""
+        return 0.5 / (len(spread) * spread**2)
+
+    def widths(self, shapes: Array) -> Array:
+        """Return the standard deviations 1 / sqrt(2 mu)."""
+        with np.errstate(divide="ignore"):
+            return 1.0 / np.sqrt(2.0 * shapes)
+
+
+class Simplex(SeparableFunction):
+    """phi(x) = max(0, 1 - sum_i mu_i |x_i - c_i|): a pyramid; models are piecewise linear.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.low_rank import Simplex
+    >>> X, centers, shapes = np.array([[0.0], [1.0], [3.0]]), np.zeros((1, 1)), np.full((1, 1), 0.5)
+    >>> Simplex().values(X, centers, shapes).ravel()
+    array([1. , 0.5, 0. ])
+    """
+
+    name = "simplex"
+
+    def _profile(self, z: Any) -> Any:
+        z *= -1.0
+        z += 1.0
+        return namespace(z).clip(z, 0.0, None)
+
+    def _slope(self, values: Any) -> Any:
+        return -1.0 * as_float64(values > 0.0)
+
+    def initial_shapes(self, spread: Array) -> Array:
+        """Return shapes so wide that the pyramid covers most of the rows."""
+        return 0.5 * super().initial_shapes(spread)
+
+    def local_linear(
+        self, X: Array, centers: Array, shapes: Array, coef: Array
+    ) -> tuple[Array, Array]:
+        """Return slopes and intercepts of f = sum_j coef_j phi_j around rows; fang2019, (9).
+
+        Parameters
+        ----------
+        X, centers, shapes : ndarray
+            Rows and the functions.
+        coef : ndarray of shape (n_outputs, n_functions)
+            Weights.
+
+        Returns
+        -------
+        slopes : ndarray of shape (n_rows, n_outputs, n_features)
+            How f changes with each feature; zero contribution from a kink that x sits on.
+        intercepts : ndarray of shape (n_rows, n_outputs)
+            f less slopes @ x.
+        """
+        inside = self.values(X, centers, shapes) > 0
+        tilt = shapes * np.sign(centers - X[:, None, :])  # mu sign(c - x)
+        weights = coef * inside[:, None, :]  # rows x outputs x functions
+        slopes = np.einsum("noj,nji->noi", weights, tilt)
+        heights = 1.0 - np.einsum("nji,ji->nj", tilt, centers)
+        return slopes, np.einsum("noj,nj->no", weights, heights)
