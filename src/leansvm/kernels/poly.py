@@ -1,0 +1,68 @@
+"""The polynomial kernel (gamma x'z + coef0)^degree."""
+
+from __future__ import annotations
+
+from math import comb
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.kernels._dot import ScaledDot
+from leansvm.kernels._function import Array, Expression
+
+_HIGHEST_DEGREE = 8  # of a polynomial that is expanded in powers of one feature
+
+
+class Poly(ScaledDot):
+    """(gamma x'z + coef0)^degree."""
+
+    name = "poly"
+    aliases = ("polynomial",)
+
+    def in_place(self, dot: NDArray[Any]) -> NDArray[Any]:
+        """Turn x'z into values of k; powers that do not exist are not finite."""
+        dot *= self.gamma
+        dot += self.coef0
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.power(dot, self.degree, out=dot)
+
+    def value(self, xp: Any, dot: Any) -> Any:
+        """Return k, given x'z."""
+        return self.inner(dot) ** self.degree
+
+    def slope(self, dot: Array) -> Array:
+        """Return dk/d(x'z)."""
+        if self.degree == 0:
+            return np.zeros_like(dot)
+        return np.asarray(self.degree * self.gamma * self.inner(dot) ** (self.degree - 1))
+
+    def curvature(self, dot: Array) -> Array:
+        """Return the second derivative of k by x'z."""
+        if self.degree in (0, 1):
+            return np.zeros_like(dot)
+        factor = self.degree * (self.degree - 1) * self.gamma**2
+        return np.asarray(factor * self.inner(dot) ** (self.degree - 2))
+
+    def expression(self, points: Array, coef: Array) -> Expression:
+        """Return a power of a product."""
+        return Expression("dot", "power", points, coef, self.scales(points.shape[1]))
+
+    def sums_along(
+        self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array
+    ) -> Array | None:
+        """Return sum_ij c_j (u_ij + gamma z_j v)^p by powers of v."""
+        if float(self.degree) not in range(1, _HIGHEST_DEGREE + 1):
+            return None
+        z = Z[:, f]
+        u = self.inner(base - np.outer(X[:, f], z))
+        degree, power = int(self.degree), np.ones_like(u)
+        sums = [power.sum(axis=0)]
+        for _ in range(degree):
+            power = power * u
+            sums.append(power.sum(axis=0))
+        result = np.zeros((len(grid), coef.shape[1]))
+        for q in range(degree + 1):
+            factor = comb(degree, q) * sums[degree - q] * (self.gamma * z) ** q
+            result += np.outer(grid**q, factor @ coef)
+        return result
