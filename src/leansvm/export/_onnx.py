@@ -356,8 +356,8 @@ class Graph:
         decay = self.add("Exp", self.add("Neg", r))
         if formula.magnifies:
             return decay
-        assert linear == 1.0
-        factor = self.add("Add", r, self.constant(1.0))
+        scaled = r if linear == 1.0 else self.add("Mul", r, self.constant(linear))
+        factor = self.add("Add", scaled, self.constant(1.0))
         if quadratic:
             factor = self.add("Add", factor, self.add("Mul", t, self.constant(quadratic)))
         return self.add("Mul", factor, decay)

@@ -56,7 +56,7 @@ def individual(kernel: Kernel, X: Array, Z: Array, coef: Array, f: int, grid: Ar
     """Return sum_j c_j k(x, z_j) of every row with feature f set, rows x grid x outputs."""
     result = np.empty((len(X), len(grid), coef.shape[1]))
     function = kernel.function
-    if isinstance(function, DistanceKernel) and function.is_product:
+    if isinstance(function, DistanceKernel) and function.root_terms is None:
         step = max(1, _TILE // max(len(Z), 1))
         along = np.exp(-function.distance_along(grid, Z[:, f], f))  # grid x points
         for start in range(0, len(X), step):

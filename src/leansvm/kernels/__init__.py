@@ -8,7 +8,6 @@ from leansvm.kernels._clip import clipped
 from leansvm.kernels._gamma import resolve_gamma
 from leansvm.kernels._gradients import gradients, mixed_derivatives
 from leansvm.kernels._kernel import Kernel
-from leansvm.kernels._one_row import row_form
 from leansvm.kernels._registry import FUNCTIONS, KERNELS, PER_FEATURE, WITH_GAMMA, radial
 from leansvm.kernels.laplacian import absolute_distances, absolute_moments
 from leansvm.kernels.rbf import negative_distances
@@ -27,5 +26,4 @@ __all__ = [
     "negative_distances",
     "radial",
     "resolve_gamma",
-    "row_form",
 ]

@@ -21,8 +21,6 @@ from leansvm.linalg import tile_rows
 class ByFeature(DistanceKernel):
     """e^-D; subclasses say what a feature adds to D."""
 
-    is_product = True
-
     def exponents(self, X: Any, Z: Any, out: Any) -> Callable[[Any, Any], NDArray[Any]]:
         """Prepare the points; return (rows of X, rows of out) -> array of -D, maybe those rows."""
         raise NotImplementedError
@@ -36,7 +34,6 @@ class ByFeature(DistanceKernel):
         raise NotImplementedError
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write the kernel of all pairs into ``out``; equal rows give exactly 1."""
         exponents = self.exponents(X, Z, out)
 
         def fill(start: int, stop: int) -> None:

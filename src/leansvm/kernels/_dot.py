@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace
 from leansvm._parallel import for_tiles
-from leansvm.kernels._function import Array, KernelFunction, RowForm, float_type
+from leansvm.kernels._function import Array, Expression, KernelFunction, Outer, RowForm, float_type
 from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
 
 
@@ -41,7 +41,6 @@ class DotKernel(KernelFunction):
         return self.value(xp, squares)
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write the kernel of all pairs into ``out``."""
         right = dot_factor(self.factor(Z), out.dtype)
 
         def fill(start: int, stop: int) -> None:
@@ -53,13 +52,11 @@ class DotKernel(KernelFunction):
         for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        """Return the block of rows of another array library."""
         values = self.value(xp, self.factor(X) @ self.factor(Z).T)
         self._check_finite(xp, values)
         return values
 
     def diag(self, X: Any, start: int = 0) -> Any:
-        """Return k(x, x) of every row."""
         foreign = foreign_namespace(X)
         xp, dtype = (np, float_type(X)) if foreign is None else (foreign, X.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -69,7 +66,6 @@ class DotKernel(KernelFunction):
         return values
 
     def row_form(self, points: Array) -> RowForm | None:
-        """Return the function of one row that `Predictor` calls."""
         return DotRow(self, points)
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
@@ -96,14 +92,16 @@ class ScaledDot(DotKernel):
     """A function of gamma x'z + coef0."""
 
     gamma_is = "one number"
+    outer: ClassVar[Outer]  # of an Expression
 
     def inner(self, dot: Any) -> Any:
         """Return gamma x'z + coef0."""
         return self.gamma * dot + self.coef0
 
-    def scales(self, n_features: int) -> Array:
-        """Return the root of gamma, by which rows and points are multiplied in exports."""
-        return np.sqrt(np.full(n_features, float(self.gamma)))
+    def expression(self, points: Array, coef: Array) -> Expression:
+        """Return a function of a product; the root of gamma scales rows and points."""
+        scales = np.sqrt(np.full(points.shape[1], float(self.gamma)))
+        return Expression("dot", self.outer, points, coef, scales)
 
 
 class DotRow:

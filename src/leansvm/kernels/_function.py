@@ -54,9 +54,6 @@ class KernelFunction:
     aliases: ClassVar[tuple[str, ...]] = ()
     gamma_is: ClassVar[Literal["unused", "one number", "one or per feature"]] = "unused"
     has_unit_diagonal: ClassVar[bool] = False  # k(x, x) is exactly 1 for every x
-    is_product: ClassVar[bool] = False  # k = e^-D, D a sum over features
-    # (a, b, c) of kernels (1 + a r + b r^2) e^-r with r^2 = c D
-    root_terms: ClassVar[tuple[float, float, float] | None] = None
 
     def __init__(self, gamma: Any = 1.0, degree: float = 3, coef0: float = 0.0) -> None:
         self.gamma, self.degree, self.coef0 = gamma, degree, coef0
@@ -121,27 +118,56 @@ class KernelFunction:
 
 
 class DistanceKernel(KernelFunction):
-    """A kernel of D = sum_f of a distance along every feature; k = 1 at D = 0."""
+    """A kernel of D = sum_f gamma_f d(x_f, z_f): e^-D, or a Matérn kernel of the root of D."""
 
     has_unit_diagonal = True
+    # (a, b, c) of kernels (1 + a r + b r^2) e^-r with r^2 = c D; None: e^-D
+    root_terms: ClassVar[tuple[float, float, float] | None] = None
+    magnifies: ClassVar[bool] = False  # whether k changes like sqrt(D) near D = 0
+    sum: ClassVar[Sum]  # of an Expression
+
+    def distance(self, x: Array, z: Array) -> Array:
+        """Return d(x_f, z_f)."""
+        raise NotImplementedError
+
+    def slope_in_place(self, D: Any, value: Any, slope: Any) -> None:
+        """Write k and dk/dD by one compiled loop; see `leansvm.kernels.slope_loops`."""
+        from leansvm.kernels import slope_loops
+
+        if self.root_terms is None:
+            slope_loops.exponential(D, value, slope)
+        else:
+            slope_loops.matern(D, value, slope, *self.root_terms)
 
     def feature_scales(self, n_features: int) -> Array:
         """Return what features are multiplied by, so that D is a sum with factors 1."""
-        raise NotImplementedError
+        return np.broadcast_to(np.asarray(self.gamma, np.float64), n_features)
 
-    def distance_along(self, x: Array, z: Array, f: int) -> Array:
-        """Return what feature f adds to D, for all pairs of its values."""
-        raise NotImplementedError
+    def expression(self, points: Array, coef: Array) -> Expression:
+        """Return a function of a sum over scaled features."""
+        scales, terms = self.feature_scales(points.shape[1]), self.root_terms
+        if terms is None:
+            return Expression(self.sum, "exp", points, coef, scales)
+        return Expression(self.sum, "root", points, coef, scales, terms[:2])
 
     def gamma_of(self, f: int) -> float:
         """Return the gamma of one feature."""
         return float(self.gamma if np.ndim(self.gamma) == 0 else self.gamma[f])
 
+    def distance_along(self, x: Array, z: Array, f: int) -> Array:
+        """Return what feature f adds to D, for all pairs of its values."""
+        return self.gamma_of(f) * self.distance(x[:, None], z)
+
+    def pair_sums(self, X: Array, Z: Array) -> Array:
+        """Return D of all pairs."""
+        terms = (self.distance_along(X[:, f], Z[:, f], f) for f in range(X.shape[1]))
+        return sum(terms, np.zeros(()))
+
     def sums_along(
         self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array
     ) -> Array | None:
-        """Return sums over rows: of a product, k_f(v, z_jf) times sums without the feature."""
-        if not self.is_product:
+        """Return sums over rows of e^-D: k_f(v, z_jf) times sums without the feature."""
+        if self.root_terms is not None:
             return None
         from leansvm.kernels._compiled import add_decays
 

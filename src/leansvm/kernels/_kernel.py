@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from leansvm._array_api import device_of, foreign_namespace
-from leansvm.kernels._clip import check_bounds, clipped
-from leansvm.kernels._function import KernelFunction, float_type
+from leansvm.kernels._clip import ClippedRow, check_bounds, clipped
+from leansvm.kernels._function import KernelFunction, RowForm, float_type
 from leansvm.kernels._gamma import check_length
 from leansvm.kernels._registry import FUNCTIONS, KERNELS
 from leansvm.kernels.given import UserFunction
@@ -24,6 +25,7 @@ _ADDITIVE = (
     "kernel='additive_chi2' is only conditionally positive definite, so that a fit with it may "
     "have no minimum: take kernel='chi2', its exponential."
 )
+_LARGEST_SCALE = 1e30  # of one row: beyond it squares may overflow
 
 
 class Kernel:
@@ -154,6 +156,20 @@ class Kernel:
     def diag(self, X: Any, start: int = 0) -> Any:
         """Return k(x_i, x_i) of every row; ``start`` is the number of the first one."""
         return self.function.diag(X if self.has_unit_diagonal else self._clipped(X), start)
+
+    def row_form(self, points: Any) -> RowForm | None:
+        """Return the function x -> k(x, z_j) of every point; None where a block is as fast.
+
+        What depends on the points alone is computed once. Nothing changes afterwards, so that
+        threads may share it. There is none for callables, "precomputed", "cosine" and "chi2", for
+        CSR points, and for scales at which squares may overflow.
+        """
+        if sparse.issparse(points) or callable(self.name) or self.precomputed:
+            return None
+        if np.max(self.gamma, initial=0.0) > _LARGEST_SCALE:
+            return None
+        form = self.function.row_form(self._clipped(np.asarray(points, dtype=np.float64)))
+        return form if form is None or self.clip is None else ClippedRow(self.clip, form)
 
     def _clipped(self, X: Any) -> Any:
         return X if self.clip is None else clipped(X, self.clip)

@@ -27,7 +27,7 @@ from leansvm.kernels._distances import (
     product_suffices,
     split_gamma,
 )
-from leansvm.kernels._function import Array, DistanceKernel, Expression, Outer, RowForm
+from leansvm.kernels._function import Array, DistanceKernel, RowForm
 from leansvm.linalg import dense_rows64, distance_product, tile_rows, used_features
 
 
@@ -36,10 +36,8 @@ class Radial(DistanceKernel):
 
     gamma_is = "one or per feature"
     multiple: ClassVar[float]  # of D, from which `in_place` computes values
-    magnifies: ClassVar[bool] = False  # whether k changes like sqrt(D) near D = 0
     fused_root: ClassVar[int | None] = None  # what `_fused_triton` calls this kernel
-    outer: ClassVar[Outer]  # its name in an Expression
-    polynomial: ClassVar[tuple[float, float]] = (0.0, 0.0)
+    sum = "squared"
 
     def in_place(self, values: Any, reach: float = 0.0) -> Any:
         """Turn multiples of D into values of k, in their memory where the library can.
@@ -54,10 +52,6 @@ class Radial(DistanceKernel):
 
     def value_and_slope(self, D: Any) -> tuple[Any, Any]:
         """Return k and dk/dD of an array of any library."""
-        raise NotImplementedError
-
-    def slope_in_place(self, D: Any, value: Any, slope: Any) -> None:
-        """Write k and dk/dD by one compiled loop; see `leansvm.kernels.slope_loops`."""
         raise NotImplementedError
 
     def curvature(self, D: Array) -> Array:
@@ -98,7 +92,9 @@ class Radial(DistanceKernel):
     def _fill_by_product(self, product: Any, number: float, X: Any, Z: Any, out: Any) -> None:
         """Fill ``out`` tile by tile: product, then the kernel's function in place."""
         dtype, spread = product.dtype, product.spread
-        bound = near_bound(number * spread, float(np.finfo(dtype).eps), X.shape[1])
+        bound = 0.0
+        if self.magnifies:
+            bound = near_bound(number * spread, float(np.finfo(dtype).eps), X.shape[1])
         product.scale(-self.multiple * number)
 
         def fill(start: int, stop: int) -> None:
@@ -140,7 +136,6 @@ class Radial(DistanceKernel):
     # ------------------------------------------------------------------ other array libraries
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        """Return the block: one product, one pass in place."""
         wide = as_float64(X), as_float64(Z)
         for rows, points in ((X, Z), wide) if X.dtype != xp.float64 else (wide,):
             product = self._device_product(xp, rows, points)
@@ -199,26 +194,18 @@ class Radial(DistanceKernel):
     # ------------------------------------------------------------------ other forms
 
     def row_form(self, points: Array) -> RowForm:
-        """Return the function of one row that `Predictor` calls."""
         return RadialRow(self, points)
 
     def feature_scales(self, n_features: int) -> Array:
         """Return the root of gamma, times that of the kernel's own factor of D."""
         return np.sqrt(abs(self.multiple) * np.broadcast_to(self.gamma, n_features))
 
-    def expression(self, points: Array, coef: Array) -> Expression:
-        """Return the kernel as a function of a sum of squares."""
-        scales = self.feature_scales(points.shape[1])
-        return Expression("squared", self.outer, points, coef, scales, self.polynomial)
-
     def pair_sums(self, X: Array, Z: Array) -> Array:
-        """Return D of all pairs."""
         scale = np.sqrt(np.broadcast_to(self.gamma, X.shape[1]))
         return np.asarray(cdist(X * scale, Z * scale, "sqeuclidean"))
 
-    def distance_along(self, x: Array, z: Array, f: int) -> Array:
-        """Return gamma_f (x_f - z_f)^2."""
-        return self.gamma_of(f) * (x[:, None] - z) ** 2
+    def distance(self, x: Array, z: Array) -> Array:
+        return (x - z) ** 2
 
     # ------------------------------------------------------------------ derivatives
 

@@ -13,7 +13,7 @@ from leansvm._accelerated import exp_in_place
 from leansvm._array_api import zeros
 from leansvm.kernels._by_feature import ByFeature, contiguous, working_type
 from leansvm.kernels._distances import capped
-from leansvm.kernels._function import Array, Expression
+from leansvm.kernels._function import Array
 
 _NEGATIVE = (
     "kernel='chi2' needs features that are all >= 0, such as counts or histograms: shift or "
@@ -26,6 +26,7 @@ class Chi2(ByFeature):
 
     name = "chi2"
     gamma_is = "one number"
+    sum = "chi2"  # with gamma, it is that of gamma x and gamma z
 
     def exponents(self, X: Any, Z: Any, out: Any) -> Callable[[Any, Any], NDArray[Any]]:
         """Return what gives -D: a compiled loop over dense rows; CSR tiles become dense."""
@@ -44,7 +45,6 @@ class Chi2(ByFeature):
         return negative
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        """Return the block of rows of another array library."""
         if bool(xp.any(X < 0)) or bool(xp.any(Z < 0)):
             raise ValueError(_NEGATIVE)
         exponents = zeros((X.shape[0], Z.shape[0]), X, X.dtype)
@@ -58,27 +58,10 @@ class Chi2(ByFeature):
         exponents *= -capped(xp, X, self.gamma)
         return exp_in_place(exponents)
 
-    def feature_scales(self, n_features: int) -> Array:
-        """Return gamma: D(x, z) with gamma is D(gamma x, gamma z) without it."""
-        return np.full(n_features, float(self.gamma))
-
-    def expression(self, points: Array, coef: Array) -> Expression:
-        """Return e^-t of a sum of (u - p)^2 / (u + p)."""
-        return Expression("chi2", "exp", points, coef, self.feature_scales(points.shape[1]))
-
-    def pair_sums(self, X: Array, Z: Array) -> Array:
-        """Return D of all pairs."""
-        terms = (self.distance_along(X[:, f], Z[:, f], f) for f in range(X.shape[1]))
-        return sum(terms, np.zeros(()))
-
-    def distance_along(self, x: Array, z: Array, f: int) -> Array:
-        """Return gamma (x_f - z_f)^2 / (x_f + z_f)."""
-        square = self.gamma_of(f) * (x[:, None] - z) ** 2
-        square /= np.maximum(x[:, None] + z, np.finfo(np.float64).smallest_normal)
-        return square
+    def distance(self, x: Array, z: Array) -> Array:
+        return (x - z) ** 2 / np.maximum(x + z, np.finfo(np.float64).smallest_normal)
 
     def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
-        """Sum the slopes of (x - z)^2 / (x + z)."""
         from leansvm.kernels._compiled import chi2_sums
 
         chi2_sums(V, X, Zt, out)

@@ -25,15 +25,12 @@ class Precomputed(KernelFunction):
     name = "precomputed"
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Copy columns into ``out``."""
-
         def fill(start: int, stop: int) -> None:
             out[start:stop] = X[start:stop][:, Z]
 
         for_tiles(len(out), tile_rows(out.shape[1]), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        """Return columns."""
         return xp.take(X, from_host(Z, X, dtype=xp.int64), axis=1)
 
     def diag(self, X: Any, start: int = 0) -> Any:
@@ -44,7 +41,6 @@ class Precomputed(KernelFunction):
         return np.asarray(X.diagonal(start))[:n]
 
     def expression(self, points: Array, coef: Array) -> Expression:
-        """Refuse: there is nothing to compute values from."""
         raise ValueError(
             "kernel='precomputed' cannot be exported: such a model holds no points, only columns "
             "of a kernel matrix. Fit it on the rows, with the name of a kernel (kernel='rbf')."
@@ -61,13 +57,11 @@ class UserFunction(KernelFunction):
         self.function = function
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Call the function for tiles of rows."""
         tile = tile_rows(out.shape[1])
         for start in range(0, len(out), tile):
             out[start : start + tile] = self._checked(np, X[start : start + tile], Z)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        """Return what the function returns for all rows."""
         return self._checked(xp, X, Z)
 
     def diag(self, X: Any, start: int = 0) -> Any:
@@ -80,7 +74,6 @@ class UserFunction(KernelFunction):
         return np.concatenate([np.empty(0), *diagonals]).astype(float_type(X), copy=False)
 
     def expression(self, points: Array, coef: Array) -> Expression:
-        """Refuse: Python code cannot be written in another language."""
         raise ValueError(
             "A callable kernel cannot be exported: it is Python code. Fit with the name of a "
             "kernel (kernel='rbf'), or keep the model in Python (pickle, joblib)."

@@ -16,7 +16,7 @@ from leansvm._array_api import from_host
 from leansvm._compile import compiles
 from leansvm.kernels._by_feature import ByFeature, contiguous, working_type
 from leansvm.kernels._distances import capped
-from leansvm.kernels._function import Array, Expression, RowForm
+from leansvm.kernels._function import Array, RowForm
 from leansvm.linalg import canonical_csr, scaled_rows, used_features
 
 
@@ -25,9 +25,9 @@ class Laplacian(ByFeature):
 
     name = "laplacian"
     gamma_is = "one or per feature"
+    sum = "absolute"
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        """Write the kernel of all pairs into ``out``; equal rows give exactly 1."""
         if np.any(self.gamma):
             super().block(X, Z, out)
         else:
@@ -66,7 +66,6 @@ class Laplacian(ByFeature):
         return negative
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        """Return the block of rows of another array library."""
         gamma = capped(xp, X, self.gamma)
         if isinstance(gamma, np.ndarray):
             centre = xp.mean(Z, axis=0, keepdims=True)
@@ -77,40 +76,21 @@ class Laplacian(ByFeature):
         return exp_in_place(exponents)
 
     def row_form(self, points: Array) -> RowForm:
-        """Return the function of one row that `Predictor` calls."""
         return LaplacianRow(self.feature_scales(points.shape[1]), points)
 
-    def feature_scales(self, n_features: int) -> Array:
-        """Return gamma."""
-        return np.broadcast_to(np.asarray(self.gamma, np.float64), n_features)
-
-    def expression(self, points: Array, coef: Array) -> Expression:
-        """Return e^-t of a sum of absolute values."""
-        return Expression("absolute", "exp", points, coef, self.feature_scales(points.shape[1]))
-
     def pair_sums(self, X: Array, Z: Array) -> Array:
-        """Return D of all pairs."""
         gamma = self.feature_scales(X.shape[1]).copy()
         return absolute_distances(np.ascontiguousarray(X), np.ascontiguousarray(Z.T), gamma)
 
-    def distance_along(self, x: Array, z: Array, f: int) -> Array:
-        """Return gamma_f |x_f - z_f|."""
-        return self.gamma_of(f) * np.abs(x[:, None] - z)
-
-    def slope_in_place(self, D: Any, value: Any, slope: Any) -> None:
-        """Write e^-D and its slope by D; see `leansvm.kernels.slope_loops`."""
-        from leansvm.kernels.slope_loops import exponential
-
-        exponential(D, value, slope)
+    def distance(self, x: Array, z: Array) -> Array:
+        return np.abs(x - z)
 
     def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
-        """Sum the signs of x_f - z_f."""
         from leansvm.kernels._compiled import sign_sums
 
         sign_sums(V, X, Zt, out)
 
     def slope_along(self, x: Array, z: Array) -> Array:
-        """Return the signs of x_f - z_f."""
         return np.sign(x - z)
 
 

@@ -6,7 +6,7 @@ with r^2 = 5 D.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,12 +21,9 @@ _POLE = 1e-12  # added to D under the root of the slope of matern12, which has a
 
 
 class Matern(Radial):
-    """(1 + a r + b r^2) e^-r, with (a, b) the ``polynomial`` and r^2 a multiple of D."""
+    """(1 + a r + b r^2) e^-r with r^2 = c D; a, b and c are the ``root_terms``."""
 
-    outer = "root"
-
-    def __init_subclass__(cls) -> None:
-        cls.root_terms = (*cls.polynomial, cls.multiple)
+    root_terms: ClassVar[tuple[float, float, float]]
 
     def in_place(self, values: Any, reach: float = 0.0) -> Any:
         """Turn r^2 into the value of the kernel.
@@ -39,7 +36,7 @@ class Matern(Radial):
 
             whole = values.flags.c_contiguous or values.flags.f_contiguous
             target = values if whole else values.copy(order="K")
-            matern(target.ravel(order="K"), *self.polynomial, furthest)
+            matern(target.ravel(order="K"), *self.root_terms[:2], furthest)
             if not whole:
                 values[...] = target
             return values
@@ -51,7 +48,6 @@ class Matern(Radial):
         return values
 
     def from_row(self, minus: Array) -> Array:
-        """Turn -r^2 of one row into the value of the kernel."""
         np.minimum(minus, 0.0, out=minus)
         r = np.sqrt(np.negative(minus, out=minus), out=minus)
         polynomial = self._polynomial(r)
@@ -61,7 +57,7 @@ class Matern(Radial):
 
     def _polynomial(self, r: Any) -> Any:
         """Return 1 + a r + b r^2."""
-        linear, quadratic = self.polynomial
+        linear, quadratic, _ = self.root_terms
         values = r * quadratic
         values += linear
         values *= r
@@ -69,7 +65,6 @@ class Matern(Radial):
         return values
 
     def value_and_slope(self, D: Any) -> tuple[Any, Any]:
-        """Return k and dk/dD."""
         xp = namespace(D)
         r = xp.sqrt(self.multiple * D)
         decay = xp.exp(-r)
@@ -79,18 +74,12 @@ class Matern(Radial):
         """Return dk/dD, given r and e^-r."""
         raise NotImplementedError
 
-    def slope_in_place(self, D: Any, value: Any, slope: Any) -> None:
-        """Write k and dk/dD."""
-        from leansvm.kernels.slope_loops import matern
-
-        matern(D, value, slope, *self.polynomial, self.multiple)
-
     def curvature(self, D: Array) -> Array:
         """Return d^2k/dD^2; 0 at a pole, whose product with (x_a - z_a)(x_b - z_b) is 0."""
         r = np.sqrt(self.multiple * D)
         with np.errstate(divide="ignore", invalid="ignore"):
             curve = self._curvature(r, np.exp(-r))
-        return curve if self.polynomial[1] else np.where(r > 0, curve, 0.0)
+        return curve if self.root_terms[1] else np.where(r > 0, curve, 0.0)
 
     def _curvature(self, r: Array, decay: Array) -> Array:
         """Return d^2k/dD^2, given r and e^-r."""
@@ -101,7 +90,7 @@ class Matern12(Matern):
     """e^-r, r^2 = D: rough, with a kink at D = 0."""
 
     name = "matern12"
-    multiple = 1.0
+    multiple, root_terms = 1.0, (0.0, 0.0, 1.0)
     magnifies = True
 
     def value_and_slope(self, D: Any) -> tuple[Any, Any]:
@@ -118,8 +107,7 @@ class Matern32(Matern):
     """(1 + r) e^-r, r^2 = 3 D."""
 
     name = "matern32"
-    multiple = 3.0
-    polynomial = (1.0, 0.0)
+    multiple, root_terms = 3.0, (1.0, 0.0, 3.0)
     fused_root = 3
 
     def _slope(self, r: Any, decay: Any) -> Any:
@@ -133,8 +121,7 @@ class Matern52(Matern):
     """(1 + r + r^2 / 3) e^-r, r^2 = 5 D."""
 
     name = "matern52"
-    multiple = 5.0
-    polynomial = (1.0, 1.0 / 3.0)
+    multiple, root_terms = 5.0, (1.0, 1.0 / 3.0, 5.0)
     fused_root = 5
 
     def _slope(self, r: Any, decay: Any) -> Any:

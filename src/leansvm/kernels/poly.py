@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.kernels._dot import ScaledDot
-from leansvm.kernels._function import Array, Expression
+from leansvm.kernels._function import Array
 
 _HIGHEST_DEGREE = 8  # of a polynomial that is expanded in powers of one feature
 
@@ -19,6 +19,7 @@ class Poly(ScaledDot):
 
     name = "poly"
     aliases = ("polynomial",)
+    outer = "power"
 
     def in_place(self, dot: NDArray[Any]) -> NDArray[Any]:
         """Turn x'z into values of k; powers that do not exist are not finite."""
@@ -28,25 +29,18 @@ class Poly(ScaledDot):
             return np.power(dot, self.degree, out=dot)
 
     def value(self, xp: Any, dot: Any) -> Any:
-        """Return k, given x'z."""
         return self.inner(dot) ** self.degree
 
     def slope(self, dot: Array) -> Array:
-        """Return dk/d(x'z)."""
         if self.degree == 0:
             return np.zeros_like(dot)
         return np.asarray(self.degree * self.gamma * self.inner(dot) ** (self.degree - 1))
 
     def curvature(self, dot: Array) -> Array:
-        """Return the second derivative of k by x'z."""
         if self.degree in (0, 1):
             return np.zeros_like(dot)
         factor = self.degree * (self.degree - 1) * self.gamma**2
         return np.asarray(factor * self.inner(dot) ** (self.degree - 2))
-
-    def expression(self, points: Array, coef: Array) -> Expression:
-        """Return a power of a product."""
-        return Expression("dot", "power", points, coef, self.scales(points.shape[1]))
 
     def sums_along(
         self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array

@@ -19,9 +19,7 @@ class RBF(Radial):
 
     name = "rbf"
     multiple = -1.0
-    is_product = True
     fused_root = 0
-    outer = "exp"
 
     def in_place(self, values: Any, reach: float = 0.0) -> Any:
         """Turn -D into e^-D; where D may be so large that exp is slow, it is cut off."""
@@ -30,22 +28,13 @@ class RBF(Radial):
         return exp_in_place(values)
 
     def from_row(self, minus: Array) -> Array:
-        """Turn -D of one row into e^-D."""
         return np.exp(minus, out=minus)
 
     def value_and_slope(self, D: Any) -> tuple[Any, Any]:
-        """Return e^-D and -e^-D."""
         value = namespace(D).exp(-D)
         return value, -value
 
-    def slope_in_place(self, D: Any, value: Any, slope: Any) -> None:
-        """Write e^-D and -e^-D."""
-        from leansvm.kernels.slope_loops import exponential
-
-        exponential(D, value, slope)
-
     def curvature(self, D: Array) -> Array:
-        """Return e^-D."""
         return np.exp(-D)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.kernels._dot import ScaledDot
-from leansvm.kernels._function import Array, Expression
+from leansvm.kernels._function import Array
 
 _LARGEST_EXPONENT = 300.0  # of each of two factors whose product must not overflow
 
@@ -17,29 +17,22 @@ class Sigmoid(ScaledDot):
     """tanh(gamma x'z + coef0)."""
 
     name = "sigmoid"
+    outer = "tanh"
 
     def in_place(self, dot: NDArray[Any]) -> NDArray[Any]:
-        """Turn x'z into values of k."""
         dot *= self.gamma
         dot += self.coef0
         return np.tanh(dot, out=dot)
 
     def value(self, xp: Any, dot: Any) -> Any:
-        """Return k, given x'z."""
         return xp.tanh(self.inner(dot))
 
     def slope(self, dot: Array) -> Array:
-        """Return dk/d(x'z)."""
         return np.asarray(self.gamma * (1.0 - np.tanh(self.inner(dot)) ** 2))
 
     def curvature(self, dot: Array) -> Array:
-        """Return the second derivative of k by x'z."""
         value = np.tanh(self.inner(dot))
         return np.asarray(-2.0 * self.gamma**2 * value * (1.0 - value**2))
-
-    def expression(self, points: Array, coef: Array) -> Expression:
-        """Return tanh of a product."""
-        return Expression("dot", "tanh", points, coef, self.scales(points.shape[1]))
 
     def sums_along(
         self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array
