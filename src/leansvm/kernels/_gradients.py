@@ -6,6 +6,7 @@ laplacian at x = z) the slope is that of the middle, 0.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,7 @@ def gradients(kernel: Kernel, X: Any, points: Any, coef: Array) -> Array:
     """
     rows, Z, inside = _prepared(kernel, X, points)
     result = np.empty((len(rows), Z.shape[1], coef.shape[1]))
-    step = max(1, _TILE // max(len(Z), 1))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in _tiles(rows, Z):
         result[part] = kernel.function.gradients(rows[part], Z, coef)
     return result if inside is None else result * inside[:, :, None]
 
@@ -73,13 +72,16 @@ def mixed_derivatives(
     """
     rows, Z, inside = _prepared(kernel, X, points)
     result = np.empty((len(rows), len(pairs), coef.shape[1]))
-    step = max(1, _TILE // max(len(Z), 1))
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
+    for part in _tiles(rows, Z):
         result[part] = kernel.function.mixed_derivatives(rows[part], Z, coef, pairs)
     if inside is not None:
         result *= (inside[:, pairs[:, 0]] & inside[:, pairs[:, 1]])[:, :, None]
     return result
+
+
+def _tiles(rows: Array, Z: Array) -> Iterator[slice]:
+    step = max(1, _TILE // max(len(Z), 1))
+    return (slice(start, start + step) for start in range(0, len(rows), step))
 
 
 def _prepared(kernel: Kernel, X: Any, points: Any) -> tuple[Array, Array, Any]:

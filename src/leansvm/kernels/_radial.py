@@ -148,7 +148,8 @@ class Radial(DistanceKernel):
 
     def column_function(self, X: Any) -> Callable[[int], Any]:
         """Return t -> k(X, x_t), which shares one factor; None where differences are needed."""
-        product = self._device_product(foreign_namespace(X), X, X)
+        xp = foreign_namespace(X)
+        product = None if xp is None else self._device_product(xp, X, X)
         return super().column_function(X) if product is None else product.column
 
     def fused_times(self, X: Any, V: Any) -> Any | None:
