@@ -16,12 +16,8 @@ from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
 class DotKernel(KernelFunction):
     """A kernel of x'z; as it stands, x'z itself."""
 
-    def in_place(self, dot: NDArray[Any]) -> NDArray[Any]:
-        """Turn x'z on the host into values of k, in its memory."""
-        return dot
-
-    def value(self, xp: Any, dot: Any) -> Any:
-        """Return k, given x'z of any array library."""
+    def in_place(self, dot: Any) -> Any:
+        """Turn x'z of any array library into values of k, in its memory where that can be."""
         return dot
 
     def slope(self, dot: Array) -> Array:
@@ -36,9 +32,9 @@ class DotKernel(KernelFunction):
         """Return the rows whose products the kernel takes."""
         return X
 
-    def value_at_norm(self, xp: Any, squares: Any) -> Any:
-        """Return k(x, x), given |x|^2."""
-        return self.value(xp, squares)
+    def value_at_norm(self, squares: Any) -> Any:
+        """Return k(x, x), given |x|^2, whose memory may be used."""
+        return self.in_place(squares)
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         right = dot_factor(self.factor(Z), out.dtype)
@@ -52,7 +48,7 @@ class DotKernel(KernelFunction):
         for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
-        values = self.value(xp, self.factor(X) @ self.factor(Z).T)
+        values = self.in_place(self.factor(X) @ self.factor(Z).T)
         self._check_finite(xp, values)
         return values
 
@@ -61,7 +57,7 @@ class DotKernel(KernelFunction):
         xp, dtype = (np, float_type(X)) if foreign is None else (foreign, X.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             squares = row_norms_squared(X) if foreign is None else xp.sum(X * X, axis=1)
-            values = xp.astype(self.value_at_norm(xp, squares), dtype, copy=False)
+            values = xp.astype(self.value_at_norm(squares), dtype, copy=False)
             self._check_finite(xp, values)
         return values
 

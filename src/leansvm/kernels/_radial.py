@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
@@ -91,7 +92,7 @@ class Radial(DistanceKernel):
 
     def _fill_by_product(self, product: Any, number: float, X: Any, Z: Any, out: Any) -> None:
         """Fill ``out`` tile by tile: product, then the kernel's function in place."""
-        dtype, spread = product.dtype, product.spread
+        dtype, spread = product.dtype, float(product.spread)
         bound = 0.0
         if self.magnifies:
             bound = near_bound(number * spread, float(np.finfo(dtype).eps), X.shape[1])
@@ -101,14 +102,14 @@ class Radial(DistanceKernel):
             same = out.dtype == dtype
             rows = out[start:stop] if same else np.empty((stop - start, out.shape[1]), dtype)
             with np.errstate(over="ignore", invalid="ignore"):
-                furthest = product.tile(start, stop, rows)  # the largest |x|^2
-                reach = number * (np.sqrt(furthest) + np.sqrt(spread)) ** 2
-            if not np.isfinite(furthest) or (
+                furthest = float(product.tile(start, stop, rows))  # the largest |x|^2
+            if not isfinite(furthest) or (
                 self.magnifies and not measure_near(rows, X[start:stop], Z, self.gamma, bound)
             ):
                 self._fill_by_differences(X[start:stop], Z, out[start:stop])
                 return
-            self.in_place(rows, reach)
+            largest = sqrt(furthest) + sqrt(spread)  # no distance is larger
+            self.in_place(rows, number * largest * largest)
             if not same:
                 out[start:stop] = rows
 

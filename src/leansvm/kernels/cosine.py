@@ -31,7 +31,7 @@ class Cosine(DotKernel):
             return sparse.diags_array(1.0 / norms, format="csr") @ X
         return X / norms[:, None]
 
-    def value_at_norm(self, xp: Any, squares: Any) -> Any:
+    def value_at_norm(self, squares: Any) -> Any:
         """Return 1, or 0 for a row of zeros."""
         return squares > 0
 

@@ -6,7 +6,6 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from leansvm.kernels._dot import ScaledDot
 from leansvm.kernels._function import Array
@@ -21,15 +20,13 @@ class Poly(ScaledDot):
     aliases = ("polynomial",)
     outer = "power"
 
-    def in_place(self, dot: NDArray[Any]) -> NDArray[Any]:
+    def in_place(self, dot: Any) -> Any:
         """Turn x'z into values of k; powers that do not exist are not finite."""
         dot *= self.gamma
         dot += self.coef0
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.power(dot, self.degree, out=dot)
-
-    def value(self, xp: Any, dot: Any) -> Any:
-        return self.inner(dot) ** self.degree
+            dot **= self.degree
+        return dot
 
     def slope(self, dot: Array) -> Array:
         if self.degree == 0:

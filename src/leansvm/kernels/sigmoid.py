@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from leansvm._accelerated import apply_in_place
 from leansvm.kernels._dot import ScaledDot
 from leansvm.kernels._function import Array
 
@@ -19,13 +19,10 @@ class Sigmoid(ScaledDot):
     name = "sigmoid"
     outer = "tanh"
 
-    def in_place(self, dot: NDArray[Any]) -> NDArray[Any]:
+    def in_place(self, dot: Any) -> Any:
         dot *= self.gamma
         dot += self.coef0
-        return np.tanh(dot, out=dot)
-
-    def value(self, xp: Any, dot: Any) -> Any:
-        return xp.tanh(self.inner(dot))
+        return apply_in_place("tanh", dot)
 
     def slope(self, dot: Array) -> Array:
         return np.asarray(self.gamma * (1.0 - np.tanh(self.inner(dot)) ** 2))
