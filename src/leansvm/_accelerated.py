@@ -43,7 +43,7 @@ def matmul_into(A: Any, B: Any, out: Any) -> None:
 
 
 def apply_in_place(function: str, E: Any, *limits: float) -> Any:
-    """Return "exp", "sqrt" or "clip" of E, in the memory of E where the library can."""
+    """Return "exp", "sqrt", "tanh" or "clip" of E, in the memory of E where the library can."""
     library = library_of(E)
     if library == "torch":
         return getattr(E, f"{function}_")(*limits)

@@ -15,7 +15,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 
 import leansvm
 from leansvm import Predictor
-from leansvm.kernels import KERNELS, Kernel, row_form
+from leansvm.kernels import KERNELS, Kernel
 from leansvm.losses import Logistic
 
 X, y = load_iris(return_X_y=True)
@@ -69,7 +69,7 @@ def test_every_kernel_and_kind_of_target(kernel, target):
 def test_values_of_one_row(kernel, clip, gamma):
     """Against the block of the kernel, at the points themselves and far away, too."""
     kernel = Kernel(kernel, gamma=gamma, clip=clip)
-    form, points = row_form(kernel, X[:40]), X[:40]
+    form, points = kernel.row_form(X[:40]), X[:40]
     for x in (*X[30:60], X[0] + 1e-9, np.full(4, 1e6)):
         assert_allclose(form(x), kernel.block(x[None], points)[0], atol=2e-9)
 

@@ -251,3 +251,10 @@ def test_no_temporaries_for_columns_of_a_precomputed_matrix(wanted, points):
     kernel.block(K[:2000], columns, dtype=wanted)  # warm up
     peak, taken = peak_bytes(lambda: kernel.block(K, columns, dtype=wanted))
     assert peak <= 1.3 * taken.nbytes
+
+
+@pytest.mark.parametrize("name", ["rbf", "matern12", "laplacian", "poly"])
+def test_columns_of_rows_on_the_host(name):
+    X = np.random.default_rng(0).normal(size=(9, 3))
+    kernel = Kernel(name, gamma=0.3)
+    np.testing.assert_array_equal(kernel.columns(X)(4), kernel.block(X, X[4:5])[:, 0])

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from leansvm.kernels import Kernel, radial
+from leansvm.kernels import FUNCTIONS, PER_FEATURE, Kernel, radial
 from leansvm.kernels import _radial as module
 from tests.loops import case
 
@@ -68,13 +68,14 @@ def test_many_copies_of_few_rows(name, convert, points, direct, monkeypatch):
 def test_the_compiled_pass_is_exact_to_rounding(name):
     # from the smallest to the largest distances; -1 stands for rounding below 0
     D = np.concatenate([[-1.0, 0.0], np.logspace(-300, 300, 5000), [np.inf]])
-    factor = module.RADIAL[name]
-    found = module.matern_in_place(name, factor * D)
+    function = FUNCTIONS[name]()
+    factor = function.multiple
+    found = function.in_place(factor * D)
     r = np.sqrt(factor * np.clip(D, 0.0, 1e7).astype(np.longdouble))
     polynomial = {"matern12": 1, "matern32": 1 + r, "matern52": 1 + r + r**2 / 3}[name]
     assert_allclose(found[r < 700], (polynomial * np.exp(-r))[r < 700].astype(float), rtol=1e-13)
     assert np.all((found[r >= 700] >= 0) & (found[r >= 700] < 1e-290))
-    single = module.matern_in_place(name, (factor * D[D < 1e30]).astype(np.float32))
+    single = FUNCTIONS[name]().in_place((factor * D[D < 1e30]).astype(np.float32))
     assert_allclose(single, found[D < 1e30], rtol=2e-5, atol=1e-30)
 
 
@@ -82,10 +83,10 @@ def test_the_compiled_pass_is_exact_to_rounding(name):
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_the_pass_writes_where_it_is_told(name, order):
     D = np.random.default_rng(0).gamma(1.0, size=(20, 30))
-    expected = module.matern_in_place(name, D.copy())
+    expected = FUNCTIONS[name]().in_place(D.copy())
     spacious = np.full((40, 60), np.nan, order=order)
     spacious[::2, 5:35] = D
-    assert_array_equal(module.matern_in_place(name, spacious[::2, 5:35]), expected)
+    assert_array_equal(FUNCTIONS[name]().in_place(spacious[::2, 5:35]), expected)
     assert_array_equal(spacious[::2, 5:35], expected)
     assert np.isnan(spacious[1::2]).all()
 
@@ -117,3 +118,31 @@ def test_slopes_at_0():
         value, slope = radial(name, np.zeros(2))
         assert_array_equal(value, 1.0)
         assert_allclose(slope, limit)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", PER_FEATURE)
+def test_compiled_values_and_slopes(name, dtype):
+    D = np.random.default_rng(0).gamma(1.0, 3.0, size=(7, 600)).astype(dtype)
+    D[0, 0] = 0.0
+    expected = radial("rbf" if name == "laplacian" else name, D.astype(np.float64))
+    wide, slope = np.full((7, 601), 7.0, dtype), np.empty_like(D)
+    FUNCTIONS[name]().slope_in_place(D, wide, slope)
+    rtol = 1e-13 if dtype == np.float64 else 1e-6
+    assert_allclose(wide[:, :-1], expected[0], rtol=rtol)
+    assert_allclose(slope, expected[1], rtol=rtol)
+    assert np.all(wide[:, -1] == 7.0)
+    FUNCTIONS[name]().slope_in_place(D, D, slope)  # in place
+    assert_array_equal(D, wide[:, :-1])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("name", PER_FEATURE)
+def test_compiled_values_far_away_are_normal_numbers(name, dtype):
+    D = np.array([[-1.0, 0.0, 1e3, 1e6, 1e30, np.inf]], dtype)
+    value, slope = np.empty_like(D), np.empty_like(D)
+    FUNCTIONS[name]().slope_in_place(D, value, slope)
+    tiny = np.finfo(dtype).smallest_normal
+    assert value[0, 0] == value[0, 1] == 1.0
+    assert np.all(value >= tiny) and np.all(slope <= -tiny)
+    assert value[0, -1] < 1e-25

@@ -329,14 +329,9 @@ class _Header:
         elif outer == "exp":
             yield f"t = {exp}(-t);"
         else:
-            third = "1.0f / 3.0f" if self.suffix else "1.0 / 3.0"
-            factor = {
-                "matern12": "1",
-                "matern32": "(1 + t)",
-                "matern52": f"(1 + t + t * t * {third})",
-            }
+            linear, quadratic = _numbers(self.formula.polynomial, self.dtype)
             yield f"t = {self._call('sqrt')}(t);"
-            yield f"t = t > 700 ? 0 : {factor[outer]} * {exp}(-t);"
+            yield f"t = t > 700 ? 0 : (1 + t * ({linear} + t * {quadratic})) * {exp}(-t);"
 
     def _call(self, function: str) -> str:
         return function + self.suffix

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Array, Formula
+from leansvm.export._formula import Formula
+from leansvm.kernels._function import Array
 
 _TILE = 1 << 20  # numbers in a block of differences
 
@@ -108,5 +109,5 @@ def _outer(formula: Formula, t: Array) -> Array:
     if formula.outer == "exp":
         return np.exp(-t)
     r = np.minimum(np.sqrt(t), 700.0)
-    factor = {"matern12": 1.0, "matern32": 1.0 + r, "matern52": 1.0 + r + r * r / 3.0}
-    return np.asarray(factor[formula.outer] * np.exp(-r))
+    linear, quadratic = formula.polynomial
+    return np.asarray((1.0 + r * (linear + r * quadratic)) * np.exp(-r))

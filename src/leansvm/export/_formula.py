@@ -2,13 +2,13 @@
 
 f(x) = sum_j coef_j g(t_j(u)) + b, with u the columns of `_columns` and t_j a sum over them: squared
 or absolute distances from point j, or a product with it. Scales are folded into u and the points,
-so that t is a plain sum: k = e^-t for rbf (squared) and laplacian (absolute), and so on.
+so that t is a plain sum; the kernels say which (`leansvm.kernels.Kernel.function`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import sklearn
@@ -26,26 +26,11 @@ from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.export._columns import Column, after, known_texts, raw_columns
 from leansvm.kernels import Kernel
+from leansvm.kernels._function import Array, Outer, Sum
 from leansvm.low_rank import RBF, RobustRBF, Simplex
 from leansvm.low_rank.features import LearnedFeatures
 
-Array = NDArray[np.float64]
-Sum = Literal["squared", "absolute", "chi2", "dot", "unit-dot"]
-
-# name: (the sum t over columns, the function g of it, factor of gamma)
-_KERNELS: dict[str, tuple[Sum, str, float]] = {
-    "rbf": ("squared", "exp", 1.0),
-    "matern12": ("squared", "matern12", 1.0),
-    "matern32": ("squared", "matern32", 3.0),
-    "matern52": ("squared", "matern52", 5.0),
-    "laplacian": ("absolute", "exp", 1.0),
-    "chi2": ("chi2", "exp", 1.0),
-    "linear": ("dot", "identity", 1.0),
-    "poly": ("dot", "power", 1.0),
-    "sigmoid": ("dot", "tanh", 1.0),
-    "cosine": ("unit-dot", "identity", 1.0),
-}
-_FUNCTIONS: dict[type, tuple[Sum, str]] = {
+_FUNCTIONS: dict[type, tuple[Sum, Outer]] = {
     RBF: ("squared", "exp"),
     RobustRBF: ("absolute", "exp"),
     Simplex: ("absolute", "simplex"),
@@ -61,12 +46,13 @@ class Formula:
     inputs: tuple[str, ...]  # names of the input values
     named: bool  # whether the names are those of a data frame
     sum: Sum
-    outer: str
+    outer: Outer
     points: Array  # functions x columns
     shapes: Array | None  # weight of every term of the sum, where each function has its own
     coef: Array | None  # functions x outputs; None: the functions are the outputs
     intercept: Array
     band: Array  # sum of |coef| plus |intercept| of every output: what rounding is compared with
+    polynomial: tuple[float, float] = (0.0, 0.0)  # a and b of (1 + a r + b r^2) e^-r, r^2 = t
     coef0: float = 0.0
     degree: float = 1.0
     classes: NDArray[Any] | None = None  # of a classifier
@@ -94,6 +80,11 @@ class Formula:
     def n_numbers(self) -> int:
         """Number of columns that are numbers; they come first."""
         return sum(column.kind == "number" for column in self.columns)
+
+    @property
+    def magnifies(self) -> bool:
+        """Whether g changes like the root of t near 0, so that small errors of t show."""
+        return self.outer == "root" and self.polynomial[0] == 0.0
 
     @property
     def size(self) -> int:
@@ -200,52 +191,30 @@ def _dense(points: Any) -> Array:
 def _of_kernel(
     kernel: Kernel, points: Array, columns: list[Column], coef: Array, intercept: Array
 ) -> Formula:
-    if kernel.precomputed:
-        raise ValueError(
-            "kernel='precomputed' cannot be exported: such a model holds no points, only columns "
-            "of a kernel matrix. Fit it on the rows, with the name of a kernel (kernel='rbf')."
-        )
-    if callable(kernel.name):
-        raise ValueError(
-            "A callable kernel cannot be exported: it is Python code. Fit with the name of a "
-            "kernel (kernel='rbf'), or keep the model in Python (pickle, joblib)."
-        )
-    name = str(kernel.name)
-    total, outer, factor = _KERNELS[name]
-    band = np.abs(coef).sum(axis=0) + np.abs(intercept)
     if kernel.clip is not None:
         bounds = list(zip(*(side.tolist() for side in kernel.clip), strict=True))
         columns = [c.moved(0.0, 1.0, *b) for c, b in zip(columns, bounds, strict=True)]
         points = np.clip(points, *kernel.clip)
-    gamma = np.broadcast_to(np.asarray(kernel.gamma, np.float64), points.shape[1])
-    kept: Array | None = coef
-    if total in ("squared", "absolute"):
-        scales = np.sqrt(factor * gamma) if total == "squared" else gamma
-        columns, points = _used(columns, points, scales)
-        columns, points = _centred(columns, points)
-    elif total == "chi2":  # gamma chi2(x, z) = chi2(gamma x, gamma z)
-        columns = [c.moved(0.0, float(g)) for c, g in zip(columns, gamma, strict=True)]
-        points = points * gamma
-    elif total == "unit-dot":
-        norms = np.linalg.norm(points, axis=1, keepdims=True)
-        points = points / np.where(norms > 0, norms, 1.0)
-    elif name == "linear":  # sum_j coef_j x'z_j = x'w
-        points, kept = coef.T @ points, None
-    else:  # gamma x'z
-        columns = [c.moved(0.0, float(np.sqrt(g))) for c, g in zip(columns, gamma, strict=True)]
-        points = np.sqrt(gamma) * points
+    found = kernel.function.expression(points, coef)
+    points = found.points
+    if found.scales is not None:
+        has_distances = found.sum in ("squared", "absolute")
+        columns, points = _scaled(columns, points, found.scales, keep_all=not has_distances)
+        if has_distances:
+            columns, points = _centred(columns, points)
     return Formula(
         columns=tuple(columns),
         prepared=tuple(columns),
         inputs=(),
         named=False,
-        sum=total,
-        outer=outer,
+        sum=found.sum,
+        outer=found.outer,
         points=points,
         shapes=None,
-        coef=kept,
+        coef=found.coef,
         intercept=intercept,
-        band=band,
+        band=np.abs(coef).sum(axis=0) + np.abs(intercept),
+        polynomial=found.polynomial,
         coef0=float(kernel.coef0),
         degree=float(kernel.degree),
     )
@@ -276,9 +245,11 @@ def _of_functions(
     )
 
 
-def _used(columns: list[Column], points: Array, scales: Array) -> tuple[list[Column], Array]:
-    """Scale the columns and the points; leave out columns of scale 0, which change nothing."""
-    kept = np.flatnonzero(scales)
+def _scaled(
+    columns: list[Column], points: Array, scales: Array, keep_all: bool
+) -> tuple[list[Column], Array]:
+    """Scale columns and points; unless all are kept, leave out those of scale 0, which add 0."""
+    kept = np.arange(len(scales)) if keep_all else np.flatnonzero(scales)
     kept = np.arange(1) if len(kept) == 0 else kept  # one stays, as no table may be empty
     moved = [columns[i].moved(0.0, float(scales[i])) for i in kept]
     return moved, points[:, kept] * scales[kept]

@@ -60,9 +60,7 @@ _OUTER = {
     "simplex": "t >= 1 ? 0 : 1 - t",
     "power": "(t + COEF0) ** DEGREE",
     "tanh": "Math.tanh(t + COEF0)",
-    "matern12": "Math.exp(-Math.sqrt(t))",
-    "matern32": "t > 490000 ? 0 : (1 + Math.sqrt(t)) * Math.exp(-Math.sqrt(t))",
-    "matern52": "t > 490000 ? 0 : (1 + Math.sqrt(t) + t / 3) * Math.exp(-Math.sqrt(t))",
+    "root": "t > 49e4 ? 0 : (1 + LINEAR * Math.sqrt(t) + QUADRATIC * t) * Math.exp(-Math.sqrt(t))",
 }
 
 
@@ -206,8 +204,10 @@ class _Module:
         yield "    }"
         if formula.sum == "unit-dot":
             yield "    t /= norm;"
-        outer = _OUTER[formula.outer].replace("COEF0", _number(formula.coef0))
-        yield f"    const g = {outer.replace('DEGREE', _number(formula.degree))};"
+        outer, numbers = _OUTER[formula.outer], (formula.coef0, formula.degree, *formula.polynomial)
+        for name, number in zip(("COEF0", "DEGREE", "LINEAR", "QUADRATIC"), numbers, strict=True):
+            outer = outer.replace(name, _number(number))
+        yield f"    const g = {outer};"
         if linear:
             yield "    out[j] += g;"
         else:

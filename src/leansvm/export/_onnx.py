@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from leansvm._extras import needs
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Array, Formula, formula_of
+from leansvm.export._formula import Formula, formula_of
+from leansvm.kernels._function import Array
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
 _FAR = 1e15  # scaled distances beyond it are infinite for every kernel, and their squares are not
@@ -348,15 +349,17 @@ class Graph:
             return self.add("Max", self.add("Sub", self.constant(1.0), t), self.constant(0.0))
         if outer == "exp":
             return self.add("Exp", t)
-        # (1 + r + r^2 / 3) e^-r; beyond 500 it is 0 and r^2 e^-r would be no number
+        # (1 + a r + b r^2) e^-r; beyond 500 it is 0 and r^2 e^-r would be no number
+        linear, quadratic = formula.polynomial
         t = self.add("Min", t, self.constant(500.0**2))
         r = self.add("Sqrt", t)
         decay = self.add("Exp", self.add("Neg", r))
-        if outer == "matern12":
+        if formula.magnifies:
             return decay
-        factor = self.add("Add", r, self.constant(1.0))
-        if outer == "matern52":
-            factor = self.add("Add", factor, self.add("Mul", t, self.constant(1.0 / 3.0)))
+        scaled = r if linear == 1.0 else self.add("Mul", r, self.constant(linear))
+        factor = self.add("Add", scaled, self.constant(1.0))
+        if quadratic:
+            factor = self.add("Add", factor, self.add("Mul", t, self.constant(quadratic)))
         return self.add("Mul", factor, decay)
 
     # ------------------------------------------------------------------ outputs
@@ -417,7 +420,7 @@ def _label_type(classes: NDArray[Any]) -> Any:
 
 def _sums_suit(formula: Formula, dtype: str) -> bool:
     """Whether sums may be rounded to a type: kernels of distances whose points lie close."""
-    if formula.sum not in ("squared", "absolute") or formula.outer == "matern12":
+    if formula.sum not in ("squared", "absolute") or formula.magnifies:
         return False
     return _spread(formula) <= _SPREAD[dtype]
 
@@ -428,7 +431,7 @@ def _product_suffices(formula: Formula, dtype: str) -> bool:
     The root of Matérn-1/2 magnifies what is lost near 0, and there is one product only where all
     functions weigh the columns alike.
     """
-    if formula.shapes is not None or formula.outer == "matern12":
+    if formula.shapes is not None or formula.magnifies:
         return False
     return _spread(formula) <= _SPREAD[dtype]
 

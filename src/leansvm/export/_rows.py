@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.export._columns import MISSING
-from leansvm.export._formula import Array, Formula
+from leansvm.export._formula import Formula
+from leansvm.kernels._function import Array
 
 _MISSING_SHARE = 0.05
 _UNKNOWN = "a text that training did not see"

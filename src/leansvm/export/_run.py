@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.export._formula import Array, Formula, formula_of
+from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
+from leansvm.kernels._function import Array
 
 _PROGRAM = """#include <stdio.h>
 #include "model.h"

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from leansvm.export._evaluate import functions_of, input_values, machine_columns, values_of
-from leansvm.export._formula import Array, Formula, formula_of
+from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
+from leansvm.kernels._function import Array
 from leansvm.rows import available_memory, format_bytes
 
 STORES = ("float64", "float32", "float16", "int8")  # largest first

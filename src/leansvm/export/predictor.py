@@ -19,9 +19,8 @@ from leansvm._array_api import foreign_namespace
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.calibration import probabilities
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.kernels import row_form
+from leansvm.kernels._function import Array, RowForm
 
-Array = NDArray[np.float64]
 _FAR = 1e100  # distances of larger numbers may overflow
 
 
@@ -79,14 +78,14 @@ class Predictor:
                 f"with one, got {type(machine).__name__}. Of a search take best_estimator_."
             )
         self._features, coef = machine._model()
-        self._form: Any = None
+        self._form: RowForm | None = None
         if isinstance(self._features, KernelFeatures):
             if foreign_namespace(self._features.points) is not None:
                 raise TypeError(
                     f"The arrays of this {type(machine).__name__} are not NumPy's: use "
                     f"Predictor(leansvm.to_numpy(model))."
                 )
-            self._form = row_form(self._features.kernel, self._features.points)
+            self._form = self._features.kernel.row_form(self._features.points)
         self._coef = np.ascontiguousarray(coef, dtype=np.float64)
         self._intercept = np.array(machine.intercept_, dtype=np.float64)
         self._spread = machine._spread

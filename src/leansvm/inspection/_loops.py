@@ -28,16 +28,6 @@ def total(values: Any, count: int) -> float:
 
 
 @compiled(**_OPTIONS)
-def add_decays(base: Any, own: Any, out: Any) -> None:
-    """Add e^-(base - own) of every row to ``out``, one number for each point."""
-    for i in range(base.shape[0]):
-        b, o = base[i], own[i]
-        for j in range(base.shape[1]):
-            rest = b[j] - o[j]
-            out[j] += decay(rest if rest > 0.0 else 0.0)
-
-
-@compiled(**_OPTIONS)
 def add_materns(
     base: Any, x: Any, z: Any, gamma: float, floors: Any, starts: Any, t: Any, terms: Any, out: Any
 ) -> None:
@@ -68,16 +58,6 @@ def add_materns(
                     r = sqrt(factor * (chosen[i] + step))
                     values[i] = (1.0 + r * (linear + r * quadratic)) * decay(r)
                 out[j, s] += total(values, count)
-
-
-@compiled(**_OPTIONS)
-def add_sigmoids(A: Any, B: Any, out: Any) -> None:
-    """Add tanh(a_ij + b_jv) of every row to out_jv, given A = e^2a and B = e^2b."""
-    for i in range(A.shape[0]):
-        for j in range(A.shape[1]):
-            a, values, factors = A[i, j], out[j], B[j]
-            for v in range(factors.shape[0]):
-                values[v] += 1.0 - 2.0 / (a * factors[v] + 1.0)
 
 
 @compiled(**_OPTIONS)

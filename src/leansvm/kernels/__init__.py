@@ -1,20 +1,21 @@
 """Kernels k(x, z): named ones, callables and precomputed matrices behind one small class.
 
-The only place that knows ``gamma``: a number, or one value for each feature.
+Every kernel is one class in one file, and `slope_loops` has compiled loops for learning. This is
+the only place that knows what ``gamma`` means: a number, or one value for each feature.
 """
 
 from leansvm.kernels._clip import clipped
-from leansvm.kernels._coordinates import absolute_distances, absolute_moments
-from leansvm.kernels._gamma import WITH_GAMMA, resolve_gamma
+from leansvm.kernels._gamma import resolve_gamma
 from leansvm.kernels._gradients import gradients, mixed_derivatives
-from leansvm.kernels._kernel import KERNELS, Kernel
-from leansvm.kernels._one_row import row_form
-from leansvm.kernels._radial import MATERN, RADIAL, negative_distances, radial
+from leansvm.kernels._kernel import Kernel
+from leansvm.kernels._registry import FUNCTIONS, KERNELS, PER_FEATURE, WITH_GAMMA, radial
+from leansvm.kernels.laplacian import absolute_distances, absolute_moments
+from leansvm.kernels.rbf import negative_distances
 
 __all__ = [
+    "FUNCTIONS",
     "KERNELS",
-    "MATERN",
-    "RADIAL",
+    "PER_FEATURE",
     "WITH_GAMMA",
     "Kernel",
     "absolute_distances",
@@ -25,5 +26,4 @@ __all__ = [
     "negative_distances",
     "radial",
     "resolve_gamma",
-    "row_form",
 ]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, from_host
+from leansvm.kernels._function import Array, RowForm
 
-Bounds = tuple[NDArray[np.float64], NDArray[np.float64]]
+Bounds = tuple[Array, Array]
 
 
 def check_bounds(clip: Any) -> Bounds:
@@ -47,3 +47,14 @@ def clipped(X: Any, bounds: Bounds) -> Any:
     result = X.astype(lower.dtype, copy=True)
     np.clip(X.data, lower[X.indices], upper[X.indices], out=result.data)
     return result
+
+
+class ClippedRow:
+    """The values between one row and all points, after the row was moved between the bounds."""
+
+    def __init__(self, bounds: Bounds, form: RowForm) -> None:
+        (self.lower, self.upper), self.form = bounds, form
+
+    def __call__(self, x: Array) -> Array:
+        """Return k(x, z_j) of every point."""
+        return self.form(np.minimum(np.maximum(x, self.lower), self.upper))

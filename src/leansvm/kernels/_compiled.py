@@ -128,3 +128,55 @@ def matern(values: Any, linear: float, quadratic: float, furthest: float) -> Non
         above = squared if squared > 0.0 else 0.0
         r = sqrt(above if above < largest else largest)
         values[i] = (1.0 + r * (linear + r * quadratic)) * decay(r)
+
+
+# ------------------------------------------------------------------ gradients
+
+
+@compiled(**_OPTIONS)
+def sign_sums(V: Any, rows: Any, Zt: Any, out: Any) -> None:
+    """Set out_if = sum_j V_ij sign(x_if - z_fj)."""
+    for i in range(rows.shape[0]):
+        v = V[i]
+        for f in range(rows.shape[1]):
+            x, z, total = rows[i, f], Zt[f], 0.0
+            for j in range(v.shape[0]):
+                total += v[j] * (np.float64(x > z[j]) - np.float64(x < z[j]))
+            out[i, f] = total
+
+
+@compiled(**_OPTIONS)
+def chi2_sums(V: Any, rows: Any, Zt: Any, out: Any) -> None:
+    """Set out_if = sum_j V_ij (x - z)(x + 3 z) / (x + z)^2, the ratio 1 at x = z = 0."""
+    for i in range(rows.shape[0]):
+        v = V[i]
+        for f in range(rows.shape[1]):
+            x, z, total = rows[i, f], Zt[f], 0.0
+            for j in range(v.shape[0]):
+                sum_ = x + z[j]
+                slope = (x - z[j]) * (x + 3.0 * z[j]) / (sum_ * sum_)
+                total += v[j] * (slope if sum_ > 0.0 else 1.0)
+            out[i, f] = total
+
+
+# ------------------------------------------------------------------ partial dependence
+
+
+@compiled(**_IN_ORDER)
+def add_decays(base: Any, own: Any, out: Any) -> None:
+    """Add e^-(base - own) of every row to ``out``, one number for each point."""
+    for i in range(base.shape[0]):
+        b, o = base[i], own[i]
+        for j in range(base.shape[1]):
+            rest = b[j] - o[j]
+            out[j] += decay(rest if rest > 0.0 else 0.0)
+
+
+@compiled(**_IN_ORDER)
+def add_sigmoids(A: Any, B: Any, out: Any) -> None:
+    """Add tanh(a_ij + b_jv) of every row to out_jv, given A = e^2a and B = e^2b."""
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            a, values, factors = A[i, j], out[j], B[j]
+            for v in range(factors.shape[0]):
+                values[v] += 1.0 - 2.0 / (a * factors[v] + 1.0)

@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 
 from leansvm._accelerated import library_of
-from leansvm.kernels._gamma import Gamma
-from leansvm.kernels._radial import product_suffices, split_gamma
+from leansvm.kernels._distances import product_suffices, split_gamma
+from leansvm.kernels._function import Gamma
 
-FUSED = {"rbf": 0, "matern32": 3, "matern52": 5}  # factor of D under Matern's root
 _MOST_FEATURES = 128  # of a row that a program keeps
 _COLUMNS = 16  # of V at a time: the least that tensor cores take
 _PART = 16384  # rows whose products are added up in float32
 
 
-def fused_times(name: str, X: Any, gamma: Gamma, V: Any) -> Any | None:
+def fused_times(root: int, X: Any, gamma: Gamma, V: Any) -> Any | None:
     """Return k(X, X) V in float64; None where there is no such form for these rows.
 
     Parameters
     ----------
-    name : str
-        Name of the kernel.
+    root : int
+        Factor of D under the root of a Matérn kernel; 0 for the Gaussian kernel.
     X : array of shape (m, d)
         Rows.
     gamma : float or ndarray of shape (d,)
@@ -37,7 +36,7 @@ def fused_times(name: str, X: Any, gamma: Gamma, V: Any) -> Any | None:
     V : array of shape (m, k)
         Columns, where the rows are.
     """
-    if name not in FUSED or library_of(X) != "torch" or X.shape[1] > _MOST_FEATURES:
+    if library_of(X) != "torch" or X.shape[1] > _MOST_FEATURES:
         return None
     import torch
 
@@ -49,12 +48,12 @@ def fused_times(name: str, X: Any, gamma: Gamma, V: Any) -> Any | None:
     if scales is not None:
         rows *= torch.asarray(scales, dtype=X.dtype, device=X.device)
     norms = 0.5 * (rows * rows).sum(dim=1)
-    if not product_suffices(name, float(norms.max()), float(np.finfo(np.float32).eps), X.shape[1]):
+    if not product_suffices(float(norms.max()), float(np.finfo(np.float32).eps)):
         return None
     width = max(16, 1 << (X.shape[1] - 1).bit_length())
     padded = torch.zeros((X.shape[0], width), dtype=X.dtype, device=X.device)
     padded[:, : X.shape[1]] = rows
-    parts = [_times(name, padded, norms, V[:, a : a + _COLUMNS]) for a in _starts(V.shape[1])]
+    parts = [_times(root, padded, norms, V[:, a : a + _COLUMNS]) for a in _starts(V.shape[1])]
     return torch.cat(parts, dim=1)
 
 
@@ -62,7 +61,7 @@ def _starts(columns: int) -> range:
     return range(0, columns, _COLUMNS)
 
 
-def _times(name: str, rows: Any, norms: Any, V: Any) -> Any:
+def _times(root: int, rows: Any, norms: Any, V: Any) -> Any:
     """Multiply a few columns."""
     import torch
 
@@ -84,7 +83,7 @@ def _times(name: str, rows: Any, norms: Any, V: Any) -> Any:
             COLUMNS=_COLUMNS,
             WIDTH=width,
             TILE=tile,
-            ROOT=FUSED[name],
+            ROOT=root,
             num_warps=8 if tile == 128 else 4,
             num_stages=2,
         )

@@ -9,12 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
-
-Gamma = float | NDArray[np.float64]
-
-ONE_OR_PER_FEATURE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
-ONE_NUMBER = ("poly", "polynomial", "sigmoid", "chi2")
-WITH_GAMMA = ONE_OR_PER_FEATURE + ONE_NUMBER
+from leansvm.kernels._function import Gamma
+from leansvm.kernels._registry import PER_FEATURE, WITH_GAMMA
 
 
 def resolve_gamma(
@@ -74,10 +70,10 @@ def resolve_gamma(
     values = _numbers(gamma)
     if values.ndim == 0:
         return float(values)
-    if kernel in ONE_NUMBER:
+    if kernel not in PER_FEATURE:
         raise ValueError(
             f"kernel={kernel!r} takes one number as gamma, got {len(values)} values; "
-            f"{', '.join(ONE_OR_PER_FEATURE)} take one value for each feature."
+            f"{', '.join(PER_FEATURE)} take one value for each feature."
         )
     check_length(values, n_features)
     return values

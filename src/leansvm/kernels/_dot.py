@@ -1,0 +1,111 @@
+"""The base of kernels of x'z: a matrix product, then a function of its entries in place."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._array_api import foreign_namespace
+from leansvm._parallel import for_tiles
+from leansvm.kernels._function import Array, Expression, KernelFunction, Outer, RowForm, float_type
+from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
+
+
+class DotKernel(KernelFunction):
+    """A kernel of x'z; as it stands, x'z itself."""
+
+    def in_place(self, dot: Any) -> Any:
+        """Turn x'z of any array library into values of k, in its memory where that can be."""
+        return dot
+
+    def slope(self, dot: Array) -> Array:
+        """Return dk/d(x'z)."""
+        return np.ones_like(dot)
+
+    def curvature(self, dot: Array) -> Array:
+        """Return the second derivative of k by x'z."""
+        return np.zeros_like(dot)
+
+    def factor(self, X: Any) -> Any:
+        """Return the rows whose products the kernel takes."""
+        return X
+
+    def value_at_norm(self, squares: Any) -> Any:
+        """Return k(x, x), given |x|^2, whose memory may be used."""
+        return self.in_place(squares)
+
+    def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        right = dot_factor(self.factor(Z), out.dtype)
+
+        def fill(start: int, stop: int) -> None:
+            rows = out[start:stop]
+            with np.errstate(over="ignore", invalid="ignore"):
+                dot_into(self.factor(X[start:stop]), right, rows)
+                self._check_finite(np, self.in_place(rows))
+
+        for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
+
+    def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
+        values = self.in_place(self.factor(X) @ self.factor(Z).T)
+        self._check_finite(xp, values)
+        return values
+
+    def diag(self, X: Any, start: int = 0) -> Any:
+        foreign = foreign_namespace(X)
+        xp, dtype = (np, float_type(X)) if foreign is None else (foreign, X.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = row_norms_squared(X) if foreign is None else xp.sum(X * X, axis=1)
+            values = xp.astype(self.value_at_norm(squares), dtype, copy=False)
+            self._check_finite(xp, values)
+        return values
+
+    def row_form(self, points: Array) -> RowForm | None:
+        return DotRow(self, points)
+
+    def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
+        """Return V Z with V_ij = c_j dk/d(x_i'z_j)."""
+        slope = self.slope(X @ Z.T)
+        return np.stack([(slope * c) @ Z for c in coef.T], axis=2)
+
+    def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
+        """Return sum_j c_j k''(x'z_j) z_ja z_jb."""
+        a, b = pairs.T
+        curve = self.curvature(X @ Z.T)
+        return np.stack([(curve * c) @ (Z[:, a] * Z[:, b]) for c in coef.T], axis=2)
+
+    def _check_finite(self, xp: Any, values: Any) -> None:
+        """Refuse products that overflow and powers that do not exist; one look at a sum first."""
+        if not np.isfinite(float(xp.sum(values))) and not bool(xp.all(xp.isfinite(values))):
+            raise ValueError(
+                f"kernel={self.name!r} gives values that are not finite: scale X, or change gamma, "
+                f"degree or coef0."
+            )
+
+
+class ScaledDot(DotKernel):
+    """A function of gamma x'z + coef0."""
+
+    gamma_is = "one number"
+    outer: ClassVar[Outer]  # of an Expression
+
+    def inner(self, dot: Any) -> Any:
+        """Return gamma x'z + coef0."""
+        return self.gamma * dot + self.coef0
+
+    def expression(self, points: Array, coef: Array) -> Expression:
+        """Return a function of a product; the root of gamma scales rows and points."""
+        scales = np.sqrt(np.full(points.shape[1], float(self.gamma)))
+        return Expression("dot", self.outer, points, coef, scales)
+
+
+class DotRow:
+    """Values between a row and all points; what is not finite stays so."""
+
+    def __init__(self, function: DotKernel, points: Array) -> None:
+        self.function, self.points = function, points
+
+    def __call__(self, x: Array) -> Array:
+        """Return k(x, z_j) of every point."""
+        return self.function.in_place(self.points.dot(x))

@@ -1,0 +1,82 @@
+"""The cosine kernel x'z / (|x| |z|); rows of zeros give 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leansvm._array_api import foreign_namespace
+from leansvm.kernels._dot import DotKernel
+from leansvm.kernels._function import Array, Expression
+from leansvm.linalg import row_norms_squared
+
+
+class Cosine(DotKernel):
+    """The product of rows of norm 1."""
+
+    name = "cosine"
+
+    def factor(self, X: Any) -> Any:
+        """Return rows of norm 1, on the host in float64; rows of zeros stay so."""
+        xp = foreign_namespace(X)
+        if xp is not None:
+            norms = xp.sqrt(xp.sum(X * X, axis=1, keepdims=True))
+            return X / xp.where(norms == 0, xp.ones_like(norms), norms)
+        norms = np.sqrt(row_norms_squared(X))
+        norms[norms == 0] = 1.0
+        if sparse.issparse(X):
+            return sparse.diags_array(1.0 / norms, format="csr") @ X
+        return X / norms[:, None]
+
+    def value_at_norm(self, squares: Any) -> Any:
+        """Return 1, or 0 for a row of zeros."""
+        return squares > 0
+
+    def row_form(self, points: Array) -> None:
+        """Return None: a block of one row is as fast."""
+
+    def expression(self, points: Array, coef: Array) -> Expression:
+        """Return the product of u / |u| with points of norm 1."""
+        return Expression("unit-dot", "identity", _units(points)[0], coef)
+
+    def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
+        """Return (w - u u'w) / |x| with u = x / |x| and w = sum_j c_j z_j / |z_j|."""
+        (units, length), (points, _) = _units(X), _units(Z)
+        values = units @ points.T
+        parts = [
+            (points.T @ c - np.outer(values @ c, np.ones(X.shape[1])) * units) / length
+            for c in coef.T
+        ]
+        return np.stack(parts, axis=2)
+
+    def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
+        """Return (3 u_a u_b u'w - u_b w_a - u_a w_b) / |x|^2."""
+        a, b = pairs.T
+        (units, length), (points, _) = _units(X), _units(Z)
+        both, parts = units[:, a] * units[:, b], []
+        for c in coef.T:
+            w = points.T @ c
+            value = 3.0 * both * (units @ w)[:, None] - units[:, b] * w[a] - units[:, a] * w[b]
+            parts.append(value / length**2)
+        return np.stack(parts, axis=2)
+
+    def sums_along(
+        self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array
+    ) -> Array:
+        """Return sums over rows of x'w / |x|, whose norm changes with the feature."""
+        w = _units(Z)[0].T @ coef
+        without = np.delete(X, f, axis=1)
+        rest = without @ np.delete(w, f, axis=0)
+        norms = np.sqrt(np.square(without).sum(axis=1)[:, None] + grid**2)
+        inverse = np.where(norms > 0, 1.0 / np.where(norms > 0, norms, 1.0), 0.0)
+        return np.asarray(inverse.T @ rest + np.outer(grid * inverse.sum(axis=0), w[f]))
+
+
+def _units(X: Array) -> tuple[Array, Array]:
+    """Return rows of norm 1 and their lengths as a column; rows of zeros stay, with length 1."""
+    length = np.linalg.norm(X, axis=1, keepdims=True)
+    length[length == 0] = 1.0
+    return X / length, length
