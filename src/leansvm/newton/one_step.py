@@ -114,7 +114,8 @@ def leave_out(solver: NewtonSolver, basis_rows: NDArray[np.intp] | None = None) 
     """Compute the decision value of every row without it; return the mean loss at these values.
 
     Blocks keep the values (`LeftOutRows`). The solver must be at a minimum. The loss is summed over
-    the outputs; if enough rows are outside of the basis, only those count (`leansvm.ridge.left_out`).
+    the outputs; if enough rows are outside of the basis, only those count
+    (`leansvm.ridge.left_out`).
     The curvature of a sharp loss says little about a step of finite length, so for such a loss the
     steps are computed a second time, with a loss that is smooth over the mean first step.
     """
@@ -149,7 +150,9 @@ def _leave_out_with(
     return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
 
 
-@declare("X", "y", "weight", sets=passes.COLUMNS, keeps=LeftOutRows, changes=("values",))
+@declare(
+    "X", "y", "weight", sets=passes.COLUMNS, keeps=(LeftOutRows, FactorRows), changes=("values",)
+)
 def _leave_out(
     block: Block,
     task: NewtonPass,
@@ -245,7 +248,7 @@ def _residuals(block: Block) -> Array:
     return y - np.asarray(to_host(block.kept(LeftOutRows).values)).T
 
 
-@declare("X", "y", "weight", sets=passes.COLUMNS)
+@declare("X", "y", "weight", sets=passes.COLUMNS, keeps=FactorRows)
 def _fitted_rows(block: Block, task: NewtonPass) -> Array:
     """Return features, weight, targets and decision values of rows, side by side on the host."""
     _, y, s = passes.targets_of_block(block, task)
