@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import os
 import stat
 import warnings
@@ -225,12 +226,13 @@ def _build(
 ) -> Any:
     """Return the model of an archive, after all checks."""
     from leansvm.persistence import _plain
+    from leansvm.persistence._former import with_present_names
     from leansvm.persistence._objects import check_objects
 
     with _damage_of(path, saving):
         parts = _archive.read_parts(archive)
         _archive.check_arrays(parts, size)
-        schema = _archive.read_schema(parts[_archive.SCHEMA])
+        schema = with_present_names(_archive.read_schema(parts[_archive.SCHEMA]))
         types = _plain.plain_types(schema)
         known = trusted_types() if types is None else _plain.own_types().keys()
         _schema.check_schema(schema, parts.keys() - {_archive.SCHEMA}, known, trusted)
@@ -238,6 +240,7 @@ def _build(
             model = _plain.build(schema, parts, types)
             check_objects(model)
             return model
+        parts[_archive.SCHEMA] = json.dumps(schema).encode()
         file = io.BytesIO(_archive.archive_of(parts))  # nothing in it is packed
         del parts
         found = set(_skops().get_untrusted_types(file=file))
