@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import leansvm
 from leansvm.model_selection import KFoldSums, cross_val_from_sums, learning_curve_from_sums
-from leansvm.ridge import StateError
+from leansvm.persistence import StateError
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(8)

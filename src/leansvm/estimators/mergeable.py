@@ -15,9 +15,9 @@ from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.data import TrainingData, read
 from leansvm.estimators.machine import _BATCH_PARAMETERS, KernelMachine
-from leansvm.ridge import FitState
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.sparse import add_batch, solve_batch
+from leansvm.ridge.state import FitState
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
 from leansvm.solution import Support
@@ -55,7 +55,7 @@ class Mergeable(KernelMachine):
         Returns
         -------
         FitState
-            A small object with ``+`` and ``-``, for `fit_from_state`; see `leansvm.ridge`.
+            With ``+`` and ``-``, for `fit_from_state`; see `leansvm.persistence.FitState`.
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")

@@ -1,4 +1,7 @@
-"""Models on disk without pickle: a skops file (a zip archive) with facts about the model.
+"""Models and states on disk without pickle.
+
+A model is a skops file (a zip archive) with facts about the model; a `FitState`, the sums over rows
+that several sites add up, has a format of its own (`_state_file`).
 
 Loading builds only objects of scikit-learn, NumPy, SciPy and this package; a file that names any
 other type is refused before anything is built. What is built is checked before it is returned.
@@ -23,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leansvm._atomic import write_atomically
 from leansvm._extras import needs
@@ -31,8 +34,14 @@ from leansvm._version import __version__
 from leansvm.persistence import _archive, _schema
 from leansvm.persistence._errors import ModelFileError, UntrustedTypesError, printable
 
+if TYPE_CHECKING:
+    from leansvm.ridge.state import FitState
+    from leansvm.ridge.state_checks import StateError
+
 __all__ = [
+    "FitState",
     "ModelFileError",
+    "StateError",
     "UntrustedTypesError",
     "load",
     "read_metadata",
@@ -45,6 +54,15 @@ FORMAT = 2  # raise it when older versions could not read what is written
 _NUMPY_TYPES = frozenset({"numpy.dtype", "builtins.object"}) | {
     f"numpy.{name}" for name in ("number", "integer", "floating", "inexact", "generic")
 }
+
+
+def __getattr__(name: str) -> Any:
+    """Load `FitState` and `StateError` at their first use: the facts of a file need no solver."""
+    if name in ("FitState", "StateError"):
+        from leansvm.ridge import state, state_checks
+
+        return state.FitState if name == "FitState" else state_checks.StateError
+    raise AttributeError(f"module 'leansvm.persistence' has no attribute {name!r}")
 
 
 def save(
