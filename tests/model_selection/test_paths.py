@@ -7,11 +7,9 @@ from scipy import sparse
 from sklearn import get_config
 from sklearn.metrics.pairwise import rbf_kernel
 
-from leansvm.model_selection import basis_path, gamma_path
-from leansvm.ridge import gammas
+from leansvm.model_selection import basis_path
 from leansvm.ridge.primal import decompose
 from leansvm.ridge.sums import normal_equations
-from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR
 
 rng = np.random.default_rng(6)
@@ -177,66 +175,8 @@ def test_weights_are_copies():
     assert_allclose(a.loo, b.loo, rtol=1e-9)
 
 
-# ---------------------------------------------------------------------------- gamma_path
-
-GAMMAS = [1e-3, 0.1, 1.0, 30.0]
-
-
-@pytest.mark.parametrize("problem", CASES)
-@pytest.mark.parametrize("bias", BIASES)
-def test_gamma_path_is_the_fit_at_every_gamma(problem, bias):
-    for rows in ("dense", "csr", "float32"):
-        with case(rows=rows):
-            check_gamma_path(problem, bias, rows)
-
-
-def check_gamma_path(problem, bias, rows):
-    estimator, y, _ = CASES[problem]
-    data = {"dense": X, "csr": sparse.csr_matrix(X), "float32": X.astype(np.float32)}[rows]
-    model = estimator(n_basis=15, random_state=0, **BIASES[bias])
-    path = gamma_path(model, data, y, gammas=GAMMAS, sample_weight=WEIGHT)
-    assert not hasattr(model, "support_")  # cloned, not fitted
-    points = model.fit(data, y, sample_weight=WEIGHT).support_
-    for k, gamma in enumerate(GAMMAS):
-        single = estimator(gamma=gamma, basis=points, **BIASES[bias])
-        single.fit(data, y, sample_weight=WEIGHT)
-        assert_allclose(
-            path.gcv[k], single.cv_curve_.min(), rtol=1e-4 if rows == "float32" else 1e-6
-        )
-        assert_allclose(path.C[k], single.C_)
-    best = int(np.argmin(path.gcv))
-    assert (path.best_gamma, path.best_C) == (GAMMAS[best], path.C[best])
-
-
-def test_gamma_path_of_other_kernels_duplicates_and_a_single_C():
-    twice = np.vstack([X, X])
-    for kernel in ("laplacian", "poly"):
-        model = SparseLSSVR(3.0, kernel=kernel, basis=np.arange(0, 2 * M, 4))
-        path = gamma_path(model, twice, np.tile(TARGET, 2), gammas=[0.2, 2.0])
-        for k, gamma in enumerate(path.gammas):
-            single = model.set_params(C=3.0, gamma=gamma).fit(twice, np.tile(TARGET, 2))
-            assert_allclose(path.gcv[k], gcv_of(single), rtol=1e-6)
-        assert_allclose(path.C, 3.0)
-    duplicated = SparseLSSVR(basis=[3, 3 + M, 5, 7])
-    path = gamma_path(duplicated, twice, np.tile(TARGET, 2), gammas=[0.2, 1e12])
-    assert np.all(np.isfinite(path.gcv))
-
-
-def test_gamma_path_of_a_kernel_that_is_chosen():
-    model = SparseLSSVC("gcv", kernel="auto", gamma="scale", n_basis=8, random_state=0)
-    assert np.all(np.isfinite(gamma_path(model, X, TWO, gammas=[0.2, 2.0]).gcv))
-
-
-def test_gamma_path_says_what_is_wrong():
-    for kernel in ("linear", "cosine", "precomputed", np.dot):
-        with pytest.raises(ValueError, match=r"has no gamma to search: set kernel to one of rbf"):
-            gamma_path(SparseLSSVC(kernel=kernel, gamma="scale"), X, TWO)
-    with pytest.raises(ValueError, match="gammas must be"):
-        gamma_path(SparseLSSVC(), X, TWO, gammas=[-1.0])
-
-
-def test_paths_keep_to_the_budget(monkeypatch):
-    seen, together, add_up = set(), [], gammas.add_up_together
+def test_paths_keep_to_the_budget():
+    seen = set()
 
     def kernel(A, B):
         seen.add(get_config()["working_memory"])
@@ -244,11 +184,3 @@ def test_paths_keep_to_the_budget(monkeypatch):
 
     basis_path(SparseLSSVR(1.0, kernel, n_basis=9, cache_size=40.0), X, TARGET)
     assert seen == {10.0}  # tiles take a quarter
-
-    def watched(blocks, points, bases, shifts):
-        together.append((len(bases), get_config()["working_memory"]))
-        return add_up(blocks, points, bases, shifts)
-
-    monkeypatch.setattr(gammas, "add_up_together", watched)
-    gamma_path(SparseLSSVR(1.0, basis="all", cache_size=1.0), X, TARGET)
-    assert together == [(4, 1.0), (4, 1.0), (1, 1.0)]  # an eighth of it: four matrices of 60 x 60
