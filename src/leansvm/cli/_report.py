@@ -24,8 +24,8 @@ from leansvm.cli._report_answers import answers
 from leansvm.cli._report_importance import importance
 from leansvm.cli._report_model import feature_scales, sparsity, tuning
 from leansvm.cli._run import TrainingRun, support_size
-from leansvm.plotting import _html as html
-from leansvm.plotting._axes import plain_text
+from leansvm.plotting import html
+from leansvm.plotting.axes import plain_text
 
 MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
 
