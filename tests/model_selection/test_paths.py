@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from leansvm.model_selection import basis_path
 from leansvm.ridge.primal import decompose
 from leansvm.ridge.sums import normal_equations
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(6)
 M = 60
@@ -26,10 +26,10 @@ TARGETS = np.column_stack([TARGET, X[:, 2] - 30])
 TARGETS_Z = np.column_stack([TARGET_Z, Z[:, 2] - 30])
 WEIGHT = rng.uniform(0.3, 2.0, size=M)
 CASES = {
-    "two": (SparseLSSVC, TWO, TWO_Z),
-    "three": (SparseLSSVC, THREE, THREE_Z),
-    "one target": (SparseLSSVR, TARGET, TARGET_Z),
-    "two targets": (SparseLSSVR, TARGETS, TARGETS_Z),
+    "two": (PlainSparseLSSVC, TWO, TWO_Z),
+    "three": (PlainSparseLSSVC, THREE, THREE_Z),
+    "one target": (PlainSparseLSSVR, TARGET, TARGET_Z),
+    "two targets": (PlainSparseLSSVR, TARGETS, TARGETS_Z),
 }
 BIASES = {"free": {}, "penalised": {"bias_penalty": 0.3}, "absent": {"fit_intercept": False}}
 NESTED = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitting", "csi"]
@@ -67,10 +67,10 @@ def gcv_of(model):
 def leave_one_out(model, path, k, y, weight):
     """Mean squared error of the rows left out, by refitting without each of them."""
     targets = np.asarray(y).reshape(M, -1)
-    if isinstance(model, SparseLSSVC):
+    if isinstance(model, PlainSparseLSSVC):
         targets = np.where(targets == model.classes_, 1.0, -1.0)
         targets = targets[:, 1:] if len(model.classes_) == 2 else targets
-    by_class = model.class_weight if isinstance(model, SparseLSSVC) else None
+    by_class = model.class_weight if isinstance(model, PlainSparseLSSVC) else None
     s = np.ones(M) if weight is None else weight
     if by_class:
         s = s * np.array([by_class.get(label, 1.0) for label in np.asarray(y)])
@@ -97,17 +97,17 @@ def test_every_prefix_is_a_fitted_model(estimator, y, y_Z, bias):
 
 @pytest.mark.parametrize("basis", NESTED)
 def test_every_nested_selector(basis):
-    check_path(SparseLSSVC, TWO, TWO_Z, WEIGHT, C=1.0, basis=basis)
+    check_path(PlainSparseLSSVC, TWO, TWO_Z, WEIGHT, C=1.0, basis=basis)
 
 
 @pytest.mark.parametrize("C", ["gcv", "loo"])
 def test_the_chosen_C_is_that_of_the_whole_basis(C):
-    check_path(SparseLSSVR, TARGET, TARGET_Z, WEIGHT, C=C, basis="pivoted-cholesky")
+    check_path(PlainSparseLSSVR, TARGET, TARGET_Z, WEIGHT, C=C, basis="pivoted-cholesky")
 
 
 def test_given_rows_are_a_path_in_their_order():
     rows = np.array([33, 2, 50, 7])
-    path = basis_path(SparseLSSVR(1.0, basis=rows), X, TARGET)
+    path = basis_path(PlainSparseLSSVR(1.0, basis=rows), X, TARGET)
     assert_array_equal(path.support, rows)
     assert path.score is None
     assert (np.diff(path.objective) <= 0).all()
@@ -115,34 +115,34 @@ def test_given_rows_are_a_path_in_their_order():
 
 def test_given_points_are_refused():
     with pytest.raises(ValueError, match="basis: a path needs rows of X as basis"):
-        basis_path(SparseLSSVR(1.0, basis=X[:4]), X, TARGET)
+        basis_path(PlainSparseLSSVR(1.0, basis=X[:4]), X, TARGET)
 
 
 @pytest.mark.parametrize("basis", ["entropy", "medoids"])
 def test_selectors_that_are_not_nested_are_refused(basis):
     with pytest.raises(ValueError, match="nested"):
-        basis_path(SparseLSSVC(1.0, basis=basis, n_basis=5), X, TWO)
+        basis_path(PlainSparseLSSVC(1.0, basis=basis, n_basis=5), X, TWO)
 
 
 def test_class_weights():
     weights = {"no": 4.0, "yes": 1.0}
-    check_path(SparseLSSVC, TWO, TWO_Z, WEIGHT, C=1.0, basis="csi", class_weight=weights)
+    check_path(PlainSparseLSSVC, TWO, TWO_Z, WEIGHT, C=1.0, basis="csi", class_weight=weights)
 
 
 def test_dependent_points_are_skipped():
     rows = np.array([4, 5, 4 + 30, 6])
     twice = X.copy()
     twice[34] = twice[4]
-    path = basis_path(SparseLSSVR(1.0, gamma=0.5, basis=rows), twice, TARGET)
+    path = basis_path(PlainSparseLSSVR(1.0, gamma=0.5, basis=rows), twice, TARGET)
     assert_array_equal(path.support, [4, 5, 6])
     assert_array_equal(path.sizes, [1, 2, 3])
-    linear = SparseLSSVR(1.0, "linear", basis="random", n_basis=20, random_state=0)
+    linear = PlainSparseLSSVR(1.0, "linear", basis="random", n_basis=20, random_state=0)
     assert_array_equal(basis_path(linear, X, TARGET).sizes, [1, 2, 3])
 
 
 def test_a_numerically_dependent_basis_ends_at_the_fitted_model():
     for seed in range(10):
-        model = SparseLSSVR(1e6, gamma=1e-3, n_basis=50, random_state=seed)
+        model = PlainSparseLSSVR(1e6, gamma=1e-3, n_basis=50, random_state=seed)
         path = basis_path(model, X, TARGET)
         assert_allclose(path.objective[-1], model.fit(X, TARGET).objective_, rtol=1e-6)
         assert (np.diff(path.objective) <= 1e-9 * path.objective[0]).all()
@@ -150,7 +150,7 @@ def test_a_numerically_dependent_basis_ends_at_the_fitted_model():
 
 def test_sparse_and_precomputed_rows():
     holes = np.where(np.abs(X) < 0.5, 0.0, X)
-    model = SparseLSSVC(1.0, gamma=0.5, basis="pivoted-cholesky", n_basis=6)
+    model = PlainSparseLSSVC(1.0, gamma=0.5, basis="pivoted-cholesky", n_basis=6)
     scored = {"X_score": Z, "y_score": THREE_Z}
     dense = basis_path(model, holes, THREE, **scored)
     csr = sparse.csr_array(holes)
@@ -168,8 +168,8 @@ def test_weights_are_copies():
     copies = np.random.default_rng(0).integers(1, 4, size=M)
     again = np.repeat(np.arange(M), copies)
     first = np.searchsorted(again, np.array([3, 40, 11, 20]))
-    a = basis_path(SparseLSSVR(1.0, basis=[3, 40, 11, 20]), X, TARGET, sample_weight=copies)
-    b = basis_path(SparseLSSVR(1.0, basis=first), X[again], TARGET[again])
+    a = basis_path(PlainSparseLSSVR(1.0, basis=[3, 40, 11, 20]), X, TARGET, sample_weight=copies)
+    b = basis_path(PlainSparseLSSVR(1.0, basis=first), X[again], TARGET[again])
     assert_allclose(a.objective, b.objective, rtol=1e-9)
     assert_allclose(a.gcv, b.gcv, rtol=1e-9)
     assert_allclose(a.loo, b.loo, rtol=1e-9)
@@ -182,5 +182,5 @@ def test_paths_keep_to_the_budget():
         seen.add(get_config()["working_memory"])
         return rbf_kernel(A, B)
 
-    basis_path(SparseLSSVR(1.0, kernel, n_basis=9, cache_size=40.0), X, TARGET)
+    basis_path(PlainSparseLSSVR(1.0, kernel, n_basis=9, cache_size=40.0), X, TARGET)
     assert seen == {10.0}  # tiles take a quarter

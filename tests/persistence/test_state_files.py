@@ -15,7 +15,7 @@ from leansvm import persistence
 from leansvm.kernels import Kernel
 from leansvm.persistence import FitState, StateError
 from leansvm.ridge.state import FORMAT
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(11)
 M, C = 160, 20.0
@@ -37,14 +37,18 @@ def saved_cases():
     holes = sparse.csr_array(np.where(abs(X) < 0.5, 0.0, X))
     per_feature = Kernel("laplacian", gamma=np.array([0.1, 0.2, 0.3])).gamma
     return {
-        "text labels": (SparseLSSVC("kfold", **OPTIONS), X, TWO),
-        "objects": (SparseLSSVC(C, **OPTIONS), X, TWO.astype(object)),
-        "weighted": (SparseLSSVC(C, class_weight={1: 3.0}, **OPTIONS), X, THREE),
-        "float32": (SparseLSSVR(C, n_basis=9, random_state=0), X.astype(np.float32), TARGETS),
-        "sparse": (SparseLSSVR(C, n_basis=9, random_state=0), holes, TARGET),
-        "per feature": (SparseLSSVR(C, "laplacian", gamma=per_feature, basis=POINTS), X, TARGET),
-        "no bias": (SparseLSSVR(C, fit_intercept=False, **OPTIONS), X, TARGET),
-        "penalised": (SparseLSSVR("kfold", bias_penalty=2.0, **OPTIONS), X, TARGET),
+        "text labels": (PlainSparseLSSVC("kfold", **OPTIONS), X, TWO),
+        "objects": (PlainSparseLSSVC(C, **OPTIONS), X, TWO.astype(object)),
+        "weighted": (PlainSparseLSSVC(C, class_weight={1: 3.0}, **OPTIONS), X, THREE),
+        "float32": (PlainSparseLSSVR(C, n_basis=9, random_state=0), X.astype(np.float32), TARGETS),
+        "sparse": (PlainSparseLSSVR(C, n_basis=9, random_state=0), holes, TARGET),
+        "per feature": (
+            PlainSparseLSSVR(C, "laplacian", gamma=per_feature, basis=POINTS),
+            X,
+            TARGET,
+        ),
+        "no bias": (PlainSparseLSSVR(C, fit_intercept=False, **OPTIONS), X, TARGET),
+        "penalised": (PlainSparseLSSVR("kfold", bias_penalty=2.0, **OPTIONS), X, TARGET),
     }
 
 
@@ -68,7 +72,7 @@ def test_a_saved_state_is_the_same(case, tmp_path):
 
 def test_a_model_of_a_state_can_be_saved(tmp_path):
     pytest.importorskip("skops")
-    state = SparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state()
+    state = PlainSparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state()
     model = leansvm.SparseLSSVC("kfold").fit_from_state(state)
     persistence.save(model, tmp_path / "model")
     assert_array_equal(persistence.load(tmp_path / "model").predict(Z), model.predict(Z))
@@ -79,9 +83,11 @@ def product(a, b):
 
 
 def test_kernels_of_your_own_merge_but_are_not_saved(tmp_path):
-    model = SparseLSSVR(C, product, basis=POINTS).fit(X, TARGET)
-    twice = SparseLSSVR(C, product).fit_from_state(model.state() + model.state())
-    weighted = SparseLSSVR(C, product, basis=POINTS).fit(X, TARGET, sample_weight=np.full(M, 2.0))
+    model = PlainSparseLSSVR(C, product, basis=POINTS).fit(X, TARGET)
+    twice = PlainSparseLSSVR(C, product).fit_from_state(model.state() + model.state())
+    weighted = PlainSparseLSSVR(C, product, basis=POINTS).fit(
+        X, TARGET, sample_weight=np.full(M, 2.0)
+    )
     assert_allclose(values(twice), values(weighted), rtol=1e-8)
     with pytest.raises(StateError, match="callable kernel cannot be saved"):
         model.state().save(tmp_path / "a")
@@ -107,7 +113,7 @@ def as_npy(array):
 
 @pytest.fixture
 def path(tmp_path):
-    SparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state().save(tmp_path / "state")
+    PlainSparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state().save(tmp_path / "state")
     return tmp_path / "state"
 
 
