@@ -175,7 +175,7 @@ def _grid(run: TrainingRun, grid: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _at_the_edge(space: dict[str, list[Any]], best: dict[str, Any]) -> list[str]:
-    """Say so where the best of the numbers is the smallest or largest."""
+    """Return a note if the best number is the smallest or largest that was tried."""
     notes = []
     for name, values in space.items():
         numbers = sorted(value for value in values if isinstance(value, (int, float)))

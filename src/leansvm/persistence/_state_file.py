@@ -158,7 +158,7 @@ def _read_arrays(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray[Any]]
     names = [part.filename.removesuffix(".npy") for part in parts]
     known = _ALWAYS | _SOMETIMES | _SUMS[0] | _SUMS[1]
     if len(set(names)) < len(names) or not set(names) <= known:
-        raise ValueError("it has parts that no state has")
+        raise ValueError("it has unknown or duplicate parts")
     return {name: _array(archive.read(part)) for name, part in zip(names, parts, strict=True)}
 
 
@@ -172,14 +172,14 @@ def _array(content: bytes) -> NDArray[Any]:
     if dtype.kind not in "biufU" or min(shape, default=0) < 0 or by_columns:
         raise ValueError(f"it has an array of type {dtype} and shape {shape}")
     if count * dtype.itemsize != len(content) - file.tell():
-        raise ValueError("an array has another size than its part")
+        raise ValueError("the size of an array does not match its part")
     return np.frombuffer(content, dtype, count, file.tell()).reshape(shape).copy()
 
 
 def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Build kernel, features and sums of their parts."""
     if not arrays.keys() >= _ALWAYS or not any(arrays.keys() >= kind for kind in _SUMS):
-        raise ValueError("it lacks arrays")
+        raise ValueError("arrays are missing")
     n_features, clip = _whole(facts, "n_features"), arrays.get("clip")
     kernel = Kernel(
         facts["kernel"],
@@ -191,7 +191,7 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
     if kernel.precomputed:
         raise ValueError("no state has a precomputed kernel")
     if np.any(~np.isfinite(kernel.gamma)) or np.any(np.asarray(kernel.gamma) < 0):
-        raise ValueError("gamma is negative or not finite")
+        raise ValueError("gamma must be finite and >= 0")
     penalty = np.inf if facts["bias_penalty"] is None else _number(facts, "bias_penalty")
     constant = 1.0 / math.sqrt(penalty) if 0 < penalty < np.inf else None
     points, kept = _points(arrays, n_features), arrays["kept"].astype(np.intp)
@@ -262,7 +262,7 @@ def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
     }
     for name, bad in wrong.items():
         if bad:
-            raise ValueError(f"its {name} do not fit the rest")
+            raise ValueError(f"its {name} does not match the other parts")
     for G in grams:
         rounding = 1e-9 * float(np.abs(G).max(initial=0.0))
         if np.abs(G - G.T).max(initial=0.0) > rounding or G.diagonal().min(initial=0.0) < -rounding:
@@ -271,11 +271,11 @@ def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
 
 def _whole(facts: dict[str, Any], name: str) -> int:
     if type(facts[name]) is not int or facts[name] < 0:
-        raise ValueError(f"{name} is no number of things")
+        raise ValueError(f"{name} must be a whole number >= 0")
     return int(facts[name])
 
 
 def _number(facts: dict[str, Any], name: str) -> float:
     if type(facts[name]) not in (int, float) or not math.isfinite(facts[name]):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} must be a finite number")
     return facts[name]  # an int stays one: degree=3
