@@ -141,7 +141,7 @@ def _criterion_picture(model: Any) -> list[str]:
 
 
 def _trial_picture(run: TrainingRun, name: str) -> list[str]:
-    """Draw scores against a number; values that are none, such as "learn", are lines across."""
+    """Draw scores against a number; other values, such as "learn", are horizontal lines."""
     numbers = [trial for trial in run.trials if isinstance(trial[name], (int, float))]
     others = [trial for trial in run.trials if trial not in numbers]
     if len(numbers) < 2:
