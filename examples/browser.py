@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from leansvm import SparseLSSVC, _html
+from leansvm import SparseLSSVC
 from leansvm.export import compress, to_js
+from leansvm.plotting import html
 
 SIDE = 8  # pixels of a digit
 
@@ -35,7 +36,7 @@ def page(model, X, y):
     size = (
         f"{model.n_support_} points of {SIDE * SIDE} pixels as {small.store}: {small.bytes:,} bytes"
     )
-    return _html.render(
+    return html.render(
         Path(__file__).with_name("browser.html.j2"),
         title="Digits",
         lead="A kernel machine in your browser: click pixels, or take one of the digits below.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.colors import to_rgb
 
-from leansvm.plotting import FeatureScalesDisplay, _html
+from leansvm.plotting import FeatureScalesDisplay, html
 
 if TYPE_CHECKING:
     from demo import Result, Task
@@ -27,7 +27,7 @@ def page(results: list[Result], note: str) -> str:
     planar = [r for r in results if r.task.X_train.shape[1] == 2]
     shown = [r for r in results if r.ours and 2 < r.task.X_train.shape[1] <= 30]
     learned = [r for r in shown if np.ptp(r.estimator.feature_scales_) > 0]
-    return _html.render(
+    return html.render(
         Path(__file__).with_name("demo.html.j2"),
         title="leansvm beside scikit-learn, nothing set by hand",
         lead=headline(results),
@@ -85,10 +85,10 @@ def milliseconds(value: float) -> str:
 @contextmanager
 def board():
     """Give the figure and axes of a checkerboard on [0, 4]^2, with the true squares' edges."""
-    with _html.drawing(figsize=(4, 4), layout="none") as (figure, ax):
+    with html.drawing(figsize=(4, 4), layout="none") as (figure, ax):
         ax.set(position=(0, 0, 1, 1), xlim=(0, 4), ylim=(0, 4))
         ax.set_axis_off()
-        edges = {"color": _html.INK, "alpha": 0.22, "linewidth": 1, "linestyle": (0, (3, 5))}
+        edges = {"color": html.INK, "alpha": 0.22, "linewidth": 1, "linestyle": (0, (3, 5))}
         ax.vlines([1, 2, 3], 0, 4, **edges)
         ax.hlines([1, 2, 3], 0, 4, **edges)
         yield figure, ax
@@ -97,11 +97,11 @@ def board():
 def data_panel(task: Task) -> str:
     """Training points in the colour of their class."""
     with board() as (figure, ax):
-        colours = (_html.NEGATIVE, _html.POSITIVE)
+        colours = (html.NEGATIVE, html.POSITIVE)
         for label, colour in zip(np.unique(task.y_train), colours, strict=True):
-            _html.dots(ax, task.X_train[task.y_train == label], 3.2, color=colour)
-        picture = _html.svg(figure, "training points")
-    return _html.figure(picture, "The training points", f"{len(task.y_train):,}, two classes")
+            html.dots(ax, task.X_train[task.y_train == label], 3.2, color=colour)
+        picture = html.svg(figure, "training points")
+    return html.figure(picture, "The training points", f"{len(task.y_train):,}, two classes")
 
 
 def surface_panel(result: Result) -> str:
@@ -111,27 +111,27 @@ def surface_panel(result: Result) -> str:
     grid = np.column_stack([m.ravel() for m in np.meshgrid(axis, axis)])
     f = model.decision_function(grid).reshape(GRID, GRID)
     rgba = np.empty((GRID, GRID, 4))
-    rgba[..., :3] = np.where(f[..., None] < 0, to_rgb(_html.NEGATIVE), to_rgb(_html.POSITIVE))
+    rgba[..., :3] = np.where(f[..., None] < 0, to_rgb(html.NEGATIVE), to_rgb(html.POSITIVE))
     rgba[..., 3] = 0.75 * np.minimum(np.abs(f), 1.0)
     with board() as (figure, ax):
         ax.imshow(rgba, extent=(0, 4, 0, 4), origin="lower", interpolation="none")
-        ax.contour(axis, axis, f, [0.0], colors=_html.INK, linewidths=1.5)
+        ax.contour(axis, axis, f, [0.0], colors=html.INK, linewidths=1.5)
         wrong = task.X_test[model.predict(task.X_test) != task.y_test]
-        _html.dots(ax, wrong, 3.6, color=_html.INK)
-        picture = _html.svg(figure, f"decision function of {result.model}")
+        html.dots(ax, wrong, 3.6, color=html.INK)
+        picture = html.svg(figure, f"decision function of {result.model}")
     kept = "trees" if result.n_points is None else f"{result.n_points:,} points"
-    return _html.figure(picture, result.model, f"{result.score:.1f} % correct · {kept}")
+    return html.figure(picture, result.model, f"{result.score:.1f} % correct · {kept}")
 
 
 def scales_figure(result: Result) -> str:
     """Draw the bars of one model."""
     n_bars = min(MOST_FEATURES, result.task.X_train.shape[1])
-    with _html.drawing(figsize=(4.6, 0.8 + 0.2 * n_bars)) as (figure, axis):
+    with html.drawing(figsize=(4.6, 0.8 + 0.2 * n_bars)) as (figure, axis):
         FeatureScalesDisplay.from_estimator(
             result.estimator,
             max_features=MOST_FEATURES,
             feature_names=result.task.feature_names,
             ax=axis,
         )
-        picture = _html.svg(figure, f"feature scales of {result.task.name}")
-    return _html.figure(picture, result.task.name, f"{result.model}, {result.task.shows}")
+        picture = html.svg(figure, f"feature scales of {result.task.name}")
+    return html.figure(picture, result.task.name, f"{result.model}, {result.task.shows}")

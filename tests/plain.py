@@ -1,19 +1,21 @@
-"""The sparse machines with one gamma for all features and GCV as defaults: nothing is learned.
+"""`SparseLSSVC` and `SparseLSSVR` with one gamma for all features and C by GCV: nothing is learned.
 
-For tests of everything but the defaults: learning takes a fraction of a second a fit.
+For tests of everything but the defaults, which have tests of their own
+(`tests/estimators/test_defaults.py`): learning takes a fraction of a second a fit.
 """
 
 import inspect
 
-import leansvm
+from leansvm import SparseLSSVC, SparseLSSVR
 
-DEFAULTS = {"C": "gcv", "kernel": "rbf", "gamma": "scale"}
+FIXED = {"C": "gcv", "kernel": "rbf", "gamma": "scale"}
 
 
-def plain(base):
+def _with_fixed_kernel(base):
+    """Return a subclass whose defaults are those of FIXED."""
     signature = inspect.signature(base.__init__)
     parameters = [
-        p.replace(default=DEFAULTS.get(p.name, p.default)) for p in signature.parameters.values()
+        p.replace(default=FIXED.get(p.name, p.default)) for p in signature.parameters.values()
     ]
     signature = signature.replace(parameters=parameters)
 
@@ -23,7 +25,8 @@ def plain(base):
         base.__init__(*bound.args, **bound.kwargs)
 
     init.__signature__ = signature
-    return type(base.__name__, (base,), {"__init__": init, "__module__": __name__})
+    return type(f"Plain{base.__name__}", (base,), {"__init__": init, "__module__": __name__})
 
 
-SparseLSSVC, SparseLSSVR = plain(leansvm.SparseLSSVC), plain(leansvm.SparseLSSVR)
+PlainSparseLSSVC = _with_fixed_kernel(SparseLSSVC)
+PlainSparseLSSVR = _with_fixed_kernel(SparseLSSVR)

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -13,7 +13,23 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "leansvm"
 FILES = sorted(PACKAGE.rglob("*.py"))
-MAX_FILE, MAX_FUNCTION = 450, 60
+MAX_FILE, MAX_FUNCTION, MAX_FOLDER = 400, 60, 25  # lines, lines of a body, files
+MAX_CORE = 29_000  # lines of all folders and files but those of BESIDE; the aim is 23,500
+BESIDE = {"cli", "papers", "datasets", "export", "plotting", "persistence", "inspection"}
+BESIDE |= {"model_selection"}
+STILL_LONGER = {  # files that are to be shortened
+    "dual/_smo_kernels.py",
+    "dual/kernel_matrix.py",
+    "estimators/data.py",
+    "estimators/low_rank.py",
+    "estimators/machine.py",
+    "estimators/reduced.py",
+    "estimators/sparse.py",
+    "export/_c.py",
+    "export/_onnx.py",
+    "newton/solver.py",
+    "ridge/nested.py",
+}
 CORE = ("estimators", "learning", "ridge", "newton", "dual", "low_rank", "basis", "rows", "kernels")
 SAME_NAME_ALLOWED: frozenset[str] = frozenset()  # class names that may occur twice
 
@@ -35,9 +51,25 @@ def relative(file):
 # ---------------------------------------------------------------------------- sizes
 
 
+@cache
+def lengths():
+    return {relative(file): len(file.read_text("utf-8").splitlines()) for file in FILES}
+
+
 def test_no_file_is_too_long():
-    lengths = {relative(file): len(file.read_text("utf-8").splitlines()) for file in FILES}
-    assert not {name: length for name, length in lengths.items() if length > MAX_FILE}
+    longer = {name: length for name, length in lengths().items() if length > MAX_FILE}
+    assert not {name: longer[name] for name in longer.keys() - STILL_LONGER}
+    assert max(longer.values(), default=0) <= 450
+
+
+def test_no_folder_has_too_many_files():
+    counts = Counter(file.parent for file in FILES)
+    assert not {relative(folder): n for folder, n in counts.items() if n > MAX_FOLDER}
+
+
+def test_the_core_stays_small():
+    core = sum(n for name, n in lengths().items() if name.partition("/")[0] not in BESIDE)
+    assert core <= MAX_CORE
 
 
 def length_of_body(function):
@@ -187,7 +219,7 @@ def test_files_that_a_page_names_exist(page):
     text = (ROOT / page).read_text("utf-8")
     named = re.findall(r"`([\w/]+(?:\.py|\.md|/))`", text)
     named += re.findall(
-        r"\b((?:estimators|learning|ridge|newton|dual|low_rank|basis|rows)/\w+\.py)", text
+        r"(?<!/)\b((?:estimators|learning|ridge|newton|dual|low_rank|basis|rows)/\w+\.py)", text
     )
     folders = (PACKAGE, PACKAGE / "estimators", ROOT)
     assert len(named) > 5

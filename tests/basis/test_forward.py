@@ -12,7 +12,7 @@ from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge
 from leansvm.newton.refit import refit
 from leansvm.rows import MemoryBlocks
-from tests.plain import SparseLSSVC
+from tests.plain import PlainSparseLSSVC
 
 KERNEL = Kernel("rbf", gamma=0.5)
 
@@ -124,7 +124,10 @@ def test_sizes_at_which_everything_is_fitted_again():
 def test_it_serves_every_estimator_and_task():
     X, y, _ = problem(200)
     labels = np.digitize(X[:, 0], [-0.5, 0.5])
-    assert SparseLSSVC(10.0, basis="forward", n_basis=8, random_state=0).fit(X, y).score(X, y) > 0.8
+    assert (
+        PlainSparseLSSVC(10.0, basis="forward", n_basis=8, random_state=0).fit(X, y).score(X, y)
+        > 0.8
+    )
     for loss in ("squared", "huber", "logistic"):
         model = ReducedSVC(10.0, loss=loss, basis="forward", n_basis=10, random_state=0)
         assert model.fit(X, labels).score(X, labels) > 0.9

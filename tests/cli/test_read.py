@@ -116,7 +116,7 @@ def test_intervals_are_refused(tmp_path):
     path = tmp_path / "d.parquet"
     path.touch()
     table = FileTable(path, pa.table({"a": steps, "y": [1.5, 2.5]}))  # Parquet has none
-    with pytest.raises(CommandError, match=r"column 'a': values of type .* are no use"):
+    with pytest.raises(CommandError, match=r"column 'a': values of type .* cannot be used"):
         frame_of(table, ["a", "y"], "y", {}, Conventions())
 
 
@@ -170,7 +170,7 @@ def test_features_are_counted_as_in_the_training_file(file):
         assert_array_equal(found.X.toarray(), expected)
     with pytest.raises(CommandError, match=r"line 2: '0:5', but the training file .* from 1"):
         read_like(file("d.svm", "1 1:1\n1 0:5\n"), None, 3, target=None, reading=from_1.reading)
-    with pytest.raises(CommandError, match="not those that leansvm writes"):
+    with pytest.raises(CommandError, match="not written by leansvm train"):
         read_like(new, None, 3, target=None, reading={"zero_based": [1]})
 
 

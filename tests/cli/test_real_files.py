@@ -295,7 +295,7 @@ def test_a_wrong_target_does_not_keep_rows_from_being_predicted(tmp_path):
 def test_odd_conventions_of_a_model_are_refused(tmp_path, reading):
     path = tmp_path / "d.csv"
     path.write_text("a\n1\n")
-    with pytest.raises(CommandError, match="not those that leansvm writes"):
+    with pytest.raises(CommandError, match="not written by leansvm train"):
         read_like(path, {"a": "number"}, 1, target=None, reading=reading)
 
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 
 from leansvm import L2SVC, LSSVR, KernelBasis, LowRankLSSVR, ReducedSVR
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 3))
@@ -27,7 +27,7 @@ def attributes(model):
     [
         (LSSVR(solver="cholesky"), TARGET),
         (L2SVC(solver="active-set"), LABELS),
-        (SparseLSSVR(n_basis=20), TARGET),
+        (PlainSparseLSSVR(n_basis=20), TARGET),
         (ReducedSVR(1.0, n_basis=20), TARGET),
         (KernelBasis(20, gamma=0.3), None),
     ],
@@ -60,7 +60,7 @@ def test_a_fit_that_does_not_fit_into_memory_leaves_the_model():
 
 
 def test_batches_do_not_go_on_with_the_parameters_of_a_refused_fit():
-    model = SparseLSSVR(1.0, gamma=0.3, n_basis=20, random_state=0).fit(X, TARGET)
+    model = PlainSparseLSSVR(1.0, gamma=0.3, n_basis=20, random_state=0).fit(X, TARGET)
     many, targets = rng.normal(size=(1500, 3)), np.ones(1500)
     with pytest.raises(MemoryError):
         model.set_params(gamma=50.0, n_basis=1000, cache_size=1.0).fit(many, targets)
@@ -71,16 +71,16 @@ def test_batches_do_not_go_on_with_the_parameters_of_a_refused_fit():
 
 
 def test_a_state_that_cannot_be_solved_leaves_the_model(monkeypatch):
-    model = SparseLSSVR(1.0, n_basis=10, random_state=0).fit(X, TARGET)
-    other = SparseLSSVR(1.0, n_basis=20, random_state=1).fit(X, TARGET).state()
+    model = PlainSparseLSSVR(1.0, n_basis=10, random_state=0).fit(X, TARGET)
+    other = PlainSparseLSSVR(1.0, n_basis=20, random_state=1).fit(X, TARGET).state()
     before = attributes(model)
-    monkeypatch.setattr(SparseLSSVR, "_basis_attributes", interrupt)
+    monkeypatch.setattr(PlainSparseLSSVR, "_basis_attributes", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit_from_state(other)
     assert attributes(model) == before
 
 
-@pytest.mark.parametrize("model", [SparseLSSVC(n_basis=5), L2SVC()], ids=str)
+@pytest.mark.parametrize("model", [PlainSparseLSSVC(n_basis=5), L2SVC()], ids=str)
 def test_a_first_fit_that_fails_leaves_no_model(model):
     for first in (model.fit, model.partial_fit):
         with pytest.raises(ValueError, match="class"):

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from leansvm import KernelBasis
 from leansvm.basis import Backfitting, PivotedCholesky, RandomBasis
 from leansvm.estimators.read import any_targets
-from tests.plain import SparseLSSVR
+from tests.plain import PlainSparseLSSVR
 
 rng = np.random.default_rng(4)
 M = 120
@@ -145,7 +145,7 @@ def test_pipelines_searches_and_pickles():
 
 def test_ridge_on_the_features_is_the_sparse_model():
     model = make_pipeline(KernelBasis(gamma=0.5, basis=ROWS), Ridge(alpha=0.1)).fit(X, TARGET)
-    same = SparseLSSVR(10.0, gamma=0.5, basis=ROWS).fit(X, TARGET)
+    same = PlainSparseLSSVR(10.0, gamma=0.5, basis=ROWS).fit(X, TARGET)
     assert_allclose(model.predict(Z), same.predict(Z), atol=1e-8)
 
 

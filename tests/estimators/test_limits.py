@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from leansvm import L2SVC, ReducedSVC, _parallel
 from leansvm.model_selection import c_path
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 3))
@@ -57,8 +57,8 @@ WAYS = [
     (L2SVC, one_batch),
     (L2SVC, two_batches),
     (L2SVC, path),
-    (SparseLSSVC, one_batch),
-    (SparseLSSVC, two_batches),
+    (PlainSparseLSSVC, one_batch),
+    (PlainSparseLSSVC, two_batches),
     (ReducedSVC, path),
 ]
 
@@ -103,7 +103,7 @@ def test_warnings_name_the_line_of_the_caller(way):
 
 def test_folds_that_begin_in_a_batch_are_within_the_budget():
     points = np.random.default_rng(1).normal(size=(120, 3))
-    model = SparseLSSVR(1.0, basis=points, gamma=0.5, cache_size=2).fit(X, X[:, 0])
+    model = PlainSparseLSSVR(1.0, basis=points, gamma=0.5, cache_size=2).fit(X, X[:, 0])
     before = model.predict(X)
     with pytest.raises(MemoryError, match=r"A basis of 12\d points.*cache_size"):
         model.set_params(C="kfold").partial_fit(X, X[:, 0])

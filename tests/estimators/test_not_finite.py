@@ -19,7 +19,7 @@ from leansvm import (
     ReducedSVR,
 )
 from leansvm.kernels import Kernel
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -27,11 +27,11 @@ Y = (X[:, 0] + 0.3 * RNG.normal(size=120) > 0).astype(int)
 CLASSIFIERS = [
     LSSVC(C=1.0),
     L2SVC(),
-    SparseLSSVC(C=1.0, n_basis=10, random_state=0),
+    PlainSparseLSSVC(C=1.0, n_basis=10, random_state=0),
     ReducedSVC(n_basis=10, random_state=0),
     ReducedSVC(n_basis=10, regularizer="coef", random_state=0),
 ]
-REGRESSORS = [LSSVR(), SparseLSSVR(), ReducedSVR(), LowRankLSSVR(n_basis=3)]
+REGRESSORS = [LSSVR(), PlainSparseLSSVR(), ReducedSVR(), LowRankLSSVR(n_basis=3)]
 
 
 @pytest.mark.parametrize("X", [X, X.astype(np.float32), sparse.csr_matrix(X)])
@@ -96,7 +96,7 @@ def test_a_supervised_basis_refuses_targets_that_are_no_numbers():
 
 @pytest.mark.parametrize("rows", [1e200 * X, sparse.csr_matrix(1e200 * X)], ids=["dense", "csr"])
 def test_a_variance_that_overflows_is_named(rows):
-    for model in (LSSVC(), SparseLSSVC(), ReducedSVC()):
+    for model in (LSSVC(), PlainSparseLSSVC(), ReducedSVC()):
         with pytest.raises(ValueError, match="gamma='scale': the variance of X is too large"):
             model.fit(rows, Y)
 
@@ -110,7 +110,7 @@ def test_a_variance_too_small_to_divide_by_is_named():
 @pytest.mark.parametrize(
     ("model", "m"),
     [
-        (SparseLSSVC(basis="all"), 120),
+        (PlainSparseLSSVC(basis="all"), 120),
         (ReducedSVC(regularizer="coef", n_basis=20, random_state=0), 60),
     ],
 )

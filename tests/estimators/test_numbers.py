@@ -10,7 +10,7 @@ from leansvm import L2SVC, LSSVR, LowRankLSSVC, ReducedSVC
 from leansvm.dual.active_set import ActiveSet
 from leansvm.losses import Huber
 from tests.loops import case
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -22,7 +22,7 @@ ZERO, HALVES = np.zeros((40, 3)), np.array([0, 1] * 20)
 def test_float32_predictions_are_exact_relative_to_the_targets(size):
     rows = np.random.default_rng(1).uniform(-2, 2, size=(300, 1)).astype(np.float32)
     target = size * np.sin(3 * rows[:, 0]).astype(np.float64)
-    model = SparseLSSVR(C=1e7, n_basis=80, gamma=0.3, random_state=0).fit(rows, target)
+    model = PlainSparseLSSVR(C=1e7, n_basis=80, gamma=0.3, random_state=0).fit(rows, target)
     single, double = model.predict(rows), model.predict(rows.astype(np.float64))
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, double, rtol=0, atol=1e-3 * target.std())
@@ -30,13 +30,13 @@ def test_float32_predictions_are_exact_relative_to_the_targets(size):
 
 def test_calibration_at_one_C_asks_for_no_degrees_of_freedom():
     weight = np.full(len(X), 1 / len(X))
-    model = SparseLSSVC(C=10.0, calibrate=True, n_basis=100, random_state=0)
+    model = PlainSparseLSSVC(C=10.0, calibrate=True, n_basis=100, random_state=0)
     shares = model.fit(X, Y, sample_weight=weight).predict_proba(X)
     assert np.mean(shares.argmax(axis=1) == Y) > 0.8
 
 
 @pytest.mark.parametrize("basis", ["all", "random", "pivoted-cholesky", "forward"])
-@pytest.mark.parametrize("kind", [SparseLSSVC, ReducedSVC])
+@pytest.mark.parametrize("kind", [PlainSparseLSSVC, ReducedSVC])
 def test_rows_of_zeros_give_a_constant_model(kind, basis):
     y = (np.arange(40) % 4 == 0).astype(int)
     for intercept, dtype in product([True, False], [np.float32, np.float64]):
@@ -50,7 +50,9 @@ def test_rows_of_zeros_give_a_constant_model(kind, basis):
 
 @pytest.mark.parametrize("basis", ["entropy", "medoids"])
 def test_rows_of_zeros_leave_no_basis_to_grow(basis):
-    values = SparseLSSVC(kernel="linear", basis=basis).fit(ZERO, HALVES).decision_function(ZERO)
+    values = (
+        PlainSparseLSSVC(kernel="linear", basis=basis).fit(ZERO, HALVES).decision_function(ZERO)
+    )
     np.testing.assert_allclose(values, 0.0, rtol=0, atol=1e-12)
 
 
@@ -79,7 +81,7 @@ def test_a_support_set_stopped_at_any_step_reports_its_violation():
         assert report["converged"] == (report["violation"] <= 1e-8)
 
 
-@pytest.mark.parametrize("kind", [SparseLSSVC, SparseLSSVR, L2SVC])
+@pytest.mark.parametrize("kind", [PlainSparseLSSVC, PlainSparseLSSVR, L2SVC])
 @pytest.mark.parametrize(
     "change",
     [{"bias_penalty": 5}, {"fit_intercept": False}, {"gamma": 0.1}, {"kernel": "laplacian"}],
@@ -94,7 +96,7 @@ def test_batches_refuse_a_changed_parameter_by_name(kind, change):
 
 
 def test_batches_take_an_equal_gamma_for_the_same():
-    model = SparseLSSVC(C=1.0, gamma=[0.1, 0.2, 0.3]).partial_fit(X[:60], Y[:60])
+    model = PlainSparseLSSVC(C=1.0, gamma=[0.1, 0.2, 0.3]).partial_fit(X[:60], Y[:60])
     model.set_params(gamma=np.array([0.1, 0.2, 0.3])).partial_fit(X[60:], Y[60:])
     assert model.n_rows_seen_ == 120
 
@@ -118,20 +120,20 @@ def test_gcv_with_all_rows_as_basis_is_that_of_the_exact_machine(dtype, rtol):
     rows = rng.normal(size=(60, 5)).astype(dtype)
     target = np.sin(2 * rows[:, 0]) + 0.5 * rng.normal(size=60)
     expected = LSSVR(C="gcv", gamma=5.0).fit(rows, target)
-    found = SparseLSSVR(C="gcv", gamma=5.0, basis="all").fit(rows, target)
+    found = PlainSparseLSSVR(C="gcv", gamma=5.0, basis="all").fit(rows, target)
     np.testing.assert_allclose(found.cv_curve_, expected.cv_curve_, rtol=rtol)
     assert found.C_ == expected.C_
 
 
 def test_gcv_of_batches_as_small_as_the_basis_counts_earlier_rows():
     options = {"C": "gcv", "gamma": 0.3}
-    batches = SparseLSSVC(n_basis=50, random_state=0, **options)
+    batches = PlainSparseLSSVC(n_basis=50, random_state=0, **options)
     batches.partial_fit(X[:60], Y[:60]).partial_fit(X[60:], Y[60:])
-    whole = SparseLSSVC(basis=batches.support_vectors_, **options).fit(X, Y)
+    whole = PlainSparseLSSVC(basis=batches.support_vectors_, **options).fit(X, Y)
     np.testing.assert_allclose(batches.cv_curve_, whole.cv_curve_, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [LowRankLSSVC, SparseLSSVC])
+@pytest.mark.parametrize("kind", [LowRankLSSVC, PlainSparseLSSVC])
 def test_the_smallest_C_there_is_gives_a_constant_model(kind):
     model = kind(1e-300, n_basis=3, bias_penalty=1.0, random_state=0).fit(X, Y)
     np.testing.assert_allclose(model.decision_function(X), 0.0, rtol=0, atol=1e-200)

@@ -17,7 +17,7 @@ from leansvm.datasets import make_checkerboard
 from leansvm.kernels import Kernel
 from leansvm.losses import SquaredHinge, SymmetricHuber
 from leansvm.model_selection import c_path
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 from tests.versions import needs_callbacks
 
 SELECTORS = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitting", "forward"]
@@ -43,14 +43,14 @@ def test_squared_loss_is_the_sparse_lssvm(moons, bias):
     X, y = moons
     rows = np.arange(0, 300, 10)
     weight = np.linspace(0.5, 2.0, 300)
-    sparse_model = SparseLSSVC(10.0, basis=rows, **bias).fit(X, y, sample_weight=weight)
+    sparse_model = PlainSparseLSSVC(10.0, basis=rows, **bias).fit(X, y, sample_weight=weight)
     reduced = ReducedSVC(10.0, loss="squared", basis=rows, **bias).fit(X, y, sample_weight=weight)
     np.testing.assert_allclose(
         reduced.decision_function(X), sparse_model.decision_function(X), atol=1e-8
     )
     assert reduced.objective_ == pytest.approx(sparse_model.objective_, rel=1e-9)
     target = np.stack([np.sin(X[:, 0]), X[:, 1]], axis=1)
-    one = SparseLSSVR(10.0, basis=rows, **bias).fit(X, target)
+    one = PlainSparseLSSVR(10.0, basis=rows, **bias).fit(X, target)
     other = ReducedSVR(10.0, loss="squared", basis=rows, **bias).fit(X, target)
     np.testing.assert_allclose(other.predict(X), one.predict(X), atol=1e-8)
 

@@ -8,7 +8,7 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 from leansvm import L2SVC, LSSVC, KernelBasis
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
@@ -33,7 +33,7 @@ SELECTORS = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitti
 @pytest.mark.parametrize("basis", SELECTORS, ids=lambda b: b if isinstance(b, str) else "rows")
 @pytest.mark.parametrize("C", [10.0, "gcv", "loo"])
 def test_same_model_as_on_numpy(basis, C):
-    model = SparseLSSVC(C, gamma=1.0, basis=basis, n_basis=40, random_state=0)
+    model = PlainSparseLSSVC(C, gamma=1.0, basis=basis, n_basis=40, random_state=0)
     expected = model.fit(X, y, sample_weight=WEIGHT)
     values, support = expected.decision_function(X), expected.support_
     found = model.fit(xp.asarray(X), xp.asarray(y), sample_weight=xp.asarray(WEIGHT))
@@ -46,7 +46,7 @@ def test_same_model_as_on_numpy(basis, C):
 
 def test_points_auto_size_classes_and_scale():
     for options in ({"basis": X[:30] + 0.01}, {"n_basis": "auto"}, {"kernel": "laplacian"}):
-        model = SparseLSSVC(random_state=0, calibrate=True, **options)
+        model = PlainSparseLSSVC(random_state=0, calibrate=True, **options)
         values = model.fit(X, Y3).decision_function(X)
         probabilities = model.predict_proba(X)
         model.fit(xp.asarray(X), xp.asarray(Y3))
@@ -55,7 +55,7 @@ def test_points_auto_size_classes_and_scale():
 
 
 def test_float32_rows_give_float32():
-    model = SparseLSSVR(100.0, n_basis=50, random_state=0)
+    model = PlainSparseLSSVR(100.0, n_basis=50, random_state=0)
     expected = model.fit(X.astype(np.float32), X[:, 0] ** 2).predict(X.astype(np.float32))
     rows = xp.asarray(X.astype(np.float32))
     predicted = model.fit(rows, xp.asarray(X[:, 0] ** 2)).predict(rows)
@@ -64,8 +64,8 @@ def test_float32_rows_give_float32():
 
 
 def test_batches():
-    whole = SparseLSSVC(10.0, gamma=1.0, basis=X[:30], random_state=0).fit(X, y)
-    model = SparseLSSVC(10.0, gamma=1.0, basis=X[:30], random_state=0)
+    whole = PlainSparseLSSVC(10.0, gamma=1.0, basis=X[:30], random_state=0).fit(X, y)
+    model = PlainSparseLSSVC(10.0, gamma=1.0, basis=X[:30], random_state=0)
     for part in (slice(0, 100), slice(100, 300)):
         model.partial_fit(xp.asarray(X[part]), xp.asarray(y[part]), classes=[0, 1])
     rows = xp.asarray(X)
@@ -86,7 +86,7 @@ def test_the_dual_is_solved_on_the_host():
 
 def test_without_dispatch_arrays_become_numpy():
     with config_context(array_api_dispatch=False):
-        model = SparseLSSVC(10.0, random_state=0).fit(xp.asarray(X), y)
+        model = PlainSparseLSSVC(10.0, random_state=0).fit(xp.asarray(X), y)
         assert isinstance(model.decision_function(xp.asarray(X)), np.ndarray)
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from leansvm import LSSVC, LSSVR
 from leansvm.basis import PivotedCholesky
 from leansvm.estimators import machine
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(5)
 M = 30
@@ -116,7 +116,7 @@ def kernel_parameters(kernel):
 
 
 def check_against_digits(data, kernel, reference, bias, C, **parameters):
-    model = SparseLSSVC(C, **kernel_parameters(kernel), **BIASES[bias], **parameters)
+    model = PlainSparseLSSVC(C, **kernel_parameters(kernel), **BIASES[bias], **parameters)
     model.fit(DATA[data], SIGNS)
     minimum = exact_minimum(data, kernel, reference, bias, float(np.ravel(C)[0]))
     reached = exact_objective(model, data, kernel, model.C_, bias)
@@ -168,12 +168,14 @@ def check_full_basis(C, bias):
     three = np.digitize(X[:, 0] + 0.3 * rng.normal(size=80), [-0.5, 0.5])
     weight = rng.uniform(0.2, 3, size=80)
     for y in (three, three == 1):
-        sparse = SparseLSSVC(C, gamma=0.5, basis="all", **bias).fit(X, y, sample_weight=weight)
+        sparse = PlainSparseLSSVC(C, gamma=0.5, basis="all", **bias).fit(X, y, sample_weight=weight)
         dense = LSSVC(C, gamma=0.5, **bias).fit(X, y, sample_weight=weight)
         assert_allclose(sparse.decision_function(Z), dense.decision_function(Z), atol=1e-8)
         assert_allclose(sparse.objective_, dense.objective_, rtol=1e-8)
     target = np.column_stack([np.sin(X[:, 0]), X[:, 1] ** 2])
-    sparse = SparseLSSVR(C, gamma=0.5, basis="all", **bias).fit(X, target, sample_weight=weight)
+    sparse = PlainSparseLSSVR(C, gamma=0.5, basis="all", **bias).fit(
+        X, target, sample_weight=weight
+    )
     dense = LSSVR(C, gamma=0.5, **bias).fit(X, target, sample_weight=weight)
     assert_allclose(sparse.predict(Z), dense.predict(Z), atol=1e-8)
 
@@ -184,7 +186,7 @@ def test_linear_kernel_needs_as_many_points_as_features():
     y = X[:, 0] + X[:, 1] + 0.3 * rng.normal(size=200) > 0.3
     dense = LSSVC(1.0, "linear").fit(X, y)
     for basis in ("pivoted-cholesky", PivotedCholesky(), "random", "all"):
-        model = SparseLSSVC(1.0, "linear", basis=basis, n_basis=20, random_state=0).fit(X, y)
+        model = PlainSparseLSSVC(1.0, "linear", basis=basis, n_basis=20, random_state=0).fit(X, y)
         assert model.n_support_ == 2
         assert model.support_vectors_.shape == (2, 2)
         assert_allclose(model.decision_function(X), dense.decision_function(X), atol=1e-8)
@@ -226,7 +228,7 @@ def smoother(s, C, gamma, bias):
 def test_gcv_is_that_of_the_hat_matrix(weight, bias, monkeypatch):
     s = np.ones(N) if weight is None else weight
     monkeypatch.setattr(machine.Machine, "_candidates", np.array(CANDIDATES))
-    model = SparseLSSVR("gcv", gamma=0.4, basis=POINTS, **bias)
+    model = PlainSparseLSSVR("gcv", gamma=0.4, basis=POINTS, **bias)
     model.fit(X, TARGETS, sample_weight=weight)
     for C, value in zip(CANDIDATES, model.cv_curve_, strict=True):
         H = smoother(s, C, 0.4, bias)
@@ -237,7 +239,7 @@ def test_gcv_is_that_of_the_hat_matrix(weight, bias, monkeypatch):
 
 def test_gcv_of_a_classifier_counts_without_class_weights(monkeypatch):
     monkeypatch.setattr(machine.Machine, "_candidates", np.array(CANDIDATES))
-    model = SparseLSSVC("gcv", gamma=0.4, basis=POINTS, class_weight={0: 4.0, 2: 0.5})
+    model = PlainSparseLSSVC("gcv", gamma=0.4, basis=POINTS, class_weight={0: 4.0, 2: 0.5})
     model.fit(X, THREE, sample_weight=WEIGHT)
     s = WEIGHT * np.array([4.0, 1.0, 0.5])[THREE]
     for C, value in zip(CANDIDATES, model.cv_curve_, strict=True):
@@ -268,7 +270,7 @@ def test_leave_one_out_is_refitting_classifier(y, bias):
 
 
 def check_leave_one_out(y, weight, bias):
-    model = SparseLSSVC("loo", basis=POINTS, **bias).fit(X, y, sample_weight=weight)
+    model = PlainSparseLSSVC("loo", basis=POINTS, **bias).fit(X, y, sample_weight=weight)
     Y = one_vs_rest(y)
     values = refit_without(model, y, weight, "decision_function")
     residuals = model.loo_residuals_.reshape(Y.shape)
@@ -282,13 +284,13 @@ def check_leave_one_out(y, weight, bias):
 @every_bias
 def test_leave_one_out_is_refitting_regressor(bias):
     for y, weight in ((TARGETS, WEIGHT), (TARGETS[:, 0], None)):
-        model = SparseLSSVR("loo", basis=POINTS, **bias).fit(X, y, sample_weight=weight)
+        model = PlainSparseLSSVR("loo", basis=POINTS, **bias).fit(X, y, sample_weight=weight)
         expected = y[LEFT_OUT] - refit_without(model, y, weight, "predict")
         assert_allclose(model.loo_residuals_[LEFT_OUT], expected, rtol=1e-8, atol=1e-7)
 
 
 def test_leave_one_out_of_the_full_basis_is_that_of_the_dense_model():
-    sparse = SparseLSSVR("loo", gamma=2.0, basis="all").fit(X, TARGETS)
+    sparse = PlainSparseLSSVR("loo", gamma=2.0, basis="all").fit(X, TARGETS)
     dense = LSSVR("loo", gamma=2.0).fit(X, TARGETS)
     assert_allclose(sparse.cv_curve_, dense.cv_curve_, rtol=1e-5)
     assert_allclose(sparse.C_, dense.C_)
@@ -297,9 +299,9 @@ def test_leave_one_out_of_the_full_basis_is_that_of_the_dense_model():
 def test_leave_one_out_in_many_small_blocks(monkeypatch):
     from leansvm.ridge import primal
 
-    kept = SparseLSSVC("loo", basis=POINTS).fit(X, THREE)
+    kept = PlainSparseLSSVC("loo", basis=POINTS).fit(X, THREE)
     monkeypatch.setattr(primal, "_KEEP_LOO_BYTES", 0)
-    again = SparseLSSVC("loo", basis=POINTS).fit(X, THREE)
+    again = PlainSparseLSSVC("loo", basis=POINTS).fit(X, THREE)
     assert_allclose(again.loo_residuals_, kept.loo_residuals_, rtol=1e-12)
     assert_allclose(again.cv_curve_, kept.cv_curve_, rtol=1e-12)
 
@@ -325,7 +327,7 @@ def assert_same_model(a, b, rtol=1e-8):
 @pytest.mark.parametrize("class_weight", [None, "balanced", {0: 2.0}], ids=str)
 def test_weight_k_equals_k_copies_classifier(C, class_weight):
     calibrate = class_weight != {0: 2.0}
-    model = SparseLSSVC(C, basis=POINTS, class_weight=class_weight, calibrate=calibrate)
+    model = PlainSparseLSSVC(C, basis=POINTS, class_weight=class_weight, calibrate=calibrate)
     for y in (TWO, THREE):
         weighted = clone(model).fit(X, y, sample_weight=COPIES)
         repeated = clone(model).fit(np.repeat(X, COPIES, axis=0), np.repeat(y, COPIES))
@@ -339,7 +341,7 @@ def test_weight_k_equals_k_copies_classifier(C, class_weight):
 def test_weight_k_equals_k_copies_regressor(bias):
     again = np.repeat(np.arange(N), COPIES)
     for C in ("gcv", "loo", 2.0):
-        model = SparseLSSVR(C, basis=POINTS, **bias)
+        model = PlainSparseLSSVR(C, basis=POINTS, **bias)
         weighted = clone(model).fit(X, TARGETS, sample_weight=COPIES)
         assert_same_model(weighted, clone(model).fit(X[again], TARGETS[again]))
 
@@ -349,8 +351,8 @@ def test_rows_of_no_weight_change_nothing(C):
     weight = np.where(np.arange(N) % 5 == 0, 0.0, WEIGHT)
     used = weight > 0
     for model, y in (
-        (SparseLSSVC(C, basis=POINTS), THREE),
-        (SparseLSSVR(C, basis=POINTS), TARGETS),
+        (PlainSparseLSSVC(C, basis=POINTS), THREE),
+        (PlainSparseLSSVR(C, basis=POINTS), TARGETS),
     ):
         weighted = clone(model).fit(X, y, sample_weight=weight)
         dropped = clone(model).fit(X[used], y[used], sample_weight=weight[used])
@@ -360,22 +362,24 @@ def test_rows_of_no_weight_change_nothing(C):
 def test_targets_of_no_weight_may_be_anything():
     weight, y = np.ones(N), TARGETS[:, 0].copy()
     weight[3] = 0.0
-    usual = SparseLSSVR(2.0, basis=POINTS).fit(X, y, sample_weight=weight)
+    usual = PlainSparseLSSVR(2.0, basis=POINTS).fit(X, y, sample_weight=weight)
     y[3] = 1e30
-    assert_same_model(SparseLSSVR(2.0, basis=POINTS).fit(X, y, sample_weight=weight), usual)
+    assert_same_model(PlainSparseLSSVR(2.0, basis=POINTS).fit(X, y, sample_weight=weight), usual)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e6])
 def test_scaled_weights_are_a_scaled_C(scale):
     for options in ({"basis": POINTS}, {"n_basis": 8, "random_state": 0}, {"random_state": 0}):
-        plain = SparseLSSVC(2.0, **options).fit(X, TWO)
-        scaled = SparseLSSVC(2.0 / scale, **options).fit(X, TWO, sample_weight=np.full(N, scale))
+        plain = PlainSparseLSSVC(2.0, **options).fit(X, TWO)
+        scaled = PlainSparseLSSVC(2.0 / scale, **options).fit(
+            X, TWO, sample_weight=np.full(N, scale)
+        )
         assert_allclose(scaled.decision_function(Z), plain.decision_function(Z), atol=1e-8)
 
 
 def test_a_target_far_from_zero():
-    near = SparseLSSVR(10.0, basis=POINTS).fit(X, TARGETS[:, 0])
-    far = SparseLSSVR(10.0, basis=POINTS).fit(X, TARGETS[:, 0] + 1e7)
+    near = PlainSparseLSSVR(10.0, basis=POINTS).fit(X, TARGETS[:, 0])
+    far = PlainSparseLSSVR(10.0, basis=POINTS).fit(X, TARGETS[:, 0] + 1e7)
     assert_allclose(far.predict(Z) - 1e7, near.predict(Z), atol=1e-6)
     assert_allclose(far.objective_, near.objective_, rtol=1e-6)
 
@@ -385,7 +389,9 @@ def test_leave_one_out_counts_the_rows_outside_of_the_basis_where_they_are_enoug
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1100, 2))
     y = np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=1100)
-    model = SparseLSSVR("loo", kernel="rbf", gamma=2.0, n_basis=n_basis, random_state=0).fit(X, y)
+    model = PlainSparseLSSVR("loo", kernel="rbf", gamma=2.0, n_basis=n_basis, random_state=0).fit(
+        X, y
+    )
     squares = model.loo_residuals_**2
     outside = np.delete(squares, model.support_)
     expected = outside if len(outside) >= 500 else squares

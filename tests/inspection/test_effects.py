@@ -8,7 +8,7 @@ from sklearn.inspection import partial_dependence
 from leansvm import KernelBasis, LowRankLSSVR, ReducedSVC
 from leansvm.inspection import _dependence, effects
 from leansvm.plotting import EffectsDisplay
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 GAMMAS = {"one": 0.3, "each": [0.8, 0.0, 2.5, 0.01]}
 RADIAL = ("rbf", "matern12", "matern32", "matern52", "laplacian")
@@ -26,7 +26,9 @@ def rows():
 
 
 def machine(name, gamma=0.3, **options):
-    return SparseLSSVR(10.0, name, gamma=gamma, coef0=0.5, n_basis=40, random_state=0, **options)
+    return PlainSparseLSSVR(
+        10.0, name, gamma=gamma, coef0=0.5, n_basis=40, random_state=0, **options
+    )
 
 
 def assert_same_dependence(model, X, tolerance=1e-8):
@@ -69,12 +71,12 @@ def test_clipped_features(rows):
     X, Y = rows
     X = X.copy()
     X[5, 0] = 1e4  # a heavy tail
-    model = SparseLSSVR("loo", gamma="learn", n_basis=30, random_state=0).fit(X, Y[:, 0])
+    model = PlainSparseLSSVR("loo", gamma="learn", n_basis=30, random_state=0).fit(X, Y[:, 0])
     assert model.clip_ is not None
     assert_same_dependence(model, X)
 
 
-@pytest.mark.parametrize("machine", [SparseLSSVC, ReducedSVC])
+@pytest.mark.parametrize("machine", [PlainSparseLSSVC, ReducedSVC])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes(rows, machine, n_classes):
     X, Y = rows
@@ -125,7 +127,7 @@ def test_default_pairs_are_of_the_strongest_features():
 
 def test_some_features_names_scales_and_sparse_rows(rows):
     X, Y = rows
-    model = SparseLSSVR(1.0, gamma="learn", n_basis=20, random_state=0).fit(X, Y[:, 0])
+    model = PlainSparseLSSVR(1.0, gamma="learn", n_basis=20, random_state=0).fit(X, Y[:, 0])
     found = effects(model, csr_matrix(X), features=[2, 0], feature_names=list("abcd"))
     assert found.names == ["c", "a"]
     np.testing.assert_array_equal(found.scales, model.feature_scales_[[2, 0]])

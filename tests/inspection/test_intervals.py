@@ -14,7 +14,7 @@ from leansvm.inspection import inspect_rows, novelty
 from leansvm.model_selection import KFoldSums
 from leansvm.ridge import jackknife, without_row
 from leansvm.ridge.answers import METHODS
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 ALPHA = 0.15
 BIAS = [{}, {"bias_penalty": 2.0}, {"fit_intercept": False}]
@@ -31,7 +31,7 @@ def rows():
 def machine(kind, X, **options):
     if kind == "all":
         return LSSVR(5.0, gamma=0.4, **options)
-    return SparseLSSVR(5.0, gamma=0.4, basis=X[: 8 if kind == "few" else 40].copy(), **options)
+    return PlainSparseLSSVR(5.0, gamma=0.4, basis=X[: 8 if kind == "few" else 40].copy(), **options)
 
 
 def weighted_kth(values, weight, k):
@@ -80,7 +80,7 @@ def test_cv_plus_where_C_is_lost_in_rounding(rows):
     line = np.array([0.3, 0.7, -0.2, 0.9, 0.1, -0.5])  # all rows lie on it, the basis does not
     options = {"kernel": "linear", "basis": np.eye(6), "fit_intercept": False}
     large, usual = (
-        SparseLSSVR(C, **options)
+        PlainSparseLSSVR(C, **options)
         .fit(X[:, :1] * line, Y)
         .predict_interval(X_new[:, :1] * line, method="cv+")
         for C in (1e20, 1e8)
@@ -101,7 +101,7 @@ def test_cv_plus_refuses_a_single_fold(rows, kind):
 def test_cv_plus_keeps_the_groups_of_C_together(rows):
     X, Y, _, X_new = rows
     groups = np.arange(len(X)) % 7
-    model = SparseLSSVR(KFoldSums(None, groups), gamma=0.4, basis=X[:8].copy()).fit(X, Y)
+    model = PlainSparseLSSVR(KFoldSums(None, groups), gamma=0.4, basis=X[:8].copy()).fit(X, Y)
     model.predict_interval(X_new, method="cv+")
     folds = model._ask().fold_models.fold
     assert len(np.unique(folds)) == 7
@@ -112,7 +112,7 @@ def test_cv_plus_knows_the_groups_of_copies(rows):
     X, Y, _, X_new = rows
     copies = np.arange(90) % 45
     groups = np.arange(90) // 15  # those of a row are in two groups
-    model = SparseLSSVR(KFoldSums(None, groups), gamma=0.4, random_state=0)
+    model = PlainSparseLSSVR(KFoldSums(None, groups), gamma=0.4, random_state=0)
     model.fit(X[copies], Y[copies])  # n_basis="auto" compares sizes by distinct rows
     found = model.predict_interval(X_new, method="cv+")
     np.testing.assert_array_equal(model._ask().fold_models.fold, groups)
@@ -122,7 +122,9 @@ def test_cv_plus_knows_the_groups_of_copies(rows):
 
 def test_normal_interval_is_the_formula(rows):
     X, Y, weight, X_new = rows
-    model = SparseLSSVR(5.0, gamma=0.4, basis=X[:8].copy()).fit(X, Y[:, 0], sample_weight=weight)
+    model = PlainSparseLSSVR(5.0, gamma=0.4, basis=X[:8].copy()).fit(
+        X, Y[:, 0], sample_weight=weight
+    )
     Z, Z_new = (
         np.column_stack([rbf_kernel(A, X[:8], gamma=0.4), np.ones(len(A))]) for A in (X, X_new)
     )
@@ -144,7 +146,7 @@ def test_normal_interval_is_the_formula(rows):
 def test_a_basis_of_all_rows_has_the_intervals_of_the_exact_machine(rows):
     X, Y, weight, X_new = rows
     exact = LSSVR(5.0, gamma=0.4).fit(X, Y, sample_weight=weight)
-    small = SparseLSSVR(5.0, gamma=0.4, basis="all").fit(X, Y, sample_weight=weight)
+    small = PlainSparseLSSVR(5.0, gamma=0.4, basis="all").fit(X, Y, sample_weight=weight)
     for options in ({}, {"adaptive": True}, {"method": "cv+"}, {"method": "normal"}):
         expected = exact.predict_interval(X_new, ALPHA, **options)
         found = small.predict_interval(X_new, ALPHA, **options)
@@ -163,7 +165,7 @@ def test_weights_count_as_copies(rows):
 def test_rows_of_a_small_basis_are_not_counted(rows):
     X, Y, _, X_new = rows
     basis = np.arange(0, 24, 3)
-    model = SparseLSSVR(5.0, gamma=0.4, basis=basis).fit(X, Y)
+    model = PlainSparseLSSVR(5.0, gamma=0.4, basis=basis).fit(X, Y)
     asked = model._ask()
     found = asked.left_out
     outside = np.setdiff1d(np.arange(len(X)), basis)
@@ -174,9 +176,11 @@ def test_rows_of_a_small_basis_are_not_counted(rows):
     above = np.sort(np.abs(r) - shares * r, axis=1)[:, -int(ALPHA * (len(outside) + 1))]
     ends = model.predict_interval(X_new, ALPHA)[:, 0, 1]
     np.testing.assert_allclose(ends, model.predict(X_new)[:, 0] + above, rtol=1e-10)
-    most = SparseLSSVR(5.0, gamma=0.4, basis=np.arange(30)).fit(X, Y)._ask()
+    most = PlainSparseLSSVR(5.0, gamma=0.4, basis=np.arange(30)).fit(X, Y)._ask()
     assert len(most.counted(most.left_out.rows)) == len(X)  # too few outside
-    copies = SparseLSSVR(5.0, gamma=0.4, basis=np.array([47])).fit(np.r_[X, X[:1]], np.r_[Y, Y[:1]])
+    copies = PlainSparseLSSVR(5.0, gamma=0.4, basis=np.array([47])).fit(
+        np.r_[X, X[:1]], np.r_[Y, Y[:1]]
+    )
     counted = copies._ask().counted(copies._ask().left_out.rows)
     assert len(counted) == len(X) - 1 and 0 not in counted  # row 47 is a copy of row 0
 
@@ -185,7 +189,7 @@ def test_rows_of_a_small_basis_are_not_counted(rows):
 def test_weights_count_as_copies_of_basis_rows(rows, method):
     X, Y, weight, X_new = rows
     copies = np.concatenate([np.arange(len(X)), np.repeat(np.arange(len(X)), weight.astype(int))])
-    model = SparseLSSVR(5.0, gamma=0.4, basis=np.arange(8))
+    model = PlainSparseLSSVR(5.0, gamma=0.4, basis=np.arange(8))
     once = model.fit(X, Y, sample_weight=weight + 1).predict_interval(X_new, ALPHA, method)
     again = model.fit(X[copies], Y[copies]).predict_interval(X_new, ALPHA, method)
     np.testing.assert_allclose(once, again, rtol=1e-9)
@@ -219,7 +223,9 @@ def test_adaptive_intervals_are_wider_far_from_the_rows():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 1))
     y = X[:, 0] ** 2 + rng.normal(size=200)
-    model = SparseLSSVR(1e3, "poly", gamma=1.0, degree=2, coef0=1.0, basis=X[:6].copy()).fit(X, y)
+    model = PlainSparseLSSVR(1e3, "poly", gamma=1.0, degree=2, coef0=1.0, basis=X[:6].copy()).fit(
+        X, y
+    )
     width = np.diff(model.predict_interval([[0.0], [6.0]], adaptive=True))[:, 0]
     assert width[1] > 1.3 * width[0]
 
@@ -229,7 +235,7 @@ def test_coverage(n_basis):
     rng = np.random.default_rng(2)
     X = rng.uniform(-2, 2, size=(2600, 2))
     y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=2600)
-    model = SparseLSSVR("loo", n_basis=n_basis, random_state=0).fit(X[:600], y[:600])
+    model = PlainSparseLSSVR("loo", n_basis=n_basis, random_state=0).fit(X[:600], y[:600])
     for options in ({}, {"adaptive": True}, {"method": "cv+"}, {"method": "normal"}):
         low, high = model.predict_interval(X[600:], 0.1, **options).T
         inside = np.mean((low <= y[600:]) & (y[600:] <= high))
@@ -243,8 +249,8 @@ def test_a_precomputed_kernel_has_the_same_intervals(rows):
     for here, there in [
         (LSSVR(5.0, gamma=0.4), LSSVR(5.0, "precomputed")),
         (
-            SparseLSSVR(5.0, gamma=0.4, basis=np.arange(8)),
-            SparseLSSVR(5.0, "precomputed", basis=np.arange(8)),
+            PlainSparseLSSVR(5.0, gamma=0.4, basis=np.arange(8)),
+            PlainSparseLSSVR(5.0, "precomputed", basis=np.arange(8)),
         ),
     ]:
         expected = here.fit(X, Y).predict_interval(X_new, ALPHA)
@@ -285,7 +291,9 @@ def test_sets_are_refitting_without_every_row(kind, n_classes):
         (X[:, 0] + 0.8 * rng.normal(size=60) > 0) * 1 + (n_classes == 3) * (X[:, 1] > 0.5)
     ]
     model = (
-        LSSVC(2.0, gamma=0.5) if kind == "all" else SparseLSSVC(2.0, gamma=0.5, basis=X[:7].copy())
+        LSSVC(2.0, gamma=0.5)
+        if kind == "all"
+        else PlainSparseLSSVC(2.0, gamma=0.5, basis=X[:7].copy())
     )
     X_new = rng.normal(size=(40, 2))
     expected = refitted_sets(model, X, y, X_new, 0.2)
@@ -299,7 +307,7 @@ def test_coverage_of_sets():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(2500, 2))
     y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=2500), [-0.5, 0.5])
-    model = SparseLSSVC(n_basis=40, random_state=0).fit(X[:500], y[:500])
+    model = PlainSparseLSSVC(n_basis=40, random_state=0).fit(X[:500], y[:500])
     sets = model.predict_set(X[500:], 0.1)
     assert 0.86 < sets[np.arange(2000), y[500:]].mean() < 0.94
 
@@ -329,7 +337,7 @@ def test_rows_in_float32_are_those_of_their_own_model():
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(2000, 5)).astype(np.float32)
     y = rbf_kernel(X.astype(float), X[:200].astype(float), gamma=10.0) @ rng.normal(size=200)
-    model = SparseLSSVR(1e7, gamma=10.0, basis=np.arange(200)).fit(X, y)  # fits to rounding
+    model = PlainSparseLSSVR(1e7, gamma=10.0, basis=np.arange(200)).fit(X, y)  # fits to rounding
     assert np.isfinite(model.predict_interval(X[:5])).all()
     with pytest.raises(ValueError, match="not those"):
         model.keep_rows(X, y + 0.01 * rng.normal(size=2000))
@@ -355,7 +363,7 @@ def test_batches_need_all_their_rows_again(rows):
 
 def test_points_of_a_state_are_no_rows_even_if_there_are_as_many(rows):
     X, Y, _, X_new = rows
-    model = SparseLSSVR(5.0, gamma=0.4, basis=X.copy()).fit(X, Y)
+    model = PlainSparseLSSVR(5.0, gamma=0.4, basis=X.copy()).fit(X, Y)
     expected = model.predict_interval(X_new)
     model.fit_from_state(model.state())
     with pytest.raises(ValueError, match=r"does not know its training rows: .* or a state"):
@@ -404,7 +412,7 @@ def test_memory_is_checked_before(rows):
 
 def test_folds_beyond_the_budget_are_refused():
     X = np.random.default_rng(0).normal(size=(400, 3))
-    model = SparseLSSVR(1.0, gamma=1.0, basis=np.arange(300), cache_size=20).fit(X, X[:, 0])
+    model = PlainSparseLSSVR(1.0, gamma=1.0, basis=np.arange(300), cache_size=20).fit(X, X[:, 0])
     with pytest.raises(MemoryError, match="cache_size"):
         model.predict_interval(X[:5], method="cv+")
     model.set_params(cache_size=100)
@@ -420,8 +428,8 @@ def test_tiles_keep_to_the_budget(rows):
         return rbf_kernel(A, B, gamma=0.4)
 
     options = {"basis": X[:8].copy(), "cache_size": 40.0}
-    model = SparseLSSVR(5.0, kernel, **options).fit(X, Y)
-    classes = SparseLSSVC(5.0, kernel, **options).fit(X, Y[:, 0] > 0)
+    model = PlainSparseLSSVR(5.0, kernel, **options).fit(X, Y)
+    classes = PlainSparseLSSVC(5.0, kernel, **options).fit(X, Y[:, 0] > 0)
     for ask in (
         *(partial(model.predict_interval, X_new, method=method) for method in METHODS),
         partial(classes.predict_set, X_new),

@@ -7,7 +7,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm import LSSVC, LSSVR, ReducedSVC
 from leansvm.inspection import inspect_rows, novelty
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +20,8 @@ def rows():
 
 def machines(X):
     return {
-        "few": SparseLSSVR(2.0, gamma=0.3, basis=X[:9].copy()),
-        "most": SparseLSSVR(2.0, gamma=0.3, basis=X[:80].copy()),
+        "few": PlainSparseLSSVR(2.0, gamma=0.3, basis=X[:9].copy()),
+        "most": PlainSparseLSSVR(2.0, gamma=0.3, basis=X[:80].copy()),
         "all": LSSVR(2.0, gamma=0.3),
         "penalised": LSSVR(2.0, gamma=0.3, bias_penalty=3.0),
     }
@@ -69,7 +69,7 @@ def test_copies_share_their_numbers_and_weights_of_zero_are_told(rows):
     X, Y, _ = rows
     X, Y = np.vstack([X, X[:2], X[5:6] + 9]), np.vstack([Y, Y[:2], Y[5:6]])
     weight = np.r_[np.ones(122), 0.0]
-    model = SparseLSSVR(2.0, gamma=0.3, basis=X[:9].copy()).fit(X, Y, sample_weight=weight)
+    model = PlainSparseLSSVR(2.0, gamma=0.3, basis=X[:9].copy()).fit(X, Y, sample_weight=weight)
     found = inspect_rows(model, X, Y, weight)
     for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
         np.testing.assert_array_equal(getattr(found, name)[120:122], getattr(found, name)[:2])
@@ -78,7 +78,7 @@ def test_copies_share_their_numbers_and_weights_of_zero_are_told(rows):
     assert np.isnan(found.suspicion[122]) and 122 not in found.most_suspicious(122)
 
 
-@pytest.mark.parametrize("machine", [SparseLSSVC(1.0, n_basis=50, random_state=0), LSSVC()])
+@pytest.mark.parametrize("machine", [PlainSparseLSSVC(1.0, n_basis=50, random_state=0), LSSVC()])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_wrong_labels_are_suspicious(machine, n_classes):
     rng = np.random.default_rng(1)
@@ -97,7 +97,7 @@ def test_wrong_numbers_are_suspicious(rows):
     X, Y, _ = rows
     y = Y[:, 0].copy()
     y[7] += 10
-    found = inspect_rows(SparseLSSVR(n_basis=30, random_state=0).fit(X, y), X, y)
+    found = inspect_rows(PlainSparseLSSVR(n_basis=30, random_state=0).fit(X, y), X, y)
     assert found.most_suspicious(1)[0] == 7
     assert found.suspicion[7] == pytest.approx(1 - 1 / 120)
 
@@ -105,7 +105,7 @@ def test_wrong_numbers_are_suspicious(rows):
 def test_novelty_of_rows_like_the_training_rows_is_even():
     rng = np.random.default_rng(2)
     X, X_new = rng.normal(size=(1000, 2)), rng.normal(size=(1000, 2))
-    sparse = [SparseLSSVR(1.0, n_basis=size, random_state=0) for size in (30, 150, 350)]
+    sparse = [PlainSparseLSSVR(1.0, n_basis=size, random_state=0) for size in (30, 150, 350)]
     for machine in (*sparse, LSSVR(1.0)):
         model = machine.fit(X[:400], X[:400, 0])
         assert kstest(novelty(model, X_new), "uniform").pvalue > 1e-4
@@ -117,7 +117,7 @@ def test_refusals(rows):
     X, Y, _ = rows
     with pytest.raises(TypeError, match="ReducedSVC"):
         inspect_rows(ReducedSVC(), X, Y)
-    model = SparseLSSVR(1.0, n_basis=5, random_state=0).fit(X, Y)
+    model = PlainSparseLSSVR(1.0, n_basis=5, random_state=0).fit(X, Y)
     with pytest.raises(ValueError, match="not those"):
         inspect_rows(model, X[::-1], Y)
     K = rbf_kernel(X)

@@ -7,7 +7,7 @@ from scipy.sparse import csr_matrix
 
 from leansvm import open_dataset
 from leansvm.inspection import effects, inspect_rows, novelty
-from tests.plain import SparseLSSVR
+from tests.plain import PlainSparseLSSVR
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def rows():
 
 
 def machine(X):
-    return SparseLSSVR(1.0, gamma=0.4, basis=X[:12].copy())
+    return PlainSparseLSSVR(1.0, gamma=0.4, basis=X[:12].copy())
 
 
 def answers(model, X_new):

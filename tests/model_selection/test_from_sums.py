@@ -7,7 +7,7 @@ from sklearn.base import clone
 
 from leansvm.model_selection import KFoldSums, cross_val_from_sums, learning_curve_from_sums
 from leansvm.rows import Block, row_hashes
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(5)
 M = 150
@@ -19,10 +19,10 @@ TARGETS = np.column_stack([TARGET, 10 * X[:, 2]])
 WEIGHT = rng.uniform(0.3, 2.0, size=M)
 GROUPS = np.array(["north", "south", "west", "east"])[rng.integers(0, 4, size=M)]
 CASES = {
-    "two": (SparseLSSVC, TWO),
-    "three": (SparseLSSVC, THREE),
-    "one target": (SparseLSSVR, TARGET),
-    "two targets": (SparseLSSVR, TARGETS),
+    "two": (PlainSparseLSSVC, TWO),
+    "three": (PlainSparseLSSVC, THREE),
+    "one target": (PlainSparseLSSVR, TARGET),
+    "two targets": (PlainSparseLSSVR, TARGETS),
 }
 BIASES = {"free": {}, "penalised": {"bias_penalty": 0.3}, "absent": {"fit_intercept": False}}
 OPTIONS = {"gamma": 0.5, "basis": X[:12]}
@@ -32,7 +32,7 @@ GRID = [0.1, 10.0, 1e4]
 def encoded(model, y):
     """Targets as the model sees them, one column per output."""
     Y = np.asarray(y).reshape(M, -1)
-    if isinstance(model, SparseLSSVC):
+    if isinstance(model, PlainSparseLSSVC):
         classes = np.unique(y)
         Y = np.where(classes == Y, 1.0, -1.0)
         return Y[:, 1:] if len(classes) == 2 else Y
@@ -42,7 +42,7 @@ def encoded(model, y):
 def error_of(model, y, weight, C, fit_on, test_on):
     """Mean squared error per output on some rows of the model fitted on others."""
     fitted = clone(model).set_params(C=C).fit(X[fit_on], y[fit_on], sample_weight=weight[fit_on])
-    f = fitted.decision_function if isinstance(model, SparseLSSVC) else fitted.predict
+    f = fitted.decision_function if isinstance(model, PlainSparseLSSVC) else fitted.predict
     residual = encoded(model, y)[test_on] - f(X[test_on]).reshape(len(X[test_on]), -1)
     return np.average(residual**2, axis=0, weights=weight[test_on])
 
@@ -75,39 +75,39 @@ def test_errors_of_groups_are_those_of_refitting(estimator, y, bias):
 
 def test_the_sums_of_a_fitted_model_are_enough():
     folds = KFoldSums(3, groups=GROUPS)
-    model = SparseLSSVR(folds, **OPTIONS).fit(X, TARGETS, sample_weight=WEIGHT)
+    model = PlainSparseLSSVR(folds, **OPTIONS).fit(X, TARGETS, sample_weight=WEIGHT)
     found = cross_val_from_sums(model)
     assert_allclose(found.mean, model.cv_curve_, rtol=1e-12)
     assert found.best_C == model.C_
     added = cross_val_from_sums(
-        SparseLSSVR("gcv", **OPTIONS), X, TARGETS, folds=folds, sample_weight=WEIGHT
+        PlainSparseLSSVR("gcv", **OPTIONS), X, TARGETS, folds=folds, sample_weight=WEIGHT
     )
     assert_allclose(added.errors, found.errors, rtol=1e-9)
     assert added.names == found.names
     assert sorted(", ".join(found.names).split(", ")) == ["east", "north", "south", "west"]
-    by_hash = cross_val_from_sums(SparseLSSVR("kfold", **OPTIONS).fit(X, TARGETS))
+    by_hash = cross_val_from_sums(PlainSparseLSSVR("kfold", **OPTIONS).fit(X, TARGETS))
     assert by_hash.names == ["0", "1", "2", "3", "4"]
 
 
 def test_copies_of_a_row_in_two_groups_stay_in_their_groups():
     rows, twice = np.vstack([X, X]), np.concatenate([TARGET, TARGET])
     groups = np.repeat([0, 1], M)
-    model = SparseLSSVR("loo", gamma=0.5, n_basis="auto", random_state=0)  # merges copies
+    model = PlainSparseLSSVR("loo", gamma=0.5, n_basis="auto", random_state=0)  # merges copies
     found = cross_val_from_sums(model, rows, twice, folds=KFoldSums(None, groups=groups), C=GRID)
     fitted = model.fit(rows, twice)
     for k, C in enumerate(GRID):
-        half = SparseLSSVR(C, gamma=0.5, basis=fitted.support_vectors_).fit(X, TARGET)
+        half = PlainSparseLSSVR(C, gamma=0.5, basis=fitted.support_vectors_).fit(X, TARGET)
         expected = np.mean((TARGET - half.predict(X)) ** 2)
         assert_allclose(found.errors[:, k], expected, rtol=1e-7)
     grouped = model.set_params(C=KFoldSums(None, groups=groups)).fit(rows, twice)
     C = np.logspace(-6, 7, 50)[25]
-    half = SparseLSSVR(C, gamma=0.5, basis=grouped.support_vectors_).fit(X, TARGET)
+    half = PlainSparseLSSVR(C, gamma=0.5, basis=grouped.support_vectors_).fit(X, TARGET)
     assert_allclose(grouped.cv_curve_[25], np.mean((TARGET - half.predict(X)) ** 2), rtol=1e-7)
 
 
 def test_a_fold_without_rows_has_no_error():
-    few = np.flatnonzero(hashes_of(SparseLSSVR(), TARGET) % np.uint64(5) != 2)
-    model = SparseLSSVR("kfold", **OPTIONS).fit(X[few], TARGET[few])
+    few = np.flatnonzero(hashes_of(PlainSparseLSSVR(), TARGET) % np.uint64(5) != 2)
+    model = PlainSparseLSSVR("kfold", **OPTIONS).fit(X[few], TARGET[few])
     found = cross_val_from_sums(model)
     assert np.isnan(found.errors[2]).all()
     assert not np.isnan(np.delete(found.errors, 2, axis=0)).any()
@@ -115,11 +115,11 @@ def test_a_fold_without_rows_has_no_error():
 
 
 def test_what_cannot_be_validated_is_said():
-    plain = SparseLSSVR(1.0, **OPTIONS).fit(X, TARGET)
+    plain = PlainSparseLSSVR(1.0, **OPTIONS).fit(X, TARGET)
     with pytest.raises(ValueError, match="have no folds"):
         cross_val_from_sums(plain)
     with pytest.raises(ValueError, match="not fitted"):
-        cross_val_from_sums(SparseLSSVR())
+        cross_val_from_sums(PlainSparseLSSVR())
     with pytest.raises(ValueError, match="folds already"):
         cross_val_from_sums(plain, folds=KFoldSums(3))
     with pytest.raises(ValueError, match="C must hold"):
@@ -129,7 +129,7 @@ def test_what_cannot_be_validated_is_said():
 
 
 def test_validation_keeps_to_its_budget():
-    wide = SparseLSSVR(
+    wide = PlainSparseLSSVR(
         1.0, gamma=0.5, basis=np.random.default_rng(1).normal(size=(150, 3)), cache_size=8
     )
     wide.fit(X, TARGET)
@@ -171,7 +171,7 @@ def test_learning_curves_are_those_of_refitting(estimator, y, grouped):
 
 
 def test_every_size_takes_its_own_best_C():
-    model = SparseLSSVR("gcv", **OPTIONS)
+    model = PlainSparseLSSVR("gcv", **OPTIONS)
     curve = learning_curve_from_sums(model, X, TARGET, fractions=[0.3, 0.8])
     grid = np.logspace(-6, 7, 50)
     assert np.isin(curve.C, grid).all()
@@ -190,7 +190,7 @@ def test_every_size_takes_its_own_best_C():
 
 def test_weights_are_repetitions():
     copies = np.random.default_rng(1).integers(1, 4, size=M)
-    model = SparseLSSVR(1.0, **OPTIONS)
+    model = PlainSparseLSSVR(1.0, **OPTIONS)
     weighted = learning_curve_from_sums(model, X, TARGET, sample_weight=copies)
     repeated = learning_curve_from_sums(model, np.repeat(X, copies, 0), np.repeat(TARGET, copies))
     assert_allclose(weighted.test_errors, repeated.test_errors, rtol=1e-8)
@@ -200,9 +200,9 @@ def test_weights_are_repetitions():
 @pytest.mark.parametrize("fractions", [[], [0.0, 1.0], [0.5, 0.5], [0.5, 1.5], [[0.5]]], ids=str)
 def test_fractions_must_increase(fractions):
     with pytest.raises(ValueError, match="fractions must be increasing"):
-        learning_curve_from_sums(SparseLSSVR(1.0), X, TARGET, fractions=fractions)
+        learning_curve_from_sums(PlainSparseLSSVR(1.0), X, TARGET, fractions=fractions)
 
 
 def test_a_size_without_rows_is_said():
     with pytest.raises(ValueError, match="leaves none to fit on"):
-        learning_curve_from_sums(SparseLSSVR(1.0), X, TARGET, fractions=[1e-6, 1.0])
+        learning_curve_from_sums(PlainSparseLSSVR(1.0), X, TARGET, fractions=[1e-6, 1.0])

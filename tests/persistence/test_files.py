@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, csr_matrix
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_iris
@@ -21,8 +22,11 @@ from sklearn.svm import SVC
 
 import leansvm
 from leansvm import basis, low_rank, persistence
+from leansvm.model_selection import KFoldSums
 from leansvm.papers import baselines
-from leansvm.persistence import ModelFileError, UntrustedTypesError, _archive, _plain
+from leansvm.persistence import ModelFileError, UntrustedTypesError, _archive, _plain, _schema
+from leansvm.persistence._former import FORMER_NAMES
+from leansvm.ridge.sums import Sums
 
 pytest.importorskip("skops")
 
@@ -83,6 +87,58 @@ def test_loaded_model_predicts_the_same(tmp_path, model):
     assert type(loaded) is type(model)
     assert_array_equal(loaded.predict(X), model.predict(X))
     assert [file.name for file in tmp_path.iterdir()] == ["model.skops"]
+
+
+def with_former_names(path):
+    """Write the names of an earlier version into a file; return which ones it has now."""
+    with zipfile.ZipFile(path) as archive:
+        schema = json.loads(archive.read("schema.json"))
+    former = {f"{kind.__module__}.{kind.__qualname__}": old for old, kind in FORMER_NAMES.items()}
+    used = set()
+    for node in _schema.nodes_of(schema):
+        old = former.get(f"{node['__module__']}.{node['__class__']}")
+        if old is not None:
+            node["__module__"], _, node["__class__"] = old.rpartition(".")
+            used.add(node["__class__"])
+    rewrite(path, schema=json.dumps(schema))
+    return used
+
+
+@pytest.mark.parametrize("in_search", [False, True], ids=["plain", "skops"])
+@pytest.mark.parametrize(
+    ("model", "classes"),
+    [
+        (leansvm.SparseLSSVC(1.0, "rbf", gamma=0.5, n_basis=9), {"KernelFeatures", "Sums"}),
+        (
+            leansvm.SparseLSSVC(KFoldSums(3), "rbf", gamma=0.5, n_basis=9),
+            {"KernelFeatures", "FoldSums", "KFoldSums"},
+        ),
+        (leansvm.LowRankLSSVC(n_basis=3, function=low_rank.Simplex()), {"Simplex"}),
+    ],
+    ids=["sums", "folds", "functions"],
+)
+def test_files_of_earlier_versions_load(tmp_path, model, classes, in_search):
+    path = tmp_path / "model.leansvm"
+    fitted = clone(model).set_params(random_state=0).fit(X, y)
+    kept = {"model": fitted, "range": range(2)} if in_search else fitted  # range: left to skops
+    trusted = ["builtins.range"]
+    persistence.save(kept, path, keep_sums=True, trusted=trusted)
+    assert with_former_names(path) >= classes
+    loaded = persistence.load(path, trusted=trusted)
+    loaded = loaded["model"] if in_search else loaded
+    assert_array_equal(loaded.predict(X), fitted.predict(X))
+    if hasattr(fitted, "partial_fit"):
+        assert_array_equal(loaded.partial_fit(X, y).dual_coef_, fitted.partial_fit(X, y).dual_coef_)
+
+
+def test_former_names_of_other_classes_are_refused(tmp_path):
+    path = tmp_path / "model.leansvm"
+    persistence.save(leansvm.SparseLSSVC(1.0, "rbf", gamma=0.5).fit(X, y), path, keep_sums=True)
+    with zipfile.ZipFile(path) as archive:
+        schema = archive.read("schema.json").decode()
+    rewrite(path, schema=schema.replace(Sums.__module__, "leansvm.solvers.kfold"))
+    with pytest.raises(UntrustedTypesError, match=r"leansvm\.solvers\.kfold\.Sums"):
+        persistence.load(path)
 
 
 @pytest.mark.parametrize("form", [csr_matrix, csr_array])

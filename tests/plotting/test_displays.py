@@ -11,10 +11,10 @@ from sklearn.datasets import make_moons
 from leansvm.basis import PivotedCholesky
 from leansvm.model_selection import basis_path
 from leansvm.plotting import SparsityPathDisplay
-from tests.plain import SparseLSSVC
+from tests.plain import PlainSparseLSSVC
 
 X, y = make_moons(200, noise=0.2, random_state=0)
-MODEL = SparseLSSVC(10.0, gamma=1.0, n_basis=12, basis="pivoted-cholesky")
+MODEL = PlainSparseLSSVC(10.0, gamma=1.0, n_basis=12, basis="pivoted-cholesky")
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_from_estimator_scores_where_it_can():
     first = SparsityPathDisplay.from_estimator(MODEL, X, y, ax=ax)
     assert ax.get_ylabel() == "leave-one-out squared error"
     scored = SparsityPathDisplay.from_estimator(
-        SparseLSSVC(10.0, n_basis=5, basis=PivotedCholesky()), X, y, X_score=X, y_score=y, lw=3
+        PlainSparseLSSVC(10.0, n_basis=5, basis=PivotedCholesky()), X, y, X_score=X, y_score=y, lw=3
     )
     assert (first.ax_, first.figure_) == (ax, ax.figure)
     assert scored.ax_ is not ax

@@ -9,13 +9,13 @@ from numpy.testing import assert_allclose
 
 from leansvm.model_selection import KFoldSums, cross_val_from_sums, learning_curve_from_sums
 from leansvm.plotting import GroupErrorsDisplay, LearningCurveDisplay
-from tests.plain import SparseLSSVR
+from tests.plain import PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(120, 2))
 y = np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=120)
 GROUPS = np.array(["a", "$b$", "c"])[np.arange(120) % 3]
-MODEL = SparseLSSVR("gcv", n_basis=15, random_state=0)
+MODEL = PlainSparseLSSVR("gcv", n_basis=15, random_state=0)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_bars_are_the_errors_of_the_groups():
 
 
 def test_bars_of_a_fitted_model_need_no_rows():
-    model = SparseLSSVR("kfold", n_basis=15, random_state=0).fit(X, y)
+    model = PlainSparseLSSVR("kfold", n_basis=15, random_state=0).fit(X, y)
     assert len(GroupErrorsDisplay.from_estimator(model).bars_) == 5
 
 

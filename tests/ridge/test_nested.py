@@ -12,7 +12,7 @@ from leansvm.ridge import nested
 from leansvm.ridge.nested import climb, open_ladder
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import MemoryBlocks
-from tests.plain import SparseLSSVR
+from tests.plain import PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 M = 60
@@ -151,9 +151,9 @@ def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is
 @pytest.mark.parametrize("bias", [{}, {"bias_penalty": 0.7}], ids=["free", "penalised"])
 def test_sums_of_folds_are_about_the_shift_of_the_rows_that_were_kept(monkeypatch, bias):
     options = {"C": "kfold", "gamma": 0.4, "n_basis": "auto", "random_state": 0, **bias}
-    expected = SparseLSSVR(**options).fit(X, Y)
+    expected = PlainSparseLSSVR(**options).fit(X, Y)
     monkeypatch.setattr(nested, "FIRST_ROWS", 3)  # means of other rows than first_shift takes
-    found = SparseLSSVR(**options).fit(X, Y)
+    found = PlainSparseLSSVR(**options).fit(X, Y)
     assert len(found.support_) == len(expected.support_) and found.C_ == expected.C_
     assert_allclose(found.predict(X), expected.predict(X), rtol=1e-9)
     assert_allclose(found.intercept_, expected.intercept_, rtol=1e-9)

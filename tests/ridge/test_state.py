@@ -1,9 +1,6 @@
 """States: merged and subtracted sums give the models of fits on these rows."""
 
-import io
-import json
 import re
-import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +11,10 @@ from sklearn.base import clone
 from sklearn.metrics.pairwise import rbf_kernel
 
 import leansvm
-from leansvm import persistence
-from leansvm.kernels import Kernel
 from leansvm.model_selection import KFoldSums, cross_val_from_sums
-from leansvm.ridge import FORMAT, FitState, StateError
-from tests.plain import SparseLSSVC, SparseLSSVR
+from leansvm.persistence import FitState, StateError
+from leansvm.ridge.state import FORMAT
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(11)
 M, GAMMA, C = 160, 0.4, 20.0
@@ -31,10 +27,10 @@ TARGETS = np.column_stack([TARGET, 100 * X[:, 2] - 30])
 WEIGHT = rng.uniform(0.3, 2.0, size=M)
 POINTS = rng.normal(size=(15, 3))
 CASES = {
-    "two": (SparseLSSVC, TWO),
-    "three": (SparseLSSVC, THREE),
-    "one target": (SparseLSSVR, TARGET),
-    "two targets": (SparseLSSVR, TARGETS),
+    "two": (PlainSparseLSSVC, TWO),
+    "three": (PlainSparseLSSVC, THREE),
+    "one target": (PlainSparseLSSVR, TARGET),
+    "two targets": (PlainSparseLSSVR, TARGETS),
 }
 BIASES = {"free": {}, "penalised": {"bias_penalty": 0.3}, "absent": {"fit_intercept": False}}
 SITES = np.array_split(np.arange(M), 4)
@@ -91,11 +87,11 @@ def test_merged_and_reduced_states_are_fits(estimator, y, bias):
 
 @pytest.mark.parametrize("C", ["kfold", "gcv", "loo", [0.1, 1.0, 10.0]], ids=str)
 def test_C_is_chosen_as_by_a_fit(C):
-    pooled = SparseLSSVR(C="kfold" if C == "loo" else C, **OPTIONS)
+    pooled = PlainSparseLSSVR(C="kfold" if C == "loo" else C, **OPTIONS)
     pooled.set_params(C="kfold").fit(X, TARGETS, sample_weight=WEIGHT)
-    site = SparseLSSVR(1.0).fit_from_state(pooled.state().empty())
+    site = PlainSparseLSSVR(1.0).fit_from_state(pooled.state().empty())
     merged = sum(state_of(site, TARGETS, rows) for rows in SITES)
-    model = SparseLSSVR(C).fit_from_state(merged)
+    model = PlainSparseLSSVR(C).fit_from_state(merged)
     if isinstance(C, list):
         errors = cross_val_from_sums(pooled, C=C)
         assert_allclose(model.cv_curve_, errors.mean, rtol=1e-10)
@@ -108,14 +104,16 @@ def test_C_is_chosen_as_by_a_fit(C):
 
 
 def test_forgetting_keeps_folds_exact():
-    model = SparseLSSVC("kfold", **OPTIONS).fit(X, THREE, sample_weight=WEIGHT)
+    model = PlainSparseLSSVC("kfold", **OPTIONS).fit(X, THREE, sample_weight=WEIGHT)
     gone, rest = np.arange(40), np.arange(40, M)
     left = (
         clone(model)
         .set_params(C="kfold")
         .fit_from_state(model.state() - model.state(X[gone], THREE[gone], WEIGHT[gone]))
     )
-    again = SparseLSSVC("kfold", **OPTIONS).fit(X[rest], THREE[rest], sample_weight=WEIGHT[rest])
+    again = PlainSparseLSSVC("kfold", **OPTIONS).fit(
+        X[rest], THREE[rest], sample_weight=WEIGHT[rest]
+    )
     assert_allclose(left.cv_curve_, again.cv_curve_, rtol=1e-8)
     assert_allclose(values(left), values(again), rtol=1e-8)
 
@@ -123,25 +121,25 @@ def test_forgetting_keeps_folds_exact():
 def test_sites_with_fits_of_their_own_merge_although_their_sums_are_centred_elsewhere():
     far = TARGET + np.where(np.arange(M) < 80, 0.0, 1e4)
     parts = [np.arange(80), np.arange(80, M)]
-    states = [SparseLSSVR(C, **OPTIONS).fit(X[rows], far[rows]).state() for rows in parts]
+    states = [PlainSparseLSSVR(C, **OPTIONS).fit(X[rows], far[rows]).state() for rows in parts]
     assert not np.allclose(states[0].sums.shift, states[1].sums.shift)
-    pooled = SparseLSSVR(C, **OPTIONS).fit(X, far)
+    pooled = PlainSparseLSSVR(C, **OPTIONS).fit(X, far)
     for order in (states, states[::-1]):
-        model = SparseLSSVR(C).fit_from_state(sum(order))
+        model = PlainSparseLSSVR(C).fit_from_state(sum(order))
         assert_allclose(model.predict(Z), pooled.predict(Z), rtol=1e-9)
-    folds = [SparseLSSVR("kfold", **OPTIONS).fit(X[rows], far[rows]).state() for rows in parts]
-    merged = SparseLSSVR("kfold").fit_from_state(folds[0] + folds[1])
-    whole = SparseLSSVR("kfold", **OPTIONS).fit(X, far)
+    folds = [PlainSparseLSSVR("kfold", **OPTIONS).fit(X[rows], far[rows]).state() for rows in parts]
+    merged = PlainSparseLSSVR("kfold").fit_from_state(folds[0] + folds[1])
+    whole = PlainSparseLSSVR("kfold", **OPTIONS).fit(X, far)
     assert_allclose(merged.cv_curve_, whole.cv_curve_, rtol=1e-8)
 
 
 def test_a_model_of_a_state_goes_on_with_batches():
-    plan = SparseLSSVR("kfold", **OPTIONS).fit(X[:30], TARGETS[:30]).state()
-    model = SparseLSSVR("kfold").fit_from_state(plan.empty())
+    plan = PlainSparseLSSVR("kfold", **OPTIONS).fit(X[:30], TARGETS[:30]).state()
+    model = PlainSparseLSSVR("kfold").fit_from_state(plan.empty())
     assert_array_equal(model.predict(Z), np.zeros((len(Z), 2)))
     for rows in SITES:
         model.partial_fit(X[rows], TARGETS[rows])
-    whole = SparseLSSVR("kfold", **OPTIONS).fit(X, TARGETS)
+    whole = PlainSparseLSSVR("kfold", **OPTIONS).fit(X, TARGETS)
     assert_allclose(values(model), values(whole), rtol=1e-9)
     with pytest.raises(ValueError, match="bias_penalty"):
         model.set_params(bias_penalty=2.0).partial_fit(X, TARGETS)
@@ -149,8 +147,8 @@ def test_a_model_of_a_state_goes_on_with_batches():
 
 def test_the_model_of_its_own_state_is_the_same():
     for options in ({}, {"kernel": "laplacian"}, {"kernel": "poly", "coef0": 1.0, "degree": 2}):
-        model = SparseLSSVC(C, n_basis=12, random_state=0, **options).fit(X, THREE)
-        again = SparseLSSVC(C, **options).fit_from_state(model.state())
+        model = PlainSparseLSSVC(C, n_basis=12, random_state=0, **options).fit(X, THREE)
+        again = PlainSparseLSSVC(C, **options).fit_from_state(model.state())
         assert_allclose(values(again), values(model), rtol=1e-12)
         assert_array_equal(again.support_, model.support_)
         assert_array_equal(again.support_vectors_, model.support_vectors_)
@@ -162,8 +160,8 @@ def test_dropped_points_stay_dropped():
     rows = np.array([4, 5, 34, 6])
     twice = X.copy()
     twice[34] = twice[4]
-    model = SparseLSSVR(C, gamma=GAMMA, basis=rows).fit(twice, TARGET)
-    again = SparseLSSVR(C).fit_from_state(model.state())
+    model = PlainSparseLSSVR(C, gamma=GAMMA, basis=rows).fit(twice, TARGET)
+    again = PlainSparseLSSVR(C).fit_from_state(model.state())
     assert_array_equal(again.support_, [4, 5, 6])
     assert_allclose(values(again), values(model), rtol=1e-12)
     assert again.fit_report_["dropped"] == 1
@@ -188,14 +186,16 @@ def test_learned_scales_and_names_travel_with_a_state(tmp_path):
 
 
 def test_a_basis_point_cannot_be_forgotten():
-    model = SparseLSSVR(C, gamma=GAMMA, n_basis=10, random_state=0).fit(X, TARGET)
+    model = PlainSparseLSSVR(C, gamma=GAMMA, n_basis=10, random_state=0).fit(X, TARGET)
     mine = model.support_[3]
     with pytest.raises(StateError, match=r"1 of the 10 basis points .* cannot forget its basis"):
         model.state() - model.state(X[[mine, 1]], TARGET[[mine, 1]])
     other = np.setdiff1d(np.arange(M), model.support_)[:5]
     rest = np.setdiff1d(np.arange(M), other)
-    left = SparseLSSVR(C).fit_from_state(model.state() - model.state(X[other], TARGET[other]))
-    again = SparseLSSVR(C, gamma=GAMMA, basis=model.support_vectors_).fit(X[rest], TARGET[rest])
+    left = PlainSparseLSSVR(C).fit_from_state(model.state() - model.state(X[other], TARGET[other]))
+    again = PlainSparseLSSVR(C, gamma=GAMMA, basis=model.support_vectors_).fit(
+        X[rest], TARGET[rest]
+    )
     assert_allclose(values(left), values(again), rtol=1e-8)
     # a site cannot be taken back whose rows became the basis
     with pytest.raises(StateError, match="10 of the 10 basis points"):
@@ -203,32 +203,32 @@ def test_a_basis_point_cannot_be_forgotten():
 
 
 def test_a_state_that_hides_basis_points_is_not_subtracted():
-    model = SparseLSSVR(C, gamma=GAMMA, basis=np.arange(10)).fit(X, TARGET)
-    other = SparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[:30], TARGET[:30])
+    model = PlainSparseLSSVR(C, gamma=GAMMA, basis=np.arange(10)).fit(X, TARGET)
+    other = PlainSparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[:30], TARGET[:30])
     with pytest.raises(StateError, match="not known whether rows to forget are basis points"):
         model.state() - other.state()
-    folds = SparseLSSVR("kfold", gamma=GAMMA, basis=X[:10]).fit(X, TARGET)
+    folds = PlainSparseLSSVR("kfold", gamma=GAMMA, basis=X[:10]).fit(X, TARGET)
     with pytest.raises(StateError, match="not known which folds lose them"):
         folds.state() - other.state()
-    left = SparseLSSVR(C).fit_from_state(folds.state().without_folds() - other.state())
-    again = SparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[30:], TARGET[30:])
+    left = PlainSparseLSSVR(C).fit_from_state(folds.state().without_folds() - other.state())
+    again = PlainSparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[30:], TARGET[30:])
     assert_allclose(values(left), values(again), rtol=1e-8)
 
 
 def test_rows_equal_to_public_points_can_be_forgotten():
-    model = SparseLSSVR(C, gamma=GAMMA, basis=X[:10].copy()).fit(X, TARGET)  # given: public
-    left = SparseLSSVR(C).fit_from_state(model.state() - model.state(X[:4], TARGET[:4]))
-    again = SparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[4:], TARGET[4:])
+    model = PlainSparseLSSVR(C, gamma=GAMMA, basis=X[:10].copy()).fit(X, TARGET)  # given: public
+    left = PlainSparseLSSVR(C).fit_from_state(model.state() - model.state(X[:4], TARGET[:4]))
+    again = PlainSparseLSSVR(C, gamma=GAMMA, basis=X[:10]).fit(X[4:], TARGET[4:])
     assert_allclose(values(left), values(again), rtol=1e-8)
-    chosen = SparseLSSVR(C, gamma=GAMMA, basis=np.arange(10)).fit(X, TARGET)
-    site = SparseLSSVR(C).fit_from_state(chosen.state().empty())
+    chosen = PlainSparseLSSVR(C, gamma=GAMMA, basis=np.arange(10)).fit(X, TARGET)
+    site = PlainSparseLSSVR(C).fit_from_state(chosen.state().empty())
     both = site.state(X, TARGET) - site.state(X[:4], TARGET[:4])
-    assert_allclose(values(SparseLSSVR(C).fit_from_state(both)), values(again), rtol=1e-8)
+    assert_allclose(values(PlainSparseLSSVR(C).fit_from_state(both)), values(again), rtol=1e-8)
 
 
 def test_rows_of_float32_and_sparse_rows_find_their_point():
     for rows in (X.astype(np.float32), sparse.csr_array(np.where(abs(X) < 0.5, 0.0, X))):
-        model = SparseLSSVR(C, gamma=GAMMA, n_basis=10, random_state=0).fit(rows, TARGET)
+        model = PlainSparseLSSVR(C, gamma=GAMMA, n_basis=10, random_state=0).fit(rows, TARGET)
         with pytest.raises(StateError, match="1 of the 10"):
             model.state() - model.state(rows[[model.support_[0]]], TARGET[model.support_[:1]])
         other = np.setdiff1d(np.arange(M), model.support_)[:5]
@@ -238,7 +238,7 @@ def test_rows_of_float32_and_sparse_rows_find_their_point():
 
 @pytest.mark.parametrize("folds", ["kfold", C])
 def test_rows_that_were_never_added_make_the_sums_indefinite(folds):
-    model = SparseLSSVR(folds, **OPTIONS).fit(X, TARGET)
+    model = PlainSparseLSSVR(folds, **OPTIONS).fit(X, TARGET)
     strange = {
         "another target": (X[:1], TARGET[:1] + 1e3, None),
         "another weight": (X[:3], TARGET[:3], np.full(3, 50.0)),
@@ -252,22 +252,24 @@ def test_rows_that_were_never_added_make_the_sums_indefinite(folds):
 
 
 def test_one_row_after_the_other_is_forgotten_until_few_are_left():
-    model = SparseLSSVR("kfold", **OPTIONS).fit(X, TARGET)
+    model = PlainSparseLSSVR("kfold", **OPTIONS).fit(X, TARGET)
     state = model.state()
     for start in range(0, 140, 20):
         state = state - model.state(X[start : start + 20], TARGET[start : start + 20])
-    left = SparseLSSVR(C).fit_from_state(state)
-    again = SparseLSSVR(C, **OPTIONS).fit(X[140:], TARGET[140:])
+    left = PlainSparseLSSVR(C).fit_from_state(state)
+    again = PlainSparseLSSVR(C, **OPTIONS).fit(X[140:], TARGET[140:])
     assert_allclose(values(left), values(again), rtol=1e-8)
     errors = cross_val_from_sums(state, C=[C])  # folds that lost all their rows have none
-    whole = cross_val_from_sums(SparseLSSVR("kfold", **OPTIONS).fit(X[140:], TARGET[140:]), C=[C])
+    whole = cross_val_from_sums(
+        PlainSparseLSSVR("kfold", **OPTIONS).fit(X[140:], TARGET[140:]), C=[C]
+    )
     assert_array_equal(errors.weight > 0, whole.weight > 0)
     assert_allclose(errors.mean, whole.mean, rtol=1e-7)
 
 
 # ---------------------------------------------------------------------------- strangers
 
-LABELLED = SparseLSSVC(C, **OPTIONS)
+LABELLED = PlainSparseLSSVC(C, **OPTIONS)
 STRANGERS = {
     "kernel": {"kernel": "laplacian"},
     "gamma": {"gamma": 0.5},
@@ -291,11 +293,11 @@ def test_states_of_another_basis_are_refused_by_name(name):
 
 def test_states_of_other_data_are_refused_by_name():
     ours = LABELLED.fit(X, THREE).state()
-    numbers = SparseLSSVR(C, **OPTIONS).fit(X, TARGET).state()
+    numbers = PlainSparseLSSVR(C, **OPTIONS).fit(X, TARGET).state()
     fewer = clone(LABELLED).fit(X[THREE < 2], THREE[THREE < 2]).state()
-    several = SparseLSSVR(C, **OPTIONS).fit(X, TARGETS).state()
-    flat = SparseLSSVR(C, **OPTIONS).fit(X, TARGET[:, None]).state()
-    wider = SparseLSSVR(C, gamma=GAMMA, basis=np.random.default_rng(1).normal(size=(15, 4)))
+    several = PlainSparseLSSVR(C, **OPTIONS).fit(X, TARGETS).state()
+    flat = PlainSparseLSSVR(C, **OPTIONS).fit(X, TARGET[:, None]).state()
+    wider = PlainSparseLSSVR(C, gamma=GAMMA, basis=np.random.default_rng(1).normal(size=(15, 4)))
     wider = wider.fit(np.column_stack([X, X[:, 0]]), TARGET).state()
     pairs = {
         "task": (ours, numbers),
@@ -318,10 +320,10 @@ def test_states_of_other_data_are_refused_by_name():
 
 
 def test_other_folds_are_refused():
-    model = SparseLSSVR("kfold", **OPTIONS).fit(X, TARGET)
+    model = PlainSparseLSSVR("kfold", **OPTIONS).fit(X, TARGET)
     with pytest.raises(StateError, match="number of folds differs, 5 and 3"):
         model.state() + model.state().empty(3)
-    grouped = SparseLSSVR(KFoldSums(3, groups=np.arange(M) % 7), **OPTIONS).fit(X, TARGET)
+    grouped = PlainSparseLSSVR(KFoldSums(3, groups=np.arange(M) % 7), **OPTIONS).fit(X, TARGET)
     with pytest.raises(StateError, match="folds are groups"):
         grouped.state() + model.state()
     with pytest.raises(StateError, match=re.escape("without_folds()")):
@@ -332,13 +334,13 @@ def test_other_folds_are_refused():
 
 
 def test_rows_in_no_fold_are_in_every_model():
-    first = SparseLSSVR(C, **OPTIONS).fit(X[:100], TARGET[:100]).state()
-    later = SparseLSSVR("kfold", **OPTIONS).fit(X[100:], TARGET[100:]).state()
-    batches = SparseLSSVR(C, **OPTIONS).fit(X[:100], TARGET[:100])
+    first = PlainSparseLSSVR(C, **OPTIONS).fit(X[:100], TARGET[:100]).state()
+    later = PlainSparseLSSVR("kfold", **OPTIONS).fit(X[100:], TARGET[100:]).state()
+    batches = PlainSparseLSSVR(C, **OPTIONS).fit(X[:100], TARGET[:100])
     batches.set_params(C="kfold").partial_fit(X[100:], TARGET[100:])
     for merged in (first + later, later + first):
         assert merged.n_folds == 5
-        model = SparseLSSVR("kfold").fit_from_state(merged)
+        model = PlainSparseLSSVR("kfold").fit_from_state(merged)
         assert_allclose(model.cv_curve_, batches.cv_curve_, rtol=1e-8)
 
 
@@ -355,40 +357,40 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameters_that_contradict_the_state_are_refused_by_name(name):
-    state = SparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state()
+    state = PlainSparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state()
     with pytest.raises(StateError, match=f"fit_from_state: {name}="):
-        SparseLSSVC(**{"C": C, **PARAMETERS[name]}).fit_from_state(state)
+        PlainSparseLSSVC(**{"C": C, **PARAMETERS[name]}).fit_from_state(state)
     fine = {"gamma": GAMMA, "kernel": "auto", "basis": "random", "C": KFoldSums(5)}
-    assert SparseLSSVC(**fine).fit_from_state(state).n_support_ == 15
+    assert PlainSparseLSSVC(**fine).fit_from_state(state).n_support_ == 15
 
 
 def test_what_a_state_cannot_do_is_said():
-    plain = SparseLSSVR(C, **OPTIONS).fit(X, TARGET)
+    plain = PlainSparseLSSVR(C, **OPTIONS).fit(X, TARGET)
     with pytest.raises(StateError, match="needs the rows, or sums of folds"):
-        SparseLSSVR("loo").fit_from_state(plain.state())
+        PlainSparseLSSVR("loo").fit_from_state(plain.state())
     with pytest.raises(StateError, match="use SparseLSSVR"):
-        SparseLSSVC(C).fit_from_state(plain.state())
-    balanced = SparseLSSVC(C, class_weight="balanced", **OPTIONS).fit(X, THREE)
+        PlainSparseLSSVC(C).fit_from_state(plain.state())
+    balanced = PlainSparseLSSVC(C, class_weight="balanced", **OPTIONS).fit(X, THREE)
     with pytest.raises(StateError, match="class_weight='balanced' depends on all rows"):
         balanced.state()
-    kernel = SparseLSSVR(C, "precomputed", n_basis=5).fit(rbf_kernel(X), TARGET)
+    kernel = PlainSparseLSSVR(C, "precomputed", n_basis=5).fit(rbf_kernel(X), TARGET)
     with pytest.raises(StateError, match="precomputed"):
         kernel.state()
     with pytest.raises(ValueError, match="not fitted"):
-        SparseLSSVR().state()
+        PlainSparseLSSVR().state()
     with pytest.raises(ValueError, match="features"):
         plain.state(X[:, :2], TARGET)
     with pytest.raises(ValueError, match="target columns"):
         plain.state(X, TARGETS)
     with pytest.raises(ValueError, match="not in classes"):
-        SparseLSSVC(C, **OPTIONS).fit(X, THREE).state(X, THREE + 1)
+        PlainSparseLSSVC(C, **OPTIONS).fit(X, THREE).state(X, THREE + 1)
     with pytest.raises(StateError, match="two states"):
         FitState.by_site([plain.state()])
 
 
 def test_memory_is_checked_first():
     points = np.random.default_rng(1).normal(size=(900, 3))
-    model = SparseLSSVR(1.0, gamma=5.0, basis=points).fit(X, TARGET)
+    model = PlainSparseLSSVR(1.0, gamma=5.0, basis=points).fit(X, TARGET)
     small = clone(model).set_params(cache_size=10)
     with pytest.raises(MemoryError, match="basis of 900 points"):
         small.fit_from_state(model.state())
@@ -401,167 +403,18 @@ def test_memory_is_checked_first():
 
 
 def test_a_site_at_a_time_is_left_out():
-    plan = SparseLSSVR(C, **OPTIONS).fit(X, TARGETS).state().empty()
-    site = SparseLSSVR(C).fit_from_state(plan)
+    plan = PlainSparseLSSVR(C, **OPTIONS).fit(X, TARGETS).state().empty()
+    site = PlainSparseLSSVR(C).fit_from_state(plan)
     merged = FitState.by_site([state_of(site, TARGETS, rows) for rows in SITES])
     found = cross_val_from_sums(merged, C=[C])
     for k, rows in enumerate(SITES):
         rest = np.setdiff1d(np.arange(M), rows)
-        model = SparseLSSVR(C, **OPTIONS).fit(X[rest], TARGETS[rest], sample_weight=WEIGHT[rest])
+        model = PlainSparseLSSVR(C, **OPTIONS).fit(
+            X[rest], TARGETS[rest], sample_weight=WEIGHT[rest]
+        )
         squares = (TARGETS[rows] - model.predict(X[rows])) ** 2
         expected = np.average(squares, axis=0, weights=WEIGHT[rows])
         assert_allclose(found.by_output[k, :, 0], expected, rtol=1e-8)
-    pooled = SparseLSSVR("kfold").fit_from_state(merged)
+    pooled = PlainSparseLSSVR("kfold").fit_from_state(merged)
     assert pooled.C_ in np.logspace(-6, 7, 50)
     assert pooled.fit_report_["criterion"] == "kfold"
-
-
-# ---------------------------------------------------------------------------- files
-
-
-def saved_cases():
-    holes = sparse.csr_array(np.where(abs(X) < 0.5, 0.0, X))
-    per_feature = Kernel("laplacian", gamma=np.array([0.1, 0.2, 0.3])).gamma
-    return {
-        "text labels": (SparseLSSVC("kfold", **OPTIONS), X, TWO),
-        "objects": (SparseLSSVC(C, **OPTIONS), X, TWO.astype(object)),
-        "weighted": (SparseLSSVC(C, class_weight={1: 3.0}, **OPTIONS), X, THREE),
-        "float32": (SparseLSSVR(C, n_basis=9, random_state=0), X.astype(np.float32), TARGETS),
-        "sparse": (SparseLSSVR(C, n_basis=9, random_state=0), holes, TARGET),
-        "per feature": (SparseLSSVR(C, "laplacian", gamma=per_feature, basis=POINTS), X, TARGET),
-        "no bias": (SparseLSSVR(C, fit_intercept=False, **OPTIONS), X, TARGET),
-        "penalised": (SparseLSSVR("kfold", bias_penalty=2.0, **OPTIONS), X, TARGET),
-    }
-
-
-@pytest.mark.parametrize("case", saved_cases())
-def test_a_saved_state_is_the_same(case, tmp_path):
-    model, rows, y = saved_cases()[case]
-    state = model.fit(rows, y).state()
-    state.save(tmp_path / "a")
-    loaded = FitState.load(tmp_path / "a")
-    assert repr(loaded) == repr(state)
-    again = clone(model).fit_from_state(loaded)
-    assert_array_equal(again.dual_coef_, clone(model).fit_from_state(state).dual_coef_)
-    assert_allclose(values(again), values(model), rtol=1e-6)  # float32 rows are worked on as such
-    assert (loaded + state).n_rows == 2 * M  # not refused
-    if state.classes is not None:
-        assert again.classes_.dtype.kind == model.classes_.dtype.kind
-        assert_array_equal(again.predict(Z), model.predict(Z))
-    loaded.save(tmp_path / "b")
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
-def test_a_model_of_a_state_can_be_saved(tmp_path):
-    pytest.importorskip("skops")
-    state = SparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state()
-    model = leansvm.SparseLSSVC("kfold").fit_from_state(state)
-    persistence.save(model, tmp_path / "model")
-    assert_array_equal(persistence.load(tmp_path / "model").predict(Z), model.predict(Z))
-
-
-def product(a, b):
-    return a @ b.T
-
-
-def test_kernels_of_your_own_merge_but_are_not_saved(tmp_path):
-    model = SparseLSSVR(C, product, basis=POINTS).fit(X, TARGET)
-    twice = SparseLSSVR(C, product).fit_from_state(model.state() + model.state())
-    weighted = SparseLSSVR(C, product, basis=POINTS).fit(X, TARGET, sample_weight=np.full(M, 2.0))
-    assert_allclose(values(twice), values(weighted), rtol=1e-8)
-    with pytest.raises(StateError, match="kernel of your own cannot be saved"):
-        model.state().save(tmp_path / "a")
-    assert not list(tmp_path.iterdir())
-
-
-def parts_of(path):
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def rewritten(path, parts, compression=zipfile.ZIP_STORED):
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        for name, content in parts.items():
-            archive.writestr(name, content)
-
-
-def as_npy(array):
-    file = io.BytesIO()
-    np.lib.format.write_array(file, array, allow_pickle=True)
-    return file.getvalue()
-
-
-@pytest.fixture
-def path(tmp_path):
-    SparseLSSVC("kfold", **OPTIONS).fit(X, THREE).state().save(tmp_path / "state")
-    return tmp_path / "state"
-
-
-def test_files_of_another_format_are_refused_by_name(path):
-    parts = parts_of(path)
-    facts = json.loads(parts["state.json"])
-    newer = json.dumps(facts | {"format": FORMAT + 1, "leansvm": "9.0"})
-    rewritten(path, parts | {"state.json": newer})
-    with pytest.raises(StateError, match=f"format {FORMAT + 1}, written by leansvm '9.0'"):
-        FitState.load(path)
-    for text, words in (('{"kind": "song"}', "not written by"), ("[1]", "not written by")):
-        rewritten(path, parts | {"state.json": text})
-        with pytest.raises(StateError, match=words):
-            FitState.load(path)
-    del parts["state.json"]
-    rewritten(path, parts)
-    with pytest.raises(StateError, match="not written by"):
-        FitState.load(path)
-    with pytest.raises(FileNotFoundError):
-        FitState.load(path.with_name("none"))
-
-
-def test_damaged_files_are_refused(path):
-    parts = parts_of(path)
-    grams = np.zeros((5, 19, 19))
-    wrong = {
-        "objects": {"classes.npy": as_npy(np.array([{}, 1, 2], dtype=object))},
-        "another part": {"code.npy": as_npy(np.zeros(1))},
-        "another size": {"grams.npy": as_npy(grams[:, :5])},
-        "not finite": {"grams.npy": as_npy(grams + np.nan)},
-        "not symmetric": {"grams.npy": as_npy(grams + np.arange(19))},
-        "negative": {"grams.npy": as_npy(grams - np.eye(19))},
-        "points": {"points.npy": as_npy(np.zeros((15, 3), dtype=int))},
-        "no row": {"selected.npy": as_npy(np.full(15, -2))},
-        "same point twice": {"kept.npy": as_npy(np.zeros(15, dtype=int))},
-        "huge": {"L.npy": parts["L.npy"][:128].replace(b"(15, 15)", b"(99999, 99999)")[:128]},
-        "cut": {"L.npy": parts["L.npy"][:-8]},
-    }
-    for name, other in wrong.items():
-        rewritten(path, parts | other)
-        with pytest.raises(StateError, match="no state, or is damaged"):
-            FitState.load(path)
-        assert name
-    facts = json.loads(parts["state.json"])
-    changes = [("n_rows", -1), ("n_features", 4), ("gamma", -1.0), ("count", "1")]
-    changes += [("kernel", "x"), ("kernel", "precomputed"), ("coef0", float("nan"))]
-    for key, value in changes:
-        rewritten(path, parts | {"state.json": json.dumps(facts | {key: value})})
-        with pytest.raises(StateError, match="no state, or is damaged"):
-            FitState.load(path)
-
-
-def test_packed_bombs_are_refused(path):
-    parts = parts_of(path) | {"L.npy": as_npy(np.zeros((3000, 3000)))}
-    rewritten(path, parts, zipfile.ZIP_DEFLATED)
-    with pytest.raises(StateError, match="larger than the file"):
-        FitState.load(path)
-
-
-def test_flipped_bytes_never_do_more_than_be_refused(path):
-    content = path.read_bytes()
-    bits = np.random.default_rng(0)
-    for _ in range(150):
-        broken = bytearray(content)
-        for place in bits.integers(0, len(content), size=3):
-            broken[place] ^= 1 << int(bits.integers(8))
-        path.write_bytes(broken)
-        try:
-            FitState.load(path)
-        except StateError:
-            continue

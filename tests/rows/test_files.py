@@ -12,7 +12,7 @@ from leansvm.basis import PivotedCholesky
 from leansvm.kernels import Kernel
 from leansvm.model_selection import basis_path
 from leansvm.rows import MemoryBlocks, Targets
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -48,7 +48,7 @@ def write(data, path, format="parquet"):
 
 
 def model(**parameters):
-    return SparseLSSVC(**{"gamma": 1.0, "n_basis": 25, "random_state": 0, **parameters})
+    return PlainSparseLSSVC(**{"gamma": 1.0, "n_basis": 25, "random_state": 0, **parameters})
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "feather", "arrow"])
@@ -94,8 +94,8 @@ def test_columns_float32_and_many_targets(tmp_path):
     assert found.dtype == np.float32 and found.shape == (500, 2)
     rows = X[:, ::-1].astype(np.float32)
     targets = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
-    expected = SparseLSSVR(n_basis=25, random_state=0).fit(rows, targets)
-    fitted = SparseLSSVR(n_basis=25, random_state=0).fit(found)
+    expected = PlainSparseLSSVR(n_basis=25, random_state=0).fit(rows, targets)
+    fitted = PlainSparseLSSVR(n_basis=25, random_state=0).fit(found)
     assert_array_equal(fitted.dual_coef_, expected.dual_coef_)
     assert fitted.predict(found).shape == (500, 2)
     assert list(fitted.feature_names_in_) == ["b", "a"]
@@ -225,7 +225,7 @@ def test_errors_name_file_row_group_row_and_column(
 def test_targets_and_points_that_are_no_numbers_are_named(tmp_path):
     path = write(changed("t", 100, np.nan, t=X[:, 0]), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=r"t.parquet, row group 1, row 100 .*, column 't'"):
-        SparseLSSVR(n_basis=9, random_state=0).fit(leansvm.open_dataset(path, target="t"))
+        PlainSparseLSSVR(n_basis=9, random_state=0).fit(leansvm.open_dataset(path, target="t"))
     path = write(changed("a", 7, np.nan, t=X[:, 0]), tmp_path / "a.parquet")
     data = leansvm.open_dataset(path, target="t")
     with pytest.raises(ValueError, match=r"a.parquet, row group 0, row 7 .*, column 'a'"):

@@ -14,7 +14,7 @@ from sklearn.datasets import make_moons
 from leansvm import LSSVC, ReducedSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.kernels import Kernel
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 da = pytest.importorskip("dask.array", reason="dask is not installed")
 pytest.importorskip("distributed", reason="distributed is not installed")
@@ -36,7 +36,7 @@ def frames(npartitions=3):
 
 def test_data_frames(scheduler):
     rows, labels = frames()
-    model = SparseLSSVC(n_basis=30, calibrate=True, random_state=0)
+    model = PlainSparseLSSVC(n_basis=30, calibrate=True, random_state=0)
     expected = model.fit(X, NAMES).predict_proba(X)
     model.fit(rows, labels)
     assert list(model.feature_names_in_) == ["a", "b"]
@@ -53,10 +53,10 @@ def test_data_frames(scheduler):
 def test_unknown_chunks_and_arrays_from_a_filter(scheduler):
     source = da.from_array(np.column_stack([X, y]), chunks=(90, 3))
     kept = source[source[:, 0] > -0.5]  # chunks of unknown size
-    expected = SparseLSSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0)
+    expected = PlainSparseLSSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0)
     mask = X[:, 0] > -0.5
     values = expected.fit(X[mask], y[mask]).decision_function(X[mask])
-    model = SparseLSSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0)
+    model = PlainSparseLSSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0)
     found = model.fit(kept[:, :2], kept[:, 2]).decision_function(kept[:, :2])
     assert np.isnan(found.shape[0])
     assert_allclose(found.compute(), values, atol=1e-8)
@@ -65,7 +65,7 @@ def test_unknown_chunks_and_arrays_from_a_filter(scheduler):
 
 def test_targets_in_memory_and_balanced_weights(scheduler):
     rows = da.from_array(X, chunks=(150, 1))
-    model = SparseLSSVC(C=10.0, n_basis=20, class_weight={0: 3.0, 1: 1.0}, random_state=0)
+    model = PlainSparseLSSVC(C=10.0, n_basis=20, class_weight={0: 3.0, 1: 1.0}, random_state=0)
     expected = model.fit(X, y).decision_function(X)
     assert_allclose(model.fit(rows, y).decision_function(rows).compute(), expected, atol=1e-8)
     model.set_params(class_weight="balanced")
@@ -76,9 +76,9 @@ def test_targets_in_memory_and_balanced_weights(scheduler):
 
 def test_partial_fit_adds_a_collection(scheduler):
     rows, labels = da.from_array(X, chunks=(60, 2)), da.from_array(y, chunks=60)
-    model = SparseLSSVC(C=10.0, gamma=1.0, basis=np.arange(20))
+    model = PlainSparseLSSVC(C=10.0, gamma=1.0, basis=np.arange(20))
     expected = model.fit(X, y).decision_function(X)
-    model = SparseLSSVC(C=10.0, gamma=1.0, basis=np.arange(20))
+    model = PlainSparseLSSVC(C=10.0, gamma=1.0, basis=np.arange(20))
     for part in (slice(0, 120), slice(120, 400)):
         model.partial_fit(rows[part], labels[part])
     assert_allclose(model.decision_function(X), expected, atol=1e-8)
@@ -87,9 +87,9 @@ def test_partial_fit_adds_a_collection(scheduler):
 def test_clear_errors(scheduler):
     rows = da.from_array(X, chunks=(100, 2))
     with pytest.raises(ValueError, match="requires y"):
-        SparseLSSVC().fit(rows)
+        PlainSparseLSSVC().fit(rows)
     with pytest.raises(ValueError, match="400 rows, y has 399"):
-        SparseLSSVC().fit(rows, y[:399])
+        PlainSparseLSSVC().fit(rows, y[:399])
     first = int(np.flatnonzero((X > 1).any(axis=1))[0])
     partition = f"partition {first // 100}, row {first % 100} "
     place = partition if scheduler == "threads" else f"row {first} "
@@ -97,19 +97,19 @@ def test_clear_errors(scheduler):
     holes = X.copy()
     holes[:100][X[:100] > 1] = np.nan  # in one partition: of several, any may answer first
     with pytest.raises(ValueError, match=rf"NaN. The first is in {place}.*, column {column}"):
-        SparseLSSVR(n_basis=5, basis=np.arange(5)).fit(
+        PlainSparseLSSVR(n_basis=5, basis=np.arange(5)).fit(
             da.from_array(holes, chunks=(100, 2)), y.astype(float)
         )
     with pytest.raises(ValueError, match="greater than one"):
-        SparseLSSVC().fit(rows, np.zeros(400))
-    model = SparseLSSVC(n_basis=5).fit(rows, y)
+        PlainSparseLSSVC().fit(rows, np.zeros(400))
+    model = PlainSparseLSSVC(n_basis=5).fit(rows, y)
     with pytest.raises(ValueError, match="expecting 2 features"):
         model.predict(rows[:, :1])
 
 
 def test_results_are_lazy_and_tasks_have_names(client):
     rows = da.from_array(X, chunks=(100, 2))
-    model = SparseLSSVC(n_basis=5, random_state=0).fit(rows, y)
+    model = PlainSparseLSSVC(n_basis=5, random_state=0).fit(rows, y)
     found = model.predict(rows)
     names = {str(key) for key in found.__dask_graph__()}
     assert any("leansvm-predict" in name for name in names)
@@ -124,7 +124,7 @@ def test_lost_workers_change_nothing(client, monkeypatch):
     source = rng.normal(size=(2000, 5))
     labels = (np.sin(2 * source[:, 0]) + source[:, 1] > 0).astype(int)
     rows = da.from_array(source, chunks=(250, 5))
-    model = SparseLSSVC(basis=PivotedCholesky(batch=8), n_basis=40, random_state=0)
+    model = PlainSparseLSSVC(basis=PivotedCholesky(batch=8), n_basis=40, random_state=0)
     expected = model.fit(rows, labels)
     coef, support = expected.dual_coef_, expected.support_
     run, passes = ClusterBlocks._run, []
@@ -199,12 +199,12 @@ def test_the_scale_of_gamma_takes_no_pass(client, monkeypatch):
     assert not passes
     huge = da.from_array(np.array([[1e200, -1e200]] * 50), chunks=(25, 2))
     with pytest.raises(ValueError, match="too large or too small"):
-        SparseLSSVC(gamma="scale", n_basis=3).fit(huge, np.arange(50) % 2)
+        PlainSparseLSSVC(gamma="scale", n_basis=3).fit(huge, np.arange(50) % 2)
     with pytest.raises(ValueError, match=r"NaN. The first is in row 6 "):  # of no weight
         holes = X.copy()
         holes[6] = np.nan
         weight[6] = 0.0
-        SparseLSSVC(C=1.0, gamma=1.0, n_basis=3).fit(
+        PlainSparseLSSVC(C=1.0, gamma=1.0, n_basis=3).fit(
             da.from_array(holes, chunks=(90, 2)), y, sample_weight=weight
         )
 
@@ -275,9 +275,9 @@ def test_many_threads_combine_their_sums_on_the_workers():
 
     rows = da.from_array(X, chunks=(20, 2))
     parameters = {"C": 10.0, "gamma": 1.0, "n_basis": 20, "random_state": 0}
-    expected = SparseLSSVC(**parameters).fit(X, y).decision_function(X)
+    expected = PlainSparseLSSVC(**parameters).fit(X, y).decision_function(X)
     with Client(processes=False, n_workers=1, threads_per_worker=20, dashboard_address=":0"):
-        found = SparseLSSVC(**parameters).fit(rows, y)
+        found = PlainSparseLSSVC(**parameters).fit(rows, y)
     assert_allclose(found.decision_function(X), expected, atol=1e-8)
 
 

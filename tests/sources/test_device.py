@@ -14,11 +14,11 @@ from leansvm import LSSVC, KernelBasis, ReducedSVC
 from leansvm import _accelerated as fast
 from leansvm.rows import MemoryBlocks
 from leansvm.rows._memory import tile_rows_for
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 MODELS = [
-    SparseLSSVC(10.0, gamma=1.0, n_basis=30, random_state=0),
+    PlainSparseLSSVC(10.0, gamma=1.0, n_basis=30, random_state=0),
     ReducedSVC(10.0, gamma=1.0, n_basis=30, random_state=0),
     LSSVC(10.0, gamma=1.0),
 ]
@@ -41,15 +41,15 @@ def test_there_and_back(array_source, model):
 def test_to_device_by_name(array_source):
     if array_source.library != "torch":
         pytest.skip("devices of other libraries are given by an array")
-    model = leansvm.to_device(SparseLSSVC(10.0, n_basis=9).fit(X, y), array_source.device)
+    model = leansvm.to_device(PlainSparseLSSVC(10.0, n_basis=9).fit(X, y), array_source.device)
     assert model.support_vectors_.device.type == array_source.device
     features = leansvm.to_device(KernelBasis(9, random_state=0).fit(X), array_source.device)
     assert array_source.apply(features, "transform", X).shape == (300, 9)
 
 
 def test_batches_from_two_libraries(array_source):
-    whole = SparseLSSVC(10.0, gamma=1.0, basis=X[:30]).fit(X, y)
-    model = SparseLSSVC(10.0, gamma=1.0, basis=X[:30])
+    whole = PlainSparseLSSVC(10.0, gamma=1.0, basis=X[:30]).fit(X, y)
+    model = PlainSparseLSSVC(10.0, gamma=1.0, basis=X[:30])
     model.partial_fit(array_source.rows(X[:150]), array_source.rows(y[:150]))
     model.partial_fit(X[150:], y[150:])
     assert_allclose(model.decision_function(X), whole.decision_function(X), atol=1e-8)
@@ -58,7 +58,7 @@ def test_batches_from_two_libraries(array_source):
 @pytest.mark.parametrize("basis", ["random", "pivoted-cholesky"])
 def test_float32_rows(array_source, basis):
     target = X[:, 0] ** 2 + np.sin(3 * X[:, 1])
-    model = SparseLSSVR(100.0, gamma=1.0, basis=basis, n_basis=40, random_state=0)
+    model = PlainSparseLSSVR(100.0, gamma=1.0, basis=basis, n_basis=40, random_state=0)
     values = model.fit(X, target).predict(X)
     rows = X.astype(np.float32)
     array_source.fit(model, rows, target)

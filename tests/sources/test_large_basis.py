@@ -18,17 +18,17 @@ from leansvm.kernels import Kernel
 from leansvm.rows import merge_equal_rows, row_hashes
 from leansvm.rows._base import Block
 from tests.loops import case
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(240, 4))
 y = (X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=240) > 0).astype(np.int64)
 WEIGHT = rng.uniform(0.5, 2.0, len(X))
 MODELS = [
-    SparseLSSVC(10.0, gamma=0.5, n_basis=60, random_state=0),
-    SparseLSSVC("gcv", gamma=0.5, n_basis=60, random_state=0),
-    SparseLSSVC("loo", gamma=0.5, n_basis=60, bias_penalty=1.0, random_state=0),
-    SparseLSSVC("kfold", "laplacian", gamma=0.5, n_basis=60, random_state=0),
+    PlainSparseLSSVC(10.0, gamma=0.5, n_basis=60, random_state=0),
+    PlainSparseLSSVC("gcv", gamma=0.5, n_basis=60, random_state=0),
+    PlainSparseLSSVC("loo", gamma=0.5, n_basis=60, bias_penalty=1.0, random_state=0),
+    PlainSparseLSSVC("kfold", "laplacian", gamma=0.5, n_basis=60, random_state=0),
     ReducedSVC(10.0, gamma=0.5, n_basis=60, tol=1e-9, random_state=0),
     ReducedSVC(1.0, gamma=0.5, n_basis=60, tol=1e-9, loss="logistic", random_state=0),
 ]
@@ -54,7 +54,7 @@ def test_same_model_as_on_the_host(array_source):
 
 def test_every_kind_of_kernel(array_source):
     for kernel in ("matern12", "matern52", "laplacian", "linear", "cosine"):
-        model = SparseLSSVC(10.0, kernel, gamma=0.5, n_basis=60, random_state=0)
+        model = PlainSparseLSSVC(10.0, kernel, gamma=0.5, n_basis=60, random_state=0)
         values = model.fit(X, y).decision_function(X)
         array_source.fit(model, X, y)
         found = array_source.apply(model, "decision_function", X)
@@ -69,7 +69,7 @@ def test_values_of_a_callable_are_left_alone(array_source):
         given.append((values, values + 0.0))
         return values
 
-    array_source.fit(SparseLSSVC(10.0, kernel, n_basis=60, random_state=0), X, y)
+    array_source.fit(PlainSparseLSSVC(10.0, kernel, n_basis=60, random_state=0), X, y)
     assert given
     for values, copy in given:
         assert_array_equal(array_source.host(values), array_source.host(copy))
@@ -78,7 +78,7 @@ def test_values_of_a_callable_are_left_alone(array_source):
 def test_selectors_that_choose_on_the_host(array_source):
     for basis in ("forward", "sparse-greedy", "entropy", "csi"):
         with case(basis=basis):
-            model = SparseLSSVC(10.0, gamma=0.5, basis=basis, n_basis=20, random_state=0)
+            model = PlainSparseLSSVC(10.0, gamma=0.5, basis=basis, n_basis=20, random_state=0)
             values = model.fit(X, y).decision_function(X)
             support = model.support_
             array_source.fit(model, X, y)
@@ -106,8 +106,8 @@ def test_values_without_a_row_as_on_the_host(array_source):
 def test_matrices_stay_and_come_back(array_source):
     """Batches, states, intervals and pickles of a model whose matrices are elsewhere."""
     target = X[:, 0] ** 2 + np.sin(3 * X[:, 1])
-    model = SparseLSSVR(10.0, gamma=0.5, basis=X[:40])
-    whole = SparseLSSVR(10.0, gamma=0.5, basis=X[:40]).fit(X, target)
+    model = PlainSparseLSSVR(10.0, gamma=0.5, basis=X[:40])
+    whole = PlainSparseLSSVR(10.0, gamma=0.5, basis=X[:40]).fit(X, target)
     half = slice(0, 120), slice(120, 240)
     array_source.fit(model, X[half[0]], target[half[0]])
     kind = type(array_source.rows(X))
@@ -131,7 +131,7 @@ def test_points_that_depend_on_others_are_dropped(array_source):
     K = Kernel("rbf", gamma=0.5).block(points[kept], points[kept])
     assert_allclose(L @ L.T, K, atol=1e-12)
     assert not np.triu(L, 1).any()
-    model = SparseLSSVC(10.0, gamma=0.5, basis=points)
+    model = PlainSparseLSSVC(10.0, gamma=0.5, basis=points)
     values = model.fit(X, y).decision_function(X)
     array_source.fit(model, X, y)
     assert model.n_support_ == 30

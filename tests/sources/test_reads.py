@@ -13,7 +13,7 @@ from leansvm import ReducedSVC, ReducedSVR
 from leansvm.basis import CSI, SparseGreedy
 from leansvm.basis.choose import SELECTORS
 from leansvm.rows import MemoryBlocks, Targets, declare
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -62,7 +62,7 @@ def test_selectors_read_few_times(counted, name):
     if name == "medoids":
         pytest.importorskip("kmedoids", reason="kmedoids is not installed")
     data, reads = counted
-    model = SparseLSSVC(C=1.0, gamma=1.0, basis=name, n_basis=50, random_state=0)
+    model = PlainSparseLSSVC(C=1.0, gamma=1.0, basis=name, n_basis=50, random_state=0)
     expected = model.fit(X, y).support_
     model.fit(data)
     assert_array_equal(model.support_, expected)
@@ -75,7 +75,7 @@ def test_scale_is_one_pass_and_random_rows_are_none(counted):
     blocks = data.blocks(Targets(None))
     assert blocks.variance() == pytest.approx(X.var())
     assert reads == {"X": 1}
-    model = SparseLSSVC(C=1.0, gamma="scale", n_basis=30, random_state=0)
+    model = PlainSparseLSSVC(C=1.0, gamma="scale", n_basis=30, random_state=0)
     expected = model.fit(X, y).support_
     reads.clear()
     assert_array_equal(model.fit(data).support_, expected)
@@ -85,9 +85,9 @@ def test_scale_is_one_pass_and_random_rows_are_none(counted):
 @pytest.mark.parametrize(
     "model",
     [
-        SparseLSSVC("gcv", n_basis=20),
-        SparseLSSVC("loo", n_basis="auto", calibrate=True),
-        SparseLSSVR(10.0, n_basis=20, basis="backfitting"),
+        PlainSparseLSSVC("gcv", n_basis=20),
+        PlainSparseLSSVC("loo", n_basis="auto", calibrate=True),
+        PlainSparseLSSVR(10.0, n_basis=20, basis="backfitting"),
         ReducedSVC(n_basis=20, calibrate=True),
         ReducedSVC(1.0, n_basis=20, loss="huber", regularizer="coef", basis="forward"),
         ReducedSVR(n_basis=20, basis="csi"),
@@ -141,7 +141,7 @@ def test_undeclared_functions_are_refused_outside_memory(counted):
 def test_a_cluster_lets_selectors_change_what_they_declare_alone(client, basis):
     da = pytest.importorskip("dask.array", reason="dask is not installed")
     few = {"csi": CSI(look_ahead=5), "sparse-greedy": SparseGreedy(12)}.get(basis, basis)
-    model = SparseLSSVC(C=1.0, gamma=1.0, basis=few, n_basis=8, random_state=0)
+    model = PlainSparseLSSVC(C=1.0, gamma=1.0, basis=few, n_basis=8, random_state=0)
     expected = model.fit(X, y).support_
     model.fit(da.from_array(X, chunks=(200, 2)), da.from_array(y, chunks=200))
     assert_array_equal(model.support_, expected)

@@ -11,7 +11,7 @@ from sklearn.datasets import make_moons
 
 from leansvm.basis.cholesky import greedy
 from tests.loops import case
-from tests.plain import SparseLSSVC, SparseLSSVR
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
@@ -21,7 +21,7 @@ BASES = ["random", "pivoted-cholesky", "random-pivoted-cholesky", "backfitting",
 
 def in_memory(model, X, y, weight=None):
     """Fit on NumPy arrays, in one block; return basis, decision values and predictions."""
-    method = "predict" if isinstance(model, SparseLSSVR) else "decision_function"
+    method = "predict" if isinstance(model, PlainSparseLSSVR) else "decision_function"
     with config_context(array_api_dispatch=False, working_memory=1024):  # scikit-learn's own
         expected = clone(model).fit(X, y, sample_weight=weight)
         return expected.support_, getattr(expected, method)(X), expected.predict(X)
@@ -29,7 +29,7 @@ def in_memory(model, X, y, weight=None):
 
 def check_same(source, model, X, y, weight=None, atol=1e-8, expected=None):
     """Fit on NumPy arrays and on the source; decision values and basis agree."""
-    method = "predict" if isinstance(model, SparseLSSVR) else "decision_function"
+    method = "predict" if isinstance(model, PlainSparseLSSVR) else "decision_function"
     support, values, labels = expected or in_memory(model, X, y, weight)
     source.fit(model, X, y, weight)
     assert_array_equal(model.support_, support)
@@ -41,7 +41,7 @@ def check_same(source, model, X, y, weight=None, atol=1e-8, expected=None):
 
 def machine(basis, C):
     basis = np.arange(40) if basis == "rows" else basis
-    return SparseLSSVC(C, gamma=1.0, basis=basis, n_basis=40, random_state=0)
+    return PlainSparseLSSVC(C, gamma=1.0, basis=basis, n_basis=40, random_state=0)
 
 
 @cache
@@ -59,24 +59,26 @@ def test_same_model(source, basis):
 
 
 def test_several_classes(source):
-    check_same(source, SparseLSSVC("gcv", gamma=1.0, n_basis=40, random_state=0), X, Y3, WEIGHT)
+    check_same(
+        source, PlainSparseLSSVC("gcv", gamma=1.0, n_basis=40, random_state=0), X, Y3, WEIGHT
+    )
 
 
 def test_several_targets(source):
     targets = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
-    check_same(source, SparseLSSVR(100.0, n_basis=40, random_state=0), X, targets)
+    check_same(source, PlainSparseLSSVR(100.0, n_basis=40, random_state=0), X, targets)
 
 
 def test_scale_and_automatic_size(source):
-    check_same(source, SparseLSSVC(C=10.0, gamma="scale", n_basis=50, random_state=0), X, y)
-    check_same(source, SparseLSSVC(C="gcv", n_basis="auto", random_state=0), X, y, atol=1e-6)
+    check_same(source, PlainSparseLSSVC(C=10.0, gamma="scale", n_basis=50, random_state=0), X, y)
+    check_same(source, PlainSparseLSSVC(C="gcv", n_basis="auto", random_state=0), X, y, atol=1e-6)
 
 
 def test_many_candidates_give_the_same_pivots(array_source, monkeypatch):
     """On a device, rounds have many candidates where rows crowd together."""
     grid = np.stack(np.meshgrid(*2 * [np.linspace(0, 1, 60)]), axis=-1).reshape(-1, 2)
     labels = (np.sin(9 * grid[:, 0]) > np.cos(7 * grid[:, 1])).astype(int)
-    model = SparseLSSVC(10.0, gamma=40.0, basis="pivoted-cholesky", n_basis=120)
+    model = PlainSparseLSSVC(10.0, gamma=40.0, basis="pivoted-cholesky", n_basis=120)
     expected = model.fit(grid, labels)
     support, rounds = expected.support_, expected.fit_report_["selection"]["rounds"]
     monkeypatch.setattr(greedy, "_many_are_cheap", lambda blocks, kernel: True)

@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 import leansvm
 from leansvm.model_selection import KFoldSums, cross_val_from_sums, learning_curve_from_sums
-from leansvm.ridge import StateError
-from tests.plain import SparseLSSVC, SparseLSSVR
+from leansvm.persistence import StateError
+from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(8)
 M = 300
@@ -32,7 +32,7 @@ class Call:
 
 @pytest.mark.parametrize("task", ["targets", "labels"])
 def test_states_add_up_and_forget(source, task):
-    estimator, y = (SparseLSSVR, TARGETS) if task == "targets" else (SparseLSSVC, LABELS)
+    estimator, y = (PlainSparseLSSVR, TARGETS) if task == "targets" else (PlainSparseLSSVC, LABELS)
     pooled = estimator("kfold", **OPTIONS).fit(X, y, sample_weight=WEIGHT)
     site = estimator("kfold").fit_from_state(pooled.state().empty())
     first, second = np.arange(120), np.arange(120, M)
@@ -49,7 +49,7 @@ def test_states_add_up_and_forget(source, task):
 
 
 def test_basis_rows_are_found_everywhere(source):
-    model = SparseLSSVR(5.0, gamma=0.3, n_basis=10, random_state=0).fit(X, TARGETS)
+    model = PlainSparseLSSVR(5.0, gamma=0.3, n_basis=10, random_state=0).fit(X, TARGETS)
     mine = np.append(model.support_[:2], np.setdiff1d(np.arange(M), model.support_)[:40])
     state = source.fit(Call(model.state), X[mine], TARGETS[mine])
     with pytest.raises(StateError, match="2 of the 10 basis points"):
@@ -58,7 +58,7 @@ def test_basis_rows_are_found_everywhere(source):
 
 def test_groups_and_learning_curves(source):
     folds = KFoldSums(None, groups=GROUPS)
-    model = SparseLSSVR(5.0, **OPTIONS)
+    model = PlainSparseLSSVR(5.0, **OPTIONS)
     for function in (cross_val_from_sums, learning_curve_from_sums):
         options = {"folds": folds, "C": [0.1, 10.0]}
         here = function(model, X, TARGETS, sample_weight=WEIGHT, **options)
@@ -66,8 +66,8 @@ def test_groups_and_learning_curves(source):
         for name in ("errors", "weight", "train_errors", "test_errors", "train_sizes"):
             if hasattr(here, name):
                 assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-8)
-    fitted = source.fit(SparseLSSVR(folds, **OPTIONS), X, TARGETS, WEIGHT)
-    whole = SparseLSSVR(folds, **OPTIONS).fit(X, TARGETS, sample_weight=WEIGHT)
+    fitted = source.fit(PlainSparseLSSVR(folds, **OPTIONS), X, TARGETS, WEIGHT)
+    whole = PlainSparseLSSVR(folds, **OPTIONS).fit(X, TARGETS, sample_weight=WEIGHT)
     assert_allclose(fitted.cv_curve_, whole.cv_curve_, rtol=1e-8)
 
 
@@ -85,7 +85,7 @@ def test_a_federated_fit_over_four_shards_is_the_pooled_one(tmp_path, C):
     def opened(source):
         return leansvm.open_dataset(source, target=["a", "b"], sample_weight="w")
 
-    public = SparseLSSVR(1.0, gamma=0.3, n_basis=25, random_state=0)
+    public = PlainSparseLSSVR(1.0, gamma=0.3, n_basis=25, random_state=0)
     names = [f"x{j}" for j in range(4)]
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
@@ -96,11 +96,11 @@ def test_a_federated_fit_over_four_shards_is_the_pooled_one(tmp_path, C):
     plan.save(tmp_path / "plan")
     states = []
     for k, path in enumerate(paths):
-        site = SparseLSSVR(C).fit_from_state(type(plan).load(tmp_path / "plan"))
+        site = PlainSparseLSSVR(C).fit_from_state(type(plan).load(tmp_path / "plan"))
         site.state(opened(path)).save(tmp_path / f"sums-{k}")
         states.append(type(plan).load(tmp_path / f"sums-{k}"))
-    merged = SparseLSSVR(C).fit_from_state(sum(states))
-    pooled = SparseLSSVR(C, gamma=0.3, basis=plan.points).fit(opened(paths))
+    merged = PlainSparseLSSVR(C).fit_from_state(sum(states))
+    pooled = PlainSparseLSSVR(C, gamma=0.3, basis=plan.points).fit(opened(paths))
     at = pandas.DataFrame(X, columns=names)
     difference = merged.predict(at) - pooled.predict(at)
     assert np.abs(difference).max() <= 1e-10 * np.abs(pooled.predict(at)).max()
@@ -121,7 +121,7 @@ def test_groups_come_from_a_column_of_the_files(tmp_path):
     clinic = data.column("clinic")
     assert clinic.tolist() == names.tolist()
     folds = KFoldSums(None, groups=clinic)
-    model = SparseLSSVR(5.0, **OPTIONS)
+    model = PlainSparseLSSVR(5.0, **OPTIONS)
     there = cross_val_from_sums(model, data, folds=folds)
     here = cross_val_from_sums(model, X, TARGETS[:, 0], folds=KFoldSums(None, groups=names))
     assert there.names == here.names == ["east", "north", "south", "west"]
@@ -132,7 +132,7 @@ def test_groups_come_from_a_column_of_the_files(tmp_path):
 
 def test_groups_may_be_a_dask_array():
     da = pytest.importorskip("dask.array")
-    model = SparseLSSVR(5.0, **OPTIONS)
+    model = PlainSparseLSSVR(5.0, **OPTIONS)
     rows, y = da.from_array(X, chunks=(100, 4)), da.from_array(TARGETS, chunks=(100, 2))
     folds = KFoldSums(None, groups=da.from_array(GROUPS, chunks=100))
     there = cross_val_from_sums(model, rows, y, folds=folds)

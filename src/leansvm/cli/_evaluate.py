@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import log_expit, softmax
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -16,7 +17,6 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from leansvm.cli._output import CommandError, Printer
 from leansvm.cli._scores import all_scores, baseline
 from leansvm.cli._wait import wait_for
-from leansvm.estimators.calibration import probabilities as calibrated
 
 CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "LowRankLSSVR")
 # From here on --cv auto leaves out single rows in closed form: fits of folds take long, and what
@@ -126,7 +126,7 @@ def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
         classes = model.classes_
         if model.calibrate:
             values = _left_out_values(model, y, model.loo_residuals_)
-            probabilities = calibrated(values, model.calibration_scale_)
+            probabilities = _calibrated(values, model.calibration_scale_)
     notes = [
         "the accuracy is that of left-out rows, but preprocessing, C and scales of features saw "
         "all rows: it is slightly optimistic (--cv 5 fits again without each fifth of the rows)"
@@ -149,6 +149,12 @@ def _left_out_values(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.nda
     """Return the decision values of a classifier at rows that were left out."""
     own = y[:, None] == model.classes_ if residuals.ndim > 1 else y == model.classes_[1]
     return np.asarray(np.where(own, 1.0, -1.0) - residuals)
+
+
+def _calibrated(values: np.ndarray, scale: float) -> np.ndarray:
+    """Return p of every class, proportional to sigma(scale f), as `predict_proba` does."""
+    columns = values if values.ndim > 1 else np.column_stack([-values, values])
+    return np.asarray(softmax(log_expit(scale * columns), axis=1))
 
 
 def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ _MOST_POINTS = 2000  # of n_basis="auto"
 
 
 def expected_seconds(model: Any, n_rows: int, n_features: int) -> float | None:
-    """Return seconds of a fit, right within a factor of two or three; None where nothing is known.
+    """Return the expected seconds of a fit, within a factor of two or three; None if unknown.
 
     The constants were fitted to fits of 300 to 8,000 rows with 4 to 60 features.
     """

@@ -96,7 +96,7 @@ def info(model: opt.ModelFile, as_json: Json = False) -> None:
     try:
         rows = _info_rows(facts, model)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise CommandError(f"{model}: its facts are not those that leansvm writes") from error
+        raise CommandError(f"{model}: its metadata was not written by leansvm train") from error
     Printer(as_json=as_json).finish(facts, table(["", ""], rows))
 
 

@@ -24,8 +24,8 @@ from leansvm.cli._report_answers import answers
 from leansvm.cli._report_importance import importance
 from leansvm.cli._report_model import feature_scales, sparsity, tuning
 from leansvm.cli._run import TrainingRun, support_size
-from leansvm.plotting import _html as html
-from leansvm.plotting._axes import plain_text
+from leansvm.plotting import html
+from leansvm.plotting.axes import plain_text
 
 MOST_CLASSES = 12  # shown in a picture; more go into a table of the worst
 
@@ -51,7 +51,7 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
 
 
 def _made_by() -> list[str]:
-    """Return by which command and when the page was made; the versions come after it."""
+    """Return the command and the time that made the page; the versions follow."""
     command = shlex.join(["leansvm", *sys.argv[1:]])
     now = datetime.now().astimezone()
     return [f"Made by: {command}", f"On {now:%Y-%m-%d at %H:%M %Z}, with:"]
@@ -73,7 +73,7 @@ def _facts(run: TrainingRun) -> str:
 
 
 def _baseline_fact(run: TrainingRun) -> list[tuple[str, object]]:
-    """Return what no model at all reaches; R² of the mean is 0 and says nothing."""
+    """Return the score without any model; for R², which is 0 for the mean, nothing."""
     assert run.evaluation is not None
     if run.task == "regression":
         return []
@@ -99,19 +99,23 @@ def _errors(run: TrainingRun) -> str:
 
 
 def _score_table(run: TrainingRun) -> str:
-    """Return all scores beside those of no model."""
+    """Return all scores beside those of the baseline."""
     assert run.evaluation is not None
     scores, without = run.evaluation.scores, run.evaluation.baseline
     rows = [[name, _in_unit(name, scores[name]), _in_unit(name, without[name])] for name in scores]
     always = "always the mean" if run.task == "regression" else "always the most frequent class"
     if run.task == "regression":
         rows.append(["standard deviation of the target", readable(float(run.y.std())), ""])
-    caption = "" if run.task == "regression" else "AUC: 0.5 is chance, 1 is right. log-loss: small."
+    caption = (
+        ""
+        if run.task == "regression"
+        else "AUC: 0.5 is chance, 1 is perfect; lower log-loss is better."
+    )
     return html.table(["", "this model", always], rows, caption)
 
 
 def _in_unit(name: str, score: float) -> str:
-    """Return shares in per cent, what has the target's unit for people, other scores to 0.001."""
+    """Return a score as text: shares in per cent, errors in the target's unit, others to 0.001."""
     if name == "accuracy" or name.startswith("F1"):
         return f"{100 * score:.1f} %"
     return readable(score) if "error" in name else f"{score:.3f}"
@@ -198,7 +202,11 @@ def _regression_errors(run: TrainingRun) -> str:
         _plain_ticks(ax)
         residuals = html.svg(fig, "histogram of the errors")
     pictures = [
-        html.figure(scatter, "Predicted and true", f"{len(shown):,} rows; on the line: right."),
+        html.figure(
+            scatter,
+            "Predicted and true",
+            f"{len(shown):,} rows; the diagonal is a perfect prediction.",
+        ),
         html.figure(residuals, "Errors", "All rows."),
     ]
     return html.figures(pictures)
@@ -245,13 +253,13 @@ def _calibration(run: TrainingRun) -> str:
         f"{brier_score_loss(true, claimed):.3f}. Probabilities are of rows left out of the fit."
     )
     figure = html.figure(
-        picture, "Calibration", "Up to ten groups of equally many rows; on the line: right."
+        picture, "Calibration", "Up to ten equal-sized bins; the diagonal is perfect calibration."
     )
     return html.section("Can the probabilities be believed?", html.figures([figure]), text)
 
 
 def _bins(claimed: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Group rows by claimed probability: mean claim, share that is true, number of rows."""
+    """Group rows by predicted probability: its mean, the true share, the number of rows."""
     groups = [g for g in np.array_split(np.argsort(claimed, kind="stable"), 10) if len(g)]
     centres = np.array([claimed[group].mean() for group in groups])
     shares = np.array([true[group].mean() for group in groups])

@@ -13,11 +13,9 @@ from scipy.sparse import issparse
 from leansvm.cli._evaluate import left_out_predictions
 from leansvm.cli._output import readable
 from leansvm.cli._run import TrainingRun
-from leansvm.estimators.answers import KeepsRows
-from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.inspection import Effects, effects, inspect_rows
-from leansvm.plotting import _html as html
-from leansvm.plotting._axes import plain_text
+from leansvm.plotting import html
+from leansvm.plotting.axes import plain_text
 
 ALPHA = 0.1
 FEWEST_ROWS = 20  # fewer say nothing about one in ten
@@ -34,12 +32,12 @@ def answers(run: TrainingRun) -> list[str]:
     X = X.tocsr() if issparse(X) else np.asarray(X)
     some = np.sort(np.random.default_rng(0).permutation(len(run.y))[:SOME_ROWS])
     sections = []
-    if isinstance(run.model, KeepsRows):
+    if hasattr(run.model, "keep_rows"):
         regression = run.task == "regression"
         sections.append(_intervals(run, X, some) if regression else _sets(run, X, some))
-    if isinstance(run.model, KernelMachine):
+    if hasattr(run.model, "support_vectors_"):
         sections.append(_effects(run, X[some]))
-    if isinstance(run.model, KeepsRows):
+    if hasattr(run.model, "keep_rows"):
         sections.append(_suspicious(run, X))
     return sections
 

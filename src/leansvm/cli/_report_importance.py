@@ -9,8 +9,8 @@ import numpy as np
 
 from leansvm.cli._evaluate import metric_of, rows_of
 from leansvm.cli._run import TrainingRun
-from leansvm.plotting import _html as html
-from leansvm.plotting._axes import plain_text
+from leansvm.plotting import html
+from leansvm.plotting.axes import plain_text
 
 _ROWS, _REPEATS = 500, 3
 _MOST_COLUMNS, _SHOWN = 200, 20

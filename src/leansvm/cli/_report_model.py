@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from leansvm.cli._run import TrainingRun, in_words
-from leansvm.plotting import _html as html
-from leansvm.plotting._axes import plain_text
+from leansvm.plotting import html
+from leansvm.plotting.axes import plain_text
 
 PATH_POINTS, PATH_ROWS = 200, 20_000
 MOST_FEATURES = 20  # of the picture
+_CANDIDATES = np.logspace(-6, 7, 50)  # what C="loo" and C="gcv" try
 
 
 def feature_scales(run: TrainingRun) -> str:
@@ -126,23 +127,21 @@ def tuning(run: TrainingRun) -> str:
 
 def _criterion_picture(model: Any) -> list[str]:
     """Draw the criterion by which the fit chose C; nothing where C was given."""
-    from leansvm.estimators.machine import C_GRID
-
     curve = np.ravel(getattr(model, "cv_curve_", ()))
-    if len(curve) != len(C_GRID):
+    if len(curve) != len(_CANDIDATES):
         return []
     label = {"loo": "leave-one-out squared error", "gcv": "generalised cross-validation"}
     with html.drawing() as (fig, ax):
-        ax.semilogx(C_GRID, curve)
+        ax.semilogx(_CANDIDATES, curve)
         ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
         ax.set(xlabel="C", ylabel=label.get(str(model.C), "cross-validation error"))
         picture = html.svg(fig, "criterion against C")
-    caption = f"{len(C_GRID)} values from one decomposition; dashed: C = {in_words(model.C_)}."
+    caption = f"{len(_CANDIDATES)} values from one decomposition; dashed: C = {in_words(model.C_)}."
     return [html.figure(picture, "Choice of C", caption)]
 
 
 def _trial_picture(run: TrainingRun, name: str) -> list[str]:
-    """Draw scores against a number; values that are none, such as "learn", are lines across."""
+    """Draw scores against a number; other values, such as "learn", are horizontal lines."""
     numbers = [trial for trial in run.trials if isinstance(trial[name], (int, float))]
     others = [trial for trial in run.trials if trial not in numbers]
     if len(numbers) < 2:

@@ -46,7 +46,7 @@ def all_scores(
 
 
 def baseline(y: np.ndarray, classes: np.ndarray | None) -> dict[str, float]:
-    """Return the scores of who always predicts the most frequent class, or the mean."""
+    """Return the scores of always predicting the most frequent class, or the mean."""
     if classes is None:
         return all_scores(y, np.full(len(y), y.mean()), None, None)
     counts = np.array([np.count_nonzero(y == value) for value in classes])

@@ -69,7 +69,7 @@ def train(
 def conventions_of(
     decimal: str | None, dates: str | None, missing: Sequence[str] | None
 ) -> Conventions:
-    """Return what the user says about the file; the package that reads files loads here."""
+    """Return the conventions of the file that the user gave; imports what reads files."""
     from leansvm.cli._read import Conventions
 
     return Conventions(decimal, dates, tuple(missing or ()))
@@ -87,7 +87,7 @@ def folds_of(text: str) -> int | str:
 def prepare(
     run: TrainingRun, folds: int | str, settings: Sequence[str], grid: Sequence[str] = ()
 ) -> None:
-    """Ask the machine for left-out residuals where the evaluation is made of them."""
+    """Ask the machine for left-out residuals if the evaluation uses them."""
     if folds == "loo":
         from leansvm.cli._evaluate import prepare_leave_one_out
 
@@ -95,7 +95,7 @@ def prepare(
 
 
 def check_places(*paths: Path | None) -> None:
-    """Find out before the work, not after it, that a file cannot be written."""
+    """Check before the work, not after it, that the files can be written."""
     for path in paths:
         if path is None:
             continue

@@ -56,7 +56,7 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Compare parameters, then train and save the best model."""
-    from leansvm.cli._tune_search import has_gamma_path, search_along_path, search_grid
+    from leansvm.cli._tune_search import compares_by_leaving_out, search_along_path, search_grid
 
     output = Printer(quiet, as_json)
     folds = folds_of(cv)
@@ -65,7 +65,7 @@ def tune(
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
     prepare(run, folds, settings or (), grid or ())
-    if not grid and has_gamma_path(run.model):
+    if not grid and compares_by_leaving_out(run.model):
         search_along_path(run, output)
     else:
         n_folds = folds if isinstance(folds, int) and folds > 1 else AUTO_FOLDS

@@ -22,11 +22,11 @@ from leansvm.cli._wait import wait_for
 _PATH_POINTS = 300  # basis points on which values of gamma are compared
 
 
-# ---------------------------------------------------------------------------- gamma path
+# ---------------------------------------------------------------------------- left-out errors
 
 
-def has_gamma_path(model: Any) -> bool:
-    """Return whether one fit compares values of gamma, and left-out errors compare fits."""
+def compares_by_leaving_out(model: Any) -> bool:
+    """Return whether left-out errors can compare values of gamma, one fit for each."""
     kernels = ("auto", "rbf", "matern12", "matern32", "matern52", "laplacian")
     return (
         type(model).__name__.startswith("Sparse") and model.C == "loo" and model.kernel in kernels
@@ -90,7 +90,7 @@ def _gammas(X: Any) -> list[float]:
 def search_grid(
     run: TrainingRun, grid: Sequence[str], n_folds: int, seed: int, output: Printer
 ) -> None:
-    """Score every combination by cross-validation; give the best to the pipeline."""
+    """Score every combination by cross-validation; set the best in the pipeline."""
     from sklearn.model_selection import ParameterGrid
 
     space = _grid(run, grid)
@@ -119,7 +119,7 @@ def search_grid(
 
 
 def _has_c_path(model: Any, space: dict[str, list[Any]]) -> bool:
-    """Return whether all values of C can be had from one warm-started path."""
+    """Return whether one warm-started path gives the models of all values of C."""
     name, size = type(model).__name__, getattr(model, "n_basis", 1)
     steady = name == "L2SVC" or (name.startswith("Reduced") and not isinstance(size, str))
     return steady and "C" in space and "n_basis" not in space
@@ -175,7 +175,7 @@ def _grid(run: TrainingRun, grid: Sequence[str]) -> dict[str, list[Any]]:
 
 
 def _at_the_edge(space: dict[str, list[Any]], best: dict[str, Any]) -> list[str]:
-    """Say so where the best of the numbers is the smallest or largest."""
+    """Return a note if the best number is the smallest or largest that was tried."""
     notes = []
     for name, values in space.items():
         numbers = sorted(value for value in values if isinstance(value, (int, float)))

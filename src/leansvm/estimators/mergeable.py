@@ -17,9 +17,9 @@ from leansvm.estimators.kernel_machine import BATCH_PARAMETERS, KernelMachine
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
 from leansvm.estimators.training_data import TrainingData
-from leansvm.ridge import FitState
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.sparse import SummedBasis, add_batch, solve_sums
+from leansvm.ridge.state import FitState
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
 from leansvm.solution import Solution
@@ -58,7 +58,7 @@ class Mergeable(KernelMachine):
         Returns
         -------
         FitState
-            A small object with ``+`` and ``-``, for `fit_from_state`; see `leansvm.ridge`.
+            With ``+`` and ``-``, for `fit_from_state`; see `leansvm.persistence.FitState`.
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")

@@ -1,7 +1,6 @@
 """Kernels k(x, z): named ones, callables and precomputed matrices behind one small class.
 
-Every kernel is one class in one file, and `slope_loops` has compiled loops for learning. This is
-the only place that knows what ``gamma`` means: a number, or one value for each feature.
+Every kernel is one class in one file. This is the only place that knows what ``gamma`` means: a number, or one value for each feature.
 """
 
 from leansvm.kernels._clip import clipped

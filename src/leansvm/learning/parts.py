@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._compile import compiled
-from leansvm.kernels import MATERN, RADIAL
+from leansvm.kernels import FUNCTIONS
 from leansvm.kernels._compiled import absolute, absolute_moments, decay
 
 Array = NDArray[np.float64]
@@ -85,7 +85,7 @@ class _Part:
 
     def __init__(self, Z: Array, kernel: str, gamma: Array) -> None:
         self.kernel, self.Z, self.gamma = kernel, Z, gamma
-        if kernel in RADIAL:
+        if kernel not in ("laplacian", "linear"):
             self.norms = (Z * Z) @ gamma
             self.right = np.vstack([(Z * (-2.0 * gamma)).T, self.norms, np.ones(len(Z))])
             digits = np.finfo(np.float64).eps if kernel == "matern12" else 0.0
@@ -108,7 +108,7 @@ class _Part:
             exponential(D, slope)
         else:
             least = self.rounding * (norms + self.norms.max())
-            matern(D, least, RADIAL[self.kernel], *MATERN[self.kernel], slope)
+            matern(D, least, *FUNCTIONS[self.kernel].root_terms, slope)
         return D
 
     def by_gamma(self, V: Array, X: Array) -> Array:
@@ -152,7 +152,7 @@ def laplacian_by_gamma(V: Any, rows: Any, Zt: Any, out: Any) -> None:
 
 
 @compiled(**_OPTIONS)
-def matern(D: Any, least: Any, factor: float, linear: float, quadratic: float, slope: Any) -> None:
+def matern(D: Any, least: Any, linear: float, quadratic: float, factor: float, slope: Any) -> None:
     """Replace D by (1 + linear r + quadratic r^2) e^-r with r^2 = factor D, and set dk/dD.
 
     ``linear`` is 0 (Matérn-1/2) or 1. What is not above ``least_i`` in row i counts as 0.

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._parallel import blas_threads
 from leansvm.estimators.machine import C_GRID
 from leansvm.model_selection.paths import fitted_clone
-from leansvm.ridge import FitState
 from leansvm.ridge.kfold import (
     FoldSums,
     KFoldSums,
@@ -25,6 +24,7 @@ from leansvm.ridge.kfold import (
     learning_errors,
 )
 from leansvm.ridge.sparse import check_memory
+from leansvm.ridge.state import FitState
 from leansvm.rows import check_budget, resolve_cache_size, tiles_within
 from leansvm.solution import first_of_the_best
 

@@ -1,4 +1,4 @@
-"""Paths: what a smaller basis or another gamma would give, for little more than one fit."""
+"""Paths: what a smaller basis or another C would give, for little more than one fit."""
 
 from __future__ import annotations
 
@@ -16,27 +16,20 @@ from leansvm.basis.features import KernelFeatures, nested, whiten
 from leansvm.estimators.read import read, validate
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.estimators.training_data import TrainingData
-from leansvm.kernels import WITH_GAMMA, Kernel
-from leansvm.ridge import gammas as gammas_solver
 from leansvm.ridge import prefixes
-from leansvm.ridge.primal import decompose
-from leansvm.ridge.sums import Sums, add_up, first_shift, normal_equations
+from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import RowSource, resolve_cache_size, tiles_within
-from leansvm.solution import first_of_the_best
 
 __all__ = [
     "BasisPath",
     "CPath",
-    "GammaPath",
     "basis_path",
     "c_path",
-    "gamma_path",
 ]
 
 Array = NDArray[np.float64]
 
 _SCORE_ROWS = 2048
-_GRAM_BYTES = 2**27  # of the sums of all gammas that share a pass
 
 
 @dataclass
@@ -238,109 +231,6 @@ def c_path(
         np.array([model.n_iter_ for model in models]),
         None if X_score is None else np.array([m.score(X_score, y_score) for m in models]),
     )
-
-
-@dataclass
-class GammaPath:
-    """Models that differ in gamma, each at its best C.
-
-    Attributes
-    ----------
-    gammas : ndarray of shape (n_gammas,)
-        Candidates.
-    gcv : ndarray of shape (n_gammas,)
-        Generalised cross-validation of each at its best C.
-    C : ndarray of shape (n_gammas,)
-        Those C.
-    best_gamma, best_C : float
-        The pair with the smallest error.
-    """
-
-    gammas: Array
-    gcv: Array
-    C: Array
-    best_gamma: float
-    best_C: float
-
-
-def gamma_path(
-    estimator: SparseMachine, X: Any, y: Any, *, gammas: Any = None, sample_weight: Any = None
-) -> GammaPath:
-    """Estimate the error of several gamma, each at its best C, on one basis of points.
-
-    The basis is chosen once, at the estimator's gamma, and rows and points are compared once:
-    for the Gaussian kernel a further gamma costs an exponential and two small products a row.
-
-    Parameters
-    ----------
-    estimator : SparseLSSVC or SparseLSSVR
-        It is cloned, not fitted. With a number as ``C`` every gamma is scored at that C, else at
-        the best of its candidates by generalised cross-validation.
-    X, y, sample_weight
-        Training data.
-    gammas : array-like, optional
-        Candidates; by default the estimator's gamma times 4^-4 ... 4^4.
-
-    Returns
-    -------
-    GammaPath
-        One entry a gamma.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from leansvm import SparseLSSVC
-    >>> from leansvm.model_selection import gamma_path
-    >>> X, y = load_digits(return_X_y=True)
-    >>> model = SparseLSSVC("gcv", gamma="scale", n_basis=100, random_state=0)
-    >>> found = gamma_path(model, X, y)
-    >>> model = model.set_params(gamma=found.best_gamma).fit(X, y)
-    >>> len(found.gammas)
-    9
-    """
-    if callable(estimator.kernel) or estimator.kernel not in ("auto", *WITH_GAMMA):
-        raise ValueError(
-            f"kernel={estimator.kernel!r} has no gamma to search: set kernel to one of "
-            f"{', '.join(WITH_GAMMA)}."
-        )
-    if np.ndim(estimator.gamma) or estimator.gamma == "learn":
-        raise ValueError("gamma_path compares numbers: set gamma='scale' or a number first.")
-    model, data = fitted_clone(estimator, X, y, sample_weight)
-    if gammas is None:
-        gammas = model.gamma_ * 4.0 ** np.arange(-4, 5)
-    gammas = np.asarray(gammas, dtype=np.float64)
-    if gammas.ndim != 1 or not gammas.size or not np.all((gammas >= 0) & np.isfinite(gammas)):
-        raise ValueError("gammas must be a list of finite numbers >= 0.")
-    candidates = np.atleast_1d(model._criterion().C)
-    points, free, constant = model.support_vectors_, *_bias_of(model)
-    gcv, C = np.empty(len(gammas)), np.empty(len(gammas))
-    # beside the sums: those of every thread on their way, and the factors
-    room = min(_GRAM_BYTES, resolve_cache_size(model.cache_size) // 8)
-    group = max(1, room // (8 * points.shape[0] ** 2))
-    with tiles_within(model.cache_size):
-        blocks = data.blocks(4 * (points.shape[0] + data.n_outputs + 1))
-        for start in range(0, len(gammas), group):
-            kernels = [_with_gamma(model, gamma) for gamma in gammas[start : start + group]]
-            bases = [whiten(kernel, points, points, constant=constant) for kernel in kernels]
-            shifts = [first_shift(blocks, basis, free) for basis in bases]
-            grams = gammas_solver.add_up_together(blocks, points, bases, shifts)
-            for k, (basis, shift, gram) in enumerate(zip(bases, shifts, grams, strict=True), start):
-                n = float(gram[-1, -1]) if data.count is None else data.count
-                sums = Sums(shift, gram, data.n_outputs, n)
-                curve = decompose(normal_equations(sums, basis, free)).gcv(candidates)
-                gcv[k], C[k] = curve.min(), candidates[first_of_the_best(curve)]
-    best = int(gcv.argmin())
-    return GammaPath(gammas, gcv, C, float(gammas[best]), float(C[best]))
-
-
-def _bias_of(model: Any) -> tuple[bool, float | None]:
-    """Return whether the bias is free, and the value of its column if it is penalised."""
-    return model._bias_penalty() == 0, model._features.constant
-
-
-def _with_gamma(model: Any, gamma: float) -> Kernel:
-    kernel = model._features.kernel
-    return Kernel(kernel.name, gamma=float(gamma), degree=kernel.degree, coef0=kernel.coef0)
 
 
 def _check_nested(model: Any) -> None:

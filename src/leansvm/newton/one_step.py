@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
+from leansvm.basis.cholesky import FactorRows
 from leansvm.linalg import cholesky_in_place, right_solve_in_place
 from leansvm.newton import passes
 from leansvm.newton.left_out_newton import values_without

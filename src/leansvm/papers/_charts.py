@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leansvm.plotting import _html
-from leansvm.plotting._axes import plain_text
+from leansvm.plotting import html
+from leansvm.plotting.axes import plain_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,20 +22,20 @@ def draw(panel: Mapping[str, Any]) -> str:
     label = panel["title"]
     if panel["type"] == "curves":
         label += f": {panel['y']} against {panel['x']}"
-        with _html.drawing(figsize=(_WIDTH, 2.8 + 0.2 * (_named(panel) // 2))) as (fig, ax):
+        with html.drawing(figsize=(_WIDTH, 2.8 + 0.2 * (_named(panel) // 2))) as (fig, ax):
             _curves(ax, panel)
             if _named(panel) > 1:
-                fig.legend(loc="outside lower left", ncols=2, labelcolor=_html.SOFT)
-            picture = _html.svg(fig, label)
+                fig.legend(loc="outside lower left", ncols=2, labelcolor=html.SOFT)
+            picture = html.svg(fig, label)
     else:
         left, right, bottom, top = panel["extent"]
         shape = min(1.0, max(0.55, (top - bottom) / (right - left)))
-        with _html.drawing(figsize=(_WIDTH, _WIDTH * shape), layout="none") as (fig, ax):
+        with html.drawing(figsize=(_WIDTH, _WIDTH * shape), layout="none") as (fig, ax):
             ax.set(position=(0, 0, 1, 1), xlim=(left, right), ylim=(bottom, top))
             ax.set_axis_off()
             _plane(ax, panel)
-            picture = _html.svg(fig, label)
-    return _html.figure(picture, panel["title"])
+            picture = html.svg(fig, label)
+    return html.figure(picture, panel["title"])
 
 
 def _named(panel: Mapping[str, Any]) -> int:
@@ -44,17 +44,17 @@ def _named(panel: Mapping[str, Any]) -> int:
 
 def _curves(ax: Axes, panel: Mapping[str, Any]) -> None:
     for index, series in enumerate(panel["series"]):
-        colour = _html.COLOURS[series.get("colour", index) % len(_html.COLOURS)]
+        colour = html.COLOURS[series.get("colour", index) % len(html.COLOURS)]
         dashed = _DASHED if series.get("dashed") else {}
         name = "_" if series.get("unnamed") else plain_text(series["name"])
         ax.plot(series["x"], series["y"], color=colour, label=name, **dashed)
         if len(series["x"]) <= 24:
             points = np.transpose([series["x"], series["y"]])
-            _html.dots(ax, points, 3.0 if dashed else 4.4, color=colour)
+            html.dots(ax, points, 3.0 if dashed else 4.4, color=colour)
     ax.set(xlabel=plain_text(panel["x"]), ylabel=plain_text(panel["y"]))
-    ax.tick_params(colors=_html.SOFT, length=0)
+    ax.tick_params(colors=html.SOFT, length=0)
     ax.grid(axis="y")
-    ax.spines[:].set_color(_html.LINE)
+    ax.spines[:].set_color(html.LINE)
     for name, axis in (("x", ax.xaxis), ("y", ax.yaxis)):
         if name in panel["log"]:  # a value that is not positive is left out
             getattr(ax, f"set_{name}scale")("log", nonpositive="mask")
@@ -85,16 +85,16 @@ def _plane(ax: Axes, panel: Mapping[str, Any]) -> None:
     from matplotlib.path import Path
 
     bottom, top = panel["extent"][2:]
-    ax.axhspan(bottom, top, color=_html.NEGATIVE, alpha=0.1, linewidth=0)
+    ax.axhspan(bottom, top, color=html.NEGATIVE, alpha=0.1, linewidth=0)
     if panel["positive"]:  # the page fills even-odd: holes are lines like any other
         outline = Path.make_compound_path(*(Path(line, closed=True) for line in panel["positive"]))
-        ax.add_patch(PathPatch(outline, color=_html.POSITIVE, alpha=0.16, linewidth=0))
-    for colour, points in zip((_html.NEGATIVE, _html.POSITIVE), panel["points"], strict=True):
+        ax.add_patch(PathPatch(outline, color=html.POSITIVE, alpha=0.16, linewidth=0))
+    for colour, points in zip((html.NEGATIVE, html.POSITIVE), panel["points"], strict=True):
         if points:
-            _html.dots(ax, points, 3.0, color=colour, alpha=0.75)
+            html.dots(ax, points, 3.0, color=colour, alpha=0.75)
     for line in panel["lines"]:
         margin = _DASHED if line["level"] else {}
-        ax.plot(*np.transpose(line["path"]), color=_html.INK, **margin)
+        ax.plot(*np.transpose(line["path"]), color=html.INK, **margin)
     if panel["marks"]:
         marks = np.transpose(panel["marks"])
-        ax.plot(*marks, "o", markersize=8, markerfacecolor="none", color=_html.INK)
+        ax.plot(*marks, "o", markersize=8, markerfacecolor="none", color=html.INK)

@@ -17,7 +17,7 @@ from leansvm.papers._experiment import Chart, experiments_of
 from leansvm.papers._published import PAPERS, Figure, Paper, Printed, Row, Table, paper
 from leansvm.papers._store import Store
 from leansvm.papers._verdict import Judgement, Metric, Verdict, agrees, judge, metric
-from leansvm.plotting import _html
+from leansvm.plotting import html
 
 # Rows of one of these can be shown alone.
 _CHOICES = (
@@ -46,7 +46,7 @@ def report(content: Mapping[str, Any]) -> str:
         for table in paper(name).tables.values()
         for row in table.rows
     }
-    return _html.render(
+    return html.render(
         Path(__file__).with_name("report.html.j2"),
         title="Five papers, reproduced",
         lead="Every table and figure of the five papers behind leansvm, beside what this library "

@@ -1,4 +1,7 @@
-"""Models on disk without pickle: a skops file (a zip archive) with facts about the model.
+"""Models and states on disk without pickle.
+
+A model is a skops file (a zip archive) with facts about the model; a `FitState`, the sums over rows
+that several sites add up, has a format of its own (`_state_file`).
 
 Loading builds only objects of scikit-learn, NumPy, SciPy and this package; a file that names any
 other type is refused before anything is built. What is built is checked before it is returned.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import os
 import stat
 import warnings
@@ -22,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leansvm._atomic import write_atomically
 from leansvm._extras import needs
@@ -30,8 +34,14 @@ from leansvm._version import __version__
 from leansvm.persistence import _archive, _schema
 from leansvm.persistence._errors import ModelFileError, UntrustedTypesError, printable
 
+if TYPE_CHECKING:
+    from leansvm.ridge.state import FitState
+    from leansvm.ridge.state_checks import StateError
+
 __all__ = [
+    "FitState",
     "ModelFileError",
+    "StateError",
     "UntrustedTypesError",
     "load",
     "read_metadata",
@@ -44,6 +54,15 @@ FORMAT = 2  # raise it when older versions could not read what is written
 _NUMPY_TYPES = frozenset({"numpy.dtype", "builtins.object"}) | {
     f"numpy.{name}" for name in ("number", "integer", "floating", "inexact", "generic")
 }
+
+
+def __getattr__(name: str) -> Any:
+    """Load `FitState` and `StateError` at their first use: the facts of a file need no solver."""
+    if name in ("FitState", "StateError"):
+        from leansvm.ridge import state, state_checks
+
+        return state.FitState if name == "FitState" else state_checks.StateError
+    raise AttributeError(f"module 'leansvm.persistence' has no attribute {name!r}")
 
 
 def save(
@@ -225,12 +244,13 @@ def _build(
 ) -> Any:
     """Return the model of an archive, after all checks."""
     from leansvm.persistence import _plain
+    from leansvm.persistence._former import with_present_names
     from leansvm.persistence._objects import check_objects
 
     with _damage_of(path, saving):
         parts = _archive.read_parts(archive)
         _archive.check_arrays(parts, size)
-        schema = _archive.read_schema(parts[_archive.SCHEMA])
+        schema = with_present_names(_archive.read_schema(parts[_archive.SCHEMA]))
         types = _plain.plain_types(schema)
         known = trusted_types() if types is None else _plain.own_types().keys()
         _schema.check_schema(schema, parts.keys() - {_archive.SCHEMA}, known, trusted)
@@ -238,6 +258,7 @@ def _build(
             model = _plain.build(schema, parts, types)
             check_objects(model)
             return model
+        parts[_archive.SCHEMA] = json.dumps(schema).encode()
         file = io.BytesIO(_archive.archive_of(parts))  # nothing in it is packed
         del parts
         found = set(_skops().get_untrusted_types(file=file))

@@ -28,18 +28,18 @@ _SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format", "_is_array"}
 
 
 def check_parts(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse parts that are encrypted, too large or the same, by the list of the archive."""
+    """Refuse archives that list encrypted, too large or duplicate parts."""
     parts = archive.infolist()
     if len({part.filename for part in parts}) < len(parts) or len(parts) > _MAX_PARTS:
-        raise ValueError("it has parts of the same name, or too many of them")
+        raise ValueError("it has duplicate part names, or too many parts")
     for part in parts:
         if part.flag_bits & 0x1:
             raise ValueError(f"its part {part.filename} is encrypted")
         stored = part.compress_type == zipfile.ZIP_STORED
         if stored and part.file_size != part.compress_size:
-            raise ValueError(f"its part {part.filename} has two sizes")
+            raise ValueError(f"its part {part.filename} declares two different sizes")
         if not stored and part.compress_type != zipfile.ZIP_DEFLATED:
-            raise ValueError(f"its part {part.filename} is packed in another way than by deflate")
+            raise ValueError(f"its part {part.filename} is not packed by deflate")
     if sum(part.compress_size for part in parts) > size:
         raise ValueError("its parts overlap")
     if not _unpacks_within(parts, size):
@@ -47,7 +47,7 @@ def check_parts(archive: zipfile.ZipFile, size: int) -> None:
 
 
 def _unpacks_within(parts: list[zipfile.ZipInfo], size: int) -> bool:
-    """Whether schema and all parts, by their declared sizes, unpack to what a file may have.
+    """Whether schema and parts stay within the limits, by the sizes they declare.
 
     `read_parts` unpacks no more than that. The facts have limits of their own.
     """
@@ -60,7 +60,7 @@ def _unpacks_within(parts: list[zipfile.ZipInfo], size: int) -> bool:
 
 
 def read_facts(archive: zipfile.ZipFile) -> dict[str, Any]:
-    """Return the facts about the model; only so much of them is unpacked as there may be."""
+    """Return the facts about the model; no more than the limit is unpacked."""
     packed = archive.getinfo(FACTS).compress_size
     most_bytes, most_pieces = max(_MAX_FACTS, 20 * packed), 5 * _MORE_PIECES + packed // 2
     with archive.open(FACTS) as part:
@@ -84,25 +84,25 @@ def read_parts(archive: zipfile.ZipFile) -> dict[str, bytes]:
             with archive.open(part) as file:
                 content = file.read(part.file_size)  # without a number it would unpack everything
             if len(content) != part.file_size:
-                raise ValueError(f"its part {part.filename} is cut")
+                raise ValueError(f"its part {part.filename} is truncated")
             parts[part.filename] = content
     return parts
 
 
 def read_schema(text: bytes) -> Any:
-    """Return the schema, if its text has not many more lists and entries than nodes."""
+    """Return the schema; refuse a text with far more lists and entries than nodes."""
     if _pieces(text) > _MORE_PIECES + 20 * text.count(b"__loader__"):
-        raise ValueError("its schema is no tree of nodes")
+        raise ValueError("its schema is not a tree of nodes")
     return json.loads(text)
 
 
 def _pieces(text: bytes) -> int:
-    """Return about how many lists, dictionaries and entries JSON has: each takes memory."""
+    """Return about how many lists, dictionaries and entries a JSON text has."""
     return sum(text.count(sign) for sign in (b"[", b"{", b","))
 
 
 def check_arrays(parts: dict[str, bytes], size: int) -> None:
-    """Refuse arrays whose headers promise other sizes than there are bytes."""
+    """Refuse arrays whose headers do not match their number of bytes."""
     total = 0
     for name, content in parts.items():
         if name.endswith(".npy"):
@@ -129,7 +129,7 @@ def _bytes_of_array(file: Any, name: str, size: int) -> int:
     if dtype.hasobject or (count and not dtype.itemsize):
         raise ValueError(f"its part {name} has type {dtype}")
     if any(length < 0 for length in shape) or file.tell() + n_bytes != size:
-        raise ValueError(f"its part {name} has another size than its shape {shape}")
+        raise ValueError(f"the size of its part {name} does not match the shape {shape}")
     return n_bytes
 
 
@@ -141,7 +141,7 @@ def read_dumped(content: bytes) -> tuple[dict[str, bytes], Any]:
 
 
 def complete(parts: dict[str, bytes], schema: Any, facts: dict[str, Any]) -> bytes:
-    """Return the archive of a model, packed unless it would unpack to more than a file may.
+    """Return the archive of a model, packed unless that would exceed the limits of `check_parts`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a loaded model must be like before it is used.
+"""Checks of a loaded model before it is used.
 
 Compiled code reads as many numbers as the shapes say. A file may say anything: here the arrays of
 a model are compared with each other, and indices with what they point into.
@@ -29,7 +29,7 @@ _PLACES = {"MT19937": 624, "Philox": 4}  # numbers that these generators hold
 
 
 def check_objects(model: Any) -> None:
-    """Raise ValueError where a model, or anything in it, does not fit together."""
+    """Raise ValueError if the parts of a model do not match each other."""
     for part in _parts(model):
         if sparse.issparse(part):
             _check_sparse(part)
@@ -44,7 +44,7 @@ def check_objects(model: Any) -> None:
 
 
 def _parts(model: Any) -> Iterator[Any]:
-    """Go through everything that a model holds, each once."""
+    """Yield every object that a model holds, each once."""
     stack, seen = [model], dict[int, Any]()
     while stack:
         part = stack.pop()
@@ -72,7 +72,7 @@ def _array(
     array: Any = getattr(owner, name, None)
     what = f"{type(owner).__name__}.{name}"
     if not isinstance(array, np.ndarray) and not (sparse.issparse(array) and len(shape) == 2):
-        raise ValueError(f"{what} is no array")
+        raise ValueError(f"{what} is not an array")
     fits = len(array.shape) == len(shape) and all(
         wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
     )
@@ -107,7 +107,7 @@ def _check_sparse(matrix: Any) -> None:
 
 
 def _check_generator(generator: Any) -> None:
-    """Refuse a generator that would read behind the numbers it holds."""
+    """Refuse a generator that would read past the numbers it holds."""
     state = (
         generator.get_state(legacy=False)
         if isinstance(generator, np.random.RandomState)
@@ -115,14 +115,14 @@ def _check_generator(generator: Any) -> None:
     )
     place = state.get("buffer_pos", state["state"].get("pos", 0))
     if not 0 <= place <= _PLACES.get(state["bit_generator"], place):
-        raise ValueError(f"a random generator is at place {place}")
+        raise ValueError(f"a random generator has the impossible position {place}")
 
 
 # ------------------------------------------------------------------ models
 
 
 def _check_machine(model: Machine) -> None:
-    """Check the parameters, and what `fit` has set, if it has."""
+    """Check the parameters and, if the model is fitted, the fitted attributes."""
     model._validate_params()
     if not any(name.endswith("_") and not name.endswith("__") for name in vars(model)):
         return
@@ -159,9 +159,9 @@ def _check_functions(model: LowRankMachine, n_outputs: int, n_features: int) -> 
     if not (_array(model, "shapes_", (size, n_features)) >= 0).all():
         raise ValueError("shapes_ has negative values")
     if not isinstance(model.function_, BasisFunction):
-        raise ValueError("function_ is no basis function")
+        raise ValueError("function_ is not a basis function")
     if type(model.function_) is not type(get_function(model.function)):
-        raise ValueError("function_ is another function than the parameter says")
+        raise ValueError("function_ does not match the parameter function")
 
 
 def _check_support(model: KernelMachine, n_outputs: int, n_features: int) -> None:
@@ -195,7 +195,7 @@ def _check_kernel(owner: Any, name: Any, n_features: int) -> None:
     if bounds is not None:
         shapes = {np.shape(side) for side in bounds}
         if len(bounds) != 2 or shapes != {(n_features,)} or not (bounds[0] <= bounds[1]).all():
-            raise ValueError("clip has other bounds than one pair for each feature")
+            raise ValueError("clip must have one pair of bounds for each feature")
     for parameter in ("degree", "coef0"):
         if hasattr(owner, parameter):
             _number(owner, parameter)
@@ -204,11 +204,11 @@ def _check_kernel(owner: Any, name: Any, n_features: int) -> None:
 def _check_features(features: Any, n_features: int) -> int:
     """Check kernel functions of points; return how many there are."""
     if not isinstance(features, KernelFeatures) or not isinstance(features.kernel, Kernel):
-        raise ValueError("the features of the model are of another type")
+        raise ValueError("the features of the model have the wrong type")
     kernel = features.kernel
     _check_kernel(kernel, kernel.name, n_features)
     if kernel.precomputed != (kernel.name == "precomputed"):
-        raise ValueError("the kernel is precomputed and is not")
+        raise ValueError("the kernel contradicts its name")
     if kernel.precomputed:
         n_points = len(_indices(features, "points", None, 0, n_features))
     else:
@@ -223,7 +223,7 @@ def _check_features(features: Any, n_features: int) -> int:
     if features.constant is not None:
         _number(features, "constant")
     if (features.size, features.width) != (size, size + (features.constant is not None)):
-        raise ValueError("the features have another number than their points")
+        raise ValueError("the number of features does not match the points")
     return size
 
 
@@ -232,7 +232,7 @@ def _check_sums(model: Any, n_outputs: int, n_features: int) -> None:
     _check_features(model._features, n_features)
     sums, columns = model._sums, model._features.width + n_outputs
     if not isinstance(sums, Sums | FoldSums) or sums.n_outputs != n_outputs:
-        raise ValueError("the sums of the model are of another type")
+        raise ValueError("the sums of the model have the wrong type")
     _number(sums, "count", 0.0)
     _array(sums, "shift", (columns,))
     square = (columns + 1, columns + 1)
@@ -246,14 +246,14 @@ def _check_sums(model: Any, n_outputs: int, n_features: int) -> None:
         if model._features.kept is not None and model._features.kept.max(initial=-1) >= len(
             selected
         ):
-            raise ValueError("kept points are none of those that were selected")
+            raise ValueError("kept points are not among the selected ones")
 
 
 def _check_sequence(sequence: Any, n_outputs: int, n_features: int) -> None:
     """Check the rows that `L2SVC.partial_fit` has seen."""
     solver, weight = sequence
     if not isinstance(solver, ActiveSet) or not isinstance(weight, np.ndarray):
-        raise ValueError("the rows of partial_fit are of another type")
+        raise ValueError("the rows of partial_fit have the wrong type")
     problem = solver.problem
     n_rows = _array(problem, "X", (None, n_features)).shape[0]
     _array(problem, "Y", (n_rows, n_outputs))
@@ -280,7 +280,7 @@ def _check_libsvm(model: BaseLibSVM) -> None:
     counts = _array(model, "_n_support", (None,), "iu")
     n_support, n_classes = int(counts.sum()), max(len(getattr(model, "classes_", ())), 2)
     if counts.min() < 0 or len(counts) != n_classes:
-        raise ValueError("the support vectors are of other classes")
+        raise ValueError("the support vectors do not match the classes")
     if model.kernel == "precomputed":
         _indices(model, "support_", n_support, 0, model.shape_fit_[0])
     else:
@@ -290,4 +290,4 @@ def _check_libsvm(model: BaseLibSVM) -> None:
     _array(model, "_intercept_", (n_classes * (n_classes - 1) // 2,))
     for name in ("_probA", "_probB"):
         if len(getattr(model, name, ())) not in (0, n_classes * (n_classes - 1) // 2):
-            raise ValueError(f"{name} has another length than there are pairs of classes")
+            raise ValueError(f"{name} must have one value for each pair of classes")

@@ -64,7 +64,7 @@ def check_schema(schema: Any, parts: Iterable[str], known: Set[str], trusted: Se
         Types that this package trusts, and those that the user does.
     """
     if not isinstance(schema, dict) or schema.get("protocol") != _PROTOCOL:
-        raise ValueError("its schema has another protocol")
+        raise ValueError("its schema has an unknown protocol")
     nodes = _Nodes(frozenset(parts), known, trusted)
     nodes.count(schema)
     if unused := nodes.parts - nodes.owner_of.keys():
@@ -72,7 +72,7 @@ def check_schema(schema: Any, parts: Iterable[str], known: Set[str], trusted: Se
 
 
 def with_keys(schema: Any) -> Any:
-    """Write False as a key of a dictionary so that it is read as False.
+    """Write the key False of a dictionary so that it is read back as False.
 
     JSON turns it into the text "false", which is true; the empty text is not.
     """
@@ -119,7 +119,7 @@ def without(schema: Any, kinds: Set[str], names: Set[str], mark: str) -> Any:
 
 
 def nodes_of(state: Any) -> Iterator[dict[str, Any]]:
-    """Go through all nodes of a part of a schema."""
+    """Yield all nodes of a part of a schema."""
     stack = [state]
     while stack:
         item = stack.pop()
@@ -162,7 +162,7 @@ class _Nodes:
             if not allowed or kind not in (_BUILDS.get(loader) or {kind}):
                 raise ValueError(f"its {loader} builds {kind}")
         if loader == "DictNode" and len(node["key_types"]["content"]) != len(node["content"]):
-            raise ValueError("a dictionary has another number of keys than of their types")
+            raise ValueError("a dictionary does not have one type for each key")
         if "file" in node:
             self._check_file(node)
 

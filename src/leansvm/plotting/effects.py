@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from leansvm.inspection import Effects, effects
-from leansvm.plotting._axes import new_grid, plain_text
+from leansvm.plotting.axes import new_grid, plain_text
 
 
 class EffectsDisplay:

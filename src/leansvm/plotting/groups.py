@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from leansvm.model_selection import FoldErrors, KFoldSums, cross_val_from_sums
-from leansvm.plotting._axes import new_axes, plain_text
+from leansvm.plotting.axes import new_axes, plain_text
 
 
 class GroupErrorsDisplay:

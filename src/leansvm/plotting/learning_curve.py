@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from leansvm.model_selection import LearningCurve, learning_curve_from_sums
-from leansvm.plotting._axes import new_axes
+from leansvm.plotting.axes import new_axes
 
 
 class LearningCurveDisplay:

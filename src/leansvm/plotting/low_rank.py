@@ -11,7 +11,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm.low_rank import names_of_features
-from leansvm.plotting._axes import new_axes, plain_text
+from leansvm.plotting.axes import new_axes, plain_text
 
 _COMPARED_ROWS = 500  # rows on which features are compared
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.plotting._axes import new_axes, plain_text
+from leansvm.plotting.axes import new_axes, plain_text
 
 
 class FeatureScalesDisplay:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from leansvm.model_selection import BasisPath, basis_path
-from leansvm.plotting._axes import new_axes
+from leansvm.plotting.axes import new_axes
 
 _LABELS = {
     "score": "score",

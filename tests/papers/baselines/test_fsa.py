@@ -10,7 +10,6 @@ from leansvm.datasets import make_linear_toy
 from leansvm.kernels import Kernel
 from leansvm.papers.baselines import FSALSSVC
 from leansvm.papers.baselines._growing_dual import AllRows, GrowingDual, SomeRows
-from leansvm.rows import MemoryBlocks
 
 KERNEL = Kernel("poly", gamma=0.5, coef0=1.0, degree=2)
 
@@ -50,11 +49,10 @@ def grow(search, steps, outputs):
 
 
 @pytest.mark.parametrize("C", [0.01, 1.0, 1e3])
-@pytest.mark.parametrize("tile_rows", [70, 11])
-def test_rows_and_coefficients_are_those_of_brute_force(C, tile_rows):
+def test_rows_and_coefficients_are_those_of_brute_force(C):
     X, Y, s = data()
     K = KERNEL.block(X, X)
-    search = AllRows(MemoryBlocks(X, Y, s, tile_rows=tile_rows), KERNEL, C, 25)
+    search = AllRows(X, Y, s, KERNEL, C, 25)
     model, _ = grow(search, 25, Y.shape[1])
     B, f = [], np.zeros_like(Y)
     for step in range(25):
@@ -72,7 +70,7 @@ def test_rows_and_coefficients_are_those_of_brute_force(C, tile_rows):
 def test_announced_gain_is_the_drop_of_the_dual(C):
     X, Y, s = data()
     K = KERNEL.block(X, X)
-    search = AllRows(MemoryBlocks(X, Y, s, tile_rows=20), KERNEL, C, 30)
+    search = AllRows(X, Y, s, KERNEL, C, 30)
     model, gains = grow(search, 30, Y.shape[1])
     values = [0.0]
     for k in range(1, 31):
@@ -85,7 +83,7 @@ def test_announced_gain_is_the_drop_of_the_dual(C):
 
 def test_coefficients_sum_to_zero_at_every_size():
     X, Y, s = data()
-    search = AllRows(MemoryBlocks(X, Y, s), KERNEL, 10.0, 40)
+    search = AllRows(X, Y, s, KERNEL, 10.0, 40)
     model = GrowingDual(40, 2)
     for _ in range(40):
         model.append(search.best(model))
@@ -95,7 +93,7 @@ def test_coefficients_sum_to_zero_at_every_size():
 
 def test_all_candidates_are_all_rows():
     X, Y, s = data()
-    everyone, _ = grow(AllRows(MemoryBlocks(X, Y, s), KERNEL, 1.0, 25), 25, 2)
+    everyone, _ = grow(AllRows(X, Y, s, KERNEL, 1.0, 25), 25, 2)
     rng = np.random.RandomState(0)
     drawn, _ = grow(SomeRows(X, Y, s, KERNEL, 1.0, 70, rng), 25, 2)
     assert drawn.rows == everyone.rows

@@ -198,7 +198,7 @@ def _conventions_of_model(reading: Mapping[str, Any]) -> tuple[Conventions, bool
     known = isinstance(missing, (list, tuple)) and all(isinstance(text, str) for text in missing)
     known &= decimal in (None, ".", ",") and dates in (None, DAY_FIRST, MONTH_FIRST)
     if not known or zero_based not in (True, False, "auto"):
-        raise CommandError("the model's facts about its data are not those that leansvm writes")
+        raise CommandError("the model's metadata was not written by leansvm train")
     return Conventions(decimal, dates, tuple(missing), options=False), zero_based
 
 

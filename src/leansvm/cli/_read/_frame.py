@@ -153,7 +153,7 @@ def _typed(table: FileTable, name: str) -> tuple[np.ndarray, str]:
         numbers = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise CommandError(
-            f"{table.path}, column '{name}': values of type {kind} are no use"
+            f"{table.path}, column '{name}': values of type {kind} cannot be used"
         ) from error
     values = np.asarray(numbers.to_numpy(zero_copy_only=False), dtype=np.float64)
     if np.isinf(values).any():

@@ -11,11 +11,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from leansvm._phases import Phases
-from leansvm.estimators.machine import Array
-from leansvm.kernels import Kernel
-from leansvm.papers.baselines._base import DualBaseline
+from leansvm.papers.baselines._base import DualBaseline, LabelledRows
 from leansvm.papers.baselines._growing_dual import AllRows, GrowingDual, RowSearch, SomeRows
-from leansvm.rows import MemoryBlocks, check_budget, resolve_cache_size
+from leansvm.rows import check_budget, resolve_cache_size
 
 
 class FSALSSVC(DualBaseline):
@@ -153,31 +151,30 @@ default="rbf"
         FSALSSVC
             The fitted estimator.
         """
-        X, y, Y, labels, weight = self._read(X, y, sample_weight)
-        count = self._count(int(np.count_nonzero(weight)))
+        data = self._read(X, y, sample_weight)
+        count = self._count(int(np.count_nonzero(data.weight)))
         context = self._init_callback_context(max_subtasks=count)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        hook = self._hook(context, "row")
+        stopped = self._hook(context, "row")
         phases = Phases()
-        kernel = self._resolve_kernel(MemoryBlocks(X, weight=weight))
-        model = GrowingDual(count, Y.shape[1])
+        model = GrowingDual(count, data.Y.shape[1])
         largest = np.inf
         with phases("select"), self._positive_definite():
-            search = self._search(X, Y, weight, kernel, count)
+            search = self._search(data, count)
             while model.size < count and (row := search.best(model)) is not None:
                 largest = row.largest
                 # rows of one class have beta = 0 and no errors among themselves
-                if largest <= self.tol and len(np.unique(labels[model.rows])) > 1:
+                if largest <= self.tol and len(np.unique(data.labels[model.rows])) > 1:
                     break
                 model.append(row)
-                if hook is not None and hook(model.size, largest):
+                if stopped():
                     break
         rows = np.array(model.rows, dtype=np.intp)
-        self._set_model(X, rows, model.beta, model.b)
+        self._set_model(data.X, rows, model.beta, model.b)
         self.n_iter_ = model.size
         self._set_report(
             "forward",
-            X.shape[0],
+            data.X.shape[0],
             model.objectives[-1],
             phases,
             objectives=np.array(model.objectives),
@@ -186,15 +183,15 @@ default="rbf"
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
         return self
 
-    def _search(self, X: Any, Y: Array, weight: Array, kernel: Kernel, count: int) -> RowSearch:
+    def _search(self, data: LabelledRows, count: int) -> RowSearch:
+        X, terms = data.X, (data.Y, data.weight, data.kernel, self.C_)
         if self.n_candidates is not None:
             rng = check_random_state(self.random_state)
-            return SomeRows(X, Y, weight, kernel, self.C_, self.n_candidates, rng)
+            return SomeRows(X, *terms, self.n_candidates, rng)
         check_budget(
             8 * X.shape[0] * count,
             resolve_cache_size(self.cache_size),
             f"The kernel matrix between {X.shape[0]:,} rows and {count:,} basis points",
             "Set n_candidates=146 (no columns are kept), or lower n_basis.",
         )
-        blocks = MemoryBlocks(X, Y, weight, columns=count)
-        return AllRows(blocks, kernel, self.C_, count)
+        return AllRows(X, *terms, count)

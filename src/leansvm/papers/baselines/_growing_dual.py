@@ -7,7 +7,7 @@ the next row is argmax g_j^2 / (2 (K_jj + 1 / (C s_j))) over all rows (FSA) or a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from sklearn.utils.random import sample_without_replacement
 
-from leansvm.basis.cholesky.rows import host_diag
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-# Scores that differ by less than this part of the first largest one count as equal.
-_QUANTA = 2.0**36
+_SAME_SCORE = 2.0**-36  # scores count as equal that differ by less than this part of the largest
 
 
 @dataclass(frozen=True)
@@ -117,89 +114,58 @@ class RowSearch(Protocol):
 
 
 class AllRows:
-    """Look at every row: one pass over the blocks per step; blocks keep U = K_MB L^-T."""
+    """Look at every row: one kernel column per step, U = K_MB L^-T is kept."""
 
-    def __init__(self, blocks: RowBlocks, kernel: Kernel, C: float, capacity: int) -> None:
-        self._blocks, self._kernel, self._C, self._capacity = blocks, kernel, C, capacity
-        self._scale = 0.0
+    def __init__(
+        self, X: Any, Y: Array, weight: Array, kernel: Kernel, C: float, capacity: int
+    ) -> None:
+        self._X, self._Y, self._kernel = X, Y, kernel
+        self._open = weight > 0  # rows that may join
+        self._diagonal = _diagonal(kernel, X) + _ridge(weight, C)
+        self._U = np.empty((len(Y), capacity), order="F")
+        self._Up, self._Uq = np.zeros(Y.shape), np.zeros(len(Y))
 
     def best(self, model: GrowingDual) -> DualCandidate | None:
         """Return the best row outside B, None when there is none."""
-        k = model.size
-        if k == 0:
-            start = self._blocks.map(_start, self._kernel, self._C, self._capacity)
-            top = max((c.score for c in start if c is not None), default=0.0)
-            self._scale = _QUANTA / top if top > 0 else 0.0
-            return self._first(start)
-        row = np.array(model.rows[-1:], dtype=np.intp)
-        point = self._kernel.points(self._blocks.take(row), row)
-        found = self._blocks.map(
-            _look, self._kernel, point, model.L[-1], model.p[-1], model.q[-1], model.b, row[0]
-        )
-        return self._first(found)
-
-    def _first(self, found: list[DualCandidate | None]) -> DualCandidate | None:
-        """Return the largest score of all blocks; of equal ones the first."""
-        candidates = [c for c in found if c is not None]
-        if not candidates:
+        if model.size:
+            self._add_column(model)
+        if not self._open.any():
             return None
-        keys = [np.rint(c.score * self._scale) for c in candidates]
-        best = candidates[int(np.argmax(keys))]
-        return replace(best, largest=max(c.largest for c in candidates))
+        # f = U p + (1 - U q) b
+        errors = self._Up + np.outer(1.0 - self._Uq, model.b) - self._Y
+        i, score, largest = best_of(errors, self._diagonal, self._open)
+        v = self._U[i, : model.size].copy()
+        return DualCandidate(i, score, largest, errors[i], self._Y[i], float(self._diagonal[i]), v)
 
-
-@declare("X", "y", "weight", sets=("open", "diagonal", "U", "Up", "Uq"))
-def _start(block: Block, kernel: Kernel, C: float, capacity: int) -> DualCandidate | None:
-    """Begin with f = 0."""
-    state = block.state
-    diagonal = host_diag(kernel, block.X, block.start)
-    weight = np.ones(len(diagonal)) if block.weight is None else np.asarray(block.weight)
-    state["open"] = weight > 0
-    state["diagonal"] = diagonal + 1.0 / (C * np.where(weight > 0, weight, 1.0))
-    state["U"] = np.empty((len(diagonal), capacity), order="F")
-    state["Up"], state["Uq"] = np.zeros(block.y.shape), np.zeros(len(diagonal))
-    return _best_in_block(block, np.zeros(block.y.shape[1]), 0)
-
-
-@declare("X", "y", changes=("open", "Up", "Uq"), appends=("U",))
-def _look(
-    block: Block, kernel: Kernel, point: Any, L_row: Array, p: Array, q: float, b: Array, row: int
-) -> DualCandidate | None:
-    """Append u = (K_Mt - U v) / nu, with f = U p + (1 - U q) b; return the best row outside B."""
-    state = block.state
-    k = len(L_row) - 1
-    u = np.asarray(kernel.block(block.X, point, dtype=np.float64), dtype=np.float64)[:, 0]
-    u = (u - state["U"][:, :k] @ L_row[:k]) / L_row[k]
-    state["U"][:, k] = u
-    state["Up"] += np.outer(u, p)
-    state["Uq"] += u * q
-    if block.start <= row < block.stop:
-        state["open"][row - block.start] = False
-    return _best_in_block(block, b, k + 1)
-
-
-def _best_in_block(block: Block, b: Array, k: int) -> DualCandidate | None:
-    state = block.state
-    if not state["open"].any():
-        return None
-    errors = state["Up"] + np.outer(1.0 - state["Uq"], b) - block.y
-    i, score, largest = best_of(errors, state["diagonal"], state["open"])
-    return DualCandidate(
-        block.start + i,
-        score,
-        largest,
-        errors[i],
-        np.asarray(block.y[i]),
-        float(state["diagonal"][i]),
-        state["U"][i, :k].copy(),
-    )
+    def _add_column(self, model: GrowingDual) -> None:
+        """Append u = (K_Mt - U v) / nu of the row t that joined last."""
+        k, row = model.size - 1, np.array(model.rows[-1:], dtype=np.intp)
+        point = self._kernel.points(self._X[row], row)
+        u = np.asarray(self._kernel.block(self._X, point, dtype=np.float64))[:, 0]
+        v, nu = model.L[k, :k], model.L[k, k]
+        u = (u - self._U[:, :k] @ v) / nu
+        self._U[:, k] = u
+        self._Up += np.outer(u, model.p[k])
+        self._Uq += u * model.q[k]
+        self._open[row] = False
 
 
 def best_of(errors: Array, diagonal: Array, usable: NDArray[np.bool_]) -> tuple[int, float, float]:
     """Return the first row with the largest g^2 / (2 (K + 1/(C s))), its score, the largest |g|."""
     scores = np.where(usable, np.einsum("ij,ij->i", errors, errors) / (2.0 * diagonal), -1.0)
-    i = int(np.argmax(scores >= scores.max() * (1.0 - 1.0 / _QUANTA)))
+    i = int(np.argmax(scores >= scores.max() * (1.0 - _SAME_SCORE)))
     return i, float(scores[i]), float(np.abs(errors[usable]).max())
+
+
+def _diagonal(kernel: Kernel, X: Any) -> Array:
+    """Return k(x, x) of all rows, in float64 also of float32 rows."""
+    rows = X if kernel.precomputed else X.astype(np.float64, copy=False)
+    return np.array(kernel.diag(rows), dtype=np.float64)
+
+
+def _ridge(weight: Array, C: float) -> Array:
+    """Return 1 / (C s), where s is positive."""
+    return 1.0 / (C * np.where(weight > 0, weight, 1.0))
 
 
 # ---------------------------------------------------------------------------- a few rows (PFSA)
@@ -212,7 +178,7 @@ class SomeRows:
         self, X: Any, Y: Array, weight: Array, kernel: Kernel, C: float, n_candidates: int, rng: Any
     ) -> None:
         self._X, self._Y, self._kernel, self._rng = X, Y, kernel, rng
-        self._ridge = 1.0 / (C * np.where(weight > 0, weight, 1.0))
+        self._ridge = _ridge(weight, C)
         self._usable = np.flatnonzero(weight > 0)
         self._n_candidates = n_candidates
 
@@ -232,7 +198,7 @@ class SomeRows:
         if self._kernel.precomputed:
             diagonal = np.asarray(X_c[np.arange(len(rows)), rows], dtype=np.float64)
         else:
-            diagonal = host_diag(self._kernel, X_c)
+            diagonal = _diagonal(self._kernel, X_c)
         diagonal = diagonal + self._ridge[rows]
         i, score, largest = best_of(errors, diagonal, np.ones(len(rows), dtype=bool))
         v = solve_triangular(model.L, K_cB[i], lower=True) if k else np.empty(0)

@@ -6,6 +6,7 @@ while the error stays acceptable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -17,18 +18,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._phases import Phases
-from leansvm.dual.cholesky import closed_form
-from leansvm.estimators.machine import Array
-from leansvm.kernels import Kernel
-from leansvm.papers.baselines._base import DualBaseline, Rows, rows_of
-from leansvm.rows import (
-    MemoryBlocks,
-    MergedRows,
-    check_budget,
-    merge_equal_rows,
-    resolve_cache_size,
+from leansvm.papers.baselines._base import (
+    Array,
+    DualBaseline,
+    DualSolution,
+    LabelledRows,
+    Rows,
+    solve_dual,
 )
-from leansvm.solution import Solution
+from leansvm.rows import MergedRows, merge_equal_rows
 
 _FEWEST = 5  # rows that always stay
 
@@ -45,17 +43,17 @@ class _Pruner:
     index: str
     validation: Rows  # rows held out, for index="validation"
 
-    def train(self, kept: Rows) -> Solution:
+    def train(self, kept: Rows) -> DualSolution:
         """Solve the LS-SVM on these rows alone."""
         K = np.ascontiguousarray(self.K[np.ix_(kept, kept)])
         left_out = self.index == "loo"
-        return closed_form(K, self.Y[kept], self.weight[kept], self.C, 0.0, left_out=left_out)
+        return solve_dual(K, self.Y[kept], self.weight[kept], self.C, left_out=left_out)
 
-    def error(self, kept: Rows, solution: Solution) -> float:
+    def error(self, kept: Rows, solution: DualSolution) -> float:
         """Weighted part of the judging rows that are misclassified."""
         rows = self.validation if self.index == "validation" else slice(None)
         beta = np.zeros_like(self.Y)
-        beta[kept] = solution.coef
+        beta[kept] = solution.beta
         values = self.K[rows] @ beta + solution.b
         if solution.left_out is not None:  # rows that are left are judged by a model without them
             values[kept] = self.Y[kept] - solution.left_out
@@ -64,9 +62,9 @@ class _Pruner:
         weight = self.weight[rows]
         return float(weight @ (winners != self.labels[rows]) / weight.sum())
 
-    def without_smallest(self, kept: Rows, solution: Solution, count: int) -> Rows:
+    def without_smallest(self, kept: Rows, solution: DualSolution, count: int) -> Rows:
         """Drop the rows whose coefficients are smallest, for their weight."""
-        spectrum = np.linalg.norm(solution.coef, axis=1) / self.weight[kept]
+        spectrum = np.linalg.norm(solution.beta, axis=1) / self.weight[kept]
         order = np.argsort(spectrum, kind="stable")
         return kept[np.sort(order[count:])]
 
@@ -220,52 +218,36 @@ default="rbf"
         PrunedLSSVC
             The fitted estimator.
         """
-        X, y, Y, labels, weight = self._read(X, y, sample_weight)
-        rows = merge_equal_rows(X, Y, weight)
+        data = self._read(X, y, sample_weight)
+        rows = merge_equal_rows(data.X, data.Y, data.weight)
         first = rows.first
         fewest = min(_FEWEST, len(first)) if self.n_basis is None else self._count(len(first))
         context = self._init_callback_context(max_subtasks=None)
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         phases = Phases()
-        kernel = self._resolve_kernel(MemoryBlocks(X, weight=weight))
-        K, n_bytes = self._kernel_matrix(X, first, kernel, phases)
-        held_out = self._held_out(labels[first])
-        pruner = _Pruner(K, Y[first], labels[first], rows.weight, self.C_, self.index, held_out)
+        with phases("gram"):
+            K, n_bytes = self._kernel_matrix(data, first, matrices=2)  # and one factor
+        labels = data.labels[first]
+        held_out = self._held_out(labels)
+        pruner = _Pruner(K, data.Y[first], labels, rows.weight, self.C_, self.index, held_out)
         with phases("solve"), self._positive_definite():
             kept, solution, sizes, errors = self._prune(
                 pruner, fewest, self._hook(context, "model")
             )
-        self._take_over(X, labels, weight, rows, kept, solution)
+        self._take_over(data, rows, kept, solution)
         self.n_iter_ = len(sizes)
         self._set_report(
             "cholesky",
             len(first),
-            0.5 * float(np.sum(solution.coef * pruner.Y[kept])),
+            0.5 * float(np.sum(solution.beta * pruner.Y[kept])),
             phases,
             residual=solution.residual,
-            gap=solution.gap,
             sizes=sizes,
             errors=errors,
             bytes=n_bytes,
         )
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
         return self
-
-    def _kernel_matrix(
-        self, X: Any, rows: Rows, kernel: Kernel, phases: Phases
-    ) -> tuple[Array, int]:
-        m = len(rows)
-        needed = 2 * 8 * m * m  # and one factor
-        check_budget(
-            needed,
-            resolve_cache_size(self.cache_size),
-            f"The kernel matrix of {m:,} rows",
-            "Use SparseLSSVC (a small basis, no m x m matrix), fewer rows, or a larger cache_size.",
-        )
-        with phases("gram"):
-            part = rows_of(X, rows, pairwise=kernel.precomputed)
-            points = kernel.points(part, np.arange(m))
-            return np.asarray(kernel.block(part, points, dtype=np.float64)), needed
 
     def _held_out(self, labels: NDArray[np.intp]) -> Rows:
         """Draw the validation rows, the same part of every class."""
@@ -285,13 +267,13 @@ default="rbf"
         return held_out
 
     def _prune(
-        self, pruner: _Pruner, fewest: int, hook: Any
-    ) -> tuple[Rows, Solution, list[int], list[float]]:
+        self, pruner: _Pruner, fewest: int, stopped: Callable[[], bool]
+    ) -> tuple[Rows, DualSolution, list[int], list[float]]:
         """Return the last good rows with their model, and all sizes and errors."""
         kept = np.setdiff1d(np.arange(len(pruner.Y)), pruner.validation)
         solution = pruner.train(kept)
         sizes, errors = [len(kept)], [pruner.error(kept, solution)]
-        while hook is None or not hook(len(sizes), errors[-1]):
+        while not stopped():
             count = min(max(1, int(self.step * len(kept))), len(kept) - fewest)
             if count <= 0:
                 break
@@ -305,19 +287,13 @@ default="rbf"
         return kept, solution, sizes, errors
 
     def _take_over(
-        self,
-        X: Any,
-        labels: NDArray[np.intp],
-        weight: Array,
-        rows: MergedRows,
-        kept: Rows,
-        solution: Solution,
+        self, data: LabelledRows, rows: MergedRows, kept: Rows, solution: DualSolution
     ) -> None:
         """Copies of a row share its coefficient in proportion to their weights."""
         place = np.full(len(rows.first) + 1, -1)  # the last one for rows of zero weight
         place[kept] = np.arange(len(kept))
         mine = place[rows.group]
         support = np.flatnonzero(mine >= 0)
-        share = weight[support] / rows.weight[rows.group[support]]
-        beta = solution.coef[mine[support]] * share[:, None]
-        self._set_model(X, support, beta, solution.b)
+        share = data.weight[support] / rows.weight[rows.group[support]]
+        beta = solution.beta[mine[support]] * share[:, None]
+        self._set_model(data.X, support, beta, solution.b)

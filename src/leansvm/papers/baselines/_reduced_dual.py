@@ -9,10 +9,7 @@ from sklearn.base import _fit_context
 from sklearn.utils import check_random_state
 
 from leansvm._phases import Phases
-from leansvm.dual import DualProblem
-from leansvm.dual.cholesky import solve_cholesky
-from leansvm.papers.baselines._base import DualBaseline, rows_of
-from leansvm.rows import MemoryBlocks, resolve_cache_size
+from leansvm.papers.baselines._base import DualBaseline, solve_dual
 
 
 class RandomReducedDualLSSVC(DualBaseline):
@@ -136,37 +133,28 @@ default="rbf"
         RandomReducedDualLSSVC
             The fitted estimator.
         """
-        X, y, Y, _, weight = self._read(X, y, sample_weight)
-        usable = np.flatnonzero(weight > 0)
+        data = self._read(X, y, sample_weight)
+        usable = np.flatnonzero(data.weight > 0)
         count = self._count(len(usable))
         context = self._init_callback_context()
         context.call_on_fit_task_begin(estimator=self, X=X, y=y)
         phases = Phases()
-        kernel = self._resolve_kernel(MemoryBlocks(X, weight=weight))
         rows = check_random_state(self.random_state).permutation(usable)[:count]
-        problem = DualProblem(
-            rows_of(X, rows, pairwise=kernel.precomputed),
-            kernel,
-            Y[rows],
-            weight[rows],
-            0.0,  # a free bias
-            resolve_cache_size(self.cache_size),
-            phases,
-        )
-        with self._positive_definite():
-            solution = solve_cholesky(problem, self.C_)
-        self._set_model(X, rows, solution.coef, solution.b)
+        with phases("gram"):
+            K, n_bytes = self._kernel_matrix(data, rows, matrices=1)
+        with phases("solve"), self._positive_definite():
+            solution = solve_dual(K, data.Y[rows], data.weight[rows], self.C_)
+        self._set_model(data.X, rows, solution.beta, solution.b)
         self.n_iter_ = 1
         # at the optimum the objective is half the inner product of coefficients and targets
-        objective = 0.5 * float(np.sum(solution.coef * Y[rows]))
+        objective = 0.5 * float(np.sum(solution.beta * data.Y[rows]))
         self._set_report(
             "cholesky",
-            X.shape[0],
+            data.X.shape[0],
             objective,
             phases,
             residual=solution.residual,
-            gap=solution.gap,
-            bytes=solution.bytes,
+            bytes=n_bytes,
         )
         context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
         return self

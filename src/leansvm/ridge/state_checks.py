@@ -1,11 +1,12 @@
-"""Whether two states, or a state and the parameters of a model, belong together.
+"""Checks that two states, or a state and the parameters of a model, belong together.
 
-Sums may be added where rows were mapped to the same columns and targets were encoded alike. What
-differs is named.
+Sums may be added if their rows were mapped to the same columns and their targets were encoded
+alike. The errors name what differs.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,33 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import compute_class_weight
 
-from leansvm.ridge._state_errors import StateError
+from leansvm.linalg import cholesky_in_place
 from leansvm.ridge.kfold import FoldSums, KFoldSums
+from leansvm.ridge.sums import Sums
 
 Array = NDArray[np.float64]
 _FACTOR_DIGITS = 1e-12  # to which L must agree, of its largest entry
 _OF_DOT = ("poly", "sigmoid")  # kernels that have degree and coef0
 
 
+class StateError(ValueError):
+    """A state cannot be used this way; the message says why and what to do.
+
+    Examples
+    --------
+    >>> from leansvm.persistence import StateError
+    >>> issubclass(StateError, ValueError)
+    True
+    """
+
+
 def refuse_strangers(a: Any, b: Any, verb: str) -> None:
-    """Refuse two states that were not made on one basis, by the name of what differs."""
+    """Raise StateError unless two states were made on one basis; the error names the difference."""
     ours, theirs = _facts(a), _facts(b)
     strange = [name for name, mine in ours.items() if not equal(mine, theirs[name])]
     if not strange and not _same_factor(a.features.L, b.features.L):
         strange = ["the factor of the basis"]
-    if strange:  # of several the first, which is the cause
+    if strange:  # the first of several is the cause of the others
         name = strange[0]
         raise StateError(
             f"States cannot be {verb}: {name} differs{_values(ours.get(name), theirs.get(name))}. "
@@ -49,7 +62,7 @@ def refuse_strangers(a: Any, b: Any, verb: str) -> None:
 
 
 def _facts(state: Any) -> dict[str, Any]:
-    """Return what must be the same, by its name for people; the cause before its consequence."""
+    """Return what must agree, by its name in messages, causes before their consequences."""
     features, kernel = state.features, state.features.kernel
     of_dot = kernel.name in _OF_DOT
     return {
@@ -105,7 +118,7 @@ def _values(a: Any, b: Any) -> str:
 # ---------------------------------------------------------------------------- parameters
 
 
-def weights_of(class_weight: Any, classes: Any) -> Array | None:
+def class_weights(class_weight: Any, classes: Any) -> Array | None:
     """Return the weight of every class, which must not depend on the rows."""
     if class_weight is None or classes is None:
         return None
@@ -118,7 +131,7 @@ def weights_of(class_weight: Any, classes: Any) -> Array | None:
 
 
 def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) -> None:
-    """Refuse parameters of a model that say something else than the state, by their names."""
+    """Raise StateError for the first parameter of a model that contradicts the state."""
     kernel, penalty = state.features.kernel, state.bias_penalty
     if classifies != (state.classes is not None):
         task = "classes" if state.classes is not None else "numbers"
@@ -136,7 +149,7 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
         for name in ("degree", "coef0"):
             value = getattr(kernel, name)
             expected[name] = (parameters[name] == value, value)
-    weights = weights_of(parameters.get("class_weight"), state.classes)
+    weights = class_weights(parameters.get("class_weight"), state.classes)
     expected["class_weight"] = (equal(weights, state.class_weight), state.class_weight)
     C = parameters["C"]
     if isinstance(C, KFoldSums):
@@ -160,5 +173,40 @@ def _alias(name: Any) -> Any:
 
 
 def _same_gamma(given: Any, value: Any) -> bool:
-    """Whether a parameter is a rule for gamma, or the number (or numbers) of the state."""
+    """Whether the parameter gamma is a rule (a text) or equal to the gamma of the state."""
     return isinstance(given, str) or equal(np.asarray(given, np.float64), np.asarray(value))
+
+
+# ---------------------------------------------------------------------------- differences
+
+
+def difference(a: Any, b: Any, rounding: float) -> Any:
+    """Subtract Gram matrices, which must stay positive semidefinite to rounding."""
+    count = a.count - b.count
+    if isinstance(a, Sums):
+        return replace(a, gram=_minus(a.gram, b.gram, rounding), count=count)
+    pairs = zip(a.grams, b.grams, strict=True)
+    grams = np.stack([_minus(mine, theirs, rounding) for mine, theirs in pairs])
+    return replace(a, grams=grams, base=_minus(a.base, b.base, rounding), count=count)
+
+
+def _minus(gram: Array, other: Array, rounding: float) -> Array:
+    """Return G - H; refuse a difference that is indefinite, which no sum over rows is."""
+    if not other.any():
+        return gram
+    left = gram - other
+    if abs(left[-1, -1]) <= rounding * gram[-1, -1]:  # no row is left here
+        return np.zeros_like(gram)
+    size = np.sqrt(np.maximum(gram.diagonal(), 0.0))
+    size[size == 0.0] = 1.0
+    scaled = left / size / size[:, None]
+    scaled.flat[:: len(scaled) + 1] += rounding
+    try:
+        cholesky_in_place(scaled)
+    except np.linalg.LinAlgError:
+        raise StateError(
+            "The sums would become indefinite: some of the rows to forget are not among those "
+            "that were added up, their targets or weights are others than they were then, or they "
+            "were added without folds (then call without_folds() first)."
+        ) from None
+    return left

@@ -1,8 +1,7 @@
-"""What a fit needs of its rows: basis, kernel and the sums Z'Z, with + and -.
+"""What a fit needs of its rows: basis, kernel and the sums Z'Z, which can be added and subtracted.
 
 With Z = S^1/2 [Phi, Y, 1] the least-squares model depends on the rows through Z'Z alone (zhou2016,
-eqs. (9), (11)). Sums of disjoint rows add up to those of all rows, and the sums of rows that are to
-be forgotten can be subtracted: the model is that of a fit on the rows that are left.
+eqs. (9), (11)): adding sums adds rows, and subtracting sums forgets rows.
 """
 
 from __future__ import annotations
@@ -12,20 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis.features import KernelFeatures
-from leansvm.linalg import cholesky_in_place
-from leansvm.ridge import _state_compare as _compare
-from leansvm.ridge import _state_file as _file
-from leansvm.ridge._state_errors import StateError
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sparse import check_memory, solve_sums
+from leansvm.ridge.state_checks import (
+    StateError,
+    class_weights,
+    difference,
+    refuse_parameters,
+    refuse_strangers,
+)
 from leansvm.ridge.sums import Sums, add_up
 from leansvm.rows import NoRows, RowBlocks, points_among
 from leansvm.solution import Solution
@@ -41,8 +42,8 @@ class FitState:
 
     States on one basis can be added (rows of another site, or of another day) and subtracted
     (rows to forget); `SparseLSSVC.fit_from_state` makes the model of what is in them, the same as
-    a fit on these rows. Made by the method ``state`` of a model. A state is of the size of the
-    basis, whatever the number of rows. It has no pickle in its file.
+    a fit on these rows. The method ``state`` of a model returns one. Its size follows from the
+    size of the basis, whatever the number of rows. Its file contains no pickle.
 
     Attributes
     ----------
@@ -53,11 +54,11 @@ class FitState:
     weight : float
         Sum of the weights of the rows.
     gamma : float or ndarray
-        Of the kernel.
+        Coefficient of the kernel, one or one per feature.
     points : array of shape (n_basis, n_features)
         Basis points.
     version : int
-        Number of the format.
+        Number of the file format.
 
     See Also
     --------
@@ -150,7 +151,7 @@ class FitState:
         """Return the state of the rows of both."""
         if not isinstance(other, FitState):
             return NotImplemented
-        _compare.refuse_strangers(self, other, "added")
+        refuse_strangers(self, other, "added")
         a, b = _with_same_folds(self.sums, other.sums.about(self.sums.shift))
         selected = np.where(self.selected >= 0, self.selected, other.selected)
         mine, theirs = self.among, other.among
@@ -166,7 +167,7 @@ class FitState:
         """Return the state without the rows of the other, which must be in this one."""
         if not isinstance(other, FitState):
             return NotImplemented
-        _compare.refuse_strangers(self, other, "subtracted")
+        refuse_strangers(self, other, "subtracted")
         self._refuse_basis_of(other)
         if self.n_folds and not other.n_folds:
             raise StateError(
@@ -183,7 +184,7 @@ class FitState:
             )
         eps = float(np.finfo(self.points.dtype).eps)
         rounding = _ROUNDING * eps * np.sqrt(len(self.sums.shift))
-        sums = _difference(self.sums, other.sums.about(self.sums.shift), rounding)
+        sums = difference(self.sums, other.sums.about(self.sums.shift), rounding)
         return replace(self, sums=sums, n_rows=self.n_rows - other.n_rows)
 
     def _refuse_basis_of(self, other: FitState) -> None:
@@ -225,9 +226,9 @@ class FitState:
         nothing: Any = Sums(total.shift, np.zeros_like(total.gram), total.n_outputs, 0.0)
         if n_folds:
             nothing = FoldSums.after(nothing, n_folds)
-        none = np.full(len(self.selected), -1, dtype=np.intp)
+        selected = np.full(len(self.selected), -1, dtype=np.intp)
         among = np.zeros(self.n_basis, dtype=np.bool_)
-        return replace(self, sums=nothing, n_rows=0, selected=none, among=among)
+        return replace(self, sums=nothing, n_rows=0, selected=selected, among=among)
 
     def without_folds(self) -> FitState:
         """Return the state of the same rows with one sum for all."""
@@ -281,7 +282,7 @@ class FitState:
             selected=np.asarray(selected, dtype=np.intp),
             among=np.ones(len(features.kept), np.bool_) if np.all(selected >= 0) else None,
             classes=classes,
-            class_weight=_compare.weights_of(fitted.get("class_weight"), classes),
+            class_weight=class_weights(fitted.get("class_weight"), classes),
             feature_names=None if names is None else tuple(map(str, names)),
             single_output=bool(fitted.get("_single_output", True)),
         )
@@ -327,7 +328,7 @@ class FitState:
 
     def solve(self, parameters: dict[str, Any], criterion: Criterion, budget: int) -> Solution:
         """Return the model of the rows in the sums; ``parameters`` of the model must fit them."""
-        _compare.refuse_parameters(self, parameters, "class_weight" in parameters)
+        refuse_parameters(self, parameters, "class_weight" in parameters)
         check_memory(self.features.width, budget, max(self.n_folds, 1))
         if np.ndim(criterion.C) and criterion.name != "gcv":
             if not self.n_folds:
@@ -344,10 +345,13 @@ class FitState:
             n_outputs, C = self.sums.n_outputs, float(np.ravel(criterion.C)[0])
             coef, b = np.zeros((self.n_basis, n_outputs)), np.zeros(n_outputs)
             solution = Solution("primal", coef, b, C, 0.0, 0.0)
-        solution.bytes = 8 * 4 * (self.features.width + 2) ** 2
         dropped = len(self.selected) - self.n_basis
-        solution.details |= {"rows": self.n_rows, "dropped": dropped, "selection": {}}
-        return solution
+        details = {"rows": self.n_rows, "dropped": dropped, "selection": {}}
+        return replace(
+            solution,
+            bytes=8 * 4 * (self.features.width + 2) ** 2,
+            details=solution.details | details,
+        )
 
     # ------------------------------------------------------------------ files
 
@@ -359,7 +363,9 @@ class FitState:
         path : path-like
             File to write; an existing one is replaced when the new one is complete.
         """
-        _file.write(self, Path(path))
+        from leansvm.persistence._state_file import write_state
+
+        write_state(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FitState:
@@ -378,47 +384,17 @@ class FitState:
         Raises
         ------
         StateError
-            The file is no state, is damaged, or is of another format.
+            The file is not a state, is damaged, or is of another format.
         """
-        return cls(**_file.read(Path(path), FORMAT))
+        from leansvm.persistence._state_file import read_state
+
+        return read_state(path)
 
 
 def _with_same_folds(a: Any, b: Any) -> tuple[Any, Any]:
-    """Rows that were in no fold stay so beside those that are."""
+    """Give sums without folds the folds of the other, all empty: their rows are in no fold."""
     if isinstance(a, FoldSums) and isinstance(b, Sums):
         b = replace(FoldSums.after(b, len(a.grams)), by_groups=a.by_groups)
     elif isinstance(b, FoldSums) and isinstance(a, Sums):
         a = replace(FoldSums.after(a, len(b.grams)), by_groups=b.by_groups)
     return a, b
-
-
-def _difference(a: Any, b: Any, rounding: float) -> Any:
-    """Subtract Gram matrices, which must stay positive semidefinite to rounding."""
-    count = a.count - b.count
-    if isinstance(a, Sums):
-        return replace(a, gram=_minus(a.gram, b.gram, rounding), count=count)
-    pairs = zip(a.grams, b.grams, strict=True)
-    grams = np.stack([_minus(mine, theirs, rounding) for mine, theirs in pairs])
-    return replace(a, grams=grams, base=_minus(a.base, b.base, rounding), count=count)
-
-
-def _minus(gram: Array, other: Array, rounding: float) -> Array:
-    """Return G - H; refuse it where it is no sum over rows: some direction would be negative."""
-    if not other.any():
-        return gram
-    left = gram - other
-    if abs(left[-1, -1]) <= rounding * gram[-1, -1]:  # no row is left here
-        return np.zeros_like(gram)
-    size = np.sqrt(np.maximum(gram.diagonal(), 0.0))
-    size[size == 0.0] = 1.0
-    scaled = left / size / size[:, None]
-    scaled.flat[:: len(scaled) + 1] += rounding
-    try:
-        cholesky_in_place(scaled)
-    except np.linalg.LinAlgError:
-        raise StateError(
-            "The sums would become indefinite: some of the rows to forget are not among those "
-            "that were added up, their targets or weights are others than they were then, or they "
-            "were added without folds (then call without_folds() first)."
-        ) from None
-    return left

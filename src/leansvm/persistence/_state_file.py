@@ -1,7 +1,8 @@
-"""States in files: arrays in NumPy's format and facts in JSON, parts of a zip archive.
+"""States in files: a zip archive of arrays in NumPy's format and of facts in JSON.
 
-Nothing is compressed and no part may be larger than it is in the file, so that reading takes no
-more memory than the file has bytes. No pickle: an array of objects is refused, both ways.
+Nothing is compressed, and no part may declare more bytes than it has in the file: reading takes no
+more memory than the file has bytes. There is no pickle: arrays of objects are neither written nor
+read.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ from leansvm._atomic import replacing
 from leansvm._version import __version__
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
-from leansvm.ridge._state_errors import StateError
 from leansvm.ridge.kfold import FoldSums
+from leansvm.ridge.state import FORMAT, FitState
+from leansvm.ridge.state_checks import StateError
 from leansvm.ridge.sums import Sums
 
 _FACTS, _KIND = "state.json", "leansvm fit state"
@@ -37,10 +40,10 @@ _SUMS = ({"gram"}, {"grams", "base"})
 # ---------------------------------------------------------------------------- writing
 
 
-def write(state: Any, path: Path) -> None:
-    """Write a state; the file appears when it is complete."""
+def write_state(state: FitState, path: str | os.PathLike[str]) -> None:
+    """Write a state; the file appears under its name when it is complete."""
     facts, arrays = _taken_apart(state)
-    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with replacing(Path(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_FACTS), json.dumps(facts))
         for name, array in arrays.items():
             part = zipfile.ZipInfo(f"{name}.npy")  # no date: equal states are equal files
@@ -48,12 +51,12 @@ def write(state: Any, path: Path) -> None:
                 npy.write_array(opened, np.ascontiguousarray(array), allow_pickle=False)
 
 
-def _taken_apart(state: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return what is written as JSON and what as arrays."""
+def _taken_apart(state: FitState) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the facts of a state, for JSON, and its arrays."""
     features, kernel, sums = state.features, state.features.kernel, state.sums
     if callable(kernel.name):
         raise StateError(
-            "A state with a kernel of your own cannot be saved: a file holds no code. Keep it in "
+            "A state with a callable kernel cannot be saved, as a file holds no code: keep it in "
             "memory, or use a kernel that has a name."
         )
     arrays = {"L": features.L, "kept": features.kept, "shift": sums.shift}
@@ -64,8 +67,10 @@ def _taken_apart(state: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         arrays |= {name: getattr(features.points, name) for name in ("data", "indices", "indptr")}
     else:
         arrays["points"] = features.points
-    folds = isinstance(sums, FoldSums)
-    arrays |= {"grams": sums.grams, "base": sums.base} if folds else {"gram": sums.gram}
+    if isinstance(sums, FoldSums):
+        arrays |= {"grams": sums.grams, "base": sums.base}
+    else:
+        arrays["gram"] = sums.gram
     if np.ndim(kernel.gamma):
         arrays["gamma"] = kernel.gamma
     if kernel.clip is not None:
@@ -89,7 +94,7 @@ def _taken_apart(state: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "n_rows": state.n_rows,
         "n_outputs": sums.n_outputs,
         "count": sums.count,
-        "by_groups": folds and sums.by_groups,
+        "by_groups": isinstance(sums, FoldSums) and sums.by_groups,
         "single_output": state.single_output,
         "text_labels": state.classes is not None and state.classes.dtype.kind == "O",
     }
@@ -110,21 +115,22 @@ def _labels(classes: NDArray[Any]) -> NDArray[Any]:
 # ---------------------------------------------------------------------------- reading
 
 
-def read(path: Path, newest: int) -> dict[str, Any]:
-    """Return the fields of a state, each checked against the others."""
+def read_state(path: str | os.PathLike[str]) -> FitState:
+    """Read a state; its parts are checked against each other."""
+    path = Path(path)
     try:
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-            facts = _read_facts(archive, path, newest)
+            facts = _read_facts(archive, path)
             arrays = _read_arrays(archive, path.stat().st_size)
-        return _put_together(facts, arrays)
+        return FitState(**_put_together(facts, arrays))
     except (StateError, OSError, MemoryError):
         raise
     except Exception as error:  # zipfile, json and NumPy raise what the content leads to
         words = ascii(f"{type(error).__name__}: {error}")[1:-1][:300]
-        raise StateError(f"{path} is no state, or is damaged: {words}") from error
+        raise StateError(f"{path} is not a state, or is damaged: {words}") from error
 
 
-def _read_facts(archive: zipfile.ZipFile, path: Path, newest: int) -> dict[str, Any]:
+def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     if _FACTS not in archive.namelist():
         raise StateError(f"{path} was not written by FitState.save")
     with archive.open(_FACTS) as part:
@@ -135,10 +141,10 @@ def _read_facts(archive: zipfile.ZipFile, path: Path, newest: int) -> dict[str, 
     if not isinstance(facts, dict) or facts.get("kind") != _KIND:
         raise StateError(f"{path} was not written by FitState.save")
     version = facts.get("format")
-    if type(version) is not int or not 1 <= version <= newest:
+    if type(version) is not int or not 1 <= version <= FORMAT:
         raise StateError(
             f"{path} has format {version!r:.20}, written by leansvm {facts.get('leansvm')!r:.40}; "
-            f"leansvm {__version__} reads formats up to {newest}: make the state again, or use "
+            f"leansvm {__version__} reads formats up to {FORMAT}: make the state again, or use "
             f"the version that wrote it."
         )
     return facts
@@ -152,7 +158,7 @@ def _read_arrays(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray[Any]]
     names = [part.filename.removesuffix(".npy") for part in parts]
     known = _ALWAYS | _SOMETIMES | _SUMS[0] | _SUMS[1]
     if len(set(names)) < len(names) or not set(names) <= known:
-        raise ValueError("it has parts that no state has")
+        raise ValueError("it has unknown or duplicate parts")
     return {name: _array(archive.read(part)) for name, part in zip(names, parts, strict=True)}
 
 
@@ -166,14 +172,14 @@ def _array(content: bytes) -> NDArray[Any]:
     if dtype.kind not in "biufU" or min(shape, default=0) < 0 or by_columns:
         raise ValueError(f"it has an array of type {dtype} and shape {shape}")
     if count * dtype.itemsize != len(content) - file.tell():
-        raise ValueError("an array has another size than its part")
+        raise ValueError("the size of an array does not match its part")
     return np.frombuffer(content, dtype, count, file.tell()).reshape(shape).copy()
 
 
 def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     """Build kernel, features and sums of their parts."""
     if not arrays.keys() >= _ALWAYS or not any(arrays.keys() >= kind for kind in _SUMS):
-        raise ValueError("it lacks arrays")
+        raise ValueError("arrays are missing")
     n_features, clip = _whole(facts, "n_features"), arrays.get("clip")
     kernel = Kernel(
         facts["kernel"],
@@ -185,7 +191,7 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
     if kernel.precomputed:
         raise ValueError("no state has a precomputed kernel")
     if np.any(~np.isfinite(kernel.gamma)) or np.any(np.asarray(kernel.gamma) < 0):
-        raise ValueError("gamma is negative or not finite")
+        raise ValueError("gamma must be finite and >= 0")
     penalty = np.inf if facts["bias_penalty"] is None else _number(facts, "bias_penalty")
     constant = 1.0 / math.sqrt(penalty) if 0 < penalty < np.inf else None
     points, kept = _points(arrays, n_features), arrays["kept"].astype(np.intp)
@@ -232,7 +238,7 @@ def _sums(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Sums | Fold
 
 
 def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
-    """Refuse parts that do not belong together, and numbers that are none."""
+    """Refuse arrays whose shapes do not match, and numbers that are not finite."""
     features, sums, selected = (fields[name] for name in ("features", "sums", "selected"))
     points, kept, columns = features.points, features.kept, features.width + sums.n_outputs
     size, square = points.shape[0], (columns + 1, columns + 1)
@@ -256,7 +262,7 @@ def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
     }
     for name, bad in wrong.items():
         if bad:
-            raise ValueError(f"its {name} do not fit the rest")
+            raise ValueError(f"its {name} does not match the other parts")
     for G in grams:
         rounding = 1e-9 * float(np.abs(G).max(initial=0.0))
         if np.abs(G - G.T).max(initial=0.0) > rounding or G.diagonal().min(initial=0.0) < -rounding:
@@ -265,11 +271,11 @@ def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
 
 def _whole(facts: dict[str, Any], name: str) -> int:
     if type(facts[name]) is not int or facts[name] < 0:
-        raise ValueError(f"{name} is no number of things")
+        raise ValueError(f"{name} must be a whole number >= 0")
     return int(facts[name])
 
 
 def _number(facts: dict[str, Any], name: str) -> float:
     if type(facts[name]) not in (int, float) or not math.isfinite(facts[name]):
-        raise ValueError(f"{name} is no number")
+        raise ValueError(f"{name} must be a finite number")
     return facts[name]  # an int stays one: degree=3

@@ -1,0 +1,96 @@
+"""What a user's first call gives: `SparseLSSVC()` and `SparseLSSVR()` without any parameter."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.datasets import load_iris, make_friedman1, make_moons
+from sklearn.model_selection import train_test_split
+
+from leansvm import SparseLSSVC, SparseLSSVR
+
+MOONS = make_moons(200, noise=0.25, random_state=0)
+FRIEDMAN = make_friedman1(220, n_features=6, noise=0.5, random_state=0)
+PROBLEMS = {
+    "classes": (SparseLSSVC, *MOONS),
+    "several classes": (SparseLSSVC, *load_iris(return_X_y=True)),
+    "numbers": (SparseLSSVR, *FRIEDMAN),
+}
+
+
+def values(model, X):
+    return model.decision_function(X) if isinstance(model, SparseLSSVC) else model.predict(X)
+
+
+@pytest.fixture(params=PROBLEMS)
+def problem(request):
+    return PROBLEMS[request.param]
+
+
+@pytest.mark.parametrize(("name", "least"), [("classes", 0.9), ("several classes", 0.9)])
+def test_classes_of_new_rows_are_found(name, least):
+    estimator, X, y = PROBLEMS[name]
+    X, X_new, y, y_new = train_test_split(X, y, random_state=0, stratify=y)
+    model = estimator(random_state=0).fit(X, y)
+    assert model.score(X_new, y_new) >= least
+    assert_array_equal(model.classes_, np.unique(y))
+    assert model.decision_function(X_new).shape == (len(X_new), 3)[: 1 if name == "classes" else 2]
+
+
+def test_numbers_of_new_rows_are_found():
+    estimator, X, y = PROBLEMS["numbers"]
+    X, X_new, y, y_new = train_test_split(X, y, random_state=0)
+    model = estimator(random_state=0).fit(X, y)
+    assert model.score(X_new, y_new) > 0.9
+    assert model.feature_scales_[5] < 0.5 * model.feature_scales_.max()  # y does not depend on it
+
+
+def test_the_fit_chooses_kernel_scales_and_C(problem):
+    estimator, X, y = problem
+    model = estimator(random_state=0).fit(X, y)
+    assert (model.kernel, model.gamma, model.C, model.n_basis) == ("auto", "learn", "loo", "auto")
+    assert np.shape(model.gamma_) == (X.shape[1],)
+    assert isinstance(model.kernel_, str) and model.kernel_ != "auto"
+    assert model.C_ > 0 and model.fit_report_["converged"]
+    assert model.loo_residuals_.shape[0] == len(X)
+    # what was learned, given as parameters, is the same kernel
+    again = estimator(model.C_, model.kernel_, gamma=model.gamma_, basis=model.support_)
+    if model.clip_ is None:
+        assert_allclose(values(again.fit(X, y), X), values(model, X), rtol=1e-5, atol=1e-6)
+
+
+def test_the_same_call_gives_the_same_model(problem):
+    estimator, X, y = problem
+    first, second = (estimator(random_state=0).fit(X, y) for _ in range(2))
+    assert_array_equal(first.dual_coef_, second.dual_coef_)
+    assert_array_equal(first.gamma_, second.gamma_)
+
+
+def test_weights_count_like_copies(problem):
+    estimator, X, y = problem
+    counts = np.random.default_rng(0).integers(0, 3, len(X))
+    weighted = estimator(random_state=0).fit(X, y, sample_weight=counts)
+    rows = np.repeat(np.arange(len(X)), counts)
+    copies = estimator(random_state=0).fit(X[rows], y[rows])
+    assert weighted.kernel_ == copies.kernel_
+    assert_allclose(weighted.gamma_, copies.gamma_, rtol=1e-3, atol=1e-6 * copies.gamma_.max())
+    spread = values(copies, X).std()
+    assert_allclose(values(weighted, X), values(copies, X), atol=1e-2 * spread)
+
+
+def test_float32_rows_give_nearly_the_same_model(problem):
+    estimator, X, y = problem
+    double = estimator(random_state=0).fit(X, y)
+    single = estimator(random_state=0).fit(X.astype(np.float32), y)
+    assert single.support_vectors_.dtype == np.float32
+    assert values(single, X.astype(np.float32)).dtype == np.float32
+    difference = values(single, X.astype(np.float32)) - values(double, X)
+    assert np.abs(difference).max() < 0.05 * values(double, X).std()
+
+
+def test_sparse_rows_are_taken(problem):
+    estimator, X, y = problem
+    model = estimator(random_state=0).fit(sparse.csr_array(X), y)
+    assert sparse.issparse(model.support_vectors_)
+    assert_allclose(values(model, sparse.csr_array(X)), values(model, X), rtol=1e-8, atol=1e-8)
+    assert model.score(sparse.csr_array(X), y) > 0.9
