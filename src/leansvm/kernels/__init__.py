@@ -8,8 +8,6 @@ from leansvm.kernels._gamma import resolve_gamma
 from leansvm.kernels._gradients import gradients, mixed_derivatives
 from leansvm.kernels._kernel import Kernel
 from leansvm.kernels._registry import FUNCTIONS, KERNELS, PER_FEATURE, WITH_GAMMA, radial
-from leansvm.kernels.laplacian import absolute_distances, absolute_moments
-from leansvm.kernels.rbf import negative_distances
 
 __all__ = [
     "FUNCTIONS",
@@ -17,12 +15,9 @@ __all__ = [
     "PER_FEATURE",
     "WITH_GAMMA",
     "Kernel",
-    "absolute_distances",
-    "absolute_moments",
     "clipped",
     "gradients",
     "mixed_derivatives",
-    "negative_distances",
     "radial",
     "resolve_gamma",
 ]

@@ -130,15 +130,6 @@ class DistanceKernel(KernelFunction):
         """Return d(x_f, z_f)."""
         raise NotImplementedError
 
-    def slope_in_place(self, D: Any, value: Any, slope: Any) -> None:
-        """Write k and dk/dD by one compiled loop; see `leansvm.kernels.slope_loops`."""
-        from leansvm.kernels import slope_loops
-
-        if self.root_terms is None:
-            slope_loops.exponential(D, value, slope)
-        else:
-            slope_loops.matern(D, value, slope, *self.root_terms)
-
     def feature_scales(self, n_features: int) -> Array:
         """Return what features are multiplied by, so that D is a sum with factors 1."""
         return np.broadcast_to(np.asarray(self.gamma, np.float64), n_features)

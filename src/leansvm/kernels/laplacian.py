@@ -128,15 +128,6 @@ def absolute_distances(X: Array, Zt: Array, gamma: Array) -> Array:
     return np.negative(out, out=out)
 
 
-def absolute_moments(V: Array, X: Array, Zt: Array) -> Array:
-    """Return sum_ij V_ij |x_if - z_fj| of every feature: the gradient through the distances."""
-    from leansvm.kernels import _compiled
-
-    out = np.zeros(X.shape[1])
-    _compiled.absolute_moments(V, X, Zt, out)
-    return out
-
-
 def _canonical64(X: Any) -> Any:
     """Return CSR as scikit-learn's compiled code takes it: float64, int32, no duplicates."""
     result = canonical_csr(sparse.csr_matrix(X, dtype=np.float64, copy=True))

@@ -8,10 +8,9 @@ import numpy as np
 
 from leansvm._accelerated import apply_in_place, exp_in_place
 from leansvm._array_api import namespace
-from leansvm.kernels._distances import product_suffices, smallest_exponent
+from leansvm.kernels._distances import smallest_exponent
 from leansvm.kernels._function import Array
 from leansvm.kernels._radial import Radial
-from leansvm.linalg import distance_product
 
 
 class RBF(Radial):
@@ -36,20 +35,3 @@ class RBF(Radial):
 
     def curvature(self, D: Array) -> Array:
         return np.exp(-D)
-
-
-def negative_distances(X: Any, Z: Any, gamma: float) -> Array | None:
-    """Return -|x_i - z_j|^2 in Fortran order, for Gaussian kernels of every gamma up to this one.
-
-    None where the product would lose too much to cancellation.
-    """
-    product = distance_product(X, Z, np.float64)
-    if not product_suffices(gamma * product.spread, float(np.finfo(np.float64).eps)):
-        return None
-    product.scale(1.0)
-    out = np.empty((Z.shape[0], X.shape[0])).T
-    with np.errstate(over="ignore", invalid="ignore"):
-        furthest = product.tile(0, X.shape[0], out) if X.shape[0] else 0.0
-    if not np.isfinite(furthest):
-        return None
-    return np.minimum(out, 0.0, out=out)

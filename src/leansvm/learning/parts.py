@@ -108,7 +108,8 @@ class _Part:
             exponential(D, slope)
         else:
             least = self.rounding * (norms + self.norms.max())
-            matern(D, least, *FUNCTIONS[self.kernel].root_terms, slope)
+            kind: Any = FUNCTIONS[self.kernel]
+            matern(D, least, *kind.root_terms, slope)
         return D
 
     def by_gamma(self, V: Array, X: Array) -> Array:
