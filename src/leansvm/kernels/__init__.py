@@ -1,6 +1,7 @@
 """Kernels k(x, z): named ones, callables and precomputed matrices behind one small class.
 
-Every kernel is one class in one file. This is the only place that knows what ``gamma`` means: a number, or one value for each feature.
+Every kernel is one class in one file. This is the only place that knows what ``gamma`` means: a
+number, or one value for each feature.
 """
 
 from leansvm.kernels._clip import clipped
