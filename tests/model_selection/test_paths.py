@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm.model_selection import basis_path, gamma_path
 from leansvm.ridge import gammas
-from leansvm.ridge.primal import decompose
+from leansvm.ridge.factor import decompose
 from leansvm.ridge.sums import normal_equations
 from tests.loops import case
 from tests.plain import SparseLSSVC, SparseLSSVR

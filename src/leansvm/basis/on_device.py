@@ -79,10 +79,9 @@ class Whitener:
 
     L: Any
     corners: list[Any]
-    rotation: Any = None
 
     def apply(self, values: Any, out: Any = None) -> Any:
-        """Return values L^-T (times the rotation); ``values`` are overwritten.
+        """Return values L^-T; ``values`` are overwritten.
 
         By panels of columns: half the operations of a product with L^-T, nearly all of them in
         products of matrices.
@@ -97,8 +96,6 @@ class Whitener:
                 columns = columns - values[:, :start] @ self.L[start:stop, :start].T
             values[:, start:stop] = columns @ corner
             start = stop
-        if self.rotation is not None:
-            return _product(values, self.rotation, out)
         return values if out is None else _copied(values, out)
 
 
@@ -121,11 +118,11 @@ def whitener_of(features: Any, values: Any) -> Whitener:
     """Return the factor of features where kernel ``values`` are; made once for all blocks."""
     known = _whiteners.get(features)
     if known is None or known.L.dtype != values.dtype or not same_place(known.L, values):
-        known = _whiteners[features] = placed(features.L, features.rotation, values)
+        known = _whiteners[features] = placed(features.L, values)
     return known
 
 
-def placed(L: Any, rotation: Array | None, values: Any) -> Whitener:
+def placed(L: Any, values: Any) -> Whitener:
     """Put a factor where ``values`` are, in their type, and invert its corners."""
     xp, L = namespace(values), like_rows(L, values)
     corners = []
@@ -133,12 +130,8 @@ def placed(L: Any, rotation: Array | None, values: Any) -> Whitener:
         stop = min(start + _PANEL, L.shape[0])
         eye = xp.eye(stop - start, dtype=xp.float64, device=device_of(L))
         corners.append(solve_lower(L[start:stop, start:stop], eye).T)  # in float64 in any case
-    turn = None if rotation is None else like_rows(rotation, values)
-    if turn is not None and len(corners) == 1:
-        corners, turn = [corners[0] @ turn], None
     typed = [xp.astype(a, values.dtype, copy=False) for a in (L, *corners)]
-    turn = None if turn is None else xp.astype(turn, values.dtype, copy=False)
-    return Whitener(typed[0], typed[1:], turn)
+    return Whitener(typed[0], typed[1:])
 
 
 def coefficients_of(L: Any, theta: Array) -> Array:

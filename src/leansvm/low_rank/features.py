@@ -27,9 +27,10 @@ class LearnedFeatures(FeatureMap):
     constant: float | None = None
     order: ClassVar[Literal["C", "F"]] = "F"
 
-    def __post_init__(self) -> None:
-        size = len(self.centers)
-        vars(self).update(size=size, width=size + (self.constant is not None))
+    @property
+    def size(self) -> int:
+        """Number of functions."""
+        return len(self.centers)
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return phi_j(x_n); functions of a user's own know NumPy alone."""

@@ -32,7 +32,7 @@ from leansvm.newton.matrix import (
 )
 from leansvm.newton.passes import NewtonPass
 from leansvm.newton.solver import NewtonSolver
-from leansvm.ridge.left_out import add_up_squares, mean_errors
+from leansvm.ridge.criteria import add_up_squares, mean_errors
 from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
@@ -73,7 +73,7 @@ class Leverages:
     def _solved(self, rows: Any) -> Any:
         """Return rows A^-T."""
         if foreign_namespace(rows) is not None:
-            return on_device.placed(self.A, None, rows).apply(rows + 0.0)
+            return on_device.placed(self.A, rows).apply(rows + 0.0)
         rows = np.array(rows)
         right_solve_in_place(rows, self.A)
         return rows
@@ -116,7 +116,7 @@ def leave_out(solver: NewtonSolver, basis_rows: NDArray[np.intp] | None = None) 
     """Let blocks keep the decision values without each row; return the mean loss at them.
 
     The solver is at a minimum. The loss is summed over the outputs; where rows are enough, only
-    those outside of the basis count (`leansvm.ridge.left_out`). The curvature of a sharp loss
+    those outside of the basis count (`leansvm.ridge.criteria`). The curvature of a sharp loss
     says little about a step of finite length: a second look takes that of one that is smooth over
     the mean step of the first.
     """

@@ -24,7 +24,8 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm.basis.features import FeatureMap
+from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.basis.growing import resize_columns
 from leansvm.losses import Loss
 from leansvm.rows import Block, declare
 
@@ -73,6 +74,13 @@ def end(block: Block) -> None:
     """Drop all state of the solver."""
     for key in ("Phi", "f", "df", "in_gram", "P", "without"):
         block.state.pop(key, None)
+
+
+@declare("X", changes=("in_gram",), sets=("Phi",))
+def resize(block: Block, before: int, features: KernelFeatures) -> None:
+    """Go over to more columns, or fewer, of the same basis; no row is in a Gram matrix."""
+    block.state["in_gram"][...] = False
+    resize_columns(block, before, features)
 
 
 @declare(sets=("Phi", "df", "in_gram"))

@@ -2,7 +2,7 @@
 
 All outputs go in step and share every pass over the rows; the features of all rows are kept if
 they fit, else computed in every pass. Several outputs, sizes or values of C begin on a few points
-of the basis: what is found there is where the next size starts (`leansvm.basis.widening`).
+of the basis: what is found there is where the next size starts (`leansvm.basis.growing`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from leansvm._parallel import blas_for, blas_threads
 from leansvm._phases import Phases
 from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.widening import NestedPoints, prefixes
+from leansvm.basis.growing import NestedPoints, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes as rows_of
 from leansvm.newton.one_step import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import SERIAL_WIDTH, NewtonSolver
-from leansvm.ridge.growth import FIRST_SIZE, grow
+from leansvm.ridge.nested import FIRST_SIZE, grow
 from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution
 

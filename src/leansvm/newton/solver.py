@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from leansvm._parallel import blas_for
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.basis.widening import resize
 from leansvm.losses import Loss, Squared, get_loss
 from leansvm.newton import passes as rows_of
 from leansvm.newton.matrix import NewtonMatrices, Output
@@ -208,7 +207,7 @@ class NewtonSolver:
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
         assert isinstance(self.features, KernelFeatures)
-        self.blocks.map(resize, self.features, features)
+        self.blocks.map(rows_of.resize, self.features.size, features)
         rho, old = np.ones(features.width), self.rho
         theta = np.zeros((features.width, len(self.outputs)))
         same = min(features.size, self.features.size)

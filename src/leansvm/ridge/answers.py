@@ -17,6 +17,7 @@ from scipy.stats import norm
 from leansvm._array_api import rows_at, to_host
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
+from leansvm.ridge.criteria import ENOUGH
 from leansvm.ridge.fold_models import (
     FoldModels,
     fold_models_of_rows,
@@ -30,7 +31,6 @@ from leansvm.ridge.jackknife import (
     spreads_at,
 )
 from leansvm.ridge.kfold import FoldSums, KFoldSums, folds_by_hash
-from leansvm.ridge.left_out import ENOUGH
 from leansvm.ridge.sparse import check_memory
 from leansvm.ridge.sums import Sums
 from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis.features import FeatureMap
+from leansvm.ridge.factor import theta_at
 from leansvm.ridge.kfold import (
     FoldSums,
     KFoldSums,
@@ -20,7 +21,6 @@ from leansvm.ridge.kfold import (
     folds_by_hash,
     refuse_one_fold,
 )
-from leansvm.ridge.primal import theta_at
 from leansvm.ridge.sums import Sums, normal_equations
 from leansvm.ridge.without_row import DualLeftOut
 from leansvm.rows import Block, RowBlocks, declare

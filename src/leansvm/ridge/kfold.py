@@ -19,7 +19,7 @@ from leansvm._accelerated import gram
 from leansvm._array_api import foreign_namespace, namespace, rows_at
 from leansvm._sklearn import Documented
 from leansvm.basis.features import FeatureMap
-from leansvm.ridge.primal import decompose
+from leansvm.ridge.factor import decompose
 from leansvm.ridge.sums import Sums, normal_equations, rows_of_Z, shifted
 from leansvm.rows import (
     Block,
@@ -264,10 +264,10 @@ def squared_errors(
     equations = normal_equations(train, features, free_bias)
     place = getattr(features, "points", None)
     spectrum = decompose(equations, None if foreign_namespace(place) is None else place)
-    shrunk = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
+    models = spectrum.models(candidates)
     errors = np.zeros((len(grams), train.n_outputs, len(candidates)))
     for o in range(train.n_outputs):
-        theta = spectrum.vectors @ (spectrum.z[:, o, None] * shrunk)
+        theta = models.turn @ models.coefs(o)
         v = np.zeros((r + train.n_outputs + 1, len(candidates)))  # residual = Z v
         v[:r], v[r + o] = -theta, 1.0
         if free_bias:  # of the shifted columns

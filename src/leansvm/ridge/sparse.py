@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from leansvm._accelerated import doubles_are_fast
 from leansvm._array_api import namespace, to_host
@@ -21,9 +20,8 @@ from leansvm._phases import Phases
 from leansvm.basis.features import KernelFeatures, product_rounding, whiten
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
-from leansvm.ridge.growth import FIRST_SIZE, grow
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
-from leansvm.ridge.nested import climb, keep_prefix, open_ladder
+from leansvm.ridge.nested import FIRST_SIZE, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sums import Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import RowBlocks, check_points, points_within
@@ -100,13 +98,9 @@ class SparseProblem:
         basis: Any,
         features: KernelFeatures,
         sums: Sums | FoldSums | None = None,
-        shift: NDArray[np.float64] | None = None,
         dropped: int | None = None,
     ) -> SparseFit:
-        """Add up the rows, unless their sums are known, and solve the small system.
-
-        A ``shift`` is that of rows of Z which the blocks have kept.
-        """
+        """Add up the rows, unless their sums are known, and solve the small system."""
         blocks, free_bias, by = self.blocks, self.bias_penalty == 0, self.criterion
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
@@ -117,8 +111,7 @@ class SparseProblem:
         keep = by.left_out and 2 * (needed + matrices) <= self.budget
         if sums is None:
             with self.phases("sums"), serial_blas():
-                if shift is None:
-                    shift = first_shift(blocks, features, free_bias)
+                shift = first_shift(blocks, features, free_bias)
                 if by.name == "kfold":
                     rows = blocks if self.unmerged is None else self.unmerged
                     sums = add_up_folds(rows, features, shift, self.count, by.folds)
@@ -137,7 +130,8 @@ class SparseProblem:
         solution.seconds = self.phases.seconds
         lost = basis.rows.shape[0] - features.size if dropped is None else dropped
         solution.details |= {"dropped": lost, "selection": basis.report}
-        return SparseFit(basis, replace(features, in_state=False, single=False), sums, solution)
+        features = replace(features, in_state=False, single=False, keep=False)
+        return SparseFit(basis, features, sums, solution)
 
     def find_size(
         self, choose: Callable[[int], Any], selector: Any, largest: int, there: int
@@ -167,10 +161,10 @@ class SparseProblem:
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         with self.phases("sizes"), serial_blas():
             size, compared = climb(ladder, candidates)
-            keep_prefix(ladder, size)
-        known = ladder.sums(size, self.count) if self.criterion.name != "kfold" else None
-        lost, shift = ladder.taken - len(ladder.kept), ladder.shift_of(size)
-        found = self._add_up_and_solve(basis, ladder.features(size), known, shift, lost)
+            features, sums = ladder.cut(size, self.count)
+        lost = ladder.points.taken - ladder.features.size
+        known = sums if self.criterion.name != "kfold" else None
+        found = self._add_up_and_solve(basis, features, known, lost)
         self.blocks.map(drop_rows_of_Z)
         found.solution.details["sizes"] = compared
         return found
