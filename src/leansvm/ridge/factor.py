@@ -13,7 +13,7 @@ Each factor has coordinates e = Q'phi of a (centred) row in which many models ar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from leansvm.ridge.criteria import gcv
 from leansvm.ridge.sums import NormalEquations
 
 Array = NDArray[np.float64]
+_PANEL = 256  # columns of a triangular product at a time
 _LEAST_RIDGE = 1e-12  # share of the norm of M; below it rounding may make T + 1/C indefinite
 
 
@@ -45,6 +46,20 @@ class RidgeModels:
     weights: Array  # coordinates x models
     lam: Array | float  # 1/C
     trace: Array  # degrees of freedom of each model, without that of a free bias
+    upper: bool = False  # coordinate j has no part of the functions behind j
+
+    def coordinates(self, Z: Any, size: int) -> Any:
+        """Return Z @ turn, whose first ``size`` columns are functions; zeros are not multiplied."""
+        turn = like_rows(self.turn, Z)
+        if not self.upper:
+            return Z @ turn
+        parts, end = [], turn.shape[1]
+        for start in range(0, end, _PANEL):
+            stop = min(start + _PANEL, end)
+            some = min(stop, size)
+            part = Z[:, :some] @ turn[:some, start:stop]
+            parts.append(part + Z[:, size:] @ turn[size:, start:stop])
+        return namespace(Z).concat(parts, axis=1)
 
     def coefs(self, output: int) -> Array:
         """Return the coefficients of the coordinates, coordinates x models."""
@@ -135,8 +150,8 @@ def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
 class TridiagonalModels(RidgeModels):
     """Models of T + 1/C = L D L'; ``weights`` are 1 / D."""
 
-    ratio: Array  # L beside its diagonal of ones; the first row is zero
-    solved: Array  # (T + 1/C)^-1 Q'c: outputs x coordinates x models
+    ratio: Array = field(kw_only=True)  # L beside its diagonal of ones; the first row is zero
+    solved: Array = field(kw_only=True)  # (T + 1/C)^-1 Q'c: outputs x coordinates x models
 
     def coefs(self, output: int) -> Array:
         """Return the coefficients of the coordinates, coordinates x models."""
@@ -185,7 +200,9 @@ class Tridiagonal(RidgeFactor):
         for j in range(r - 2, -1, -1):
             solved[j] -= ratio[j + 1] * solved[j + 1]
         solved = np.ascontiguousarray(np.swapaxes(solved, 0, 1))
-        return TridiagonalModels(self.vectors, z, inverse, lam, r - lam * trace, ratio, solved)
+        return TridiagonalModels(
+            self.vectors, z, inverse, lam, r - lam * trace, ratio=ratio, solved=solved
+        )
 
 
 def stays_definite(equations: NormalEquations, candidates: Array) -> bool:
@@ -233,6 +250,7 @@ class Prefixes:
     inverse: Array  # columns of Phi x coordinates: R^-1, upper in the order of the basis
     tau: Array  # coordinates x outputs
     offset: int  # coordinates of a penalised bias, which belongs to every size
+    upper: bool = True  # no rotation
 
     @property
     def sizes(self) -> NDArray[np.intp]:
@@ -244,7 +262,7 @@ class Prefixes:
         inside = np.arange(len(self.tau))[:, None] < sizes + self.offset
         lam, weights = 1.0 / self.C, inside.astype(np.float64)
         trace = (1.0 - lam * np.sum(self.inverse**2, axis=0)) @ weights
-        return RidgeModels(self.inverse, self.tau, weights, lam, trace)
+        return RidgeModels(self.inverse, self.tau, weights, lam, trace, self.upper)
 
     def objective(self) -> Array:
         """Return the objective of every size, summed over outputs."""
@@ -280,7 +298,7 @@ def factor_prefixes(
         wide[: len(rotation), : rotation.shape[1]] = rotation
         wide[len(rotation) :, rotation.shape[1] :] = 1.0
         found = factor_prefixes(replace(equations, M=wide.T @ M @ wide, c=wide.T @ c), C)
-        return replace(found, equations=equations, inverse=wide @ found.inverse)
+        return replace(found, equations=equations, inverse=wide @ found.inverse, upper=False)
     order = np.roll(np.arange(len(c)), offset)  # the column of a penalised bias comes first
     A = M[np.ix_(order, order)]
     A.flat[:: len(A) + 1] += 1.0 / C

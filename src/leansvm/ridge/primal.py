@@ -204,7 +204,7 @@ def _left_out_of_block(
     xp, k = namespace(block.X), models.weights.shape[0]
     Z = as_float64(rows_of_Z(block, features, shift))
     root = Z[:, -1:]  # sqrt(s): what follows are rows times it
-    turned = Z @ like_rows(models.turn, Z)
+    turned = models.coordinates(Z, features.size)
     E, Y = turned[:, :k], turned[:, k:]
     leverage = models.leverages(E)
     leverage += root * root * per_row  # of a free bias
