@@ -142,15 +142,15 @@ def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArr
 
 
 @declare("X", sets=("Phi",))
-def resize_columns(block: Block, before: int, after: KernelFeatures) -> None:
-    """Turn the columns of ``before`` points that a block keeps into those of another size."""
+def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
+    """Turn the columns that a block keeps into those of another size of the same basis."""
     known = block.state.pop("Phi", None)
     if not after.keep:
         return
     if known is None or foreign_namespace(known) is not None:
         block.state["Phi"] = after.transform(block.X)
         return
-    same = min(before, after.size)
+    same = min(before.size, after.size)
     Phi = np.empty((known.shape[0], after.width))
     Phi[:, :same] = known[:, :same]
     if after.constant is not None:

@@ -77,10 +77,10 @@ def end(block: Block) -> None:
 
 
 @declare("X", changes=("in_gram",), sets=("Phi",))
-def resize(block: Block, before: int, features: KernelFeatures) -> None:
+def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
     """Go over to more columns, or fewer, of the same basis; no row is in a Gram matrix."""
     block.state["in_gram"][...] = False
-    resize_columns(block, before, features)
+    resize_columns(block, before, after)
 
 
 @declare(sets=("Phi", "df", "in_gram"))

@@ -207,7 +207,7 @@ class NewtonSolver:
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
         assert isinstance(self.features, KernelFeatures)
-        self.blocks.map(rows_of.resize, self.features.size, features)
+        self.blocks.map(rows_of.resize, self.features, features)
         rho, old = np.ones(features.width), self.rho
         theta = np.zeros((features.width, len(self.outputs)))
         same = min(features.size, self.features.size)

@@ -21,12 +21,7 @@ from leansvm._sklearn import Documented
 from leansvm.basis.features import FeatureMap
 from leansvm.ridge.factor import decompose
 from leansvm.ridge.sums import Sums, normal_equations, rows_of_Z, shifted
-from leansvm.rows import (
-    Block,
-    RowBlocks,
-    declare,
-    row_hashes,
-)
+from leansvm.rows import Block, RowBlocks, declare, row_hashes
 
 Array = NDArray[np.float64]
 
@@ -91,8 +86,8 @@ class KFoldSums(Documented):
         n_splits = len(sizes) if self.n_splits is None else int(self.n_splits)
         if not 2 <= n_splits <= len(sizes):
             raise ValueError(
-                f"KFoldSums: n_splits={self.n_splits!r} needs at least as many groups and two of "
-                f"them, got {len(sizes)}."
+                f"KFoldSums: n_splits must be between 2 and the number of groups, {len(sizes)}, got "
+                f"{self.n_splits!r}."
             )
         if self.n_splits is None:  # in the order of their names
             return member
@@ -141,7 +136,7 @@ class FoldSums:
         return replace(self, shift=shift, grams=grams, base=base)
 
     def on_host(self) -> FoldSums:
-        """Return the same sums on the host, where they are."""
+        """Return self: sums of folds are on the host."""
         return self
 
     def total(self) -> Sums:

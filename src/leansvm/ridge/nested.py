@@ -54,8 +54,8 @@ class Ladder:
         width = last + old.gram.shape[0] - first
         # rows are copied when they get wider; beside them lie tiles and some r x r matrices
         keep = 32 * self.blocks.n_rows * (width + 1) + 64 * width**2 <= self.budget
-        self.features = self.points.features(keep)
-        self.blocks.map(resize_columns, first, self.features)
+        before, self.features = self.features, self.points.features(keep)
+        self.blocks.map(resize_columns, before, self.features)
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
         new, rest = self.blocks.sum(_new_moments, self.features, shift, first)
@@ -74,7 +74,7 @@ class Ladder:
         ``count`` is the number of samples that GCV counts; None for the sum of weights.
         """
         features = first_columns(self.features, size)
-        self.blocks.map(resize_columns, self.features.size, features)
+        self.blocks.map(resize_columns, self.features, features)
         order = np.delete(np.arange(len(self.sums.gram)), np.s_[size : self.features.size])
         gram, shift = self.sums.gram[np.ix_(order, order)], self.sums.shift[order[:-1]]
         total = self.sums.count if count is None else count

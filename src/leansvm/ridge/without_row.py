@@ -29,12 +29,7 @@ from leansvm.ridge.criteria import FLOOR, leave_out
 from leansvm.ridge.factor import decompose
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
 from leansvm.ridge.sums import Sums, normal_equations
-from leansvm.rows import (
-    Block,
-    RowBlocks,
-    check_budget,
-    declare,
-)
+from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
 _KEEP_BYTES = 2**26  # of the training rows' coordinates; more, and they are computed again
@@ -153,16 +148,16 @@ class Coordinates:
 
     def at(self, X: Any) -> Array:
         """Return w(x) of rows and, last, what the basis does not reach of them."""
-        Phi = self.features.transform(X)
-        beyond = beyond_basis(self.features, X, Phi, self.C)
-        Phi -= self.centre
-        return self._turned(Phi, beyond)
+        return self.of_training_rows(X, None)[0]
 
-    def _turned(self, Phi: Array, beyond: Array) -> Array:
+    def of_training_rows(self, X: Any, Y: Array | None) -> tuple[Array, Array | None]:
+        """Return w(x), with what the basis does not reach, and y - f(x) of rows with targets."""
+        Phi = self.features.transform(X)
         result = np.empty((len(Phi), len(self.turn) + 2))
+        result[:, -2], result[:, -1] = self.constant, beyond_basis(self.features, X, Phi, self.C)
+        Phi -= self.centre
         np.matmul(Phi, self.turn, out=result[:, :-2])
-        result[:, -2], result[:, -1] = self.constant, beyond
-        return result
+        return result, None if Y is None else Y - self.mean_y - Phi @ self.theta
 
     def variances(self, X: Any, budget: int) -> Array:
         """Return the variance of f(x) over that of the noise, a tile at a time."""
@@ -173,13 +168,6 @@ class Coordinates:
             places = self.at(X[rows])
             result[rows] = np.square(places[:, :-1]).sum(axis=1) + places[:, -1]
         return result
-
-    def of_training_rows(self, X: Any, Y: Array) -> tuple[Array, Array]:
-        """Return w(x), with what the basis does not reach, and y - f(x) of rows."""
-        Phi = self.features.transform(X)
-        beyond = beyond_basis(self.features, X, Phi, self.C)
-        Phi -= self.centre
-        return self._turned(Phi, beyond), Y - self.mean_y - Phi @ self.theta
 
 
 class PrimalLeftOut(LeftOut):
