@@ -13,18 +13,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
-from leansvm.basis.cholesky import pivoted_cholesky
 from leansvm.basis.features import KernelFeatures
+from leansvm.basis.on_device import factor_in_order
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
-from leansvm.rows import Block, MemoryBlocks, declare
+from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
 _SMALLEST_STEP = 64  # points of the first basis, at least
-_SMALL_PIVOT = 1e5  # times what counts as dependent: below it the order of choice is given up
 
 
 def sizes_up_to(largest: int) -> list[int]:
@@ -81,7 +80,7 @@ class NestedPoints:
         if len(self.kept):
             below = solve_triangular(self.L, self._kernel_of(new, self.kept).T, lower=True).T
             K -= below @ below.T
-        corner, chosen = _factored(K, floor)
+        corner, chosen = factor_in_order(K, floor)
         k, rank = len(self.kept), len(chosen)
         L = np.zeros((k + rank, k + rank), order="F")
         L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
@@ -102,20 +101,6 @@ class NestedPoints:
     def _kernel_of(self, a: NDArray[np.intp], b: NDArray[np.intp]) -> Array:
         rows, points = in_float64(rows_at(self.rows, a)), in_float64(rows_at(self.points, b))
         return np.array(to_host(self.kernel.block(rows, points, dtype=np.float64)), np.float64)
-
-
-def _factored(rest: Array, floor: float) -> tuple[Array, NDArray[np.intp]]:
-    """Factor a Schur complement in its order; pivoted, without dependent rows, where it must be."""
-    try:
-        corner = cholesky(rest, lower=True, check_finite=False)
-        if float(corner.diagonal().min(initial=np.inf)) ** 2 > _SMALL_PIVOT * floor:
-            return corner, np.arange(len(rest))
-    except np.linalg.LinAlgError:
-        pass
-    # compares residuals after rounding, so that noise decides no pivot
-    found = pivoted_cholesky(MemoryBlocks(rest), Kernel("precomputed"), len(rest))
-    rank = int(np.count_nonzero(found.L.diagonal() ** 2 > floor))
-    return found.L[:rank, :rank], found.indices[:rank]
 
 
 def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArray[np.intp]]:

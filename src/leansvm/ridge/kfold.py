@@ -86,8 +86,8 @@ class KFoldSums(Documented):
         n_splits = len(sizes) if self.n_splits is None else int(self.n_splits)
         if not 2 <= n_splits <= len(sizes):
             raise ValueError(
-                f"KFoldSums: n_splits must be between 2 and the number of groups, {len(sizes)}, got "
-                f"{self.n_splits!r}."
+                f"KFoldSums: n_splits must be between 2 and the number of groups, {len(sizes)}, "
+                f"got {self.n_splits!r}."
             )
         if self.n_splits is None:  # in the order of their names
             return member
