@@ -8,7 +8,7 @@ from sklearn import get_config
 from sklearn.metrics.pairwise import rbf_kernel
 
 from leansvm.model_selection import basis_path
-from leansvm.ridge.primal import decompose
+from leansvm.ridge.factor import decompose
 from leansvm.ridge.sums import normal_equations
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
 

@@ -134,7 +134,7 @@ def test_what_cannot_be_split_is_said():
         SparseLSSVR(C=KFoldSums(1), **OPTIONS).fit(X, TARGETS)
     with pytest.raises(ValueError, match="one entry per row"):
         SparseLSSVR(C=KFoldSums(3, groups=[1, 2]), **OPTIONS).fit(X, TARGETS)
-    with pytest.raises(ValueError, match="needs at least as many groups"):
+    with pytest.raises(ValueError, match="must be between 2 and the number of groups"):
         SparseLSSVR(C=KFoldSums(30, groups=GROUPS), **OPTIONS).fit(X, TARGETS)
     fold = folds_of(TARGETS, 2)
     same = np.flatnonzero(fold == 0)[:3]

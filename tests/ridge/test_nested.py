@@ -1,5 +1,7 @@
 """Errors of all sizes of a nested basis against refitting without every row."""
 
+from types import SimpleNamespace
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -8,11 +10,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import leansvm
 from leansvm.kernels import Kernel
-from leansvm.ridge import nested
-from leansvm.ridge.nested import climb, open_ladder
+from leansvm.ridge.nested import climb, grow, open_ladder
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import MemoryBlocks
-from tests.plain import PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 M = 60
@@ -60,7 +60,7 @@ def left_out_error(points, C, penalty, weight, counted=range(M)):
 @every_weight
 def test_rows_that_may_become_points_are_not_counted(penalty, weight):
     ladder = ladder_of(penalty, weight, indices=ROWS)
-    points, others = X[ROWS[ladder.kept]], np.setdiff1d(np.arange(M), ROWS)
+    points, others = X[ROWS[ladder.points.kept]], np.setdiff1d(np.arange(M), ROWS)
     expected = [left_out_error(points[:k], 3.0, penalty, weight, others) for k in (6, 16)]
     assert_allclose(ladder.errors(np.array([6, 16]), 3.0), expected, rtol=1e-8)
     assert_allclose(ladder.curve(np.array([0.1, 3.0]))[1], expected[-1], rtol=1e-8)
@@ -71,9 +71,11 @@ def test_rows_that_may_become_points_are_not_counted(penalty, weight):
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed"])
 def test_errors_of_every_size_are_those_of_refitting(penalty, weight, kept):
     ladder = ladder_of(penalty, weight, kept=kept)
-    assert len(ladder.kept) == 16  # copies are dropped
+    assert len(ladder.points.kept) == 16  # copies are dropped
     sizes = np.array([4, 6, 10, 16])
-    expected = [left_out_error(X[ROWS[ladder.kept[:k]]], 3.0, penalty, weight) for k in sizes]
+    expected = [
+        left_out_error(X[ROWS[ladder.points.kept[:k]]], 3.0, penalty, weight) for k in sizes
+    ]
     assert_allclose(ladder.errors(sizes, 3.0), expected, rtol=1e-8)
     assert_allclose(ladder.curve(np.array([0.1, 3.0]))[1], expected[-1], rtol=1e-8)
 
@@ -82,12 +84,10 @@ def test_errors_of_every_size_are_those_of_refitting(penalty, weight, kept):
 @every_weight
 def test_sums_of_a_prefix_are_those_of_its_points(penalty, weight):
     ladder = ladder_of(penalty, weight)
-    features = ladder.features(10)
+    features, found = ladder.cut(10)
     blocks = ladder.blocks
     expected = add_up(blocks, features, first_shift(blocks, features, penalty == 0))
-    a, b = (
-        normal_equations(sums, features, penalty == 0) for sums in (ladder.sums(10, None), expected)
-    )
+    a, b = (normal_equations(sums, features, penalty == 0) for sums in (found, expected))
     for name in ("M", "c", "yy", "mean_phi", "mean_y"):
         assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-10, atol=1e-10)
 
@@ -125,13 +125,13 @@ def test_the_lean_size_is_nearly_as_good_as_the_best():
 
 def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
     class Dropping:  # half of the points after the first sixty depend on others
-        rows, kept = np.empty((120, 1)), np.empty(0)
+        points, features = SimpleNamespace(rows=np.empty((120, 1))), SimpleNamespace(size=0)
 
         def extend(self, size):
-            self.kept = np.empty(60 if size == 60 else 90)
+            self.features.size = 60 if size == 60 else 90
 
         def curve(self, candidates):
-            return np.array([1.0, 2.0]) * len(self.kept) / 60
+            return np.array([1.0, 2.0]) * self.features.size / 60
 
         def errors(self, sizes, C):
             return np.array([{45: 1.4, 64: 1.1, 90: 1.5}[int(size)] for size in sizes])
@@ -148,12 +148,18 @@ def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is
     assert small.n_support_ < 150 < 400 < large.n_support_
 
 
-@pytest.mark.parametrize("bias", [{}, {"bias_penalty": 0.7}], ids=["free", "penalised"])
-def test_sums_of_folds_are_about_the_shift_of_the_rows_that_were_kept(monkeypatch, bias):
-    options = {"C": "kfold", "gamma": 0.4, "n_basis": "auto", "random_state": 0, **bias}
-    expected = PlainSparseLSSVR(**options).fit(X, Y)
-    monkeypatch.setattr(nested, "FIRST_ROWS", 3)  # means of other rows than first_shift takes
-    found = PlainSparseLSSVR(**options).fit(X, Y)
-    assert len(found.support_) == len(expected.support_) and found.C_ == expected.C_
-    assert_allclose(found.predict(X), expected.predict(X), rtol=1e-9)
-    assert_allclose(found.intercept_, expected.intercept_, rtol=1e-9)
+@pytest.mark.parametrize(
+    ("errors", "size"),
+    [
+        ({50: 1.0, 100: 0.5, 200: 0.499, 400: 0.1}, 100),
+        ({50: 1.0, 100: 0.5, 200: np.nan, 400: 0.1}, 100),
+        ({50: np.nan, 100: np.nan}, 50),
+        ({50: np.inf, 100: 1.0, 200: 0.5, 400: 0.1}, 400),
+    ],
+)
+def test_growth_ends_where_the_error_hardly_falls_or_is_no_number(errors, size):
+    def solve(size):
+        found = SimpleNamespace(error=errors[size])
+        return SimpleNamespace(features=SimpleNamespace(size=size), solution=found)
+
+    assert grow(solve, 50, 400).features.size == size

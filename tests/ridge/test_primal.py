@@ -12,12 +12,13 @@ from sklearn.metrics.pairwise import rbf_kernel
 from leansvm.basis import PivotedCholesky, RandomBasis
 from leansvm.basis import features as maps
 from leansvm.basis.choose import choose
+from leansvm.basis.growing import rotation_in_order
 from leansvm.kernels import Kernel
-from leansvm.ridge import prefixes as path
 from leansvm.ridge import primal
+from leansvm.ridge.factor import decompose, factor_prefixes, theta_at
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sparse import SparseProblem
-from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.ridge.sums import NormalEquations, add_up, first_shift, normal_equations
 from leansvm.rows import MemoryBlocks
 from leansvm.solution import Support
 
@@ -59,43 +60,37 @@ def smoother(points, C, penalty, s=WEIGHT):
 # ---------------------------------------------------------------------------- whitening
 
 
-@pytest.mark.parametrize("in_order", [False, True])
-def test_whitening_drops_dependent_points(in_order):
+def test_whitening_drops_dependent_points():
     twice = X[np.r_[ROWS, ROWS[:3]]]
     basis = whitened(twice)
     assert_allclose(basis.L @ basis.L.T, rbf_kernel(twice[basis.kept], gamma=0.5), atol=1e-12)
     assert_array_equal(basis.points, twice[basis.kept])
-    if in_order:
-        basis = maps.nested(basis, twice)
     assert basis.size == basis.width == len(ROWS)
-    Phi = basis.transform(X)
+    rotation, kept = rotation_in_order(basis, twice)
+    assert_array_equal(kept, np.arange(len(ROWS)))
+    lower = basis.transform(twice[: len(ROWS)]) @ rotation
+    assert_allclose(lower, np.tril(lower), atol=1e-12)  # row k lies in the first k + 1 columns
     K = rbf_kernel(X, X[ROWS], gamma=0.5)
     expected = K @ np.linalg.solve(rbf_kernel(X[ROWS], gamma=0.5), K.T)
-    assert_allclose(Phi @ Phi.T, expected, atol=1e-10)
-    if in_order:
-        assert_array_equal(basis.kept, np.arange(len(ROWS)))
-        lower = basis.transform(twice[: len(ROWS)])  # row k lies in the first k + 1 features
-        assert_allclose(lower, np.tril(lower), atol=1e-12)
+    for Phi in (basis.transform(X), basis.transform(X) @ rotation):
+        assert_allclose(Phi @ Phi.T, expected, atol=1e-10)
     assert_allclose(maps.inverse_transpose(basis.L) @ basis.L.T, np.eye(len(ROWS)), atol=1e-10)
 
 
-@pytest.mark.parametrize("in_order", [False, True])
-def test_whitening_of_nothing(in_order):
-    linear = Kernel("linear")
-    basis = maps.whiten(linear, np.zeros((4, 3)), np.zeros((4, 3)))
-    if in_order:
-        basis = maps.nested(basis, np.zeros((4, 3)))
+def test_whitening_of_nothing():
+    basis = maps.whiten(Kernel("linear"), np.zeros((4, 3)), np.zeros((4, 3)))
     assert basis.size == 0
     assert basis.transform(X).shape == (N, 0)
+    assert rotation_in_order(basis, np.zeros((4, 3)))[0].shape == (0, 0)
 
 
 def test_whitening_of_a_nearly_dependent_kernel():
-    smooth = Kernel("rbf", gamma=1e-6)
-    plain = maps.whiten(smooth, X, X)
-    for basis in (plain, maps.nested(plain, X)):
-        assert 3 < basis.size < N
-        assert np.isfinite(basis.L).all()
-        Phi = basis.transform(X)
+    basis = maps.whiten(Kernel("rbf", gamma=1e-6), X, X)
+    rotation, kept = rotation_in_order(basis, X)
+    assert 3 < basis.size < N
+    assert len(kept) == rotation.shape[1] <= basis.size
+    assert np.isfinite(basis.L).all()
+    for Phi in (basis.transform(X), basis.transform(X) @ rotation):
         assert_allclose(Phi @ Phi.T, rbf_kernel(X, gamma=1e-6), atol=1e-12)
 
 
@@ -141,19 +136,21 @@ def test_sums_of_batches_add_up_whatever_the_shift():
 def test_solution_objective_gcv_and_leave_one_out(penalty):
     basis = whitened(penalty=penalty)
     blocks, equations = equations_of(basis, penalty, tile_rows=10)
-    points, spectrum = basis.points, primal.decompose(equations)
+    points, spectrum = basis.points, decompose(equations)
     candidates = np.array([1e-3, 1.0, 1e4])
     curve = spectrum.gcv(candidates)
     shift = np.linspace(-0.5, 0.5, basis.width + 2) * (penalty == 0)  # any will do
-    given = (blocks, basis, shift, spectrum, candidates)
+    given = (blocks, basis, shift, equations, spectrum.models(candidates))
     every = primal.left_out_errors(*given, keep=True)
     outside = primal.left_out_errors(*given, basis_rows=ROWS)
     few = primal.left_out_errors(*given, basis_rows=np.arange(N // 2 + 1))
-    left_out = np.concatenate([b.state["loo"] for b in blocks._blocks], axis=1).transpose(1, 2, 0)
+    left_out = np.concatenate(
+        [b.kept(primal.LeftOutRows).residuals for b in blocks._blocks], axis=1
+    ).transpose(1, 2, 0)
     for k, C in enumerate(candidates):
         H, inverse, ridge = smoother(points, C, penalty)
         solution = inverse @ Y
-        theta = primal.theta_at(equations, C)
+        theta = theta_at(equations, C)
         assert_allclose(spectrum.theta(C), theta, rtol=1e-6, atol=1e-8)
         assert_allclose(basis.coefficients(theta), solution[: len(points)], rtol=1e-6, atol=1e-7)
         b = solution[-1] if penalty < np.inf else np.zeros(2)
@@ -183,19 +180,22 @@ def test_gcv_without_room_is_infinite_and_silent():
     basis = whitened(penalty=0.0)
     _, equations = equations_of(basis, 0.0, weight=np.full(N, 0.05))
     with np.errstate(divide="raise", invalid="raise", over="raise"):
-        curve = primal.decompose(equations).gcv(np.array([1e-6, 1e7]))
+        curve = decompose(equations).gcv(np.array([1e-6, 1e7]))
     assert np.isfinite(curve[0])
     assert curve[1] == np.inf
 
 
 @pytest.mark.parametrize("penalty", [0.0, np.inf], ids=["free", "absent"])
 def test_every_prefix(penalty):
-    basis = maps.nested(whitened(penalty=penalty), X[ROWS])
+    basis, C = whitened(penalty=penalty), 3.0
     blocks, equations = equations_of(basis, penalty, tile_rows=10)
-    C = 3.0
-    factor = path.factor_prefixes(equations, C)
-    loo = path.left_out_errors(blocks, basis, factor)
-    decisions = path.decisions(X, basis, factor)
+    factor = factor_prefixes(equations, C, rotation_in_order(basis, X[ROWS])[0])
+    models, shift = factor.models(factor.sizes), np.zeros(basis.width + 2)
+    loo, gcv = (
+        primal.left_out_errors(blocks, basis, shift, equations, models),
+        models.gcv(equations),
+    )
+    decisions = factor.decisions(basis.transform(X))
     assert decisions.shape == (N, len(ROWS), 2)
     for k in range(1, len(ROWS) + 1):
         H, inverse, ridge = smoother(X[ROWS[:k]], C, penalty)
@@ -205,7 +205,7 @@ def test_every_prefix(penalty):
         rss = np.sum(WEIGHT @ residual**2)
         objective = 0.5 * C * (rss + np.sum(solution * (ridge @ solution)))
         assert_allclose(factor.objective()[k - 1], objective, rtol=1e-9)
-        assert_allclose(factor.gcv()[k - 1], n * rss / (n - np.trace(H)) ** 2, rtol=1e-9)
+        assert_allclose(gcv[k - 1], n * rss / (n - np.trace(H)) ** 2, rtol=1e-9)
         left_out = residual / (1 - H.diagonal())[:, None]
         assert_allclose(loo[k - 1], np.sum(WEIGHT @ left_out**2) / n, rtol=1e-9)
 
@@ -244,17 +244,18 @@ def check_other_arrays(selector, weight, kind):
 
 def test_a_matrix_elsewhere_that_is_singular_is_solved_there():
     M, c = np.array([[4.0, 2.0], [2.0, 1.0]]), np.array([[2.0], [1.0]])
-    here = primal.NormalEquations(9.0, 9.0, M, c, np.ones(1), np.zeros(2), np.zeros(1), True, None)
+    here = NormalEquations(9.0, 9.0, M, c, np.ones(1), np.zeros(2), np.zeros(1), True, None)
     there = replace(here, M=pytest.importorskip("torch").asarray(M))
     for equations in (here, there):
-        assert_allclose(primal.theta_at(equations, 1e20), [[0.4], [0.2]], rtol=1e-12)
+        assert_allclose(theta_at(equations, 1e20), [[0.4], [0.2]], rtol=1e-12)
 
 
 @every_bias
 def test_prefixes_without_degrees_of_freedom_have_no_gcv(penalty):
     weight = np.full(N, 5.0 / N)  # five samples
     _, equations = equations_of(whitened(penalty=penalty), penalty, weight)
-    scores = path.factor_prefixes(equations, 1e12).gcv()
+    factor = factor_prefixes(equations, 1e12)
+    scores = factor.models(factor.sizes).gcv(equations)
     assert np.isinf(scores[-1]) and np.isfinite(scores[0])
-    whole = primal.decompose(equations).gcv(np.array([1e12]))
+    whole = decompose(equations).gcv(np.array([1e12]))
     assert np.isinf(whole[0])

@@ -5,10 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from leansvm import SparseLSSVC, SparseLSSVR
-from leansvm.ridge import primal
-from leansvm.ridge import tridiagonal as reduction
+from leansvm.ridge import factor
 from leansvm.ridge._lapack import tridiagonal_in_place
-from leansvm.ridge.primal import decompose
+from leansvm.ridge.factor import decompose, stays_definite, tridiagonal
 from leansvm.ridge.sums import NormalEquations
 
 CANDIDATES = np.logspace(-4, 5, 7)
@@ -41,10 +40,9 @@ def test_lapack_reduces_in_place(n):
 @pytest.mark.parametrize("r", [1, 2, 31, 40])
 def test_solutions_gcv_and_leverages_are_those_of_the_eigenvectors(r, free_bias):
     Phi, equations = equations_of(r, free_bias=free_bias)
-    known, found = decompose(equations), reduction.tridiagonal(equations)
+    known, found = decompose(equations), tridiagonal(equations)
     assert_allclose(found.gcv(CANDIDATES), known.gcv(CANDIDATES), rtol=1e-10)
-    factors = found.factored(CANDIDATES)
-    leverages = reduction.leverages(Phi @ found.vectors, factors)
+    leverages = found.models(CANDIDATES).leverages(Phi @ found.vectors)
     for j, C in enumerate(CANDIDATES):
         assert_allclose(found.theta(C), known.theta(C), rtol=1e-9, atol=1e-12)
         inverse = np.linalg.inv(equations.M + np.eye(r) / C)
@@ -54,24 +52,24 @@ def test_solutions_gcv_and_leverages_are_those_of_the_eigenvectors(r, free_bias)
 @pytest.mark.parametrize("rows", [0, 1, 2, 3])
 def test_leverages_of_few_rows(rows):
     Phi, equations = equations_of(5)
-    found = reduction.tridiagonal(equations)
-    E, factors = Phi @ found.vectors, found.factored(CANDIDATES)
-    few = reduction.leverages(E[:rows], factors)
+    found = tridiagonal(equations)
+    E, models = Phi @ found.vectors, found.models(CANDIDATES)
+    few = models.leverages(E[:rows])
     assert few.shape == (rows, len(CANDIDATES))
-    assert_allclose(few, reduction.leverages(E, factors)[:rows], rtol=1e-13)
+    assert_allclose(few, models.leverages(E)[:rows], rtol=1e-13)
 
 
 def test_the_matrix_is_definite_unless_rounding_swallows_the_ridge():
     _, equations = equations_of(20)
-    assert reduction.stays_definite(equations, CANDIDATES)
-    assert not reduction.stays_definite(equations, np.array([1.0, 1e15]))
+    assert stays_definite(equations, CANDIDATES)
+    assert not stays_definite(equations, np.array([1.0, 1e15]))
 
 
 def test_an_indefinite_matrix_is_refused():
     _, equations = equations_of(6)
     equations.M -= 1e3 * np.eye(6)
     with pytest.raises(np.linalg.LinAlgError, match="pivot"):
-        reduction.tridiagonal(equations).factored(np.array([1.0, 10.0]))
+        tridiagonal(equations).models(np.array([1.0, 10.0]))
 
 
 @pytest.mark.parametrize("criterion", ["loo", "gcv"])
@@ -83,9 +81,9 @@ def test_a_fit_is_the_same_either_way(estimator, criterion, monkeypatch):
     taken = []
 
     def fit(large):
-        monkeypatch.setattr(primal, "SMALL_MATRIX", large)
+        monkeypatch.setattr(factor, "SMALL_MATRIX", large)
         monkeypatch.setattr(
-            primal, "tridiagonal", lambda eq: taken.append(large) or reduction.tridiagonal(eq)
+            factor, "tridiagonal", lambda eq: taken.append(large) or tridiagonal(eq)
         )
         model = estimator(C=criterion, n_basis=61, kernel="rbf", gamma=0.3, random_state=0)
         return model.fit(X, y, sample_weight=weight)

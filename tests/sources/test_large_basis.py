@@ -1,7 +1,6 @@
 """Large bases stay where the rows are: same models as on the host, and a way back."""
 
 import pickle
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -139,20 +138,18 @@ def test_points_that_depend_on_others_are_dropped(array_source):
 
 
 def test_whitening_by_panels(array_source):
-    for size, turned in product([5, 16, 41], [False, True]):
-        with case(size=size, turned=turned):
-            check_whitening(array_source, size, turned)
+    for size in (5, 16, 41):
+        with case(size=size):
+            check_whitening(array_source, size)
 
 
-def check_whitening(array_source, size, turned):
+def check_whitening(array_source, size):
     rng = np.random.default_rng(size)
     L = np.tril(rng.normal(size=(size, size))) + 3 * size * np.eye(size)
     values = rng.normal(size=(7, size))
-    turn = np.linalg.qr(rng.normal(size=(size, size)))[0][:, :3] if turned else None
     expected = solve_triangular(L, values.T, lower=True).T
-    expected = expected @ turn if turned else expected
     there = array_source.rows
-    whitener = on_device.placed(L, turn, there(values))
+    whitener = on_device.placed(L, there(values))
     found = whitener.apply(there(values.copy()))
     assert_allclose(array_source.host(found), expected, atol=1e-13)
     out = there(np.zeros((7, expected.shape[1] + 2)))

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._accelerated import library_of, product_eps, solve_lower
+from leansvm._accelerated import product_eps
 from leansvm._array_api import (
     empty,
     foreign_namespace,
     in_float64,
-    like_rows,
     moved,
     namespace,
     rows_at,
@@ -54,8 +53,16 @@ class FeatureMap(ABC):
     keep: bool = False  # blocks keep phi in state["Phi"]
     frees: ClassVar[bool] = True  # and let go of `FactorRows` then
     constant: float | None = None  # value of the bias's column; None without one
-    size: int  # number of functions
-    width: int  # columns: the functions and, if it has one, that of the bias
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of functions."""
+
+    @property
+    def width(self) -> int:
+        """Number of columns: the functions and, if there is one, that of the bias."""
+        return self.size + (self.constant is not None)
 
     @abstractmethod
     def phi(self, X: Any, out: Any = None) -> Any:
@@ -77,15 +84,21 @@ class FeatureMap(ABC):
         return out
 
     def of(self, block: Block, out: Any = None) -> Any:
-        """Return all columns of a block's rows: from its state where they are known."""
+        """Return all columns of a block's rows: from its state where they are known.
+
+        In ``out`` where that is given; blocks then keep what they have, and no more.
+        """
         found = block.state.get("Phi")
         if found is None:
             known = self.in_state and block.find(FactorRows) is not None
             found = self._copied(block, out) if known else self.transform(block.X, out)
-            if self.keep:
+            if self.keep and out is None:
                 block.state["Phi"] = found
                 if self.frees:
                     block.drop(FactorRows)
+        elif out is not None:
+            out[...] = found
+            return out
         return found
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
@@ -120,23 +133,21 @@ class KernelFeatures(FeatureMap):
     in_state: bool = False
     keep: bool = False
     single: bool = False
-    rotation: Array | None = None  # of the whitened columns, for nested ones
 
-    def __post_init__(self) -> None:
-        size = self.points.shape[0] if self.rotation is None else self.rotation.shape[1]
-        vars(self).update(size=int(size), width=int(size) + (self.constant is not None))
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return int(self.points.shape[0])
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return k(X, B), times L^-T where whitened, where the rows are."""
         if foreign_namespace(X) is not None:
             return self._phi_where_rows_are(X, out)
         dtype = np.float32 if self.single else np.float64
-        direct = out is not None and not self.single and self.rotation is None
+        direct = out is not None and not self.single
         values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)
         if self.L is not None:
             right_solve_in_place(values, self._L32 if self.single else self.L)
-        if self.rotation is not None:
-            return np.matmul(values, self.rotation, out=out)
         if direct or out is None:
             return values
         out[...] = values
@@ -214,52 +225,25 @@ def whiten(
     return KernelFeatures(kernel, rows_at(points, kept), L, kept, **options)
 
 
-def nested(features: KernelFeatures, rows: Any) -> KernelFeatures:
-    """Turn the whitened columns so that the first k of them span the first k rows of B.
-
-    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
-    the pivoted factor are orthogonalised in order, skipping those that depend on earlier ones.
-    """
-    size = features.size
-    values = to_host(features.transform(rows))[:, :size]
-    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(values).sum(axis=1).max())
-    Q = np.empty((size, size))
-    kept: list[int] = []
-    for t, row in enumerate(values):
-        known = Q[:, : len(kept)]
-        rest = row - known @ (known.T @ row)
-        rest -= known @ (known.T @ rest)
-        length = float(np.linalg.norm(rest))
-        if length**2 > floor and len(kept) < size:
-            Q[:, len(kept)] = rest / length
-            kept.append(t)
-    return replace(features, rotation=Q[:, : len(kept)], kept=np.asarray(kept, dtype=np.intp))
-
-
 def inverse_transpose(L: Array) -> Array:
     """Return L^-T."""
     return np.ascontiguousarray(solve_triangular(L, np.eye(len(L)), lower=True, trans="N").T)
-
-
-def inverse_transpose_like(L: Array, X: Any) -> Any:
-    """Return L^-T where ``X`` is."""
-    if library_of(X) == "other":
-        return like_rows(inverse_transpose(L), X)
-    return solve_lower(like_rows(L, X), like_rows(np.eye(len(L)), X)).T
 
 
 @dataclass(frozen=True, eq=False)
 class StateFeatures(FeatureMap):
     """The first columns of P, which a selector keeps in the blocks while it goes on choosing."""
 
-    size: int
+    n_columns: int
     constant: float | None = None
     in_state: bool = True
     keep: bool = True
     frees: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        vars(self).update(width=self.size + (self.constant is not None))
+    @property
+    def size(self) -> int:
+        """Number of columns of P."""
+        return self.n_columns
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Refuse: there are values of the blocks' own rows alone."""

@@ -12,11 +12,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky
 
 from leansvm._accelerated import add_to_diagonal, cholesky_lower, matmul_into, solve_lower
 from leansvm._array_api import (
     as_float64,
     device_of,
+    foreign_namespace,
     in_float64,
     like_rows,
     namespace,
@@ -49,23 +51,30 @@ def own_block(kernel: Kernel, X: Any, points: Any) -> Any:
 
 
 def factor_points(kernel: Kernel, rows: Any, points: Any) -> tuple[Any, NDArray[np.intp]]:
-    """Return L of K_BB = L L' where the points are, and which of them it holds, in its order.
-
-    The order is the given one unless points nearly depend on others: then pivots are chosen, and
-    points whose pivot is at rounding level are dropped.
-    """
+    """Return L of K_BB = L L' where the points are, and which of them it holds, in its order."""
     K = own_block(kernel, in_float64(rows), in_float64(points))
-    xp, size = namespace(K), K.shape[0]
+    xp = namespace(K)
     diagonal = as_float64(kernel.diag(in_float64(rows)))
     K = add_to_diagonal(K, diagonal - xp.linalg.diagonal(K))  # exact: rounding decides no tie
     floor = _ROUNDING * float(xp.max(diagonal))
+    return factor_in_order(K, floor)
+
+
+def factor_in_order(K: Any, floor: float) -> tuple[Any, NDArray[np.intp]]:
+    """Factor a small matrix where it is; return L and the rows that it holds, in its order.
+
+    The order is the given one unless a pivot is not clear of the ``floor``: then pivots are chosen,
+    and rows whose pivot is below the floor, which depend on others, are dropped.
+    """
+    xp, on_host = namespace(K), foreign_namespace(K) is None
     try:
-        L = cholesky_lower(K)
-        if float(xp.min(xp.linalg.diagonal(L))) ** 2 > _CLEAR * floor:
-            return L, np.arange(size)
+        L = cholesky(K, lower=True, check_finite=False) if on_host else cholesky_lower(K)
+        if not K.shape[0] or float(xp.min(xp.linalg.diagonal(L))) ** 2 > _CLEAR * floor:
+            return L, np.arange(K.shape[0])
     except np.linalg.LinAlgError:
         pass
-    found = pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), size)
+    # compares residuals after rounding, so that noise decides no pivot
+    found = pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), K.shape[0])
     rank = int(np.count_nonzero(found.L.diagonal() ** 2 > floor))
     return like_rows(np.ascontiguousarray(found.L[:rank, :rank]), K), found.indices[:rank]
 
@@ -79,10 +88,9 @@ class Whitener:
 
     L: Any
     corners: list[Any]
-    rotation: Any = None
 
     def apply(self, values: Any, out: Any = None) -> Any:
-        """Return values L^-T (times the rotation); ``values`` are overwritten.
+        """Return values L^-T; ``values`` are overwritten.
 
         By panels of columns: half the operations of a product with L^-T, nearly all of them in
         products of matrices.
@@ -97,8 +105,6 @@ class Whitener:
                 columns = columns - values[:, :start] @ self.L[start:stop, :start].T
             values[:, start:stop] = columns @ corner
             start = stop
-        if self.rotation is not None:
-            return _product(values, self.rotation, out)
         return values if out is None else _copied(values, out)
 
 
@@ -121,11 +127,11 @@ def whitener_of(features: Any, values: Any) -> Whitener:
     """Return the factor of features where kernel ``values`` are; made once for all blocks."""
     known = _whiteners.get(features)
     if known is None or known.L.dtype != values.dtype or not same_place(known.L, values):
-        known = _whiteners[features] = placed(features.L, features.rotation, values)
+        known = _whiteners[features] = placed(features.L, values)
     return known
 
 
-def placed(L: Any, rotation: Array | None, values: Any) -> Whitener:
+def placed(L: Any, values: Any) -> Whitener:
     """Put a factor where ``values`` are, in their type, and invert its corners."""
     xp, L = namespace(values), like_rows(L, values)
     corners = []
@@ -133,12 +139,8 @@ def placed(L: Any, rotation: Array | None, values: Any) -> Whitener:
         stop = min(start + _PANEL, L.shape[0])
         eye = xp.eye(stop - start, dtype=xp.float64, device=device_of(L))
         corners.append(solve_lower(L[start:stop, start:stop], eye).T)  # in float64 in any case
-    turn = None if rotation is None else like_rows(rotation, values)
-    if turn is not None and len(corners) == 1:
-        corners, turn = [corners[0] @ turn], None
     typed = [xp.astype(a, values.dtype, copy=False) for a in (L, *corners)]
-    turn = None if turn is None else xp.astype(turn, values.dtype, copy=False)
-    return Whitener(typed[0], typed[1:], turn)
+    return Whitener(typed[0], typed[1:])
 
 
 def coefficients_of(L: Any, theta: Array) -> Array:

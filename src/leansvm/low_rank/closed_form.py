@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from leansvm._array_api import as_float64, like_rows
 from leansvm.low_rank.features import LearnedFeatures
 from leansvm.ridge import primal
-from leansvm.ridge.primal import Criterion, Spectrum, decompose, left_out_errors
+from leansvm.ridge.factor import Spectrum, decompose
+from leansvm.ridge.primal import Criterion, left_out_errors
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import Block, RowBlocks
 from leansvm.solution import Solution
@@ -70,9 +71,8 @@ class LowRankProblem:
     def left_out_error(self, found: ClosedForm) -> float:
         """Mean squared error of every row under the weights fitted without (one copy of) it."""
         shift = found.shift if self.free_bias else np.zeros_like(found.shift)
-        errors = left_out_errors(
-            self.blocks, found.basis, shift, found.spectrum, np.array([self.C]), one_copy=True
-        )
+        equations, models = found.spectrum.equations, found.spectrum.models(np.array([self.C]))
+        errors = left_out_errors(self.blocks, found.basis, shift, equations, models, one_copy=True)
         return float(errors[0])
 
 

@@ -36,14 +36,9 @@ class LearnedFeatures(FeatureMap):
     order: ClassVar[Literal["C", "F"]] = "F"
 
     @property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         """Number of functions."""
         return len(self.centers)
-
-    @property
-    def width(self) -> int:  # type: ignore[override]
-        """Number of columns: the functions and, if it has one, that of the bias."""
-        return self.size + (self.constant is not None)
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return phi_j(x_n); functions of a user's own know NumPy alone."""

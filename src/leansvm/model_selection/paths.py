@@ -10,13 +10,16 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 
+from leansvm._array_api import to_host
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import resolve_basis
-from leansvm.basis.features import KernelFeatures, nested, whiten
+from leansvm.basis.features import KernelFeatures, whiten
+from leansvm.basis.growing import rotation_in_order
 from leansvm.estimators.read import read, validate
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.estimators.training_data import TrainingData
-from leansvm.ridge import prefixes
+from leansvm.ridge.factor import Prefixes, factor_prefixes
+from leansvm.ridge.primal import left_out_errors
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import RowSource, resolve_cache_size, tiles_within
 
@@ -108,20 +111,20 @@ def basis_path(
         blocks = data.blocks(3 * (len(order) + data.n_outputs + 1))
         rows = blocks.take(order)
         constant = model._features.constant
-        features = nested(whiten(kernel, rows, kernel.points(rows, order), constant=constant), rows)
+        features = whiten(kernel, rows, kernel.points(rows, order), constant=constant)
+        rotation, kept = rotation_in_order(features, rows)
         sums = add_up(blocks, features, first_shift(blocks, features, penalty == 0), data.count)
-        factor = prefixes.factor_prefixes(normal_equations(sums, features, penalty == 0), model.C_)
-        score = None
-        if X_score is not None:
-            score = _scores(model, X_score, y_score, features, factor)
+        equations = normal_equations(sums, features, penalty == 0)
+        factor = factor_prefixes(equations, model.C_, rotation)
+        models = factor.models(factor.sizes)
         return BasisPath(
-            np.arange(1, features.size + 1),
+            factor.sizes,
             model.C_,
             factor.objective(),
-            factor.gcv(),
-            prefixes.left_out_errors(blocks, features, factor),
-            score,
-            order[features.kept],
+            models.gcv(equations),
+            left_out_errors(blocks, features, sums.shift, equations, models),
+            None if X_score is None else _scores(model, X_score, y_score, features, factor),
+            order[kept],
             data.X.shape[0],
         )
 
@@ -245,13 +248,12 @@ def _check_nested(model: Any) -> None:
         raise ValueError("basis: a path needs rows of X as basis; give their numbers.")
 
 
-def _scores(
-    model: Any, X: Any, y: Any, basis: KernelFeatures, factor: prefixes.PrefixFactor
-) -> Array:
+def _scores(model: Any, X: Any, y: Any, features: KernelFeatures, factor: Prefixes) -> Array:
     X = validate(model, X, reset=False)
     parts = []
     for start in range(0, X.shape[0], _SCORE_ROWS):
-        values = prefixes.decisions(X[start : start + _SCORE_ROWS], basis, factor)
+        Phi = to_host(features.transform(X[start : start + _SCORE_ROWS]))
+        values = factor.decisions(Phi)
         if not is_classifier(model):
             parts.append(values)
         elif values.shape[2] == 1:

@@ -32,7 +32,7 @@ from leansvm.newton.matrix import (
 )
 from leansvm.newton.passes import LeftOutRows, NewtonPass, NewtonRows
 from leansvm.newton.solver import NewtonSolver
-from leansvm.ridge.left_out import add_up_squares, mean_errors
+from leansvm.ridge.criteria import add_up_squares, mean_errors
 from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
@@ -73,7 +73,7 @@ class Leverages:
     def _solved(self, rows: Any) -> Any:
         """Return rows A^-T."""
         if foreign_namespace(rows) is not None:
-            return on_device.placed(self.A, None, rows).apply(rows + 0.0)
+            return on_device.placed(self.A, rows).apply(rows + 0.0)
         rows = np.array(rows)
         right_solve_in_place(rows, self.A)
         return rows
@@ -116,7 +116,7 @@ def leave_out(solver: NewtonSolver, basis_rows: NDArray[np.intp] | None = None) 
 
     Blocks keep the values (`LeftOutRows`). The solver must be at a minimum. The loss is summed over
     the outputs; if enough rows are outside of the basis, only those count
-    (`leansvm.ridge.left_out`).
+    (`leansvm.ridge.criteria`).
     The curvature of a sharp loss says little about a step of finite length, so for such a loss the
     steps are computed a second time, with a loss that is smooth over the mean first step.
     """

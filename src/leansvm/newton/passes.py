@@ -25,7 +25,7 @@ from leansvm._array_api import (
 )
 from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.basis.widening import resize as resize_columns
+from leansvm.basis.growing import resize_columns
 from leansvm.losses import Loss
 from leansvm.rows import Block, declare
 

@@ -3,7 +3,7 @@
 All outputs take their Newton steps together and share every pass over the rows. The features of
 all rows are kept if they fit in the budget, and are computed in every pass otherwise. With several
 outputs, sizes or values of C the search begins on the first few points of the basis, and each
-solution is where the next larger size starts (`leansvm.basis.widening`).
+solution is where the next larger size starts (`leansvm.basis.growing`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from leansvm._parallel import blas_for, blas_threads
 from leansvm._phases import Phases
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.widening import NestedPoints, prefixes
+from leansvm.basis.growing import NestedPoints, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
 from leansvm.newton.one_step import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import SERIAL_WIDTH, NewtonSolver
-from leansvm.ridge.growth import FIRST_SIZE, grow
+from leansvm.ridge.nested import FIRST_SIZE, grow
 from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution
 

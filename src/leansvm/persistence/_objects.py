@@ -213,18 +213,13 @@ def _check_features(features: Any, n_features: int) -> int:
         n_points = len(_indices(features, "points", None, 0, n_features))
     else:
         n_points = _array(features, "points", (None, n_features)).shape[0]
-    size = n_points
     if features.L is not None:
         _array(features, "L", (n_points, n_points))
-    if features.rotation is not None:
-        size = _array(features, "rotation", (n_points, None)).shape[1]
     if features.kept is not None:
         _indices(features, "kept", n_points, 0, np.iinfo(np.int64).max)
     if features.constant is not None:
         _number(features, "constant")
-    if (features.size, features.width) != (size, size + (features.constant is not None)):
-        raise ValueError("the number of features does not match the points")
-    return size
+    return n_points
 
 
 def _check_sums(model: Any, n_outputs: int, n_features: int) -> None:

@@ -17,11 +17,8 @@ from scipy.stats import norm
 from leansvm._array_api import rows_at, to_host
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
-from leansvm.ridge.fold_models import (
-    FoldModels,
-    fold_models_of_rows,
-    fold_models_of_sums,
-)
+from leansvm.ridge.criteria import ENOUGH
+from leansvm.ridge.fold_models import FoldModels, fold_models_of_rows, fold_models_of_sums
 from leansvm.ridge.jackknife import (
     fold_margins,
     jackknife_margins,
@@ -30,7 +27,6 @@ from leansvm.ridge.jackknife import (
     spreads_at,
 )
 from leansvm.ridge.kfold import FoldSums, KFoldSums, folds_by_hash
-from leansvm.ridge.left_out import ENOUGH
 from leansvm.ridge.sparse import check_memory
 from leansvm.ridge.sums import Sums
 from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
@@ -203,7 +199,7 @@ class Answers:
         return np.asarray(norm.ppf(1 - alpha / 2) * np.sqrt(np.outer(1.0 + variance, noise)))
 
     def novelty(self, variance: Array) -> Array:
-        """Return the share of training rows where f is at least as unsure as at rows of a variance.
+        """Return the share of training rows with at least this variance.
 
         Training rows have that of the model without them; the new row counts as one.
         """

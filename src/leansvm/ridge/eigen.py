@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.ridge._lapack import eigh_in_place
-from leansvm.ridge.left_out import mean_errors
+from leansvm.ridge.criteria import add_up_squares, gcv, mean_errors
+from leansvm.rows import Block
 from leansvm.solution import Solution, first_of_the_best
 
 Array = NDArray[np.float64]
@@ -58,21 +59,21 @@ def solve_for_every_C(
     criterion: str,
     *,
     count: float | None = None,
-    outside: NDArray[np.bool_] | None = None,
+    basis_rows: NDArray[np.intp] | None = None,
     eps: float = float(np.finfo(np.float64).eps),
 ) -> Solution:
     """Score every candidate C by ``criterion`` ("gcv" or "loo") and solve at the best.
 
     ``K`` (C-contiguous) is overwritten. The criterion is summed over outputs: GCV is
     n RSS / (n - tr)^2 with n = ``count`` (the sum of weights), leave-one-out is
-    sum s (left-out residual)^2 / sum s, of the rows ``outside`` of a basis where they are enough.
+    sum s (left-out residual)^2 / sum s, without ``basis_rows`` where the others are enough.
     Negative eigenvalues that rounding of the kernel values (``eps``) explains count as zero.
     Objective, residual and gap are left to the caller, who may still have the kernel.
     """
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
     b = spectrum.bias()
-    curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b, outside)
+    curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b, basis_rows)
     if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
@@ -120,30 +121,25 @@ def _decompose(
 
 
 def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:
-    """Return n RSS / (n - tr)^2 for every ridge; inf where no degrees of freedom are left."""
+    """Return generalised cross-validation for every ridge."""
     n = float(np.sum(spectrum.root**2)) if count is None else count
-    curve = np.empty(len(spectrum.ridges))
+    rss, trace = np.empty(len(b)), np.empty(len(b))
     for j, lam in enumerate(spectrum.ridges):
-        rss = lam**2 * np.sum(spectrum.coordinates(j, b[j]) ** 2)
-        # n - tr(hat) = n - m + lam tr(T)
+        rss[j] = lam**2 * np.sum(spectrum.coordinates(j, b[j]) ** 2)
         inverse = spectrum.inverse[:, j]
-        trace = inverse.sum() - np.sum((spectrum.w * inverse) ** 2) / spectrum.total[j]
-        room = (n - len(spectrum.root)) + lam * trace
-        curve[j] = n * rss / room**2 if room > 1e-10 * n else np.inf
-    return curve
+        trace[j] = inverse.sum() - np.sum((spectrum.w * inverse) ** 2) / spectrum.total[j]
+    # n - tr(hat) = n - m + lam tr(T)
+    return gcv(rss, (n - len(spectrum.root)) + spectrum.ridges * trace, n)
 
 
-def _press(spectrum: _KernelSpectrum, b: Array, outside: NDArray[np.bool_] | None) -> Array:
+def _press(spectrum: _KernelSpectrum, b: Array, basis_rows: NDArray[np.intp] | None) -> Array:
     """Weighted mean of the squared left-out residuals for every ridge, summed over outputs."""
-    weight, count = spectrum.root**2, len(spectrum.root)
-    counted: Array = np.ones((2, count))
-    if outside is not None:
-        counted[1] = outside
-    sizes = np.stack([counted.sum(axis=1), counted @ weight], axis=1)
-    total = np.zeros((2, len(spectrum.ridges)))
+    total = np.zeros((2, len(b) + 2))
     for rows, left_out in _left_out(spectrum, b):
-        total += np.einsum("ki,ijo->kj", counted[:, rows] * weight[rows], left_out**2)
-    return mean_errors(np.concatenate([total, sizes], axis=1))
+        block, root = Block(rows.start, rows.stop, None, None, None), spectrum.root[rows]
+        squares = root[:, None] ** 2 * np.sum(left_out**2, axis=2)
+        total += add_up_squares(block, squares, root, basis_rows)
+    return mean_errors(total)
 
 
 def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:

@@ -13,14 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.basis.features import FeatureMap
-from leansvm.ridge.kfold import (
-    FoldSums,
-    KFoldSums,
-    add_up_folds,
-    folds_by_hash,
-    refuse_one_fold,
-)
-from leansvm.ridge.primal import theta_at
+from leansvm.ridge.factor import theta_at
+from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, folds_by_hash, refuse_one_fold
 from leansvm.ridge.sums import Sums, normal_equations
 from leansvm.ridge.without_row import DualLeftOut
 from leansvm.rows import Block, RowBlocks, declare

@@ -19,14 +19,9 @@ from leansvm._accelerated import gram
 from leansvm._array_api import foreign_namespace, namespace, rows_at
 from leansvm._sklearn import Documented
 from leansvm.basis.features import FeatureMap
-from leansvm.ridge.primal import decompose
+from leansvm.ridge.factor import decompose
 from leansvm.ridge.sums import Sums, normal_equations, rows_of_Z, shifted
-from leansvm.rows import (
-    Block,
-    RowBlocks,
-    declare,
-    row_hashes,
-)
+from leansvm.rows import Block, RowBlocks, declare, row_hashes
 
 Array = NDArray[np.float64]
 
@@ -91,8 +86,8 @@ class KFoldSums(Documented):
         n_splits = len(sizes) if self.n_splits is None else int(self.n_splits)
         if not 2 <= n_splits <= len(sizes):
             raise ValueError(
-                f"KFoldSums: n_splits={self.n_splits!r} needs at least as many groups and two of "
-                f"them, got {len(sizes)}."
+                f"KFoldSums: n_splits must be between 2 and the number of groups, {len(sizes)}, "
+                f"got {self.n_splits!r}."
             )
         if self.n_splits is None:  # in the order of their names
             return member
@@ -141,7 +136,7 @@ class FoldSums:
         return replace(self, shift=shift, grams=grams, base=base)
 
     def on_host(self) -> FoldSums:
-        """Return the same sums on the host, where they are."""
+        """Return self: sums of folds are on the host."""
         return self
 
     def total(self) -> Sums:
@@ -264,10 +259,10 @@ def squared_errors(
     equations = normal_equations(train, features, free_bias)
     place = getattr(features, "points", None)
     spectrum = decompose(equations, None if foreign_namespace(place) is None else place)
-    shrunk = 1.0 / (spectrum.values[:, None] + 1.0 / candidates)
+    models = spectrum.models(candidates)
     errors = np.zeros((len(grams), train.n_outputs, len(candidates)))
     for o in range(train.n_outputs):
-        theta = spectrum.vectors @ (spectrum.z[:, o, None] * shrunk)
+        theta = models.turn @ models.coefs(o)
         v = np.zeros((r + train.n_outputs + 1, len(candidates)))  # residual = Z v
         v[:r], v[r + o] = -theta, 1.0
         if free_bias:  # of the shifted columns

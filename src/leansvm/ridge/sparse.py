@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,13 @@ from leansvm.basis.features import KernelFeatures, product_rounding, whiten
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
-from leansvm.ridge.nested import climb, keep_prefix, open_ladder
+from leansvm.ridge.nested import FIRST_SIZE, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sums import Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution, first_of_the_best
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
-FIRST_SIZE = 50  # points of a basis that is chosen anew for every size
-_FLAT = 0.01  # twice the size has to lower the error by this share
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 
 
@@ -49,9 +48,10 @@ class SummedBasis:
     known: Solution | None = None  # where comparing sizes has solved at this one
 
     @property
-    def error(self) -> float:
-        """Left-out error of the solution that is known."""
-        return np.nan if self.known is None else self.known.error
+    def solution(self) -> Solution:
+        """The solution at this size."""
+        assert self.problem is not None
+        return self.problem.solve(self)
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,7 @@ class SparseProblem:
             return self._lean(choose, largest)
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
-        size = min(max(FIRST_SIZE, there), largest)
-        found = by_loo._judged(choose, size)
-        while size < largest and found.features.size == size:
-            size = min(2 * size, largest)
-            larger = by_loo._judged(choose, size)
-            if not larger.error <= (1.0 - _FLAT) * found.error:  # an error that is NaN does not pay
-                break
-            found = larger
+        found = grow(partial(by_loo._judged, choose), max(FIRST_SIZE, there), largest)
         if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
             return found
         return self.summed(choose, max(found.features.size, 1))  # all may have been dropped
@@ -119,13 +112,12 @@ class SparseProblem:
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         with self.phases("sizes"), serial_blas():
             size, compared = climb(ladder, candidates)
-            keep_prefix(ladder, size)
-        features, dropped = ladder.features(size), ladder.taken - len(ladder.kept)
-        if self.criterion.name != "kfold":
-            sums = ladder.sums(size, self.count)
-            return SummedBasis(basis, features, sums, self, True, dropped, compared)
-        found = self._add_up(basis, features, ladder.shift_of(size))
-        return replace(found, keeps_rows=True, dropped=dropped, sizes=compared)
+            features, sums = ladder.cut(size, self.count)
+        dropped = ladder.points.taken - ladder.features.size
+        if self.criterion.name == "kfold":
+            found = self._add_up(basis, features)
+            return replace(found, keeps_rows=True, dropped=dropped, sizes=compared)
+        return SummedBasis(basis, features, sums, self, True, dropped, compared)
 
     def _whitened(self, basis: Basis) -> KernelFeatures:
         """Factor K_BB; float32 rows stay so unless a small pivot would magnify rounding."""
@@ -149,14 +141,11 @@ class SparseProblem:
         clear = pivots.min(initial=np.inf) > 0.01 * pivots.max(initial=0.0)  # or none at all
         return replace(features, single=bool(clear))
 
-    def _add_up(
-        self, basis: Basis, features: KernelFeatures, shift: NDArray[np.float64] | None = None
-    ) -> SummedBasis:
+    def _add_up(self, basis: Basis, features: KernelFeatures) -> SummedBasis:
         """Run over the rows once; blocks keep their rows of Z where leave-one-out needs them."""
         blocks, keep = self.blocks, self._kept_bytes(features) > 0
         with self.phases("sums"), serial_blas():
-            if shift is None:
-                shift = first_shift(blocks, features, self.bias_penalty == 0)
+            shift = first_shift(blocks, features, self.bias_penalty == 0)
             sums: Sums | FoldSums
             if self.criterion.name == "kfold":
                 rows = blocks if self.unmerged is None else self.unmerged
@@ -203,7 +192,7 @@ class SparseProblem:
             details["sizes"] = summed.sizes
         return replace(
             solution,
-            features=replace(features, in_state=False, single=False),
+            features=replace(features, in_state=False, single=False, keep=False),
             sums=summed.sums,
             bytes=held + 8 * 4 * (features.width + 2) ** 2,
             seconds=self.phases.seconds,

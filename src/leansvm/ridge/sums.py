@@ -44,7 +44,7 @@ class Sums:
         return Sums(self.shift, gram, self.n_outputs, count)
 
     def total(self) -> Sums:
-        """Return the sums over all rows: these."""
+        """Return self."""
         return self
 
     def about(self, shift: Array) -> Sums:
@@ -114,16 +114,25 @@ def _gram_of_block(block: Block, features: FeatureMap, shift: Array) -> Any:
     return gram(rows_of_Z(block, features, shift))
 
 
-@declare("X", "y", "weight", sets=("Z",))
+@dataclass
+class MomentRows:
+    """Rows of Z that a block keeps for a second pass."""
+
+    Z: Any
+
+
+@declare("X", "y", "weight", keeps=MomentRows)
 def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
-    block.state["Z"] = Z = rows_of_Z(block, features, shift)
+    Z = rows_of_Z(block, features, shift)
+    block.keep(MomentRows(Z))
     return gram(Z)
 
 
 def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
     """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed."""
-    if "Z" in block.state:
-        return block.state["Z"]
+    known = block.find(MomentRows)
+    if known is not None:
+        return known.Z
     n, columns = block.stop - block.start, len(shift) + 1
     if foreign_namespace(block.X) is None:
         Z = np.empty((n, columns), order=features.order)
@@ -147,10 +156,11 @@ def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
     return Z
 
 
-@declare(sets=("Z",))
+@declare(keeps=MomentRows, sets=("Phi",))
 def drop_rows_of_Z(block: Block) -> None:
-    """Let go of what `add_up` kept."""
-    block.state.pop("Z", None)
+    """Let go of the rows of Z, and of whitened columns, that a block keeps."""
+    block.drop(MomentRows)
+    block.state.pop("Phi", None)
 
 
 @dataclass

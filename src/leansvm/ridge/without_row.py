@@ -25,19 +25,14 @@ from numpy.typing import NDArray
 
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
+from leansvm.ridge.criteria import FLOOR, leave_out
+from leansvm.ridge.factor import decompose
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
-from leansvm.ridge.primal import decompose
 from leansvm.ridge.sums import Sums, normal_equations
-from leansvm.rows import (
-    Block,
-    RowBlocks,
-    check_budget,
-    declare,
-)
+from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
 _KEEP_BYTES = 2**26  # of the training rows' coordinates; more, and they are computed again
-_LEAST_ROOM = 1e-12  # of 1 - h
 
 
 class LeftOut(ABC):
@@ -86,7 +81,7 @@ class LeftOut(ABC):
     def noise(self) -> Array:
         """Return the variance of the targets around f, by output: s e^2 over n - sum h."""
         errors = self.residual * (1.0 - self.leverage)[:, None]
-        free = max(float(self.weight.sum() - self.leverage.sum()), _LEAST_ROOM)
+        free = max(float(self.weight.sum() - self.leverage.sum()), FLOOR)
         return np.asarray(self.weight @ errors**2) / free
 
     def influence(self) -> Array:
@@ -95,7 +90,7 @@ class LeftOut(ABC):
         Without rows i and j, row j's residual is r_j' = (r_j + s_i g_ij r_i / (1-h_j)) / (1-q) with
         q = s_i s_j g_ij^2 / ((1-h_i)(1-h_j)); r_j'^2 is taken up to squares of g_ij.
         """
-        s, room = self.weight, np.maximum(1.0 - self.leverage, _LEAST_ROOM)
+        s, room = self.weight, np.maximum(1.0 - self.leverage, FLOOR)
         squares = np.sum(self.residual**2, axis=1)
         a = self.residual * (s / room)[:, None]
         once, twice = self.pulls(a, np.column_stack([s / room**2, s**2 * squares / room]))
@@ -105,7 +100,7 @@ class LeftOut(ABC):
 
     def left_out_variance(self) -> Array:
         """Return `variance_at` of every row in the model without it, where h is h / (s (1 - h))."""
-        room = self.weight * np.maximum(1.0 - self.leverage, _LEAST_ROOM)
+        room = self.weight * np.maximum(1.0 - self.leverage, FLOOR)
         return self.leverage / room + self.beyond
 
 
@@ -137,35 +132,32 @@ class Coordinates:
     def of(cls, sums: Sums, features: KernelFeatures, free_bias: bool, C: float) -> Coordinates:
         """Decompose the small matrix of the fit."""
         equations = normal_equations(sums, features, free_bias)
-        spectrum, lam = decompose(equations), 1.0 / C
-        shrunk = spectrum.values + lam
-        theta = spectrum.theta(C)
-        fitted = spectrum.z**2 * ((spectrum.values + 2 * lam) / shrunk**2)[:, None]
-        trace = float(free_bias) + float(np.sum(spectrum.values / shrunk))
-        rss = np.maximum(equations.yy - fitted.sum(axis=0), 0.0)
+        models = decompose(equations).models(np.array([C]))
+        theta, rss = models.theta(), models.rss(equations)[:, 0]
+        trace = float(free_bias) + float(models.trace[0])
         return cls(
             features,
             C,
             equations.mean_phi if free_bias else np.zeros(features.width),
-            spectrum.vectors / np.sqrt(shrunk),
+            models.turn * np.sqrt(models.weights[:, 0]),
             1.0 / np.sqrt(equations.n) if free_bias else 0.0,
             theta,
             equations.mean_y if free_bias else np.zeros(theta.shape[1]),
-            rss / max(equations.n - trace, _LEAST_ROOM),
+            rss / max(equations.n - trace, FLOOR),
         )
 
     def at(self, X: Any) -> Array:
         """Return w(x) of rows and, last, what the basis does not reach of them."""
-        Phi = self.features.transform(X)
-        beyond = beyond_basis(self.features, X, Phi, self.C)
-        Phi -= self.centre
-        return self._turned(Phi, beyond)
+        return self.of_training_rows(X, None)[0]
 
-    def _turned(self, Phi: Array, beyond: Array) -> Array:
+    def of_training_rows(self, X: Any, Y: Array | None) -> tuple[Array, Array | None]:
+        """Return w(x), with what the basis does not reach, and y - f(x) of rows with targets."""
+        Phi = self.features.transform(X)
         result = np.empty((len(Phi), len(self.turn) + 2))
+        result[:, -2], result[:, -1] = self.constant, beyond_basis(self.features, X, Phi, self.C)
+        Phi -= self.centre
         np.matmul(Phi, self.turn, out=result[:, :-2])
-        result[:, -2], result[:, -1] = self.constant, beyond
-        return result
+        return result, None if Y is None else Y - self.mean_y - Phi @ self.theta
 
     def variances(self, X: Any, budget: int) -> Array:
         """Return the variance of f(x) over that of the noise, a tile at a time."""
@@ -176,13 +168,6 @@ class Coordinates:
             places = self.at(X[rows])
             result[rows] = np.square(places[:, :-1]).sum(axis=1) + places[:, -1]
         return result
-
-    def of_training_rows(self, X: Any, Y: Array) -> tuple[Array, Array]:
-        """Return w(x), with what the basis does not reach, and y - f(x) of rows."""
-        Phi = self.features.transform(X)
-        beyond = beyond_basis(self.features, X, Phi, self.C)
-        Phi -= self.centre
-        return self._turned(Phi, beyond), Y - self.mean_y - Phi @ self.theta
 
 
 class PrimalLeftOut(LeftOut):
@@ -196,7 +181,7 @@ class PrimalLeftOut(LeftOut):
         found = blocks.collect(_left_out_rows, coordinates, keep)
         self.rows, self.target, self.weight, self.leverage, self.beyond = found[:5]
         self.residual, self._kept = found[5:]
-        self.residual /= np.maximum(1.0 - self.leverage, _LEAST_ROOM)[:, None]
+        leave_out(self.residual, self.leverage[:, None])
 
     @property
     def bytes_a_row(self) -> int:
@@ -312,7 +297,7 @@ class DualLeftOut(LeftOut):
         beta = V - np.outer(self._u, self._u @ Y) / self._bottom
         diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
         self.residual = beta / diagonal[:, None]
-        self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - _LEAST_ROOM)
+        self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - FLOOR)
         self.beta = beta
         self.beyond = np.zeros(m)
         if isinstance(kernel, KernelFeatures):

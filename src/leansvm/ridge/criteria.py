@@ -1,6 +1,7 @@
-"""Which left-out errors speak for new rows: those of rows that are not basis points.
+"""What models are compared by: leave-one-out and generalised cross-validation, each written once.
 
-When the target of a basis row x_i is left out, its function k(., x_i) stays in the model, and rows
+A row's residual in the model without it is e / (1 - h), with its residual e and leverage h. When
+the target of a basis row x_i is left out, its function k(., x_i) stays in the model, and rows
 nearby decide its coefficient: the error at x_i then grows with C and with the basis as that of no
 new row does. So C, sizes, kernels and scales are compared by the rows outside of the basis, where
 these are enough. With all rows in the basis left-out errors are those of refitting without the row.
@@ -18,6 +19,19 @@ from leansvm.rows import Block
 
 Array = NDArray[np.float64]
 ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
+FLOOR = 1e-12  # of 1 - h, of which rounding may leave nothing
+
+
+def leave_out(residuals: Any, leverage: Any) -> Any:
+    """Turn residuals e into those without the row, e / (1 - h), in place; return them."""
+    residuals /= namespace(leverage).clip(1.0 - leverage, FLOOR, None)
+    return residuals
+
+
+def gcv(rss: Array, freedom: Any, n: float) -> Array:
+    """Return n RSS / (n - trace)^2, given n - trace; infinite where no freedom is left."""
+    enough = freedom > 1e-10 * n
+    return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, freedom, 1.0) ** 2, np.inf)
 
 
 def add_up_squares(
@@ -30,7 +44,7 @@ def add_up_squares(
     block : Block
         The rows.
     squares : array of shape (n, k)
-        Their squares, one column for each model that is compared.
+        Their squares times s, one column for each model that is compared.
     root : array of shape (n,)
         Roots of the weights s.
     basis_rows : ndarray of row numbers, or None
@@ -43,8 +57,7 @@ def add_up_squares(
     """
     xp, counted = namespace(squares), np.ones((2, squares.shape[0]))
     if basis_rows is not None:
-        here = basis_rows[(basis_rows >= block.start) & (basis_rows < block.stop)]
-        counted[1, here - block.start] = 0.0
+        counted[1, block.positions(basis_rows)[1]] = 0.0
     rows = like_rows(counted, squares)
     positive = xp.astype(root > 0, squares.dtype)
     sizes = xp.stack([positive, root * root], axis=1)

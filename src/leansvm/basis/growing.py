@@ -1,0 +1,150 @@
+"""A nested basis that grows: the first k points of a larger basis are those of a smaller one.
+
+K_BB = L L' is extended by the factor of the new points' Schur complement, so the whitened columns
+of the first points stay what they are: Phi gets new columns (K_new - Phi L_21') L_22^-T, and a
+solution of the smaller basis, with zeros appended, is one point of the larger problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
+from leansvm.basis.features import KernelFeatures
+from leansvm.basis.on_device import factor_in_order
+from leansvm.kernels import Kernel
+from leansvm.linalg import right_solve_in_place
+from leansvm.rows import Block, declare
+
+Array = NDArray[np.float64]
+_SMALLEST_STEP = 64  # points of the first basis, at least
+
+
+def sizes_up_to(largest: int) -> list[int]:
+    """Return sizes that double, from 64 to 127 points, up to the largest one.
+
+    Examples
+    --------
+    >>> sizes_up_to(1000)
+    [125, 250, 500, 1000]
+    """
+    halvings = max(0, int(np.log2(max(largest, 1) / _SMALLEST_STEP)))
+    return [-(-largest // 2**step) for step in range(halvings, -1, -1)]
+
+
+def first_columns(features: KernelFeatures, size: int) -> KernelFeatures:
+    """Return the map to the first ``size`` columns of a map."""
+    L = None if features.L is None else features.L[:size, :size]
+    L = np.asfortranarray(L) if isinstance(L, np.ndarray) else L
+    kept = None if features.kept is None else features.kept[:size]
+    return replace(features, points=rows_at(features.points, np.arange(size)), L=L, kept=kept)
+
+
+def prefixes(features: KernelFeatures) -> Iterator[KernelFeatures]:
+    """Yield the maps to the first columns of one map, in sizes that double; itself at last."""
+    for size in sizes_up_to(features.size)[:-1]:
+        yield first_columns(features, size)
+    yield features
+
+
+@dataclass(frozen=True)
+class NestedPoints:
+    """Points in the order of choice, and the factor of the first of them."""
+
+    kernel: Kernel
+    rows: Any  # all points there may be, as rows and as `Kernel.block` takes them
+    points: Any
+    whitened: bool = True
+    constant: float | None = None  # of the bias's column
+    taken: int = 0  # points that were looked at
+    kept: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
+    L: Array = field(default_factory=lambda: np.zeros((0, 0), order="F"))
+
+    def extended(self, size: int) -> NestedPoints:
+        """Return the first ``size`` points; those that depend on others are not kept."""
+        if not self.whitened:
+            return replace(self, taken=size, kept=np.arange(size))
+        new = np.arange(self.taken, size)
+        K = self._kernel_of(new, new)
+        if self.kernel.has_unit_diagonal:  # exact, so that rounding decides no tie
+            np.fill_diagonal(K, 1.0)
+        # well above rounding, which must not decide how many points there are
+        floor = 1e3 * float(np.finfo(np.float64).eps) * float(K.diagonal().max(initial=0.0))
+        below = np.empty((len(new), 0))
+        if len(self.kept):
+            below = solve_triangular(self.L, self._kernel_of(new, self.kept).T, lower=True).T
+            K -= below @ below.T
+        corner, chosen = factor_in_order(K, floor)
+        k, rank = len(self.kept), len(chosen)
+        L = np.zeros((k + rank, k + rank), order="F")
+        L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
+        return replace(self, taken=size, kept=np.concatenate([self.kept, new[chosen]]), L=L)
+
+    def features(self, keep: bool = False) -> KernelFeatures:
+        """Return the map to the columns of all points that are kept."""
+        L, points = self.L if self.whitened else None, rows_at(self.points, self.kept)
+        return KernelFeatures(self.kernel, points, L, self.kept, self.constant, keep=keep)
+
+    def sizes(self) -> Iterator[KernelFeatures]:
+        """Yield the maps to sizes that double, up to all points that do not depend on others."""
+        growing = self
+        for size in sizes_up_to(self.rows.shape[0]):
+            growing = growing.extended(size)
+            yield growing.features()
+
+    def _kernel_of(self, a: NDArray[np.intp], b: NDArray[np.intp]) -> Array:
+        rows, points = in_float64(rows_at(self.rows, a)), in_float64(rows_at(self.points, b))
+        return np.array(to_host(self.kernel.block(rows, points, dtype=np.float64)), np.float64)
+
+
+def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArray[np.intp]]:
+    """Return Q such that the first k columns of Phi Q span the first k of ``rows``, the points.
+
+    Cholesky in the given order would divide by tiny pivots; instead the rows' features under
+    the pivoted factor are orthogonalised in order. Rows that depend on earlier ones are skipped:
+    the second result is the positions of the others.
+    """
+    size = features.size
+    values = to_host(features.phi(rows))
+    floor = 10 * float(np.finfo(np.float64).eps) * float(np.square(values).sum(axis=1).max())
+    Q = np.empty((size, size))
+    kept: list[int] = []
+    for t, row in enumerate(values):
+        known = Q[:, : len(kept)]
+        rest = row - known @ (known.T @ row)
+        rest -= known @ (known.T @ rest)
+        length = float(np.linalg.norm(rest))
+        if length**2 > floor and len(kept) < size:
+            Q[:, len(kept)] = rest / length
+            kept.append(t)
+    return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
+
+
+@declare("X", sets=("Phi",))
+def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
+    """Turn the columns that a block keeps into those of another size of the same basis."""
+    known = block.state.pop("Phi", None)
+    if not after.keep:
+        return
+    if known is None or foreign_namespace(known) is not None:
+        block.state["Phi"] = after.transform(block.X)
+        return
+    same = min(before.size, after.size)
+    Phi = np.empty((known.shape[0], after.width))
+    Phi[:, :same] = known[:, :same]
+    if after.constant is not None:
+        Phi[:, -1] = after.constant
+    if after.size > same:
+        points = rows_at(after.points, np.arange(same, after.size))
+        new = after.kernel.block(block.X, points, dtype=np.float64)
+        if after.L is not None:
+            new -= Phi[:, :same] @ after.L[same:, :same].T
+            right_solve_in_place(new, np.asfortranarray(after.L[same:, same:]))
+        Phi[:, same : after.size] = new
+    block.state["Phi"] = Phi

@@ -1,0 +1,308 @@
+"""Factors of M + 1/C, M = Phi_c'S Phi_c: models for every C, or of every size, at once.
+
+Each factor has coordinates e = Q'phi of a (centred) row in which many models are simple:
+
+- `Spectrum`, M = V diag(sigma) V': theta = V z / (sigma + 1/C) with z = V'c, and leverages
+  h = sum_j e_j^2 / (sigma_j + 1/C).
+- `Tridiagonal`, M = Q T Q': an eigen-decomposition begins with it and then takes as long again.
+  T + 1/C = L D L' takes a few steps a column for every C; theta = Q (T + 1/C)^-1 Q'c.
+- `Prefixes`, R'R = M + 1/C, e = R^-T phi: at one C the model on the first k columns has fitted
+  values sum_{j<k} e_j tau_j and leverages sum_{j<k} e_j^2, with tau = R^-T c.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import dtrtri
+
+from leansvm._array_api import like_rows, namespace, to_host
+from leansvm._parallel import SMALL_MATRIX
+from leansvm.basis import on_device
+from leansvm.linalg import cholesky_in_place, cholesky_solve
+from leansvm.ridge._lapack import tridiagonal_in_place
+from leansvm.ridge.criteria import gcv
+from leansvm.ridge.sums import NormalEquations
+
+Array = NDArray[np.float64]
+_PANEL = 256  # columns of a triangular product at a time
+_LEAST_RIDGE = 1e-12  # share of the norm of M; below it rounding may make T + 1/C indefinite
+
+
+@dataclass(frozen=True)
+class RidgeModels:
+    """Models theta_k = turn (z * weights_k), which share the coordinates e = turn'phi of rows.
+
+    The leverage of a row in model k is sum_j e_j^2 weights_jk.
+    """
+
+    turn: Any  # width x coordinates
+    z: Array  # coordinates x outputs
+    weights: Array  # coordinates x models
+    lam: Array | float  # 1/C
+    trace: Array  # degrees of freedom of each model, without that of a free bias
+    upper: bool = False  # coordinate j has no part of the functions behind j
+
+    def coordinates(self, Z: Any, size: int) -> Any:
+        """Return Z @ turn, whose first ``size`` columns are functions; zeros are not multiplied."""
+        turn = like_rows(self.turn, Z)
+        if not self.upper:
+            return Z @ turn
+        parts, end = [], turn.shape[1]
+        for start in range(0, end, _PANEL):
+            stop = min(start + _PANEL, end)
+            some = min(stop, size)
+            part = Z[:, :some] @ turn[:some, start:stop]
+            parts.append(part + Z[:, size:] @ turn[size:, start:stop])
+        return namespace(Z).concat(parts, axis=1)
+
+    def coefs(self, output: int) -> Array:
+        """Return the coefficients of the coordinates, coordinates x models."""
+        return self.z[:, output, None] * self.weights
+
+    def leverages(self, E: Any) -> Any:
+        """Return h of rows with coordinates ``E``, one column a model."""
+        return (E * E) @ like_rows(self.weights, E)
+
+    def theta(self, model: int = 0) -> Array:
+        """Return the solution of one model, width x outputs."""
+        coefs = [self.coefs(o)[:, model] for o in range(self.z.shape[1])]
+        return np.asarray(self.turn @ np.stack(coefs, axis=1))
+
+    def rss(self, equations: NormalEquations) -> Array:
+        """Return the sums of s e^2, outputs x models: y'y - c'theta - |theta|^2 / C."""
+        rss = np.repeat(equations.yy[:, None], self.weights.shape[1], axis=1)
+        for o, left in enumerate(rss):
+            thetas = self.turn @ self.coefs(o)
+            left -= equations.c[:, o] @ thetas + self.lam * np.sum(thetas**2, axis=0)
+        return np.maximum(rss, 0.0)
+
+    def gcv(self, equations: NormalEquations) -> Array:
+        """Return generalised cross-validation of every model, summed over outputs."""
+        freedom = equations.count - float(equations.free_bias) - self.trace
+        return gcv(self.rss(equations).sum(axis=0), freedom, equations.count)
+
+
+@dataclass(frozen=True)
+class RidgeFactor(ABC):
+    """One factorisation from which the models for every C follow."""
+
+    equations: NormalEquations
+    vectors: Array  # Q
+
+    @abstractmethod
+    def models(self, candidates: Array) -> RidgeModels:
+        """Return the models at several C."""
+
+    def theta(self, C: float) -> Array:
+        """Return the solution at C."""
+        return self.models(np.array([C])).theta()
+
+    def gcv(self, candidates: Array) -> Array:
+        """Return generalised cross-validation at several C."""
+        return self.models(candidates).gcv(self.equations)
+
+
+# ---------------------------------------------------------------------------- eigenvalues
+
+
+@dataclass(frozen=True)
+class Spectrum(RidgeFactor):
+    """M = V diag(sigma) V'."""
+
+    values: Array
+    z: Array  # V'c
+
+    def models(self, candidates: Array) -> RidgeModels:
+        """Return the models at several C."""
+        lam = 1.0 / candidates
+        inverse = 1.0 / (self.values[:, None] + lam)
+        return RidgeModels(self.vectors, self.z, inverse, lam, self.values @ inverse)
+
+
+def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
+    """Decompose M once for all C, on the host or where ``place`` is.
+
+    A direction in which both M and c are rounding (a constant function in the span of a centred
+    basis) has no part in the solution; C would multiply its noise.
+    """
+    if place is None:
+        values, vectors = np.linalg.eigh(equations.M)  # SciPy's would keep Python's lock
+    else:
+        found = namespace(place).linalg.eigh(like_rows(equations.M, place))
+        values, vectors = to_host(tuple(found))
+    z = vectors.T @ equations.c
+    noise = 16 * float(np.finfo(np.float64).eps)
+    flat = values <= noise * np.abs(values).max(initial=0.0)
+    z[flat[:, None] & (np.abs(z) <= noise * np.linalg.norm(equations.c, axis=0))] = 0.0
+    return Spectrum(equations, vectors, np.maximum(values, 0.0), z)
+
+
+# ---------------------------------------------------------------------------- a tridiagonal matrix
+
+
+@dataclass(frozen=True)
+class TridiagonalModels(RidgeModels):
+    """Models of T + 1/C = L D L'; ``weights`` are 1 / D."""
+
+    ratio: Array = field(kw_only=True)  # L beside its diagonal of ones; the first row is zero
+    solved: Array = field(kw_only=True)  # (T + 1/C)^-1 Q'c: outputs x coordinates x models
+
+    def coefs(self, output: int) -> Array:
+        """Return the coefficients of the coordinates, coordinates x models."""
+        return self.solved[output]
+
+    def leverages(self, E: Any) -> Array:
+        """Return e' (T + 1/C)^-1 e of every row e of E, one column for each C."""
+        from leansvm.ridge import _tridiagonal_loops as loops
+
+        out, factors = np.empty((E.shape[0], self.ratio.shape[1])), [self.ratio, self.weights]
+        if E.shape[1] % 2:  # the loop takes two columns at a time: one that counts nothing
+            factors = [np.pad(part, ((0, 1), (0, 0))) for part in factors]
+        if len(out):
+            loops.quadratic_forms(E, *factors, out)
+        return out
+
+
+@dataclass(frozen=True)
+class Tridiagonal(RidgeFactor):
+    """M = Q T Q' with T tridiagonal."""
+
+    diagonal: Array
+    off: Array  # beside the diagonal
+
+    def models(self, candidates: Array) -> RidgeModels:
+        """Return the models at several C.
+
+        The trace of (T + 1/C)^-1 is the derivative of the sum of log D by 1/C.
+        """
+        lam, r = 1.0 / candidates, len(self.diagonal)
+        ratio, D = np.zeros((r, len(lam))), self.diagonal[:, None] + lam
+        for j in range(1, r):
+            np.divide(self.off[j - 1], D[j - 1], out=ratio[j])
+            D[j] -= self.off[j - 1] * ratio[j]
+        if not D.min() > 0:
+            raise np.linalg.LinAlgError(f"smallest pivot {D.min():.3g}")
+        inverse, z = 1.0 / D, self.vectors.T @ self.equations.c
+        solved = np.repeat(z[:, :, None], len(lam), axis=2)
+        slope, trace = np.ones(len(lam)), np.zeros(len(lam))  # slope of D_j
+        for j in range(r):
+            if j:
+                solved[j] -= ratio[j] * solved[j - 1]
+                slope = 1.0 + ratio[j] * ratio[j] * slope
+            trace += slope * inverse[j]
+        solved *= inverse[:, None, :]
+        for j in range(r - 2, -1, -1):
+            solved[j] -= ratio[j + 1] * solved[j + 1]
+        solved = np.ascontiguousarray(np.swapaxes(solved, 0, 1))
+        return TridiagonalModels(
+            self.vectors, z, inverse, lam, r - lam * trace, ratio=ratio, solved=solved
+        )
+
+
+def stays_definite(equations: NormalEquations, candidates: Array) -> bool:
+    """Whether T + 1/C will be positive definite at every candidate, in spite of rounding."""
+    return 1.0 / float(candidates.max()) >= _LEAST_RIDGE * float(np.linalg.norm(equations.M))
+
+
+def tridiagonal(equations: NormalEquations) -> Tridiagonal:
+    """Reduce M once for all C."""
+    return Tridiagonal(equations, *tridiagonal_in_place(equations.M.copy()))
+
+
+def factor_for(equations: NormalEquations, candidates: Array, place: Any) -> RidgeFactor:
+    """Return the fastest factor for several C: a large M on the host is only made tridiagonal."""
+    large = len(equations.c) > SMALL_MATRIX and place is None
+    if large and stays_definite(equations, candidates):
+        return tridiagonal(equations)
+    return decompose(equations, place)
+
+
+# ---------------------------------------------------------------------------- one C
+
+
+def theta_at(equations: NormalEquations, C: float) -> Array:
+    """Return theta at one C: by Cholesky, or by eigenvalues where 1/C is lost in M's rounding."""
+    M, c = equations.M, equations.c
+    if not len(c):  # no function but the bias
+        return c
+    try:
+        if not isinstance(M, np.ndarray):
+            return on_device.solve_definite(M, np.full(len(c), 1.0 / C), c)
+        A = M.copy()
+        A.flat[:: len(A) + 1] += 1.0 / C
+        return cholesky_solve(cholesky_in_place(A), c)
+    except np.linalg.LinAlgError:
+        return decompose(equations, None if isinstance(M, np.ndarray) else M).theta(C)
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """R^-1 and tau of R'R = M + 1/C, from which the model on the first columns follows."""
+
+    equations: NormalEquations
+    C: float
+    inverse: Array  # columns of Phi x coordinates: R^-1, upper in the order of the basis
+    tau: Array  # coordinates x outputs
+    offset: int  # coordinates of a penalised bias, which belongs to every size
+    upper: bool = True  # no rotation
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """All sizes there are: 1, 2, ..."""
+        return np.arange(1, len(self.tau) - self.offset + 1)
+
+    def models(self, sizes: NDArray[np.intp]) -> RidgeModels:
+        """Return the models on the first ``sizes`` points."""
+        inside = np.arange(len(self.tau))[:, None] < sizes + self.offset
+        lam, weights = 1.0 / self.C, inside.astype(np.float64)
+        trace = (1.0 - lam * np.sum(self.inverse**2, axis=0)) @ weights
+        return RidgeModels(self.inverse, self.tau, weights, lam, trace, self.upper)
+
+    def objective(self) -> Array:
+        """Return the objective of every size, summed over outputs."""
+        fitted = np.cumsum(np.sum(self.tau**2, axis=1))[self.offset :]
+        return np.asarray(0.5 * self.C * (self.equations.yy.sum() - fitted))
+
+    def decisions(self, Phi: Array) -> Array:
+        """Return the decision values of every size at rows: rows x sizes x outputs."""
+        eq = self.equations
+        W = (Phi - eq.mean_phi if eq.free_bias else Phi) @ self.inverse
+        values = np.stack([np.cumsum(W * t, axis=1) for t in self.tau.T], axis=2)
+        values = values[:, self.offset :]
+        return np.asarray(values + eq.mean_y if eq.free_bias else values)
+
+
+def factor_prefixes(
+    equations: NormalEquations, C: float, rotation: Array | None = None
+) -> Prefixes:
+    """Factor M + 1/C in the order of the basis.
+
+    Parameters
+    ----------
+    equations : NormalEquations
+        M and c of the columns [Phi, constant].
+    C : float
+        Regularisation of all sizes.
+    rotation : ndarray of shape (n_points, n_nested), optional
+        Orthonormal columns that turn Phi so that its first columns are those of the first points.
+    """
+    M, c, offset = equations.M, equations.c, int(equations.constant is not None)
+    if rotation is not None:
+        wide = np.zeros((len(c), rotation.shape[1] + offset))
+        wide[: len(rotation), : rotation.shape[1]] = rotation
+        wide[len(rotation) :, rotation.shape[1] :] = 1.0
+        found = factor_prefixes(replace(equations, M=wide.T @ M @ wide, c=wide.T @ c), C)
+        return replace(found, equations=equations, inverse=wide @ found.inverse, upper=False)
+    order = np.roll(np.arange(len(c)), offset)  # the column of a penalised bias comes first
+    A = M[np.ix_(order, order)]
+    A.flat[:: len(A) + 1] += 1.0 / C
+    R = cholesky(A, lower=False, overwrite_a=True, check_finite=False)
+    inverse = np.empty_like(A)
+    inverse[order] = dtrtri(R)[0] if len(R) else R
+    return Prefixes(equations, C, inverse, inverse.T @ c, offset)
