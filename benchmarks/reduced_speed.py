@@ -244,12 +244,13 @@ def _first_step(X: np.ndarray, y: np.ndarray, r: int, repeats: int) -> tuple[flo
     """Medians of seconds of a first step, where all rows are curved, and of its products."""
     from scipy.linalg import cho_factor
 
+    from leansvm.basis.features import ColumnRows
     from leansvm.losses import SquaredHinge
 
     solver = _solver(X, y, r, rebuild=True)
     solver.max_iter = 1
     solver.solve(SquaredHinge(), 10.0)
-    Phi = np.concatenate([block.state["Phi"] for block in solver.blocks._blocks])
+    Phi = np.concatenate([block.kept(ColumnRows).Phi for block in solver.blocks._blocks])
 
     def step() -> None:
         found = solver.matrices.for_each(solver.outputs, solver.matrices.direction, solver.lam)

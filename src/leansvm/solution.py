@@ -24,7 +24,7 @@ def first_of_the_best(errors: Array) -> int:
     return int(np.argmax(errors <= _ALIKE * np.nanmin(errors)))
 
 
-@dataclass
+@dataclass(frozen=True)
 class Solution:
     """Coefficients of f(x) = sum_j coef_j phi_j(x) + b, and what certifies them."""
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from leansvm.kernels import FUNCTIONS, PER_FEATURE, Kernel, radial
+from leansvm.kernels import FUNCTIONS, Kernel, radial
 from leansvm.kernels import _radial as module
 from tests.loops import case
 
@@ -118,31 +118,3 @@ def test_slopes_at_0():
         value, slope = radial(name, np.zeros(2))
         assert_array_equal(value, 1.0)
         assert_allclose(slope, limit)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", PER_FEATURE)
-def test_compiled_values_and_slopes(name, dtype):
-    D = np.random.default_rng(0).gamma(1.0, 3.0, size=(7, 600)).astype(dtype)
-    D[0, 0] = 0.0
-    expected = radial("rbf" if name == "laplacian" else name, D.astype(np.float64))
-    wide, slope = np.full((7, 601), 7.0, dtype), np.empty_like(D)
-    FUNCTIONS[name]().slope_in_place(D, wide, slope)
-    rtol = 1e-13 if dtype == np.float64 else 1e-6
-    assert_allclose(wide[:, :-1], expected[0], rtol=rtol)
-    assert_allclose(slope, expected[1], rtol=rtol)
-    assert np.all(wide[:, -1] == 7.0)
-    FUNCTIONS[name]().slope_in_place(D, D, slope)  # in place
-    assert_array_equal(D, wide[:, :-1])
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("name", PER_FEATURE)
-def test_compiled_values_far_away_are_normal_numbers(name, dtype):
-    D = np.array([[-1.0, 0.0, 1e3, 1e6, 1e30, np.inf]], dtype)
-    value, slope = np.empty_like(D), np.empty_like(D)
-    FUNCTIONS[name]().slope_in_place(D, value, slope)
-    tiny = np.finfo(dtype).smallest_normal
-    assert value[0, 0] == value[0, 1] == 1.0
-    assert np.all(value >= tiny) and np.all(slope <= -tiny)
-    assert value[0, -1] < 1e-25

@@ -145,7 +145,7 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
     outside = primal.left_out_errors(*given, basis_rows=ROWS)
     few = primal.left_out_errors(*given, basis_rows=np.arange(N // 2 + 1))
     left_out = np.concatenate(
-        [b.kept(primal.LeftOutRows).residuals for b in blocks._blocks], axis=1
+        [b.kept(primal.LeftOutResiduals).residuals for b in blocks._blocks], axis=1
     ).transpose(1, 2, 0)
     for k, C in enumerate(candidates):
         H, inverse, ridge = smoother(points, C, penalty)
@@ -232,8 +232,9 @@ def check_other_arrays(selector, weight, kind):
         options = {"select_on": "auto", "budget": 2**30, "random_state": 0}
         criterion = Criterion(np.array([0.1, 1.0, 10.0]), "loo", left_out=True)
         problem = SparseProblem(blocks, KERNEL, 0.0, criterion, None, 2**30)
-        found = problem.solve(lambda k: choose(blocks, KERNEL, selector, k, **options), 8)  # noqa: B023
-        results.append((Support.of(found.basis, found.features).indices, found.solution))
+        summed = problem.summed(lambda k: choose(blocks, KERNEL, selector, k, **options), 8)  # noqa: B023
+        found = problem.solve(summed)
+        results.append((Support.of(summed.basis, found.features).indices, found))
     (support, a), (other, b) = results
     assert_array_equal(support, other)
     assert a.C == b.C

@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import tracemalloc
+from dataclasses import dataclass
 from itertools import product
 
 import array_api_strict
@@ -236,15 +237,20 @@ def test_take_gives_rows_of_its_own():
 # ------------------------------------------------------------------ state
 
 
+@dataclass
+class Number:
+    value: int
+
+
 @every_source
 def test_state_stays_with_its_block(source, tmp_path):
     blocks = MemoryBlocks(SOURCES[source](rows(), tmp_path), tile_rows=4)
 
     def write(block, value):
-        block.state["value"] = value + block.start
+        block.keep(Number(value + block.start))
 
     def read(block):
-        return block.state["value"]
+        return block.kept(Number).value
 
     blocks.map(write, 100)
     assert blocks.map(read) == [100, 104, 108, 112, 116]

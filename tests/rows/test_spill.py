@@ -1,6 +1,8 @@
 """State on disk is the state in memory."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,25 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from leansvm.rows._spill import StateStore
+
+
+@dataclass
+class First:
+    P: Any
+
+
+@dataclass
+class Second:
+    P: Any
+
+
+@dataclass
+class Third:
+    P: Any
+
+
+def of(value):
+    return {First: First(value)}
 
 
 @settings(max_examples=25, deadline=None)
@@ -21,19 +42,19 @@ def test_arrays_come_back_whatever_the_budget(budget, seed):
         key = int(rng.integers(3))
         state = store.load(key)
         assert state.keys() == kept[key].keys()
-        name = rng.choice(["P", "D", "r"])
+        name = [First, Second, Third][int(rng.integers(3))]
         action = rng.integers(4)
         if action == 0:
             state.pop(name, None)
             kept[key].pop(name, None)
         elif action == 1 and name in state:  # in place
-            state[name] += 1.0
+            state[name].P += 1.0
             kept[key][name] = kept[key][name] + 1.0
         else:
             order = rng.choice(["C", "F"])
             shape = (int(rng.integers(0, 60)), int(rng.integers(1, 30)))
             value = np.asarray(rng.normal(size=shape), order=order)
-            state[name], kept[key][name] = value, value.copy()
+            state[name], kept[key][name] = name(value), value.copy()
         store.store(key, state)
         del state
         assert store.in_memory <= budget
@@ -41,13 +62,13 @@ def test_arrays_come_back_whatever_the_budget(budget, seed):
             found = store.load(k)
             assert found.keys() == expected.keys()
             for n in expected:
-                assert_array_equal(found[n], expected[n])
+                assert_array_equal(found[n].P, expected[n])
 
 
 def test_order_of_memory_and_files_end_with_the_store():
     store = StateStore(0)
-    store.store(0, {"P": np.asfortranarray(np.arange(10_000.0).reshape(100, 100))})
-    assert store.load(0)["P"].flags.f_contiguous
+    store.store(0, of(np.asfortranarray(np.arange(10_000.0).reshape(100, 100))))
+    assert store.load(0)[First].P.flags.f_contiguous
     (folder,) = [store._folder.name]
     del store
     import os
@@ -57,12 +78,12 @@ def test_order_of_memory_and_files_end_with_the_store():
 
 def test_bytes_set_aside_are_not_for_states():
     store = StateStore(100_000)
-    store.store(0, {"a": np.zeros(5_000)})
+    store.store(0, of(np.zeros(5_000)))
     assert not store.reserve(60_001)
     assert store.reserve(60_000)
-    store.store(1, {"a": np.zeros(1_000)})
+    store.store(1, of(np.zeros(1_000)))
     assert store.in_memory == 40_000 and store.on_disk == 8_000
-    assert_array_equal(store.load(1)["a"], np.zeros(1_000))
+    assert_array_equal(store.load(1)[First].P, np.zeros(1_000))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
@@ -70,4 +91,4 @@ def test_a_full_folder_is_named(monkeypatch):
     store = StateStore(0)
     monkeypatch.setattr(store, "_path", lambda key, name: Path("/dev/full"))
     with pytest.raises(OSError, match=r"/dev/full: 80,000 bytes of the fit's state.*TMPDIR"):
-        store.store(0, {"a": np.zeros(10_000)})
+        store.store(0, of(np.zeros(10_000)))

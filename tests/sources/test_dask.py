@@ -282,20 +282,27 @@ def test_many_threads_combine_their_sums_on_the_workers():
 
 
 def test_a_function_that_changes_what_it_did_not_declare_is_stopped(client):
+    from dataclasses import dataclass
+    from typing import Any
+
     from leansvm.rows import Targets, declare, source_of
 
-    @declare("X", sets=("a",))
+    @dataclass
+    class Count:
+        a: Any
+
+    @declare("X", keeps=Count)
     def begin(block):
-        block.state["a"] = np.zeros(block.stop - block.start)
+        block.keep(Count(np.zeros(block.stop - block.start)))
 
     @declare()
     def cheat(block):
-        block.state["a"] += 1.0
+        block.kept(Count).a += 1.0
 
-    @declare(changes=("a",))
+    @declare(keeps=Count, changes=("a",))
     def honest(block):
-        block.state["a"] += 1.0
-        return block.state["a"].sum()
+        block.kept(Count).a += 1.0
+        return block.kept(Count).a.sum()
 
     def undeclared(block):
         return block.X.sum()

@@ -44,13 +44,20 @@ Array = NDArray[np.float64]
 _FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
 
 
+@dataclass
+class ColumnRows:
+    """A block's rows of the columns phi."""
+
+    Phi: Any
+
+
 class FeatureMap(ABC):
     """Columns phi_1 .. phi_size of any rows and, where there is a ``constant``, the bias's."""
 
     order: ClassVar[Literal["C", "F"]] = "C"  # of memory in which phi is computed
     single: bool = False  # float32 rows: phi in float32
     in_state: bool = False  # a selector has left phi in the blocks: `FactorRows`
-    keep: bool = False  # blocks keep phi in state["Phi"]
+    keep: bool = False  # blocks keep phi: `ColumnRows`
     frees: ClassVar[bool] = True  # and let go of `FactorRows` then
     constant: float | None = None  # value of the bias's column; None without one
 
@@ -88,12 +95,13 @@ class FeatureMap(ABC):
 
         In ``out`` where that is given; blocks then keep what they have, and no more.
         """
-        found = block.state.get("Phi")
+        kept = block.find(ColumnRows)
+        found = None if kept is None else kept.Phi
         if found is None:
             known = self.in_state and block.find(FactorRows) is not None
             found = self._copied(block, out) if known else self.transform(block.X, out)
             if self.keep and out is None:
-                block.state["Phi"] = found
+                block.keep(ColumnRows(found))
                 if self.frees:
                     block.drop(FactorRows)
         elif out is not None:
@@ -103,8 +111,9 @@ class FeatureMap(ABC):
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
         """Return the columns of some rows of a block; only these are computed."""
-        if "Phi" in block.state:
-            return rows_at(block.state["Phi"], rows)
+        kept = block.find(ColumnRows)
+        if kept is not None:
+            return rows_at(kept.Phi, rows)
         return self.transform(rows_at(block.X, rows))
 
     def _copied(self, block: Block, out: Any) -> Any:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
-from leansvm.basis.features import KernelFeatures
+from leansvm.basis.features import ColumnRows, KernelFeatures
 from leansvm.basis.on_device import factor_in_order
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
@@ -126,15 +126,17 @@ def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArr
     return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
 
 
-@declare("X", sets=("Phi",))
+@declare("X", keeps=ColumnRows)
 def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
     """Turn the columns that a block keeps into those of another size of the same basis."""
-    known = block.state.pop("Phi", None)
+    kept = block.find(ColumnRows)
+    block.drop(ColumnRows)
     if not after.keep:
         return
-    if known is None or foreign_namespace(known) is not None:
-        block.state["Phi"] = after.transform(block.X)
+    if kept is None or foreign_namespace(kept.Phi) is not None:
+        block.keep(ColumnRows(after.transform(block.X)))
         return
+    known = kept.Phi
     same = min(before.size, after.size)
     Phi = np.empty((known.shape[0], after.width))
     Phi[:, :same] = known[:, :same]
@@ -147,4 +149,4 @@ def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) 
             new -= Phi[:, :same] @ after.L[same:, :same].T
             right_solve_in_place(new, np.asfortranarray(after.L[same:, same:]))
         Phi[:, same : after.size] = new
-    block.state["Phi"] = Phi
+    block.keep(ColumnRows(Phi))

@@ -13,12 +13,12 @@ from leansvm.kernels.laplacian import Laplacian
 from leansvm.kernels.linear import Linear
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.poly import Poly
-from leansvm.kernels.rbf import RBF
+from leansvm.kernels.rbf import Gaussian
 from leansvm.kernels.sigmoid import Sigmoid
 
 _CLASSES: tuple[type[KernelFunction], ...] = (
     Linear,
-    RBF,
+    Gaussian,
     Matern12,
     Matern32,
     Matern52,

@@ -13,7 +13,7 @@ from leansvm.kernels._function import Array
 from leansvm.kernels._radial import Radial
 
 
-class RBF(Radial):
+class Gaussian(Radial):
     """e^-D."""
 
     name = "rbf"

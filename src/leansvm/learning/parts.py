@@ -43,7 +43,7 @@ class Mixture:
     ) -> None:
         shares = np.ones(len(kernels)) if omega is None else np.exp(omega - omega.max())
         self.Z, self.weights = Z, shares / shares.sum()
-        self.parts = list(map(partial(_Part, Z), kernels, gamma))
+        self.parts = list(map(partial(_ScaledKernel, Z), kernels, gamma))
 
     def block(self, X: Array, values: Array, slopes: Array) -> Array:
         """Return k(X, Z) and write what `derivatives` needs."""
@@ -76,7 +76,7 @@ class Mixture:
         return by_gamma, self.weights * (inner - self.weights @ inner)
 
 
-class _Part:
+class _ScaledKernel:
     """One kernel with its scales, for fixed points.
 
     Squared distances are one product, [x, 1, gamma'x^2] [-2 gamma z, gamma'z^2, 1]'. Their

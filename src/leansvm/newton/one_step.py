@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
-from leansvm.basis.cholesky import FactorRows
 from leansvm.linalg import cholesky_in_place, right_solve_in_place
 from leansvm.newton import passes
 from leansvm.newton.left_out_newton import values_without
@@ -151,9 +150,7 @@ def _leave_out_with(
     return float(mean_errors(total[:, 2:])[0]), float(moved / max(slopes, _ROOM))
 
 
-@declare(
-    "X", "y", "weight", sets=passes.COLUMNS, keeps=(LeftOutRows, FactorRows), changes=("values",)
-)
+@declare("X", "y", "weight", keeps=(LeftOutRows, *passes.COLUMNS), changes=("values",))
 def _leave_out(
     block: Block,
     task: NewtonPass,
@@ -249,7 +246,7 @@ def _residuals(block: Block) -> Array:
     return y - np.asarray(to_host(block.kept(LeftOutRows).values)).T
 
 
-@declare("X", "y", "weight", sets=passes.COLUMNS, keeps=FactorRows)
+@declare("X", "y", "weight", keeps=passes.COLUMNS)
 def _fitted_rows(block: Block, task: NewtonPass) -> Array:
     """Return features, weight, targets and decision values of rows, side by side on the host."""
     _, y, s = passes.targets_of_block(block, task)

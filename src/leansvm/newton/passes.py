@@ -24,7 +24,7 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.basis.cholesky import FactorRows
-from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures
 from leansvm.basis.growing import resize_columns
 from leansvm.losses import Loss
 from leansvm.rows import Block, declare
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 _SUBTILE_BYTES = 1 << 22  # of Phi: read once for Phi @ direction and Phi' @ slopes
 _MANY = 6  # outputs
 _NO_CURVATURE = 1e-10  # of the largest: rows below it do not count in the Hessian
-COLUMNS = ("Phi",)  # what `FeatureMap.of` sets or drops in a block
+COLUMNS = (ColumnRows, FactorRows)  # what `FeatureMap.of` keeps or drops in a block
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Slopes:
         )
 
 
-@declare("X", sets=COLUMNS, keeps=(NewtonRows, FactorRows))
+@declare("X", keeps=(NewtonRows, *COLUMNS))
 def begin(block: Block, features: FeatureMap, theta: Array) -> None:
     """Set f of every output to that of theta; no row is in a Gram matrix."""
     shape, X = (theta.shape[1], block.stop - block.start), block.X
@@ -85,19 +85,19 @@ def begin(block: Block, features: FeatureMap, theta: Array) -> None:
     block.keep(NewtonRows(f, zeros(shape, X), zeros(shape, X, namespace(X).bool)))
 
 
-@declare("X", sets=COLUMNS, keeps=(NewtonRows, FactorRows), changes=("in_gram",))
+@declare("X", keeps=(NewtonRows, *COLUMNS), changes=("in_gram",))
 def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
     """Go over to another size of the same basis; no row is in a Gram matrix then."""
     block.kept(NewtonRows).in_gram[...] = False
     resize_columns(block, before, after)
 
 
-@declare(sets=COLUMNS, keeps=(NewtonRows, LeftOutRows, FactorRows))
+@declare(keeps=(NewtonRows, LeftOutRows, *COLUMNS))
 def end(block: Block, features: FeatureMap) -> None:
     """Drop what the solver has kept, and what the features have."""
     block.drop(NewtonRows)
     block.drop(LeftOutRows)
-    block.state.pop("Phi", None)
+    block.drop(ColumnRows)
     if features.frees:
         block.drop(FactorRows)
 
@@ -110,7 +110,7 @@ def step(block: Block, task: NewtonPass, lengths: Array) -> None:
         rows.f[o, :] += t * rows.df[o, :]
 
 
-@declare("X", "y", "weight", sets=COLUMNS, keeps=(NewtonRows, FactorRows), changes=("df",))
+@declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS), changes=("df",))
 def slopes(
     block: Block, task: NewtonPass, direction: Array | None, at_zero: bool = False
 ) -> Slopes:
@@ -165,7 +165,7 @@ class HessianPlan:
     stays: bool = False  # and these stay where the rows are
 
 
-@declare("X", "y", "weight", sets=COLUMNS, keeps=(NewtonRows, FactorRows), changes=("in_gram",))
+@declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS), changes=("in_gram",))
 def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> list[Any]:
     """Return, for every output, what its Hessian needs of this block.
 
@@ -250,7 +250,7 @@ def balance(block: Block, task: NewtonPass) -> Array:
     return sums
 
 
-@declare("X", "y", "weight", sets=COLUMNS, keeps=FactorRows)
+@declare("X", "y", "weight", keeps=COLUMNS)
 def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
     (side, y, s), xp = targets_of_block(block, task), namespace(block.X)

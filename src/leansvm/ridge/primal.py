@@ -144,16 +144,16 @@ def _all_features(block: Block, features: FeatureMap) -> Any:
 
 
 @dataclass
-class LeftOutRows:
+class LeftOutResiduals:
     """Residuals of a block's rows in the models without them, outputs x rows x models."""
 
     residuals: Any
 
 
-@declare(keeps=LeftOutRows)
+@declare(keeps=LeftOutResiduals)
 def _pop_left_out(block: Block, model: int) -> Array:
-    residuals = block.kept(LeftOutRows).residuals[:, :, model]
-    block.drop(LeftOutRows)
+    residuals = block.kept(LeftOutResiduals).residuals[:, :, model]
+    block.drop(LeftOutResiduals)
     return np.ascontiguousarray(to_host(residuals).T)
 
 
@@ -170,9 +170,9 @@ def left_out_errors(
 ) -> Array:
     """Return the mean square of the left-out residuals of every model; one pass.
 
-    With ``keep`` blocks also keep the residuals (`LeftOutRows`). With ``one_copy`` a row of weight
-    s > 1 is taken for s equal rows, of which one is left out. ``basis_rows`` do not count where
-    the others are enough (`criteria`).
+    With ``keep`` blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy`` a row of
+    weight s > 1 is taken for s equal rows, of which one is left out. ``basis_rows`` do not count
+    where the others are enough (`criteria`).
     """
     eq, width, k = equations, features.width, models.weights.shape[0]
     # Z @ turn = S^1/2 [Phi_c Q, Y_c]; without a free bias the shift is zero
@@ -190,7 +190,7 @@ def left_out_errors(
     )
 
 
-@declare("X", "y", "weight", keeps=LeftOutRows)
+@declare("X", "y", "weight", keeps=LeftOutResiduals)
 def _left_out_of_block(
     block: Block,
     features: FeatureMap,
@@ -220,5 +220,5 @@ def _left_out_of_block(
         squares += residual * residual
     if keep:
         with np.errstate(invalid="ignore"):  # rows of zero weight have none
-            block.keep(LeftOutRows(residuals / root))
+            block.keep(LeftOutResiduals(residuals / root))
     return add_up_squares(block, squares, root[:, 0], basis_rows)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from leansvm._accelerated import gram
 from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
-from leansvm.basis.features import FeatureMap
+from leansvm.basis.features import ColumnRows, FeatureMap
 from leansvm.rows import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
@@ -156,11 +156,11 @@ def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
     return Z
 
 
-@declare(keeps=MomentRows, sets=("Phi",))
+@declare(keeps=(MomentRows, ColumnRows))
 def drop_rows_of_Z(block: Block) -> None:
     """Let go of the rows of Z, and of whitened columns, that a block keeps."""
     block.drop(MomentRows)
-    block.state.pop("Phi", None)
+    block.drop(ColumnRows)
 
 
 @dataclass

@@ -29,24 +29,22 @@ class Declared(NamedTuple):
     """What a function does with a block; see `declare`."""
 
     reads: frozenset[str]
+    keeps: tuple[type, ...]
     changes: tuple[str, ...]
-    sets: tuple[str, ...]
     appends: tuple[str, ...]
-    keeps: tuple[type, ...] = ()
-    light: bool = False
+    light: bool
 
     @property
     def keeps_state(self) -> bool:
         """Whether the function leaves what blocks keep as it is."""
-        return not (self.keeps or self.changes or self.sets or self.appends)
+        return not self.keeps
 
 
 def declare(
     *reads: str,
-    changes: tuple[str, ...] = (),
-    sets: tuple[str, ...] = (),
-    appends: tuple[str, ...] = (),
     keeps: tuple[type, ...] | type = (),
+    changes: tuple[str, ...] = (),
+    appends: tuple[str, ...] = (),
     light: bool | None = None,
 ) -> Callable[[Function], Function]:
     """Declare what a function given to `RowBlocks` does with a block.
@@ -59,16 +57,13 @@ def declare(
     ----------
     *reads : {"X", "y", "weight"}
         Parts of the block that the function reads.
-    changes : tuple of str
-        Entries of ``block.state`` whose arrays it writes into.
-    sets : tuple of str
-        Entries that it sets or drops without writing into what was there.
-    appends : tuple of str
-        Entries of which it writes only columns that nothing has been read from yet: doing that
-        twice does no harm.
     keeps : type or tuple of types
         Dataclasses of which it sets, drops or changes what the block keeps (`Block.keep`).
-        ``changes`` and ``appends`` then name fields of theirs.
+    changes : tuple of str
+        Fields of these classes whose arrays it writes into.
+    appends : tuple of str
+        Fields of which it writes only columns that nothing has been read from yet: doing that
+        twice does no harm.
     light : bool
         Whether it does but a few operations for each row: blocks in memory then call it without
         threads unless there are many rows. None: whether it does not read X.
@@ -89,7 +84,7 @@ def declare(
     def mark(function: Function) -> Function:
         kinds = keeps if isinstance(keeps, tuple) else (keeps,)
         few = "X" not in reads if light is None else light
-        does = Declared(frozenset(reads), changes, sets, appends, kinds, few)
+        does = Declared(frozenset(reads), kinds, changes, appends, few)
         function.declared = does  # type: ignore[attr-defined]
         return function
 
@@ -118,7 +113,7 @@ class Block:
     X: Any
     y: Any
     weight: Any
-    state: dict[Any, Any] = field(default_factory=dict)  # by class
+    state: dict[type, Any] = field(default_factory=dict)  # by class
 
     def keep(self, kept: Any) -> None:
         """Keep an instance of a dataclass for later passes, in place of an earlier one."""

@@ -145,9 +145,6 @@ def _guarded(state: dict[Any, Any], function: Callable[..., Any]) -> dict[Any, A
     does = declared(function)
     own: dict[Any, Any] = {}
     for key, value in state.items():
-        if isinstance(key, str):
-            own[key] = _guarded_array(value, key in does.changes, key in does.appends)
-            continue
         changes, appends = (does.changes, does.appends) if key in does.keeps else ((), ())
         own[key] = copied = copy(value)
         for name in (item.name for item in fields(value)):

@@ -35,7 +35,7 @@ class StateStore:
         self.budget = budget
         self.in_memory = 0
         self.on_disk = 0
-        self._states: dict[int, dict[Any, Any]] = {}
+        self._states: dict[int, dict[tuple[type, str], Any]] = {}
         self._bytes: dict[int, int] = {}
         self._files = 0
         self._lock = threading.Lock()
@@ -48,12 +48,12 @@ class StateStore:
             self.budget -= n_bytes * fits
         return fits
 
-    def load(self, key: int) -> dict[Any, Any]:
+    def load(self, key: int) -> dict[type, Any]:
         """Return the state of a block."""
         state = self._states.get(key, {})
         return _nested({k: v.open() if isinstance(v, _OnDisk) else v for k, v in state.items()})
 
-    def store(self, key: int, nested: dict[Any, Any]) -> None:
+    def store(self, key: int, nested: dict[type, Any]) -> None:
         """Keep the state of a block."""
         before, state = self._states.get(key, {}), _flat(nested)
         kept = dict(state)
@@ -76,7 +76,7 @@ class StateStore:
                     kept[name] = self._to_disk(key, name, value, None)
         self._states[key] = kept
 
-    def _to_disk(self, key: int, name: Any, value: Any, old: _OnDisk | None) -> Any:
+    def _to_disk(self, key: int, name: tuple[type, str], value: Any, old: _OnDisk | None) -> Any:
         if old is not None:
             if _maps(value, old):
                 return old
@@ -103,7 +103,7 @@ class StateStore:
         with self._lock:
             self.on_disk -= int(np.prod(old.shape)) * old.dtype.itemsize
 
-    def _path(self, key: int, name: Any) -> Path:
+    def _path(self, key: int, name: tuple[type, str]) -> Path:
         with self._lock:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="leansvm-")
@@ -114,27 +114,20 @@ class StateStore:
             )
 
 
-def _flat(state: dict[Any, Any]) -> dict[Any, Any]:
+def _flat(state: dict[type, Any]) -> dict[tuple[type, str], Any]:
     """Return the fields of what blocks keep, by class and name."""
-    flat: dict[Any, Any] = {}
+    flat: dict[tuple[type, str], Any] = {}
     for kind, value in state.items():
-        if isinstance(kind, str):
-            flat[kind] = value
-        else:
-            flat |= {(kind, item.name): getattr(value, item.name) for item in fields(value)}
+        flat |= {(kind, item.name): getattr(value, item.name) for item in fields(value)}
     return flat
 
 
-def _nested(flat: dict[Any, Any]) -> dict[Any, Any]:
+def _nested(flat: dict[tuple[type, str], Any]) -> dict[type, Any]:
     """Return what `_flat` took apart."""
-    state: dict[Any, Any] = {}
     parts: dict[type, dict[str, Any]] = {}
-    for key, value in flat.items():
-        if isinstance(key, str):
-            state[key] = value
-        else:
-            parts.setdefault(key[0], {})[key[1]] = value
-    return state | {kind: kind(**values) for kind, values in parts.items()}
+    for (kind, name), value in flat.items():
+        parts.setdefault(kind, {})[name] = value
+    return {kind: kind(**values) for kind, values in parts.items()}
 
 
 def _size(value: Any) -> int:
