@@ -52,11 +52,6 @@ def apply_in_place(function: str, E: Any, *limits: float) -> Any:
     return getattr(foreign_namespace(E), function)(E, *limits)
 
 
-def exp_in_place(E: Any) -> Any:
-    """Return exp(E), in the memory of E where the library can."""
-    return apply_in_place("exp", E)
-
-
 def manhattan(X: Any, Z: Any) -> Any:
     """Return sum_f |x_if - z_jf| of all pairs of rows of another library."""
     if library_of(X) == "torch":

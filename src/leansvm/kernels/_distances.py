@@ -38,9 +38,15 @@ def capped(xp: Any, X: Any, gamma: Gamma) -> Gamma:
     return min(gamma, largest)
 
 
-def product_suffices(spread: float, eps: float) -> bool:
-    """Whether a product gives D well enough for kernels that change by at most 1.5 dD."""
-    return 4 * eps * spread <= (5e-5 if eps > 1e-10 else 1e-9)
+def product_suffices(spread: float, eps: float, magnified: int = 0) -> bool:
+    """Whether a product gives D well enough for kernels that change by at most 1.5 dD.
+
+    For kernels of the root of D, which magnifies errors near 0, ``magnified`` is the number of
+    features: pairs that are measured again must be few.
+    """
+    if 4 * eps * spread > (5e-5 if eps > 1e-10 else 1e-9):
+        return False
+    return not magnified or near_bound(spread, eps, magnified) <= 0.01
 
 
 def near_bound(spread: float, eps: float, n_features: int) -> float:

@@ -59,12 +59,6 @@ class Radial(DistanceKernel):
         """Return d^2k/dD^2; 0 at a pole, whose product with (x_a - z_a)(x_b - z_b) is 0."""
         raise NotImplementedError
 
-    def product_suffices(self, spread: float, eps: float, n_features: int) -> bool:
-        """Whether D may come from a product, given the largest scaled |z|^2."""
-        if not product_suffices(spread, eps):
-            return False
-        return not self.magnifies or near_bound(spread, eps, n_features) <= 0.01
-
     # ------------------------------------------------------------------ blocks on the host
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
@@ -85,7 +79,7 @@ class Radial(DistanceKernel):
         for dtype in (np.float32, np.float64) if all_single and not is_sparse else (np.float64,):
             product, eps = distance_product(X, Z, dtype, scales), float(np.finfo(dtype).eps)
             spread = number * product.spread
-            if number < 1e30 and self.product_suffices(spread, eps, X.shape[1]):
+            if number < 1e30 and product_suffices(spread, eps, self.magnifies * X.shape[1]):
                 self._fill_by_product(product, number, X, Z, out)
                 return
         self._fill_by_differences(X, Z, out)
@@ -176,7 +170,7 @@ class Radial(DistanceKernel):
         spread, eps = number * float(xp.max(norms)), float(xp.finfo(X.dtype).eps)
         if self.magnifies and X.dtype != xp.float64:
             eps = product_eps(X)
-        if not self.product_suffices(spread, eps, X.shape[1]):
+        if not product_suffices(spread, eps, self.magnifies * X.shape[1]):
             return None
         factor, squares = -self.multiple * number, xp.sum(Xc * Xc, axis=1, keepdims=True)
         left = xp.concat([Xc, squares, xp.ones_like(Xc[:, :1])], axis=1)

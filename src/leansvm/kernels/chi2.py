@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._accelerated import exp_in_place
+from leansvm._accelerated import apply_in_place
 from leansvm._array_api import zeros
 from leansvm.kernels._by_feature import ByFeature, contiguous, working_type
 from leansvm.kernels._distances import capped
@@ -56,7 +56,7 @@ class Chi2(ByFeature):
             difference /= xp.clip(x + z, tiny, None)
             exponents += difference
         exponents *= -capped(xp, X, self.gamma)
-        return exp_in_place(exponents)
+        return apply_in_place("exp", exponents)
 
     def distance(self, x: Array, z: Array) -> Array:
         return (x - z) ** 2 / np.maximum(x + z, np.finfo(np.float64).smallest_normal)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from leansvm._accelerated import apply_in_place, exp_in_place
+from leansvm._accelerated import apply_in_place
 from leansvm._array_api import namespace
 from leansvm._compile import compiles
 from leansvm.kernels._distances import smallest_exponent
@@ -43,7 +43,7 @@ class Matern(Radial):
         r = apply_in_place("sqrt", apply_in_place("clip", values, 0.0, furthest**2))
         polynomial = self._polynomial(r)
         r *= -1.0
-        values = exp_in_place(r)
+        values = apply_in_place("exp", r)
         values *= polynomial
         return values
 

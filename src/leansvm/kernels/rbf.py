@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from leansvm._accelerated import apply_in_place, exp_in_place
+from leansvm._accelerated import apply_in_place
 from leansvm._array_api import namespace
 from leansvm.kernels._distances import smallest_exponent
 from leansvm.kernels._function import Array
@@ -24,7 +24,7 @@ class Gaussian(Radial):
         """Turn -D into e^-D; where D may be so large that exp is slow, it is cut off."""
         if reach > 80.0 and reach > -(floor := smallest_exponent(values)):
             values = apply_in_place("clip", values, floor, 0.0)
-        return exp_in_place(values)
+        return apply_in_place("exp", values)
 
     def from_row(self, minus: Array) -> Array:
         return np.exp(minus, out=minus)
