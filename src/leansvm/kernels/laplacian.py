@@ -11,7 +11,7 @@ from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
-from leansvm._accelerated import manhattan
+from leansvm._accelerated import apply_in_place, manhattan
 from leansvm._array_api import from_host
 from leansvm._compile import compiles
 from leansvm.kernels._by_feature import ByFeature, contiguous, working_type
