@@ -25,8 +25,6 @@ STILL_LONGER = {  # files that are to be shortened
     "estimators/machine.py",
     "estimators/reduced.py",
     "estimators/sparse.py",
-    "export/_c.py",
-    "export/_onnx.py",
     "newton/solver.py",
     "ridge/nested.py",
 }
