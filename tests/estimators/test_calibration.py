@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from leansvm import LSSVC
+from leansvm import LSSVC, SparseLSSVC
 from leansvm.estimators.calibration import fit_scale, probabilities
 
 
@@ -228,3 +228,10 @@ def test_logarithms_of_vanishing_probabilities_warn_of_nothing():
             logs = model.predict_log_proba(far)
         assert np.isfinite(logs).all()
         assert_array_equal(logs.argmax(axis=1), model.predict(far))
+
+
+def test_equal_rows_have_probabilities_with_folds():
+    """Few rows differ, and all may be in one fold."""
+    X, y = np.ones((30, 2)), np.arange(30) % 2
+    model = SparseLSSVC(C="kfold", calibrate=True).fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X[:1]), 0.5)

@@ -17,6 +17,7 @@ from leansvm import (
     LowRankLSSVR,
     ReducedSVC,
     ReducedSVR,
+    SparseLSSVC,
 )
 from leansvm.kernels import Kernel
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
@@ -102,8 +103,24 @@ def test_a_variance_that_overflows_is_named(rows):
 
 
 def test_a_variance_too_small_to_divide_by_is_named():
-    with pytest.raises(ValueError, match="too small to divide by"):
-        LSSVC().fit(1e-156 * X, Y)
+    for unit in (1e-156, 1e-170, 1e-300):
+        for rows in (unit * X, sparse.csr_matrix(unit * X)):
+            with pytest.raises(ValueError, match="too small to divide by"):
+                LSSVC().fit(rows, Y)
+    assert LSSVC().fit(0 * X, Y).gamma_ == 1.0
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e200, 1e300])
+def test_no_default_gives_constant_predictions_in_silence(unit):
+    for kernel in ("auto", "rbf"):
+        try:  # "auto" may take "laplacian", which has no squares
+            model = SparseLSSVC(kernel=kernel, random_state=0).fit(unit * X, Y)
+            assert model.score(unit * X, Y) > 0.8
+        except ValueError as error:
+            assert "Scale X" in str(error)
+    for model in (LSSVC(), L2SVC(), ReducedSVC(), LowRankLSSVC()):
+        with pytest.raises(ValueError, match=r"(?i)scale X"):
+            model.fit(unit * X, Y)
 
 
 @pytest.mark.parametrize("C", [1e30, 1e100])
@@ -144,6 +161,6 @@ def test_products_of_C_and_weights_that_are_no_numbers_are_named(model, C, weigh
 
 def test_features_whose_squares_overflow_are_refused():
     rows = np.random.default_rng(0).normal(size=(12, 2))
-    for unit in (1e155, 1e200):
+    for unit in (1e-170, 1e155, 1e200):
         with pytest.raises(ValueError, match="scale X"):
             LowRankLSSVR(n_basis=2, max_iter=3).fit(unit * rows, rows[:, 0])

@@ -39,28 +39,39 @@ def weighted_kth(values, weight, k):
     return np.sort(np.repeat(values, weight.astype(int), axis=0), axis=0)[k - 1]
 
 
-def refitted_ends(model, X, Y, weight, X_new, groups):
+def refitted_ends(model, X, Y, weight, X_new, groups, adaptive=False):
     """Fit without each group; return both ends from all predictions, rows x outputs x 2."""
     low, high = np.empty((len(X), *(len(X_new), Y.shape[1]))), None
-    high = low.copy()
+    high, left_out = low.copy(), np.empty(Y.shape)
     for g in np.unique(groups):
         kept, out = groups != g, groups == g
         fitted = model.fit(X[kept], Y[kept], sample_weight=weight[kept])
         values, errors = fitted.predict(X_new), np.abs(Y[out] - fitted.predict(X[out]))
-        low[out] = values - errors[:, None]
-        high[out] = values + errors[:, None]
+        left_out[out] = errors
+        errors = np.broadcast_to(errors[:, None], (len(errors), *values.shape))
+        if adaptive:
+            here, there = (np.sqrt(1 + variances(fitted, rows)) for rows in (X[out], X_new))
+            errors = errors * there[:, None] / here
+        low[out], high[out] = values - errors, values + errors
     k = int(ALPHA * (weight.sum() + 1))
-    ends = weighted_kth(low, weight, k), -weighted_kth(-high, weight, k)
+    tie = 1e-6 * np.sqrt(np.average(left_out**2, axis=0, weights=weight))
+    ends = weighted_kth(low, weight, k) - tie, tie - weighted_kth(-high, weight, k)
     return np.stack(ends, axis=-1)
 
 
+def variances(model, X):
+    return jackknife.spreads_at(model._ask().left_out, X, 2**20)[1]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize("options", BIAS, ids=["free", "penalised", "none"])
 @pytest.mark.parametrize("kind", ["few", "most", "all"])
-def test_jackknife_is_refitting_without_every_row(rows, kind, options):
+def test_jackknife_is_refitting_without_every_row(rows, kind, options, adaptive):
     X, Y, weight, X_new = rows
     model = machine(kind, X, **options)
-    expected = refitted_ends(model, X, Y, weight, X_new, np.arange(len(X)))
-    found = model.fit(X, Y, sample_weight=weight).predict_interval(X_new, ALPHA)
+    expected = refitted_ends(model, X, Y, weight, X_new, np.arange(len(X)), adaptive)
+    model.fit(X, Y, sample_weight=weight)
+    found = model.predict_interval(X_new, ALPHA, adaptive=adaptive)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
@@ -174,6 +185,7 @@ def test_rows_of_a_small_basis_are_not_counted(rows):
     r = found.residual[outside, 0]
     shares = found.shares(found.place(X_new), found.chosen(outside))
     above = np.sort(np.abs(r) - shares * r, axis=1)[:, -int(ALPHA * (len(outside) + 1))]
+    above += 1e-6 * np.sqrt(np.mean(r**2))  # ties are inside
     ends = model.predict_interval(X_new, ALPHA)[:, 0, 1]
     np.testing.assert_allclose(ends, model.predict(X_new)[:, 0] + above, rtol=1e-10)
     most = PlainSparseLSSVR(5.0, gamma=0.4, basis=np.arange(30)).fit(X, Y)._ask()
@@ -241,6 +253,18 @@ def test_coverage(n_basis):
         inside = np.mean((low <= y[600:]) & (y[600:] <= high))
         # the best there is has 0.90 +- 0.014 (600 training rows)
         assert 0.87 < inside < 0.93, options
+
+
+@pytest.mark.parametrize("options", [{}, {"adaptive": True}, {"method": "cv+"}])
+@pytest.mark.parametrize("kind", ["few", "all"])
+def test_ties_are_inside(kind, options):
+    """Few targets are not 0.3: f is nearly constant, and 0.3 is the lower end, to rounding."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(1300, 3)), (rng.random(300) < 0.05) + 0.3
+    for C in (1e-8, 1e-12):
+        model = machine(kind, X).set_params(C=C).fit(X[:300], y)
+        low, high = model.predict_interval(X[300:], **options).T
+        assert (low <= 0.3).all() and (high >= 0.3).all()
 
 
 def test_a_precomputed_kernel_has_the_same_intervals(rows):

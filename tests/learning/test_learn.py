@@ -281,13 +281,22 @@ def test_constant_targets(bias_penalty, fallback):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e30, 1e150])
+@pytest.mark.parametrize("factor", [1e-140, 1e-30, 1e30, 1e150])
 def test_extreme_units(factor):
     X, y = friedman(n=100)
     X[:, 1] *= factor
     found = learn(X, y * factor)
     assert np.isfinite(found.gamma).all() and np.isfinite(found.scales).all()
     assert found.scales[:2].min() > 0.05
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_units_that_cannot_be_squared_are_named(factor):
+    """Their gamma would be 0 or infinite, and predictions constant."""
+    X, y = friedman(n=100)
+    X[:, 1] *= factor
+    with pytest.raises(ValueError, match=r"feature 1, .* too large or too small .* Scale X"):
+        learn(X, y)
 
 
 def test_heavy_tails_are_clipped():

@@ -10,20 +10,21 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from leansvm.export._c_text import (
+    c_comment,
+    c_facts,
+    c_labels,
+    c_numbers,
+    c_small_table,
+    c_table,
+)
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Formula, formula_of
+from leansvm.export._formula import Formula, check_categories, check_numbers, formula_of
 from leansvm.export._store import stored, table_bytes
 
 _TYPES = {"float64": "double", "float32": "float"}
-_TABLES = {
-    "float64": "double",
-    "float32": "float",
-    "float16": "uint16_t",
-    "int16": "int16_t",
-    "int8": "int8_t",
-}
+_STEPS = {"points": "steps", "shapes": "shape_steps", "coef": "coef_steps"}
 _TERMS = {
     "squared": "d * d",
     "absolute": "{abs}(d)",
@@ -89,6 +90,8 @@ def to_c(
     formula = formula_of(model, metadata)
     if store is None and formula.store == "float64":
         store = dtype
+    check_numbers(formula, dtype)
+    check_categories(formula, dtype)
     formula = stored(formula, store or formula.store)
     return _Header(formula, name, dtype).text()
 
@@ -130,7 +133,7 @@ class _Header:
         lines = [
             f"{facts['model']}, written by leansvm {facts['leansvm']}: {formula.size} functions of "
             f"{len(formula.columns)} columns, {table_bytes(formula):,} bytes of {formula.store}.",
-            *_facts(facts["metadata"]),
+            *c_facts(facts["metadata"]),
             "x[]:",
         ]
         texts = formula.texts
@@ -141,7 +144,7 @@ class _Header:
                     f": place of the text in {self.name}_texts_{i}, -1 for any other, NAN for none"
                 )
             lines.append(f"  {i} {input_name}{note}")
-        return "/* " + "\n * ".join(_for_comment(line) for line in lines) + "\n */"
+        return "/* " + "\n * ".join(c_comment(line) for line in lines) + "\n */"
 
     def _sizes(self) -> str:
         sizes = {"INPUTS": len(self.formula.inputs), "OUTPUTS": self.formula.outputs}
@@ -152,9 +155,9 @@ class _Header:
     def _labels(self) -> Iterable[str]:
         classes = self.formula.classes
         if classes is not None:
-            yield "\n" + _label_table(f"{self.name}_classes", classes)
+            yield "\n" + c_labels(f"{self.name}_classes", classes)
         for i, texts in self.formula.texts.items():
-            yield "\n" + _label_table(f"{self.name}_texts_{i}", np.array(texts))
+            yield "\n" + c_labels(f"{self.name}_texts_{i}", np.array(texts))
 
     def _tables(self) -> Iterable[str]:
         formula = self.formula
@@ -162,7 +165,7 @@ class _Header:
         if numbers:
             sources = [column.source for column in numbers]
             if sources != list(range(len(sources))):
-                yield _table("int", "NAME_source", [str(source) for source in sources])
+                yield c_table("int", "NAME_source", [str(source) for source in sources])
             yield self._reals("center", [column.center for column in numbers])
             yield self._reals("scale", [column.scale for column in numbers])
             if not all(column.is_free() for column in numbers):
@@ -176,13 +179,13 @@ class _Header:
             if values is not None:
                 steps = getattr(formula, _STEPS[table])
                 if steps is not None:
-                    yield _table("float", f"NAME_{table}_step", _numbers(steps, "float32"))
+                    yield c_table("float", f"NAME_{table}_step", c_numbers(steps, "float32"))
                 store = formula.coef_store if table == "coef" else formula.store
-                yield _small_table(f"NAME_{table}", values, steps, store)
+                yield c_small_table(f"NAME_{table}", values, steps, store)
         yield self._reals("intercept", formula.intercept)
 
     def _reals(self, table: str, values: Any) -> str:
-        return _table(self.real, f"NAME_{table}", _numbers(values, self.dtype))
+        return c_table(self.real, f"NAME_{table}", c_numbers(values, self.dtype))
 
     # ------------------------------------------------------------------ functions
 
@@ -238,7 +241,7 @@ class _Header:
                     tests.append(missing)
                     continue
                 number = texts.index(category) if texts else category
-                tests.append(f"{value} == {_numbers([number], self.dtype)[0]}")
+                tests.append(f"{value} == {c_numbers([number], self.dtype)[0]}")
                 if category == column.fill:
                     tests.append(missing)
             test = " || ".join(tests) or "0"
@@ -248,7 +251,7 @@ class _Header:
             min(max((v - column.center) * column.scale, column.lower), column.upper)
             for v in (1.0, 0.0)
         )
-        yes_text, no_text = _numbers([yes, no], self.dtype)
+        yes_text, no_text = c_numbers([yes, no], self.dtype)
         return f"  u[{place}] = ({test}) ? {yes_text} : {no_text};"
 
     def _linear(self) -> Iterable[str]:
@@ -264,8 +267,10 @@ class _Header:
         formula, real = self.formula, self.real
         carried = self.dtype == "float32"  # what rounding took from the sums
         if formula.sum == "unit-dot":
-            yield f"  {real} norm = 0;"
-            yield f"  for (int i = 0; i < {len(formula.columns)}; i++) norm += u[i] * u[i];"
+            each, size = f"for (int i = 0; i < {len(formula.columns)}; i++)", self._call("fabs")
+            yield f"  {real} top = 0, norm = 0; /* squares of values over the largest are small */"
+            yield f"  {each} if ({size}(u[i]) > top) top = {size}(u[i]);"
+            yield f"  {each} {{ if (top > 0) u[i] /= top; norm += u[i] * u[i]; }}"
             yield f"  norm = norm > 0 ? {self._call('sqrt')}(norm) : 1;"
         zeros = f"for (int k = 0; k < {outputs}; k++) out[k] = 0"
         yield f"  {real} lost[{outputs}];" if carried else f"  {zeros};"
@@ -318,7 +323,7 @@ class _Header:
         """Lines that turn t into g(t); NaN stays NaN."""
         outer, exp = self.formula.outer, self._call("exp")
         if outer in ("power", "tanh"):
-            coef0, degree = _numbers([self.formula.coef0, self.formula.degree], self.dtype)
+            coef0, degree = c_numbers([self.formula.coef0, self.formula.degree], self.dtype)
             more = f", {degree}" if outer == "power" else ""
             function = "pow" if outer == "power" else outer
             yield f"t = {self._call(function)}(t + {coef0}{more});"
@@ -329,7 +334,7 @@ class _Header:
         elif outer == "exp":
             yield f"t = {exp}(-t);"
         else:
-            linear, quadratic = _numbers(self.formula.polynomial, self.dtype)
+            linear, quadratic = c_numbers(self.formula.polynomial, self.dtype)
             yield f"t = {self._call('sqrt')}(t);"
             yield f"t = t > 700 ? 0 : (1 + t * ({linear} + t * {quadratic})) * {exp}(-t);"
 
@@ -340,7 +345,7 @@ class _Header:
         formula, real = self.formula, self.real
         if formula.steepness is None:
             return
-        (a,) = _numbers([formula.steepness], self.dtype)
+        (a,) = c_numbers([formula.steepness], self.dtype)
         exp, log1p = self._call("exp"), self._call("log1p")
         yield f"\nstatic inline void NAME_probabilities(const {real} *out, {real} *p) {{"
         if formula.outputs == 1:
@@ -356,80 +361,3 @@ class _Header:
             yield f"  for (int k = 0; k < {formula.outputs}; k++) sum += p[k] = {exp}(p[k] - top);"
             yield f"  for (int k = 0; k < {formula.outputs}; k++) p[k] /= sum;"
         yield "}"
-
-
-def _small_table(table: str, values: NDArray[Any], steps: Any, store: str) -> str:
-    if steps is None:
-        texts = _numbers(values.ravel(), store)
-    else:
-        texts = [str(q) for q in small_numbers(values, steps, store).ravel().tolist()]
-    return _table(_TABLES[store], table, texts)
-
-
-_STEPS = {"points": "steps", "shapes": "shape_steps", "coef": "coef_steps"}
-
-
-def small_numbers(values: NDArray[Any], steps: NDArray[Any], store: str) -> NDArray[Any]:
-    """Return what a table of small numbers holds: whole numbers, or the bits of float16."""
-    if store != "float16":
-        return np.rint(values / steps).astype(store)
-    return (values / steps).astype(np.float16).view(np.uint16)
-
-
-def _numbers(values: Any, dtype: str) -> list[str]:
-    """Return C's texts of numbers that are read back exactly."""
-    kind = np.dtype(dtype).type
-    suffix = "f" if dtype == "float32" else ""
-    texts = []
-    for value in np.asarray(values, kind):
-        if np.isfinite(value):
-            text = str(value)
-            texts.append(text + suffix)
-        else:
-            texts.append("NAN" if np.isnan(value) else "-INFINITY" if value < 0 else "INFINITY")
-    return texts
-
-
-def _table(kind: str, name: str, texts: list[str]) -> str:
-    lines, line = [], ""
-    for text in texts:
-        if len(line) + len(text) > 96:
-            lines.append(line)
-            line = ""
-        line += f"{text}, " if line else f"  {text}, "
-    lines.append(line)
-    body = "\n".join(line.rstrip() for line in lines).rstrip(",")
-    return f"static const {kind} {name}[] = {{\n{body}\n}};"
-
-
-def _label_table(name: str, labels: NDArray[Any]) -> str:
-    if labels.dtype.kind in "iub":
-        texts = [str(int(label)) for label in labels]
-        return _table("long long", name, [f"{text}LL" for text in texts])
-    if labels.dtype.kind == "f":
-        return _table("double", name, _numbers(labels, "float64"))
-    return _table("char *const", name, [_c_string(str(label)) for label in labels])
-
-
-def _c_string(text: str) -> str:
-    """Return a C string: printable ASCII as it is, other bytes (UTF-8) as three octal digits."""
-    body = "".join(
-        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
-        for byte in text.encode()
-    )
-    return f'"{body}"'
-
-
-def _facts(metadata: dict[str, Any]) -> list[str]:
-    """Return a line for every fact that is a short text or a number."""
-    simple = {k: v for k, v in metadata.items() if isinstance(v, str | int | float)}
-    return [f"{key}: {value}"[:200] for key, value in simple.items()]
-
-
-def _for_comment(text: str) -> str:
-    """Return one printable line that ends no comment and begins none."""
-    return (
-        "".join(c if c.isprintable() else " " for c in text)
-        .replace("*/", "* /")
-        .replace("/*", "/ *")
-    )

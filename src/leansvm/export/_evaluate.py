@@ -82,6 +82,8 @@ def _tiles(n_rows: int, width: int) -> Iterator[slice]:
 
 def _sums(formula: Formula, U: Array) -> Array:
     if formula.sum == "unit-dot":
+        largest = np.abs(U).max(axis=1, keepdims=True)
+        U = U / np.where(largest > 0, largest, 1.0)  # so that no square overflows
         norms = np.linalg.norm(U, axis=1, keepdims=True)
         U = U / np.where(norms > 0, norms, 1.0)
     if formula.sum in ("dot", "unit-dot"):

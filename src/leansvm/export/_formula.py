@@ -91,6 +91,13 @@ class Formula:
         """Number of functions."""
         return len(self.points)
 
+    @property
+    def spread(self) -> float:
+        """The largest sum of a point with 0."""
+        terms = self.points**2 if self.sum == "squared" else np.abs(self.points)
+        weights = 1.0 if self.shapes is None else self.shapes
+        return float(np.max(np.sum(terms * weights, axis=1), initial=0.0))
+
 
 def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     """Return the formula of a fitted machine, or of a pipeline that ends in one.
@@ -229,7 +236,13 @@ def _of_functions(
             f"{type(features.function).__name__} is a basis function of your own and cannot be "
             f"exported: use function='simplex', 'robust-rbf' or 'rbf'."
         )
-    moved, points = _centred(columns, np.asarray(features.centers, np.float64))
+    shapes = np.asarray(features.shapes, np.float64)
+    # the largest shape of every column is about 1, so that no sum of ordinary rows overflows
+    power = 2.0 if found[0] == "squared" else 1.0
+    largest = np.abs(shapes).max(axis=0) ** (1.0 / power)
+    scales = np.exp2(np.rint(np.log2(np.where(largest > 0, largest, 1.0))))
+    moved, points = _scaled(columns, np.asarray(features.centers, np.float64), scales, True)
+    moved, points = _centred(moved, points)
     return Formula(
         columns=tuple(moved),
         prepared=tuple(columns),
@@ -238,7 +251,7 @@ def _of_functions(
         sum=found[0],
         outer=found[1],
         points=points,
-        shapes=np.asarray(features.shapes, np.float64),
+        shapes=shapes / scales**power,
         coef=coef,
         intercept=intercept,
         band=np.abs(coef).sum(axis=0) + np.abs(intercept),
@@ -258,17 +271,53 @@ def _scaled(
 def _centred(columns: list[Column], points: Array) -> tuple[list[Column], Array]:
     """Shift columns and points by about the mean of the points: differences stay as they are.
 
-    The centre of every column is a number that float32 has, so that x - center loses nothing
-    where x is near.
+    The centre of every column is a number that float32 has (if it has one so large), so that
+    x - center loses nothing where x is near.
     """
     means = points.mean(axis=0)
     moved, shifts = [], np.zeros(len(columns))
     for i, column in enumerate(columns):
         if column.scale:
             wanted = column.center + float(means[i]) / column.scale
-            shifts[i] = (float(np.float32(wanted)) - column.center) * column.scale
+            if abs(wanted) < float(np.finfo(np.float32).max):
+                wanted = float(np.float32(wanted))
+            shifts[i] = (wanted - column.center) * column.scale
         shifted = column.moved(shifts[i], 1.0)
         if column.scale:  # exactly that number: rounding of the sum would be seen
-            shifted = replace(shifted, center=float(np.float32(wanted)))
+            shifted = replace(shifted, center=wanted)
         moved.append(shifted)
     return moved, points - shifts
+
+
+def check_numbers(formula: Formula, dtype: str) -> None:
+    """Refuse a type of which a number of the formula is too large, or a scale too small."""
+    numbers = formula.columns[: formula.n_numbers]
+    scales = [np.array([column.scale for column in numbers])]
+    scales += [] if formula.shapes is None else [formula.shapes.ravel()]
+    others = [np.array([v for c in numbers for v in (c.center, *c.bounds(), c.fill or 0.0)])]
+    others += [formula.points.ravel(), formula.intercept]
+    others += [] if formula.coef is None else [formula.coef.ravel()]
+    limits = np.finfo(dtype)
+    most, least = float(limits.max), float(limits.smallest_normal)
+    sizes = np.abs(np.concatenate([*scales, *others]))
+    large = sizes[np.isfinite(sizes) & (sizes > most)]
+    sizes = np.abs(scales[0])
+    small = sizes[(sizes > 0) & (sizes < least)]
+    for size in (*large, *small):
+        raise ValueError(
+            f"The model has the number {size:.3g}, which {dtype} does not hold: use float64, or "
+            f"scale the features before the fit."
+        )
+
+
+def check_categories(formula: Formula, dtype: str) -> None:
+    """Refuse categories that are numbers so large that their neighbours are equal in a type."""
+    limit = 2.0 / float(np.finfo(dtype).eps)  # 2^24 of float32, 2^53 of float64
+    for column in formula.columns:
+        for value in column.categories:
+            if isinstance(value, float) and abs(value) >= limit:
+                way_out = "use float64, or " if limit < 2.0**53 else ""
+                raise ValueError(
+                    f"{formula.inputs[column.source]}: {dtype} does not tell the category "
+                    f"{value:.0f} from the next number: {way_out}make these categories texts."
+                )

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.export._c import small_numbers
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Formula, formula_of
-from leansvm.export._store import BYTES, stored, table_bytes
+from leansvm.export._formula import Formula, check_categories, formula_of
+from leansvm.export._store import BYTES, small_numbers, stored, table_bytes
 
 _READERS = {
     "float64": "(view, i) => view.getFloat64(8 * i, true)",
@@ -41,7 +40,12 @@ const half = (h) => {
 """
 _VALUES = """
 const missing = (v) => v === null || v === undefined || v !== v;
-const number = (v) => (missing(v) || v === "" ? NaN : Number(v));
+const number = (v) => {
+  if (missing(v) || (typeof v === "string" && v.trim() === "")) return NaN;
+  const result = typeof v === "object" ? NaN : Number(v);
+  if (result !== result) throw new TypeError(`${String(v)} is no number`);
+  return result;
+};
 
 // the values of a row, which is an array in the order of `features` or an object with their names
 const valuesOf = (row) =>
@@ -81,7 +85,8 @@ def to_js(model: Any, *, store: str | None = None, metadata: dict[str, Any] | No
     str
         The module. It exports ``predict(row)``, ``values(row)`` (what `decision_function` gives)
         and, of a calibrated classifier, ``probabilities(row)``; and ``features``, ``classes`` and
-        ``metadata``. A row is an array, or an object with the names of the features.
+        ``metadata``. A row is an array, or an object with the names of the features. Labels of
+        2**53 and more are BigInts.
 
     Examples
     --------
@@ -94,6 +99,7 @@ def to_js(model: Any, *, store: str | None = None, metadata: dict[str, Any] | No
     True
     """
     formula = formula_of(model, metadata)
+    check_categories(formula, "float64")
     return _Module(stored(formula, store or formula.store)).text()
 
 
@@ -118,7 +124,7 @@ class _Module:
         formula = self.formula
         yield f"export const features = {_json(list(formula.inputs))};"
         if formula.classes is not None:
-            yield f"export const classes = {_json(formula.classes.tolist())};"
+            yield f"export const classes = {_labels(formula.classes.tolist())};"
         texts = {formula.inputs[i]: values for i, values in formula.texts.items()}
         if texts:
             yield f"export const texts = {_json(texts)};"
@@ -189,7 +195,10 @@ class _Module:
         yield "export function values(row) {"
         yield f"  const u = columnsOf(row), out = new Array({formula.outputs}).fill(0);"
         if formula.sum == "unit-dot":
-            yield "  const norm = Math.hypot(...u) || 1;"
+            yield "  let top = 0, norm = 0; // squares of values over the largest do not overflow"
+            yield "  for (const v of u) if (Math.abs(v) > top) top = Math.abs(v);"
+            yield "  for (let i = 0; i < u.length; i++) norm += (u[i] /= top || 1) ** 2;"
+            yield "  norm = Math.sqrt(norm) || 1;"
         yield f"  for (let j = 0; j < {formula.size}; j++) {{"
         yield f"    const at = j * {len(formula.columns)};"
         yield "    let t = 0;"
@@ -220,7 +229,8 @@ class _Module:
         formula = self.formula
         result = "f[0]" if formula.single and formula.outputs == 1 else "f"
         if formula.classes is not None:
-            best = "+(f[0] > 0)" if formula.outputs == 1 else "f.indexOf(Math.max(...f))"
+            several = "f.indexOf(f.reduce((a, b) => Math.max(a, b)))"  # undefined if f is NaN
+            best = "+(f[0] > 0)" if formula.outputs == 1 else several
             result = f"classes[{best}]"
         yield "export function predict(row) {"
         yield f"  const f = values(row);\n  return {result};\n}}"
@@ -239,7 +249,8 @@ class _Module:
             yield f"    const z = {a} * v; // logarithm of sigma(a f)"
             yield "    return Math.min(z, 0) - Math.log1p(Math.exp(-Math.abs(z)));"
             yield "  });"
-            yield "  const top = Math.max(...logs), p = logs.map((v) => Math.exp(v - top));"
+            yield "  const top = logs.reduce((a, b) => Math.max(a, b));"
+            yield "  const p = logs.map((v) => Math.exp(v - top));"
             yield "  const sum = p.reduce((a, b) => a + b, 0);"
             yield "  return p.map((v) => v / sum);"
         yield "}"
@@ -262,5 +273,13 @@ def _list(values: Iterable[float]) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return JSON that may also stand inside a page's <script>."""
-    return json.dumps(value).replace("</", "<\\/")
+    """Return JSON that may also stand inside a page's <script>: "<" is in texts alone."""
+    return json.dumps(value).replace("<", "\\u003c")
+
+
+def _labels(labels: list[Any]) -> str:
+    """Return a list of labels; whole numbers that JavaScript's numbers lack become BigInts."""
+    whole = all(isinstance(label, int) for label in labels)
+    if whole and any(abs(label) >= 2**53 for label in labels):
+        return f"[{', '.join(f'{label}n' for label in labels)}]"
+    return _json(labels)

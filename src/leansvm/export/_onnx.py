@@ -10,12 +10,10 @@ import json
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from leansvm._extras import needs
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Formula, formula_of
-from leansvm.kernels._function import Array
+from leansvm.export._formula import Formula, check_categories, check_numbers, formula_of
+from leansvm.export._onnx_nodes import Nodes, label_type
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
 _FAR = 1e15  # scaled distances beyond it are infinite for every kernel, and their squares are not
@@ -62,8 +60,8 @@ def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | No
     return Graph(formula, dtype).model()
 
 
-class Graph:
-    """Nodes and constants of a graph, and the names of values on the way.
+class Graph(Nodes):
+    """The graph of a formula.
 
     Parameters
     ----------
@@ -77,47 +75,12 @@ class Graph:
     """
 
     def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
-        self.onnx = _import_onnx()
-        self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
         single = dtype == "float32" and _sums_suit(formula, "float32")
-        self.work = "float32" if single else "float64"
+        super().__init__("float32" if single else "float64", formula.inputs)
+        self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
         self.by_product = formula.sum == "squared" and _product_suffices(formula, self.work)
-        self.prefix = "_"  # of names inside the graph: one that no input begins with
-        while any(name.startswith(self.prefix) for name in formula.inputs):
-            self.prefix += "_"
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    # ------------------------------------------------------------------ parts of a graph
-
-    def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node with one output and return its name."""
-        name = f"{self.prefix}v{len(self.nodes)}"
-        make = self.onnx.helper.make_node
-        self.nodes.append(make(op, list(inputs), [name], f"n_{name}", domain=domain, **attributes))
-        return name
-
-    def constant(self, values: Any, dtype: Any = None) -> str:
-        """Add a table, of the type that is computed in unless another is given."""
-        array = np.asarray(values, self.work if dtype is None else dtype)
-        name = f"{self.prefix}c{len(self.constants)}"
-        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
-        return name
-
-    def cast(self, value: str, dtype: str) -> str:
-        """Return the value in another type."""
-        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        return self.add("Cast", value, to=kind)
-
-    def named(self, value: str, name: str) -> str:
-        """Give a value the name of an output."""
-        self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name], f"n_{name}"))
-        return name
-
-    def info(self, name: str, dtype: Any, shape: list[Any]) -> Any:
-        """Return the type of an input or output."""
-        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        return self.onnx.helper.make_tensor_value_info(name, kind, shape)
+        check_numbers(formula, self.work)
+        check_categories(formula, dtype)
 
     def model(self) -> Any:
         """Return the whole graph with its facts."""
@@ -153,6 +116,11 @@ class Graph:
         if not texts:
             return [self.info("X", self.dtype, [None, len(formula.inputs)])], {}
         names = dict(enumerate(formula.inputs))
+        if "" in names.values() or len(set(names.values())) < len(names):
+            raise ValueError(
+                "Features are inputs of the graph by their names, as some are texts: give each a "
+                "name of its own that is not empty."
+            )
         return [
             self.info(name, object if i in texts else self.dtype, [None, 1])
             for i, name in names.items()
@@ -261,10 +229,12 @@ class Graph:
     def _products(self, u: str) -> str:
         """Return t of every row and function, (n_rows, n_functions), from a matrix product."""
         points = self.formula.points
-        if self.formula.sum == "unit-dot":
-            norms = self.add("ReduceL2", u, self.constant([1], np.int64), keepdims=1)
-            nothing = self.cast(self.add("Equal", norms, self.constant(0.0)), self.work)
-            u = self.add("Div", u, self.add("Add", norms, nothing))  # 0 / 1 for rows of zeros
+        if self.formula.sum == "unit-dot":  # by the largest value first: no square overflows
+            for size, given in (("ReduceMax", "Abs"), ("ReduceL2", "Identity")):
+                axis = self.constant([1], np.int64)
+                norms = self.add(size, self.add(given, u), axis, keepdims=1)
+                nothing = self.cast(self.add("Equal", norms, self.constant(0.0)), self.work)
+                u = self.add("Div", u, self.add("Add", norms, nothing))  # 0 / 1 for rows of zeros
         if self.formula.sum != "squared":
             return self.add("MatMul", u, self.constant(points.T))
         # |u - p|^2 = [u, |u|^2, 1] [-2 p, 1, |p|^2]'
@@ -299,7 +269,7 @@ class Graph:
 
     def _scan_body(self, weighted: bool) -> Any:
         """Return the graph of one function: the sum of its terms for every row."""
-        make, kind = self._inner, self.formula.sum
+        make, kind = self.inner, self.formula.sum
         axis = self.onnx.numpy_helper.from_array(np.array([1]))
         nodes = [
             make("Identity", ["u"], ["same"]),  # goes on to the next function
@@ -329,11 +299,6 @@ class Graph:
         shapes |= {"same": [None, None], "t": [None]}  # the two outputs
         infos = [self.info(self.prefix + name, self.work, shape) for name, shape in shapes.items()]
         return self.onnx.helper.make_graph(nodes, "function", infos[:-2], infos[-2:])
-
-    def _inner(self, op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
-        """Return a node inside a Scan, whose names must differ from those outside, too."""
-        names = ([self.prefix + name for name in side] for side in (inputs, outputs))
-        return self.onnx.helper.make_node(op, *names, **attributes)
 
     def _outer(self, t: str) -> str:
         """Return g(t); where that is e^-t, -t is given."""
@@ -373,7 +338,7 @@ class Graph:
             self.named(self._given(self._flat(f) if flat else f), name)
             return [self.info(name, self.dtype, shape)]
         two, n_classes = formula.outputs == 1, len(formula.classes)
-        kind = _label_type(formula.classes)
+        kind = label_type(formula.classes)
         if two:
             number = self.cast(self.add("Greater", self._flat(f), self.constant(0.0)), "int64")
         else:
@@ -412,17 +377,11 @@ class Graph:
         return value if self.work == self.dtype else self.cast(value, self.dtype)
 
 
-def _label_type(classes: NDArray[Any]) -> Any:
-    if classes.dtype.kind in "iu":
-        return np.int64
-    return {"b": np.bool_, "f": np.float64}.get(classes.dtype.kind, object)
-
-
 def _sums_suit(formula: Formula, dtype: str) -> bool:
     """Whether sums may be rounded to a type: kernels of distances whose points lie close."""
     if formula.sum not in ("squared", "absolute") or formula.magnifies:
         return False
-    return _spread(formula) <= _SPREAD[dtype]
+    return formula.spread <= _SPREAD[dtype]
 
 
 def _product_suffices(formula: Formula, dtype: str) -> bool:
@@ -433,21 +392,4 @@ def _product_suffices(formula: Formula, dtype: str) -> bool:
     """
     if formula.shapes is not None or formula.magnifies:
         return False
-    return _spread(formula) <= _SPREAD[dtype]
-
-
-def _spread(formula: Formula) -> float:
-    """Return the largest sum of a point with 0."""
-    points: Array = np.abs(formula.points)
-    terms = points**2 if formula.sum == "squared" else points
-    weights = 1.0 if formula.shapes is None else formula.shapes
-    return float(np.max(np.sum(terms * weights, axis=1), initial=0.0))
-
-
-def _import_onnx() -> Any:
-    try:
-        import onnx
-        import onnx.numpy_helper
-    except ImportError as error:
-        raise ImportError(needs("to_onnx", "onnx", "onnx")) from error
-    return onnx
+    return formula.spread <= _SPREAD[dtype]

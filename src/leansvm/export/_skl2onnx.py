@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from leansvm._extras import needs
 from leansvm.export._formula import formula_of
 from leansvm.export._onnx import Graph
+from leansvm.export._onnx_nodes import label_type
 
 
 def register_onnx() -> None:
@@ -49,6 +52,7 @@ def _output_types(operator: Any) -> None:
         DoubleTensorType,
         Int64TensorType,
         StringTensorType,
+        UInt64TensorType,
         guess_tensor_type,
     )
 
@@ -60,12 +64,13 @@ def _output_types(operator: Any) -> None:
         operator.outputs[0].type = numbers
         return
     kinds = {
-        "i": Int64TensorType,
-        "u": Int64TensorType,
-        "b": BooleanTensorType,
-        "f": DoubleTensorType,
+        np.int64: Int64TensorType,
+        np.uint64: UInt64TensorType,
+        np.bool_: BooleanTensorType,
+        np.float64: DoubleTensorType,
+        object: StringTensorType,
     }
-    operator.outputs[0].type = kinds.get(formula.classes.dtype.kind, StringTensorType)([rows])
+    operator.outputs[0].type = kinds[label_type(formula.classes)]([rows])
     numbers.shape = [rows, len(formula.classes)]
     operator.outputs[1].type = numbers
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
 from leansvm.export._evaluate import functions_of, input_values, machine_columns, values_of
-from leansvm.export._formula import Formula, formula_of
+from leansvm.export._formula import Formula, check_numbers, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
 from leansvm.rows import available_memory, format_bytes
@@ -152,6 +152,7 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
         return formula
     if formula.store != "float64":
         raise ValueError(f"The model is stored as {formula.store} already: start from the model.")
+    check_numbers(formula, "float32")  # tables, or their steps
     if store == "float32":
         return replace(
             formula,
@@ -171,6 +172,13 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
     if inputs is not None:
         around = [np.concatenate(pair) for pair in zip(inputs, around, strict=True)]
     return _refitted(formula, rounded, around)
+
+
+def small_numbers(values: NDArray[Any], steps: NDArray[Any], store: str) -> NDArray[Any]:
+    """Return what a table of small numbers holds: whole numbers, or the bits of float16."""
+    if store != "float16":
+        return np.rint(values / steps).astype(store)
+    return (values / steps).astype(np.float16).view(np.uint16)
 
 
 def _float32(numbers: Array) -> Array:

@@ -33,7 +33,7 @@ class DotKernel(KernelFunction):
         return X
 
     def value_at_norm(self, squares: Any) -> Any:
-        """Return k(x, x), given |x|^2, whose memory may be used."""
+        """Return k(x, x), given |x|^2 of `factor`, whose memory may be used."""
         return self.in_place(squares)
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
@@ -56,7 +56,8 @@ class DotKernel(KernelFunction):
         foreign = foreign_namespace(X)
         xp, dtype = (np, float_type(X)) if foreign is None else (foreign, X.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            squares = row_norms_squared(X) if foreign is None else xp.sum(X * X, axis=1)
+            rows = self.factor(X)
+            squares = row_norms_squared(rows) if foreign is None else xp.sum(rows * rows, axis=1)
             values = xp.astype(self.value_at_norm(squares), dtype, copy=False)
             self._check_finite(xp, values)
         return values

@@ -13,6 +13,8 @@ from leansvm.kernels._dot import DotKernel
 from leansvm.kernels._function import Array, Expression
 from leansvm.linalg import row_norms_squared
 
+_MODERATE = 400  # powers of two whose squares, in float64, neither overflow nor vanish
+
 
 class Cosine(DotKernel):
     """The product of rows of norm 1."""
@@ -23,8 +25,11 @@ class Cosine(DotKernel):
         """Return rows of norm 1, on the host in float64; rows of zeros stay so."""
         xp = foreign_namespace(X)
         if xp is not None:
+            largest = xp.max(xp.abs(X), axis=1, keepdims=True)
+            X = X / xp.where(largest == 0, xp.ones_like(largest), largest)
             norms = xp.sqrt(xp.sum(X * X, axis=1, keepdims=True))
             return X / xp.where(norms == 0, xp.ones_like(norms), norms)
+        X = _moderate(X)[0]
         norms = np.sqrt(row_norms_squared(X))
         norms[norms == 0] = 1.0
         if sparse.issparse(X):
@@ -77,6 +82,24 @@ class Cosine(DotKernel):
 
 def _units(X: Array) -> tuple[Array, Array]:
     """Return rows of norm 1 and their lengths as a column; rows of zeros stay, with length 1."""
+    X, exponent = _moderate(X)
     length = np.linalg.norm(X, axis=1, keepdims=True)
     length[length == 0] = 1.0
-    return X / length, length
+    return X / length, np.ldexp(length, exponent[:, None])
+
+
+def _moderate(X: Any) -> tuple[Any, NDArray[np.intc]]:
+    """Return rows over powers of two, and these: 0 but where squares would overflow or vanish."""
+    if sparse.issparse(X):
+        largest = abs(X).max(axis=1).toarray().ravel()
+    else:
+        largest = np.abs(X).max(axis=1, initial=0.0)
+    exponent = np.frexp(largest)[1]
+    exponent[np.abs(exponent) < _MODERATE] = 0
+    if not exponent.any():
+        return X, exponent
+    if not sparse.issparse(X):
+        return np.ldexp(X, -exponent[:, None]), exponent
+    X = X.tocsr(copy=True)
+    X.data = np.ldexp(X.data, -np.repeat(exponent, np.diff(X.indptr)))
+    return X, exponent

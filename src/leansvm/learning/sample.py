@@ -31,7 +31,7 @@ _FEW_DISTINCT = 100  # rows among which a single one still moves the scales
 _CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
-_LARGEST_GAMMA = 1e300
+_LEAST_GAMMA, _LARGEST_GAMMA = 1e-318, 1e300  # less has hardly any digits
 WAY_OUT = "Give gamma a number or an array, or raise cache_size."
 
 
@@ -68,11 +68,17 @@ class ClippedUnits:
         result = np.zeros(len(self.spread))
         spread = self.spread[self.varies]
         with np.errstate(over="ignore", under="ignore"):
-            if kernel == "laplacian":
-                result[self.varies] = gamma / spread
-            else:
-                result[self.varies] = np.square(np.sqrt(gamma) / spread)
-        return np.minimum(result, _LARGEST_GAMMA)
+            by_size = kernel == "laplacian"
+            found = gamma / spread if by_size else np.square(np.sqrt(gamma) / spread)
+        lost = (gamma > 0) & ~((found >= _LEAST_GAMMA) & (found <= _LARGEST_GAMMA))
+        if lost.any():
+            first = np.flatnonzero(self.varies)[lost][0]
+            raise ValueError(
+                f"gamma='learn': the standard deviation of feature {first}, "
+                f"{self.spread[first]:.3g}, is too large or too small to be squared. Scale X."
+            )
+        result[self.varies] = found
+        return result
 
 
 def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:

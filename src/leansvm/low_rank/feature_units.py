@@ -32,6 +32,8 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
     n, total, squares, low, high = blocks.fold(_merged, _measure, first)
     if not np.isfinite(squares).all():
         raise ValueError("The squares of the features overflow: scale X.")
+    if ((squares == 0.0) & (high > low)).any():
+        raise ValueError("The squares of the features are too small, they vanish: scale X.")
     variance = squares / n - np.square(total / n)
     spread = np.sqrt(np.maximum(variance, 0.0))
     # below rounding of the largest deviation there is nothing but noise

@@ -25,6 +25,7 @@ from leansvm.ridge.jackknife import (
     prediction_sets,
     refuse_unknown,
     spreads_at,
+    tie_margin,
 )
 from leansvm.ridge.kfold import FoldSums, KFoldSums, folds_by_hash
 from leansvm.ridge.sparse import check_memory
@@ -180,12 +181,15 @@ class Answers:
         if method == "jackknife+":
             model, counted = self.left_out, self.counted(self.left_out.rows)
             below, above = jackknife_margins(model, counted, X, alpha, adaptive, budget)
+            tie = tie_margin(model.residual[counted], model.weight[counted], values)
         elif method == "cv+":
             folds, counted = self.fold_models, self.counted(self.fold_models.rows)
             below, above = fold_margins(folds, counted, X, alpha, budget)
+            tie = tie_margin(folds.residual[counted], folds.weight[counted], values)
         else:
             below = above = self._normal_margins(X, alpha)
-        return np.stack([values - below, values + above], axis=2)
+            tie = np.zeros(1)
+        return np.stack([values - below - tie, values + above + tie], axis=2)
 
     def _normal_margins(self, X: Any, alpha: float) -> Array:
         """Return z sigma sqrt(1 + variance of f), from the sums of the fit where it has them."""

@@ -23,6 +23,7 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 _TILE_BYTES = 2**25  # of a tile of new rows x training rows, with its copies
 _GROUP = 4096  # new rows whose training rows that matter are found together
+_TIE = 1e-6  # of the spread of left-out errors
 
 
 def rank_of(alpha: float, weight: Array) -> float:
@@ -42,33 +43,38 @@ def jackknife_margins(
 ) -> tuple[Array, Array]:
     """Return how far the interval reaches below and above f(x), rows x outputs.
 
-    ``counted`` are the training rows whose errors are looked at. With ``adaptive`` R_i and
-    the width at x are in units of sqrt(1 + variance of f there).
+    ``counted`` are the training rows whose errors are looked at. With ``adaptive`` R_i and the
+    width at x are in units of sqrt(1 + variance there of f_-i, the same model for both): that of
+    f(x) + S_i(x)^2 / (s_i (1 - h_i)).
     """
     weights = model.weight[counted]
     k = rank_of(alpha, weights)
     below, above = (np.empty((X.shape[0], model.residual.shape[1])) for _ in range(2))
     leverage, variance = spreads_at(model, X, budget)
-    scale, widen = np.ones(len(counted)), np.ones(X.shape[0])
+    # squares of widths at x, of what f_-i adds to them over S_i(x)^2, and of those at x_i
+    wide, more, own = np.ones(X.shape[0]), np.zeros(len(counted)), np.ones(len(counted))
     if adaptive:
         refuse_unknown(variance, "adaptive=True")
-        scale = 1.0 / np.sqrt(1.0 + model.left_out_variance()[counted])
-        widen = np.sqrt(1.0 + variance)
+        wide, own = 1.0 + variance, 1.0 + model.left_out_variance()[counted]
+        more = 1.0 / model.room()[counted]
     # rows that are alike together
     reach, order = model.reach()[counted], np.argsort(variance if adaptive else leverage)
     group = _rows_together(model, budget)
     for start in range(0, len(order), group):
         rows = order[start : start + group]
-        places, wide = model.place(X[rows]), widen[rows]
-        furthest = float(np.sqrt(leverage[rows].max()))
+        places = model.place(X[rows])
+        furthest = float(np.sqrt(leverage[rows].max())) * reach  # of |S_i(x)|
         for o in range(below.shape[1]):
             r = model.residual[counted, o]
-            R, shift = np.abs(r) * scale, furthest * reach * np.abs(r)
-            near = _may_matter(R * wide.min() - shift, R * wide.max() + shift, weights, k)
+            R, shift = np.abs(r), furthest * np.abs(r)
+            least = R * np.sqrt(wide[rows].min() / own)
+            most = R * np.sqrt((wide[rows].max() + more * furthest**2) / own)
+            near = _may_matter(least - shift, most + shift, weights, k)
             chosen, weight = model.chosen(counted[near]), weights[near]
             for part in _tiles(len(rows), len(near), budget):
-                moved = model.shares(places[part], chosen) * r[near]
-                base = np.outer(wide[part], R[near])
+                shares = model.shares(places[part], chosen)
+                squares = wide[rows[part], None] + more[near] * shares**2
+                base, moved = R[near] * np.sqrt(squares / own[near]), shares * r[near]
                 below[rows[part], o] = _kth_largest(base + moved, weight, k)
                 above[rows[part], o] = _kth_largest(base - moved, weight, k)
     return below, above
@@ -93,6 +99,16 @@ def fold_margins(
                 below[rows, o] = _kth_largest(R[near] + shift, weight, k)
                 above[rows, o] = _kth_largest(R[near] - shift, weight, k)
     return below, above
+
+
+def tie_margin(residual: Array, weight: Array, values: Array) -> Array:
+    """Return what both ends at f(x) are moved outwards by, so that a tie counts as inside.
+
+    Where many targets are equal (0/1, rounded ones) and f is nearly constant, such a target is
+    itself an end of the interval, to rounding.
+    """
+    spread = np.sqrt(np.average(residual**2, axis=0, weights=weight))
+    return np.asarray(_TIE * spread + 8 * np.finfo(np.float64).eps * np.abs(values))
 
 
 def spreads_at(model: LeftOut, X: Any, budget: int) -> tuple[Array, Array]:
@@ -121,7 +137,7 @@ def _rows_together(model: LeftOut | FoldModels, budget: int) -> int:
 
 def _tiles(n_rows: int, n_near: int, budget: int) -> list[slice]:
     """Cut rows so that a tile of them times training rows, and its copies, is small."""
-    needed = 40 * max(n_near, 1)
+    needed = 48 * max(n_near, 1)
     check_budget(
         needed,
         budget,

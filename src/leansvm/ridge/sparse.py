@@ -276,9 +276,8 @@ def solve_folds(
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     if np.count_nonzero(sums.grams[:, -1, -1]) + bool(sums.base[-1, -1]) < 2:
         # a batch of a row or two: nothing to leave out yet
-        solution = primal.solve(
-            blocks, features, sums.total(), free_bias, Criterion(candidates, "gcv")
-        )
+        gcv = Criterion(candidates, "gcv", criterion.left_out)
+        solution = primal.solve(blocks, features, sums.total(), free_bias, gcv)
         return replace(solution, details=solution.details | {"criterion": "gcv"})
     curve = fold_errors(sums, features, free_bias, candidates)
     best = first_of_the_best(curve)

@@ -100,8 +100,11 @@ class LeftOut(ABC):
 
     def left_out_variance(self) -> Array:
         """Return `variance_at` of every row in the model without it, where h is h / (s (1 - h))."""
-        room = self.weight * np.maximum(1.0 - self.leverage, FLOOR)
-        return self.leverage / room + self.beyond
+        return self.leverage / self.room() + self.beyond
+
+    def room(self) -> Array:
+        """Return s_i (1 - h_i): without row i the variance at x is larger by S_i(x)^2 over it."""
+        return self.weight * np.maximum(1.0 - self.leverage, FLOOR)
 
 
 def beyond_basis(features: KernelFeatures, X: Any, Phi: Array, C: float) -> Array:

@@ -284,6 +284,7 @@ def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]
     return mine, y, None if block.weight is None else to_host(rows_at(block.weight, rows))
 
 
+_VANISHES = 1e-150  # entries whose squares may
 Moments = tuple[float, float, float]  # sum of weights, mean, weighted sum of squares about it
 
 
@@ -338,6 +339,11 @@ def merged_moments(a: Moments, b: Moments) -> Moments:
 
 
 def variance_of(found: Moments) -> float:
-    """Return the variance of the entries that moments are of; 0 without any."""
-    weight, _, squares = found
+    """Return the variance of the entries that moments are of; 0 without any.
+
+    Where entries are so small that their squares vanish, it is not 0 but the least number above.
+    """
+    weight, mean, squares = found
+    if squares == 0 and 0 < abs(mean) < _VANISHES:
+        return float(np.nextafter(0.0, 1.0))
     return squares / weight if weight > 0 else 0.0

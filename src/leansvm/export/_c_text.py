@@ -1,0 +1,93 @@
+"""Numbers, labels and names of the user as the text of a C header."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.export._store import small_numbers
+
+_TABLES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "uint16_t",
+    "int16": "int16_t",
+    "int8": "int8_t",
+}
+
+
+def c_small_table(table: str, values: NDArray[Any], steps: Any, store: str) -> str:
+    """Return a table of points, shapes or coefficients as they are stored."""
+    if steps is None:
+        texts = c_numbers(values.ravel(), store)
+    else:
+        texts = [str(q) for q in small_numbers(values, steps, store).ravel().tolist()]
+    return c_table(_TABLES[store], table, texts)
+
+
+def c_numbers(values: Any, dtype: str) -> list[str]:
+    """Return C's texts of numbers that are read back exactly."""
+    kind = np.dtype(dtype).type
+    suffix = "f" if dtype == "float32" else ""
+    texts = []
+    for value in np.asarray(values, kind):
+        if np.isfinite(value):
+            text = str(value)
+            texts.append(text + suffix)
+        else:
+            texts.append("NAN" if np.isnan(value) else "-INFINITY" if value < 0 else "INFINITY")
+    return texts
+
+
+def c_table(kind: str, name: str, texts: list[str]) -> str:
+    """Return the lines of a table."""
+    lines, line = [], ""
+    for text in texts:
+        if len(line) + len(text) > 96:
+            lines.append(line)
+            line = ""
+        line += f"{text}, " if line else f"  {text}, "
+    lines.append(line)
+    body = "\n".join(line.rstrip() for line in lines).rstrip(",")
+    return f"static const {kind} {name}[] = {{\n{body}\n}};"
+
+
+def c_labels(name: str, labels: NDArray[Any]) -> str:
+    """Return a table of the type of the labels."""
+    if labels.dtype.kind in "iub":
+        whole = [int(label) for label in labels]
+        if max(whole) >= 2**63:
+            return c_table("unsigned long long", name, [f"{label}ULL" for label in whole])
+        # C has no literal for -2**63: 2**63 is too large, and the sign comes after
+        lowest = f"(-{2**63 - 1}LL - 1)"
+        texts = [lowest if label == -(2**63) else f"{label}LL" for label in whole]
+        return c_table("long long", name, texts)
+    if labels.dtype.kind == "f":
+        return c_table("double", name, c_numbers(labels, "float64"))
+    return c_table("char *const", name, [_c_string(str(label)) for label in labels])
+
+
+def _c_string(text: str) -> str:
+    """Return a C string: printable ASCII as it is, other bytes (UTF-8) as three octal digits."""
+    body = "".join(
+        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
+    return f'"{body}"'
+
+
+def c_facts(metadata: dict[str, Any]) -> list[str]:
+    """Return a line for every fact that is a short text or a number."""
+    simple = {k: v for k, v in metadata.items() if isinstance(v, str | int | float)}
+    return [f"{key}: {value}"[:200] for key, value in simple.items()]
+
+
+def c_comment(text: str) -> str:
+    """Return one printable line that ends no comment, begins none and has no trigraph."""
+    line = "".join(c if c.isprintable() else " " for c in text)
+    for pair in ("*/", "/*", "??"):  # "?" stands between others twice in "???"
+        while pair in line:
+            line = line.replace(pair, " ".join(pair))
+    return line

@@ -1,0 +1,81 @@
+"""Nodes and constants of an ONNX graph, and the names of values on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm._extras import needs
+
+
+class Nodes:
+    """A graph that grows node by node.
+
+    Parameters
+    ----------
+    work : {"float32", "float64"}
+        Type that is computed in.
+    inputs : sequence of str
+        Names of the inputs, with which no name inside may begin.
+    """
+
+    def __init__(self, work: str, inputs: Sequence[str]) -> None:
+        self.onnx, self.work = _import_onnx(), work
+        self.prefix = "_"
+        while any(name.startswith(self.prefix) for name in inputs):
+            self.prefix += "_"
+        self.nodes: list[Any] = []
+        self.constants: list[Any] = []
+
+    def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node with one output and return its name."""
+        name = f"{self.prefix}v{len(self.nodes)}"
+        make = self.onnx.helper.make_node
+        self.nodes.append(make(op, list(inputs), [name], f"n_{name}", domain=domain, **attributes))
+        return name
+
+    def constant(self, values: Any, dtype: Any = None) -> str:
+        """Add a table, of the type that is computed in unless another is given."""
+        array = np.asarray(values, self.work if dtype is None else dtype)
+        name = f"{self.prefix}c{len(self.constants)}"
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def cast(self, value: str, dtype: str) -> str:
+        """Return the value in another type."""
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.add("Cast", value, to=kind)
+
+    def named(self, value: str, name: str) -> str:
+        """Give a value the name of an output."""
+        self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name], f"n_{name}"))
+        return name
+
+    def info(self, name: str, dtype: Any, shape: list[Any]) -> Any:
+        """Return the type of an input or output."""
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        return self.onnx.helper.make_tensor_value_info(name, kind, shape)
+
+    def inner(self, op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
+        """Return a node inside a Scan, whose names must differ from those outside, too."""
+        names = ([self.prefix + name for name in side] for side in (inputs, outputs))
+        return self.onnx.helper.make_node(op, *names, **attributes)
+
+
+def _import_onnx() -> Any:
+    try:
+        import onnx
+        import onnx.numpy_helper
+    except ImportError as error:
+        raise ImportError(needs("to_onnx", "onnx", "onnx")) from error
+    return onnx
+
+
+def label_type(classes: NDArray[Any]) -> Any:
+    """Return the type of labels in a graph."""
+    if classes.dtype.kind in "iu":
+        return np.uint64 if int(classes.max()) >= 2**63 else np.int64
+    return {"b": np.bool_, "f": np.float64}.get(classes.dtype.kind, object)
