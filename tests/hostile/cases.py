@@ -513,7 +513,6 @@ for model, name in (
     ("basis", "normalization_"),
 ):
     edit(f"{model}-{name}-missing", model, lambda f, name=name: f.remove(name))
-edit("basis-size", "basis", lambda f: f.set("size", 10**6, "KernelFeatures"))
 
 
 def place_of_generator(file):
