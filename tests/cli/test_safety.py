@@ -1,6 +1,7 @@
 """Nothing is lost when a later step fails, and no name in a file steers terminal or spreadsheet."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jin
 
 from leansvm.cli._output import Printer  # noqa: E402
 from tests.cli.test_commands import people, write_csv  # noqa: E402
+from tests.loops import case  # noqa: E402
 from tests.versions import random_csr  # noqa: E402
 
 
@@ -137,3 +139,42 @@ def test_an_interrupt_while_a_module_is_loaded_is_an_interrupt(capsys):
 
     with pytest.raises(ImportError, match="no such module"):
         other()
+
+
+def test_no_command_writes_over_its_input_or_its_other_output(run, tmp_path):
+    from leansvm import LSSVC, persistence
+
+    data = write_csv(tmp_path / "d.csv", people(40))
+    model = tmp_path / "m.h"  # which export could be told to write
+    persistence.save(LSSVC().fit(np.eye(2), [0, 1]), model)
+    (tmp_path / "link.csv").symlink_to(data)
+    (tmp_path / "hard.csv").hardlink_to(data)
+    before = {path: path.read_bytes() for path in (data, model)}
+    train = ("train", "d.csv", "-t", "answer", "-o")
+    tune = ("tune", "d.csv", "-t", "answer", "-o")
+    for command, words in {
+        (*train, "d.csv"): "d.csv: this file is read from",
+        (*train, data): "this file is read from",
+        (*train, f"../{tmp_path.name}/d.csv"): "this file is read from",
+        (*train, "link.csv"): "link.csv: this file is read from",
+        (*train, "hard.csv"): "hard.csv: this file is read from",
+        (*train, "new", "--report", "d.csv"): "d.csv: this file is read from",
+        (*train, "new", "--report", "./new"): "new: this file is written to already",
+        (*tune, "d.csv"): "d.csv: this file is read from",
+        (*tune, "new", "--report", "link.csv"): "link.csv: this file is read from",
+        ("predict", "m.h", "d.csv", "-o", "d.csv"): "d.csv: this file is read from",
+        ("predict", "m.h", "d.csv", "-o", "m.h"): "m.h: this file is read from",
+        ("export", "m.h", "-o", "m.h"): "m.h: this file is read from",
+    }.items():
+        with case(command=command):
+            done = run(*command)
+            assert done.exit_code == 1 and words in done.stderr, done.stderr
+            assert all(path.read_bytes() == content for path, content in before.items())
+            assert not (tmp_path / "new").exists()
+
+
+def test_two_outputs_may_go_to_a_device(run, tmp_path):
+    write_csv(tmp_path / "d.csv", people(40))
+    done = run("train", "d.csv", "-t", "answer", "-o", os.devnull, "-e", "lssvm", "--cv", "0",
+               "--report", os.devnull)  # fmt: skip
+    assert done.exit_code == 0, done.stderr

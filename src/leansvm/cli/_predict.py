@@ -54,7 +54,7 @@ def predict(
     from leansvm.cli._read import read_like
 
     output = Printer(quiet, as_json)
-    check_places(output_file)
+    check_places(output_file, inputs=[model, data])
     facts = _facts(model)["metadata"]
     if "n_features" not in facts:
         raise CommandError(
