@@ -215,7 +215,7 @@ def _damage_of(path: Path, saving: bool = False) -> Iterator[None]:
     """Whatever is found to be wrong is wrong with the file, or with the model to be saved."""
     try:
         yield
-    except MemoryError:  # all sizes are checked first: the model is large, or the machine small
+    except (ModelFileError, MemoryError):  # sizes are checked: a large model, or a small machine
         raise
     except Exception as error:  # zipfile, json, NumPy and skops raise what the content leads to
         name = "" if type(error) is ValueError else type(error).__name__
@@ -254,7 +254,7 @@ def _build(
         if types is not None:
             model = _plain.build(schema, parts, types)
             check_objects(model)
-            return model
+            return _estimator(model, path, saving)
         parts[_archive.SCHEMA] = json.dumps(schema).encode()
         file = io.BytesIO(_archive.archive_of(parts))  # nothing in it is packed
         del parts
@@ -265,7 +265,15 @@ def _build(
     with _damage_of(path, saving):
         model = _skops().load(file, trusted=sorted(found))
         check_objects(model)
-    return model
+    return _estimator(model, path, saving)
+
+
+def _estimator(model: Any, path: Path, saving: bool) -> Any:
+    """Return what was built; refuse lists, arrays and whatever else cannot be fitted."""
+    if hasattr(type(model), "fit"):
+        return model
+    done = "was not written: the model" if saving else "is not a model file: what it holds"
+    raise ModelFileError(f"{path} {done} is of type {type(model).__name__}, no estimator")
 
 
 def _training_only() -> tuple[set[str], frozenset[str], str]:
