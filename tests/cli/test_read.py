@@ -13,7 +13,7 @@ for module in ("typer", "rich", "pyarrow", "pandas"):
 from leansvm.cli._output import CommandError  # noqa: E402
 from leansvm.cli._read import Conventions, read, read_like  # noqa: E402
 from leansvm.cli._read._frame import frame_of  # noqa: E402
-from leansvm.cli._read._table import FileTable  # noqa: E402
+from leansvm.cli._read._table import FileTable, find_form, read_table  # noqa: E402
 
 
 @pytest.fixture
@@ -233,12 +233,54 @@ def test_unusable_svmlight(file, content, message):
         ({"X": np.eye(2)}, "no array y"),
         ({"X": np.arange(3.0), "y": np.arange(3)}, "X must have rows and columns"),
         ({"X": np.eye(2), "y": np.arange(3)}, r"y \(3,\)"),
+        ({"X": np.eye(2), "y": np.arange(2).astype("M8[D]")}, r"y has type datetime64\[D\]"),
+        ({"X": np.eye(2), "y": np.arange(2).astype("m8[s]")}, r"y has type timedelta64\[s\]"),
+        ({"X": np.eye(2), "y": np.array([1j, 2])}, "y has type complex128"),
+        ({"X": np.eye(2), "y": np.array([b"a", b"b"])}, r"y has type \|S1"),
+        ({"X": np.eye(2), "y": np.zeros(2, [("a", "f8")])}, "but must hold numbers or text"),
+        ({"X": np.zeros((2, 2), "M8[D]"), "y": np.arange(2)}, r"X has type datetime64\[D\]"),
+        ({"X": np.full((2, 2), "a"), "y": np.arange(2)}, "X has type <U1, but must hold numbers"),
     ],
 )
 def test_unusable_npz(tmp_path, arrays, message):
     np.savez(tmp_path / "d.npz", **arrays)
     with pytest.raises(CommandError, match=message):
         read(tmp_path / "d.npz")
+
+
+def test_a_single_array_is_no_npz(tmp_path):
+    with (tmp_path / "d.npz").open("wb") as file:
+        np.save(file, np.eye(2))
+    with pytest.raises(CommandError, match=r"d.npz: this is a single array \(npy\); save X and y"):
+        read(tmp_path / "d.npz")
+
+
+def test_a_parquet_target_that_is_a_date_is_refused_as_in_csv(tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    when = pa.array(np.resize(np.array(["2024-01-05", "2024-02-06"], "M8[us]"), 6))
+    parquet.write_table(pa.table({"x": np.arange(6.0), "when": when}), tmp_path / "d.parquet")
+    with pytest.raises(CommandError, match=r"the target is a date.*--column 'when=category'"):
+        read(tmp_path / "d.parquet", target="when")
+    data = read(tmp_path / "d.parquet", target="when", columns={"when": "category"})
+    assert len(set(data.y)) == 2 and data.y[0].startswith("2024-01-05")
+    like = read_like(tmp_path / "d.parquet", {"x": "number"}, 1, target="when")
+    assert like.X.shape == (6, 1)  # predictions do not need it
+
+
+def test_a_header_may_be_long(tmp_path):
+    names = [f"{'x' * 100}{i}" for i in range(1500)]
+    rows = "\n".join(",".join(str((i * j) % 7) for i in range(1500)) for j in range(1, 8))
+    path = tmp_path / "d.csv"
+    path.write_text(f"{','.join(names)}\n{rows}\n")
+    assert path.read_text().index("\n") > 131_072  # Python's limit of a value
+    assert list(read_table(path, "csv").names) == names
+    path.write_text(f"{','.join(f'c{i}' for i in range(300_000))}\n")
+    assert len(find_form(path).names) == 300_000
+    path.write_text(f"{','.join(['a', 'b'] * 20_000)}\n{','.join(['1'] * 40_000)}\n")
+    with pytest.raises(CommandError, match="more than one column is called 'a', 'b'"):
+        read_table(path, "csv")
 
 
 def test_file_and_model_must_be_of_one_kind(file):

@@ -1,6 +1,7 @@
 """Nothing is lost when a later step fails, and no name in a file steers terminal or spreadsheet."""
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -11,6 +12,7 @@ for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jin
 
 from leansvm.cli._output import Printer  # noqa: E402
 from tests.cli.test_commands import people, write_csv  # noqa: E402
+from tests.loops import case  # noqa: E402
 from tests.versions import random_csr  # noqa: E402
 
 
@@ -76,21 +78,21 @@ def test_data_on_a_terminal_has_no_controls(monkeypatch, capsys, terminal):
     assert shown == ("prediction\n\\x1b[2J\n" if terminal else "prediction\n\x1b[2J\n")
 
 
-def test_formulas_are_guarded_on_request(run, tmp_path):
+def test_text_in_csv_is_no_formula(run, tmp_path):
     labels = np.resize(["=1+1", "+a", "-b", "@c", "plain"], 20)
     np.savez(tmp_path / "d.npz", X=np.eye(5)[np.arange(20) % 5], y=labels)
     made = run("train", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "0", "--no-calibrate")
     assert made.exit_code == 0, made.stderr
-    plain = run("predict", "m", "d.npz").stdout.split()
+    plain = run("predict", "m", "d.npz", "--no-safe-csv").stdout.split()
     assert plain[1:] == labels.tolist()
-    guarded = run("predict", "m", "d.npz", "--guard-formulas").stdout.split()
+    guarded = run("predict", "m", "d.npz").stdout.split()
     assert guarded[1:6] == ["'=1+1", "'+a", "'-b", "'@c", "plain"]
 
 
 def test_negative_numbers_are_no_formulas(run, tmp_path):
     np.savez(tmp_path / "d.npz", X=np.eye(2)[np.arange(8) % 2], y=np.resize([-1, 1], 8))
     assert run("train", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "0").exit_code == 0
-    run("predict", "m", "d.npz", "-o", "p.csv", "--guard-formulas")
+    run("predict", "m", "d.npz", "-o", "p.csv", "--safe-csv")
     assert (tmp_path / "p.csv").read_text().splitlines()[1].startswith("-1,")
 
 
@@ -102,6 +104,51 @@ def test_odd_facts_are_refused(run, tmp_path, metadata):
     done = run("info", "m")
     assert done.exit_code == 1
     assert "m: its metadata was not written by leansvm train" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"n_features": "2"},
+        {"n_features": None},
+        {"n_features": 2, "columns": 3},
+        {"n_features": 2, "columns": ["x", "z"]},
+        {"n_features": 2, "columns": {"x": "evil", "z": "number"}},
+        {"n_features": 2, "columns": {"x": ["number"], "z": {}}},
+        {"n_features": 2, "target": ["y"]},
+        {"n_features": 2, "reading": 3},
+    ],
+)
+def test_odd_facts_are_refused_by_predict(run, tmp_path, metadata):
+    from leansvm import LSSVC, persistence
+
+    persistence.save(LSSVC().fit(np.eye(2), [0, 1]), tmp_path / "m", metadata=metadata)
+    write_csv(tmp_path / "d.csv", [["1", "2", "0"]], ("x", "z", "y"))
+    done = run("predict", "m", "d.csv")
+    assert done.exit_code == 1
+    assert "m: its metadata was not written by leansvm train" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_models_that_cannot_predict_are_named(run, tmp_path):
+    from sklearn.preprocessing import StandardScaler
+
+    from leansvm import LSSVC, persistence
+
+    write_csv(tmp_path / "d.csv", [["1", "2", "0"]], ("x", "z", "y"))
+    kinds = {"x": "number", "z": "number"}
+    for model, columns, words in (
+        (StandardScaler().fit(np.eye(2)), kinds, "no attribute 'predict'"),
+        (LSSVC(), kinds, "not fitted yet"),
+        (LSSVC().fit(np.eye(2), [0, 1]), {"x": "number"}, "X has 1 features"),
+        (LSSVC().fit(np.eye(2), [0, 1]), kinds | {"x": "category"}, "named_steps"),
+    ):
+        with case(words=words):
+            facts = {"n_features": len(columns), "columns": columns, "target": None}
+            persistence.save(model, tmp_path / "m", metadata=facts)
+            done = run("predict", "m", "d.csv")
+            assert done.exit_code == 1 and words in done.stderr
+            assert "m cannot predict the rows of d.csv" in done.stderr
 
 
 def test_models_of_sparse_files_predict(run, tmp_path):
@@ -137,3 +184,42 @@ def test_an_interrupt_while_a_module_is_loaded_is_an_interrupt(capsys):
 
     with pytest.raises(ImportError, match="no such module"):
         other()
+
+
+def test_no_command_writes_over_its_input_or_its_other_output(run, tmp_path):
+    from leansvm import LSSVC, persistence
+
+    data = write_csv(tmp_path / "d.csv", people(40))
+    model = tmp_path / "m.h"  # which export could be told to write
+    persistence.save(LSSVC().fit(np.eye(2), [0, 1]), model)
+    (tmp_path / "link.csv").symlink_to(data)
+    (tmp_path / "hard.csv").hardlink_to(data)
+    before = {path: path.read_bytes() for path in (data, model)}
+    train = ("train", "d.csv", "-t", "answer", "-o")
+    tune = ("tune", "d.csv", "-t", "answer", "-o")
+    for command, words in {
+        (*train, "d.csv"): "d.csv: this file is read from",
+        (*train, data): "this file is read from",
+        (*train, f"../{tmp_path.name}/d.csv"): "this file is read from",
+        (*train, "link.csv"): "link.csv: this file is read from",
+        (*train, "hard.csv"): "hard.csv: this file is read from",
+        (*train, "new", "--report", "d.csv"): "d.csv: this file is read from",
+        (*train, "new", "--report", "./new"): "new: this file is written to already",
+        (*tune, "d.csv"): "d.csv: this file is read from",
+        (*tune, "new", "--report", "link.csv"): "link.csv: this file is read from",
+        ("predict", "m.h", "d.csv", "-o", "d.csv"): "d.csv: this file is read from",
+        ("predict", "m.h", "d.csv", "-o", "m.h"): "m.h: this file is read from",
+        ("export", "m.h", "-o", "m.h"): "m.h: this file is read from",
+    }.items():
+        with case(command=command):
+            done = run(*command)
+            assert done.exit_code == 1 and words in done.stderr, done.stderr
+            assert all(path.read_bytes() == content for path, content in before.items())
+            assert not (tmp_path / "new").exists()
+
+
+def test_two_outputs_may_go_to_a_device(run, tmp_path):
+    write_csv(tmp_path / "d.csv", people(40))
+    done = run("train", "d.csv", "-t", "answer", "-o", os.devnull, "-e", "lssvm", "--cv", "0",
+               "--report", os.devnull)  # fmt: skip
+    assert done.exit_code == 0, done.stderr

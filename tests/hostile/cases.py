@@ -515,6 +515,15 @@ for model, name in (
     edit(f"{model}-{name}-missing", model, lambda f, name=name: f.remove(name))
 
 
+for model, name in (("low-rank", "centers_"), ("low-rank", "shapes_"), ("lssvc", "dual_coef_")):
+    for kind in ("float16", "longdouble", ">f8"):
+        edit(
+            f"{model}-{name}-of-{kind.strip('>')}",
+            model,
+            lambda f, name=name, kind=kind: scaled(f, name, lambda a: a.astype(kind)),
+        )
+
+
 def place_of_generator(file):
     (state,) = (n for n in file.nodes() if n["__loader__"] == "RandomStateNode")
     state["content"]["content"]["state"]["content"]["pos"] = json_node(10**8)

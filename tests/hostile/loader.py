@@ -1,6 +1,7 @@
 """Run by a test in a process of its own: load files, tell what each did to time and memory.
 
-Usage: python loader.py GOOD_MODEL FOLDER; prints one JSON line before and after each file.
+Usage: python loader.py GOOD_MODEL FOLDER; prints one JSON line before and after each file. Names of
+states begin with "state-".
 """
 
 import json
@@ -23,7 +24,7 @@ def attempt(function, path: Path) -> str:
     try:
         function(path)
     except BaseException as error:
-        ours = isinstance(error, persistence.ModelFileError)
+        ours = isinstance(error, persistence.ModelFileError | persistence.StateError)
         return f"{'refused' if ours else type(error).__name__}: {error}"
     return "taken"
 
@@ -35,8 +36,11 @@ def main(good: Path, folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         print(json.dumps({"file": path.name}), flush=True)
         start = time.process_time()  # of the processor: others may be busy
-        facts = attempt(persistence.read_metadata, path)
-        model = attempt(persistence.load, path)
+        if path.name.startswith("state-"):
+            facts = model = attempt(persistence.FitState.load, path)
+        else:
+            facts = attempt(persistence.read_metadata, path)
+            model = attempt(persistence.load, path)
         seconds = time.process_time() - start
         found = {"facts": facts, "model": model, "seconds": seconds, "bytes": peak() - warm}
         print(json.dumps(found), flush=True)

@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import sklearn
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array, csr_matrix
 from sklearn.base import clone
@@ -22,6 +23,7 @@ from sklearn.svm import SVC
 
 import leansvm
 from leansvm import basis, low_rank, persistence
+from leansvm.kernels import Kernel
 from leansvm.model_selection import KFoldSums
 from leansvm.papers import baselines
 from leansvm.persistence import ModelFileError, UntrustedTypesError, _archive, _plain, _schema
@@ -104,7 +106,7 @@ def with_former_names(path):
     return used
 
 
-@pytest.mark.parametrize("in_search", [False, True], ids=["plain", "skops"])
+@pytest.mark.parametrize("by_skops", [False, True], ids=["plain", "skops"])
 @pytest.mark.parametrize(
     ("model", "classes"),
     [
@@ -117,15 +119,15 @@ def with_former_names(path):
     ],
     ids=["sums", "folds", "functions"],
 )
-def test_files_of_earlier_versions_load(tmp_path, model, classes, in_search):
+def test_files_of_earlier_versions_load(tmp_path, model, classes, by_skops):
     path = tmp_path / "model.leansvm"
     fitted = clone(model).set_params(random_state=0).fit(X, y)
-    kept = {"model": fitted, "range": range(2)} if in_search else fitted  # range: left to skops
+    if by_skops:
+        fitted.extra_ = range(2)  # which is left to skops
     trusted = ["builtins.range"]
-    persistence.save(kept, path, keep_sums=True, trusted=trusted)
+    persistence.save(fitted, path, keep_sums=True, trusted=trusted)
     assert with_former_names(path) >= classes
     loaded = persistence.load(path, trusted=trusted)
-    loaded = loaded["model"] if in_search else loaded
     assert_array_equal(loaded.predict(X), fitted.predict(X))
     if hasattr(fitted, "partial_fit"):
         assert_array_equal(loaded.partial_fit(X, y).dual_coef_, fitted.partial_fit(X, y).dual_coef_)
@@ -395,6 +397,22 @@ def test_full_disk_keeps_the_old_file(saved, monkeypatch):
 def test_missing_file_is_an_ordinary_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         persistence.load(tmp_path / "none")
+
+
+def test_what_is_no_estimator_is_neither_saved_nor_loaded(tmp_path):
+    import skops.io
+
+    facts = {"format": 1, "model": "LSSVC", "metadata": {}, "scikit-learn": sklearn.__version__}
+    for thing in ([1, 2], {"a": np.zeros(3)}, np.zeros(3), "text", leansvm.LSSVC, Kernel("rbf")):
+        with pytest.raises(ModelFileError, match=r"m was not written: .* no estimator"):
+            persistence.save(thing, tmp_path / "m")
+        assert not (tmp_path / "m").exists()
+        dumped, schema = _archive.read_dumped(skops.io.dumps(thing))
+        (tmp_path / "m").write_bytes(_archive.complete(dumped, schema, facts))
+        name = type(thing).__name__
+        with pytest.raises(ModelFileError, match=f"m is not a model file: .* type {name}, no est"):
+            persistence.load(tmp_path / "m")
+        (tmp_path / "m").unlink()
 
 
 def test_large_metadata_can_be_read_again(tmp_path):

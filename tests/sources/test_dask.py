@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -220,6 +221,27 @@ def test_a_standstill_is_an_error(client):
         pytest.raises(TimeoutError, match=r"no progress for 0.1 seconds: none of its 2 workers"),
     ):
         gather(client, [nobody])
+
+
+def test_a_cluster_without_workers_is_not_waited_for_longer_than_allowed():
+    import dask
+    from distributed import Client, LocalCluster
+
+    rows = da.from_array(X, chunks=(90, 2))
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster),
+    ):
+        for patience in (0.3, 0):  # Dask itself takes 0 for no limit
+            start = time.monotonic()
+            with (
+                dask.config.set({"leansvm.cluster-timeout": patience}),
+                pytest.raises(
+                    TimeoutError, match=rf"no progress for {patience} seconds: it has no workers"
+                ),
+            ):
+                PlainSparseLSSVC(C=1.0, gamma=1.0, n_basis=3).fit(rows, y)
+            assert time.monotonic() - start < 10
 
 
 def test_a_lost_scheduler_is_named():

@@ -10,6 +10,7 @@ import typer
 
 from leansvm.cli import _options as opt
 from leansvm.cli._output import CommandError, Json, Printer, Quiet, guarded
+from leansvm.cli._train import check_places
 
 _KINDS = {".onnx": "onnx", ".h": "c", ".mjs": "js", ".js": "js"}
 _LARGEST = {"float64": 1e-9, "float32": 1e-4}  # difference that is no rounding; others are chosen
@@ -47,6 +48,7 @@ def export(
         raise CommandError(f"{output_file}: name it .onnx, .h or .mjs")
     if kind == "onnx" and store is not None:
         raise CommandError("--store is for .h and .mjs; an .onnx file keeps numbers as --dtype")
+    check_places(output_file, inputs=[model])
     loaded, metadata = _read(model)
     exported = _written(loaded, kind, dtype, store, name, metadata)
     trial, words = _tried(loaded, exported, store or dtype)

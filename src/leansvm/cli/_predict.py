@@ -39,13 +39,10 @@ def predict(
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse categories that training did not see.")
     ] = False,
-    guard: Annotated[
+    safe_csv: Annotated[
         bool,
-        typer.Option(
-            "--guard-formulas",
-            help="Put ' before text in CSV that a spreadsheet would take for a formula.",
-        ),
-    ] = False,
+        typer.Option(help="Put ' before labels in CSV that a spreadsheet would compute."),
+    ] = True,
     file_format: opt.FileFormat = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -54,30 +51,27 @@ def predict(
     from leansvm.cli._read import read_like
 
     output = Printer(quiet, as_json)
-    check_places(output_file)
-    facts = _facts(model)["metadata"]
-    if "n_features" not in facts:
-        raise CommandError(
-            f"{model}: saved from Python without its data's columns; use it there, with "
-            f"leansvm.persistence.load"
-        )
-    columns, target = facts["columns"], facts["target"]
+    check_places(output_file, inputs=[model, data])
+    facts = _facts_of_training(model)
     rows = read_like(
         data,
-        columns,
+        facts["columns"],
         facts["n_features"],
-        target=target,
+        target=facts["target"],
         file_format=file_format,
         reading=facts.get("reading"),
     )
     pipeline = _load(model)
-    _check_categories(pipeline, rows, strict, output)
-    result = _predictions(pipeline, rows, facts.get("support"))
+    try:
+        _check_categories(pipeline, rows, strict, output)
+        result = _predictions(pipeline, rows, facts.get("support"))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CommandError(f"{model} cannot predict the rows of {data}: {error}") from error
     summary: dict[str, Any] = {"rows": len(result["prediction"])}
     if output_file is not None:  # before the score, which may fail
-        _write(result, output_file, guard)
+        _write(result, output_file, safe_csv)
     elif not as_json:
-        output.data(_csv(result, guard).decode())
+        output.data(_csv(result, safe_csv).decode())
     if rows.y is not None:
         summary.update(_score(pipeline, rows.y, result["prediction"], data))
         for name in ("accuracy", "R²"):
@@ -134,6 +128,26 @@ def _facts(path: Path) -> dict[str, Any]:
         raise CommandError(str(error)) from error
 
 
+def _facts_of_training(path: Path) -> dict[str, Any]:
+    """Return the facts that train keeps with a model; anybody may have written others."""
+    from leansvm.cli._read import KINDS
+
+    facts = _facts(path)["metadata"]
+    if "n_features" not in facts:
+        raise CommandError(
+            f"{path}: saved from Python without its data's columns; use it there, with "
+            f"leansvm.persistence.load"
+        )
+    columns, target = facts.get("columns"), facts.get("target")
+    named = isinstance(columns, dict) and all(
+        isinstance(kind, str) and kind in KINDS for kind in columns.values()
+    )
+    known = type(facts["n_features"]) is int and isinstance(facts.get("reading") or {}, dict)
+    if not known or not (columns is None or named) or not isinstance(target, str | None):
+        raise CommandError(f"{path}: its metadata was not written by leansvm train")
+    return {**facts, "columns": columns, "target": target}
+
+
 def _load(path: Path) -> Any:
     from leansvm import persistence
 
@@ -187,7 +201,7 @@ def _arrow(result: dict[str, np.ndarray]) -> Any:
     return pa.table({name: pa.array(values) for name, values in result.items()})
 
 
-def _csv(result: dict[str, np.ndarray], guard: bool) -> bytes:
+def _csv(result: dict[str, np.ndarray], safe: bool) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(result)
@@ -195,7 +209,7 @@ def _csv(result: dict[str, np.ndarray], guard: bool) -> bytes:
         [f"{value:.6g}" for value in values] if name != "prediction" else values.tolist()
         for name, values in result.items()
     ]
-    if guard:
+    if safe:
         columns[0] = [_guarded(value) for value in columns[0]]
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
@@ -207,7 +221,7 @@ def _guarded(value: Any) -> Any:
     return f"'{value}" if formula else value
 
 
-def _write(result: dict[str, np.ndarray], path: Path, guard: bool) -> None:
+def _write(result: dict[str, np.ndarray], path: Path, safe_csv: bool) -> None:
     from leansvm.persistence import write_atomically
 
     if path.suffix in (".parquet", ".pq"):
@@ -217,4 +231,4 @@ def _write(result: dict[str, np.ndarray], path: Path, guard: bool) -> None:
         parquet.write_table(_arrow(result), buffer)
         write_atomically(path, buffer.getvalue())
     else:
-        write_atomically(path, _csv(result, guard))
+        write_atomically(path, _csv(result, safe_csv))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ def train(
     """Train a model on a data file and save it."""
     output = Printer(quiet, as_json)
     folds = folds_of(cv)
-    check_places(output_file, report)
+    check_places(output_file, report, inputs=[data])
     ways = conventions_of(decimal, dates, missing)
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
@@ -94,15 +95,30 @@ def prepare(
         prepare_leave_one_out(run.model, settings, grid)
 
 
-def check_places(*paths: Path | None) -> None:
-    """Check before the work, not after it, that the files can be written."""
-    for path in paths:
+def check_places(*outputs: Path | None, inputs: Sequence[Path] = ()) -> None:
+    """Check before the work, not after it, that the files can be written and replace no input."""
+    taken = list(inputs)
+    for path in outputs:
         if path is None:
             continue
         if path.is_dir():
             raise CommandError(f"{path}: this is a folder; name a file")
         if not path.parent.is_dir():
             raise CommandError(f"{path}: there is no folder {path.parent}")
+        if path.exists() and not path.is_file():
+            continue  # a device, which keeps nothing
+        for other in taken:
+            if _same_file(path, other):
+                role = "read from" if other in inputs else "written to already"
+                raise CommandError(f"{path}: this file is {role}; name another one to write")
+        taken.append(path)
+
+
+def _same_file(a: Path, b: Path) -> bool:
+    """Whether two names mean one file, also by links or capital letters."""
+    if a.exists() and b.exists():
+        return a.samefile(b)
+    return os.path.realpath(a) == os.path.realpath(b)
 
 
 def start_run(

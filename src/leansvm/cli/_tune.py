@@ -60,7 +60,7 @@ def tune(
 
     output = Printer(quiet, as_json)
     folds = folds_of(cv)
-    check_places(output_file, report)
+    check_places(output_file, report, inputs=[data])
     ways = conventions_of(decimal, dates, missing)
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)

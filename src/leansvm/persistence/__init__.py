@@ -19,7 +19,6 @@ import inspect
 import io
 import json
 import os
-import stat
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -137,7 +136,7 @@ def save(
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         with _damage_of(path, saving=True):
             _archive.read_facts(archive)
-        _build(archive, len(content), path, frozenset(trusted), saving=True)
+        _build(archive, path, frozenset(trusted), saving=True)
     write_atomically(path, content)
 
 
@@ -164,10 +163,10 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
         The file names types that are not allowed; none of them was built.
     """
     path = Path(path)
-    with _opened(path) as (archive, size):
+    with _opened(path) as archive:
         facts = _facts(archive, path)
         _warn_of_versions(path, facts)
-        return _build(archive, size, path, frozenset(trusted))
+        return _build(archive, path, frozenset(trusted))
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -185,15 +184,17 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, Any]:
         class) and "metadata" (what was given to :func:`save`).
     """
     path = Path(path)
-    with _opened(path) as (archive, _):
+    with _opened(path) as archive:
         return _facts(archive, path)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, int]]:
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     """Open a model file once, so that nobody can replace it between a check and its use."""
-    if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
-        raise ModelFileError(f"{path} is not a model file: it is a device or a pipe")
+    try:
+        _archive.check_regular(path)
+    except ValueError as error:
+        raise ModelFileError(f"{path} is not a model file: {error}") from error
     with path.open("rb") as file:
         try:
             archive = zipfile.ZipFile(file)
@@ -206,7 +207,7 @@ def _opened(path: Path) -> Iterator[tuple[zipfile.ZipFile, int]]:
             size = os.fstat(file.fileno()).st_size
             with _damage_of(path):
                 _archive.check_parts(archive, size)
-            yield archive, size
+            yield archive
 
 
 @contextmanager
@@ -214,7 +215,7 @@ def _damage_of(path: Path, saving: bool = False) -> Iterator[None]:
     """Whatever is found to be wrong is wrong with the file, or with the model to be saved."""
     try:
         yield
-    except MemoryError:  # all sizes are checked first: the model is large, or the machine small
+    except (ModelFileError, MemoryError):  # sizes are checked: a large model, or a small machine
         raise
     except Exception as error:  # zipfile, json, NumPy and skops raise what the content leads to
         name = "" if type(error) is ValueError else type(error).__name__
@@ -236,11 +237,7 @@ def _facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
 
 
 def _build(
-    archive: zipfile.ZipFile,
-    size: int,
-    path: Path,
-    trusted: frozenset[str],
-    saving: bool = False,
+    archive: zipfile.ZipFile, path: Path, trusted: frozenset[str], saving: bool = False
 ) -> Any:
     """Return the model of an archive, after all checks."""
     from leansvm.persistence import _plain
@@ -249,7 +246,7 @@ def _build(
 
     with _damage_of(path, saving):
         parts = _archive.read_parts(archive)
-        _archive.check_arrays(parts, size)
+        _archive.check_arrays(parts)
         schema = with_present_names(_archive.read_schema(parts[_archive.SCHEMA]))
         types = _plain.plain_types(schema)
         known = trusted_types() if types is None else _plain.own_types().keys()
@@ -257,7 +254,7 @@ def _build(
         if types is not None:
             model = _plain.build(schema, parts, types)
             check_objects(model)
-            return model
+            return _estimator(model, path, saving)
         parts[_archive.SCHEMA] = json.dumps(schema).encode()
         file = io.BytesIO(_archive.archive_of(parts))  # nothing in it is packed
         del parts
@@ -268,7 +265,15 @@ def _build(
     with _damage_of(path, saving):
         model = _skops().load(file, trusted=sorted(found))
         check_objects(model)
-    return model
+    return _estimator(model, path, saving)
+
+
+def _estimator(model: Any, path: Path, saving: bool) -> Any:
+    """Return what was built; refuse lists, arrays and whatever else cannot be fitted."""
+    if hasattr(type(model), "fit"):
+        return model
+    done = "was not written: the model" if saving else "is not a model file: what it holds"
+    raise ModelFileError(f"{path} {done} is of type {type(model).__name__}, no estimator")
 
 
 def _training_only() -> tuple[set[str], frozenset[str], str]:

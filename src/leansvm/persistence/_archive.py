@@ -3,6 +3,7 @@
 Parts are packed (deflate), but only so far that reading them takes no more memory than a few times
 the bytes of the file, and some megabytes: a model that would pack better lies in its file as it
 is. Arrays of sparse matrices are archives of their own inside of it, never packed themselves.
+Nothing is read before its size is known, and never more than that size.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import stat
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +27,20 @@ _MAX_PARTS = 100_000
 # bytes that all parts, and the schema, may unpack to: (times the size of the file, and more)
 _MOST_UNPACKED, _MOST_SCHEMA = (4, 32 * 2**20), (1, 2**21)
 _MORE_PIECES = 100_000  # of a schema beyond those of its nodes
-_SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format", "_is_array"}
+_MOST_ENTRIES = 1000  # of a sparse matrix's archive, some of which its numbers may imitate
+# arrays of a sparse matrix, and how many bytes they may have: SciPy makes Python's numbers of some
+_SPARSE_PARTS = dict.fromkeys(("data", "indices", "indptr"), math.inf)
+_SPARSE_PARTS |= dict.fromkeys(("shape", "format", "_is_array"), 1000)
 
 
-def check_parts(archive: zipfile.ZipFile, size: int) -> None:
-    """Refuse archives that list encrypted, too large or duplicate parts."""
+def check_regular(path: Path) -> None:
+    """Refuse devices and pipes, which have no end."""
+    if not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+        raise ValueError("it is a device or a pipe")
+
+
+def check_parts(archive: zipfile.ZipFile, size: int, *, packed: bool = True) -> None:
+    """Refuse archives that list encrypted, too large or duplicate parts; or any packed ones."""
     parts = archive.infolist()
     if len({part.filename for part in parts}) < len(parts) or len(parts) > _MAX_PARTS:
         raise ValueError("it has duplicate part names, or too many parts")
@@ -38,6 +50,8 @@ def check_parts(archive: zipfile.ZipFile, size: int) -> None:
         stored = part.compress_type == zipfile.ZIP_STORED
         if stored and part.file_size != part.compress_size:
             raise ValueError(f"its part {part.filename} declares two different sizes")
+        if not stored and not packed:
+            raise ValueError(f"its part {part.filename} is packed, where nothing may be")
         if not stored and part.compress_type != zipfile.ZIP_DEFLATED:
             raise ValueError(f"its part {part.filename} is not packed by deflate")
     if sum(part.compress_size for part in parts) > size:
@@ -77,16 +91,18 @@ def read_facts(archive: zipfile.ZipFile) -> dict[str, Any]:
 
 
 def read_parts(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """Return all parts but the facts; of each no more is unpacked than the archive declares."""
-    parts = {}
-    for part in archive.infolist():
-        if part.filename != FACTS:
-            with archive.open(part) as file:
-                content = file.read(part.file_size)  # without a number it would unpack everything
-            if len(content) != part.file_size:
-                raise ValueError(f"its part {part.filename} is truncated")
-            parts[part.filename] = content
-    return parts
+    """Return all parts but the facts."""
+    parts = (part for part in archive.infolist() if part.filename != FACTS)
+    return {part.filename: read_part(archive, part) for part in parts}
+
+
+def read_part(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
+    """Return a part; no more is unpacked than the archive declares."""
+    with archive.open(part) as file:
+        content = file.read(part.file_size)  # without a number it would unpack everything
+    if len(content) != part.file_size:
+        raise ValueError(f"its part {part.filename} is truncated")
+    return content
 
 
 def read_schema(text: bytes) -> Any:
@@ -101,36 +117,49 @@ def _pieces(text: bytes) -> int:
     return sum(text.count(sign) for sign in (b"[", b"{", b","))
 
 
-def check_arrays(parts: dict[str, bytes], size: int) -> None:
+def check_arrays(parts: dict[str, bytes]) -> None:
     """Refuse arrays whose headers do not match their number of bytes."""
-    total = 0
     for name, content in parts.items():
         if name.endswith(".npy"):
-            total += _bytes_of_array(io.BytesIO(content), name, len(content))
+            check_header(content, name)
         elif name.endswith(".npz"):
-            with zipfile.ZipFile(io.BytesIO(content)) as sparse:
-                for inner in sparse.infolist():
-                    if inner.filename.removesuffix(".npy") not in _SPARSE_PARTS:
-                        raise ValueError(f"{name} holds {inner.filename}")
-                    with sparse.open(inner) as file:
-                        total += _bytes_of_array(file, inner.filename, inner.file_size)
-    times, more = _MOST_UNPACKED
-    if total > times * size + more:  # those of sparse matrices may be packed once more
-        raise ValueError(f"its arrays have {total:,} bytes, the file has {size:,}")
+            _check_sparse(content, name)
 
 
-def _bytes_of_array(file: Any, name: str, size: int) -> int:
-    """Return the bytes that an array in NumPy's format takes, by its header."""
+def _check_sparse(content: bytes, name: str) -> None:
+    """Refuse the archive of a sparse matrix with other parts than its arrays, or packed ones."""
+    if content.count(b"PK\1\2") > _MOST_ENTRIES:
+        raise ValueError(f"its part {name} lists too many parts")
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        check_parts(archive, len(content), packed=False)
+        for part in archive.infolist():
+            inner = part.filename.removesuffix(".npy")
+            if inner not in _SPARSE_PARTS or part.file_size > _SPARSE_PARTS[inner]:
+                raise ValueError(f"{name} holds {part.filename} of {part.file_size:,} bytes")
+            check_header(read_part(archive, part), part.filename)
+
+
+def check_header(content: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Refuse an array in NumPy's format whose header does not match its number of bytes.
+
+    Returns
+    -------
+    shape, by_columns, dtype, start
+        What the header says, and where the numbers begin.
+    """
+    file = io.BytesIO(content)
     version = npy.read_magic(file)
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-    shape, _, dtype = read_header(file)
+    try:
+        shape, by_columns, dtype = read_header(file)
+    except MemoryError as error:  # what Python says to a text with thousands of levels
+        raise ValueError(f"the header of its part {name} cannot be read") from error
     count = math.prod(shape)
-    n_bytes = count * dtype.itemsize
     if dtype.hasobject or (count and not dtype.itemsize):
         raise ValueError(f"its part {name} has type {dtype}")
-    if any(length < 0 for length in shape) or file.tell() + n_bytes != size:
+    if any(length < 0 for length in shape) or file.tell() + count * dtype.itemsize != len(content):
         raise ValueError(f"the size of its part {name} does not match the shape {shape}")
-    return n_bytes
+    return shape, by_columns, dtype, file.tell()
 
 
 def read_dumped(content: bytes) -> tuple[dict[str, bytes], Any]:

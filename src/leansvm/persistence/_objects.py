@@ -78,7 +78,8 @@ def _array(
     )
     if not fits:
         raise ValueError(f"{what} has shape {array.shape}, not {shape}")
-    if array.dtype.kind not in kinds:
+    odd = kinds == "f" and array.dtype not in (np.float32, np.float64)  # for compiled code
+    if array.dtype.kind not in kinds or odd:
         raise ValueError(f"{what} has type {array.dtype}")
     values = array.data if sparse.issparse(array) else array
     if finite and values.dtype.kind in "fc" and not np.isfinite(values).all():

@@ -1,13 +1,12 @@
 """States in files: a zip archive of arrays in NumPy's format and of facts in JSON.
 
-Nothing is compressed, and no part may declare more bytes than it has in the file: reading takes no
-more memory than the file has bytes. There is no pickle: arrays of objects are neither written nor
-read.
+Nothing is packed, and no part may declare more bytes than it has in the file: reading takes a few
+times the bytes of the file. Every array has the type that it is written with: sums in another one
+would be numbers of another accuracy. There is no pickle.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from leansvm._atomic import replacing
 from leansvm._version import __version__
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
+from leansvm.persistence._archive import check_header, check_parts, check_regular, read_part
 from leansvm.ridge.kfold import FoldSums
 from leansvm.ridge.state import FORMAT, FitState
 from leansvm.ridge.state_checks import StateError
@@ -35,6 +35,13 @@ _ALWAYS = {"L", "kept", "selected", "shift"}
 _SOMETIMES = {"points", "data", "indices", "indptr"}
 _SOMETIMES |= {"among", "gamma", "clip", "classes", "class_weight", "names"}
 _SUMS = ({"gram"}, {"grams", "base"})
+# types of parts that need not be float64, and kinds of those with labels and names
+_TYPES: dict[str, tuple[str, ...]] = {
+    "among": ("bool",),
+    **dict.fromkeys(("points", "data", "gamma", "clip"), ("float32", "float64")),
+    **dict.fromkeys(("indices", "indptr", "kept", "selected"), ("int32", "int64")),
+}
+_KINDS = {"classes": "biufU", "names": "U"}
 
 
 # ---------------------------------------------------------------------------- writing
@@ -119,9 +126,11 @@ def read_state(path: str | os.PathLike[str]) -> FitState:
     """Read a state; its parts are checked against each other."""
     path = Path(path)
     try:
+        check_regular(path)
         with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+            check_parts(archive, os.fstat(file.fileno()).st_size, packed=False)
             facts = _read_facts(archive, path)
-            arrays = _read_arrays(archive, path.stat().st_size)
+            arrays = _read_arrays(archive)
         return FitState(**_put_together(facts, arrays))
     except (StateError, OSError, MemoryError):
         raise
@@ -133,11 +142,10 @@ def read_state(path: str | os.PathLike[str]) -> FitState:
 def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     if _FACTS not in archive.namelist():
         raise StateError(f"{path} was not written by FitState.save")
-    with archive.open(_FACTS) as part:
-        text = part.read(_MOST_FACTS + 1)
-    if len(text) > _MOST_FACTS:
+    part = archive.getinfo(_FACTS)
+    if part.file_size > _MOST_FACTS:
         raise ValueError("its facts are too long")
-    facts = json.loads(text)
+    facts = json.loads(read_part(archive, part))
     if not isinstance(facts, dict) or facts.get("kind") != _KIND:
         raise StateError(f"{path} was not written by FitState.save")
     version = facts.get("format")
@@ -150,30 +158,30 @@ def _read_facts(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     return facts
 
 
-def _read_arrays(archive: zipfile.ZipFile, size: int) -> dict[str, NDArray[Any]]:
-    """Read all arrays; none can have more bytes than the file."""
-    if sum(part.file_size for part in archive.infolist()) > size:
-        raise ValueError("its parts are larger than the file")
-    parts = [part for part in archive.infolist() if part.filename != _FACTS]
-    names = [part.filename.removesuffix(".npy") for part in parts]
-    known = _ALWAYS | _SOMETIMES | _SUMS[0] | _SUMS[1]
-    if len(set(names)) < len(names) or not set(names) <= known:
+def _read_arrays(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
+    """Read all arrays."""
+    parts = {
+        part.filename.removesuffix(".npy"): part
+        for part in archive.infolist()
+        if part.filename != _FACTS
+    }
+    unknown = parts.keys() - _ALWAYS - _SOMETIMES - _SUMS[0] - _SUMS[1]
+    if unknown or len(parts) < len(archive.infolist()) - 1:
         raise ValueError("it has unknown or duplicate parts")
-    return {name: _array(archive.read(part)) for name, part in zip(names, parts, strict=True)}
+    return {name: _array(name, read_part(archive, part)) for name, part in parts.items()}
 
 
-def _array(content: bytes) -> NDArray[Any]:
-    """Return an array in NumPy's format, of numbers, truth values or text."""
-    file = io.BytesIO(content)
-    version = npy.read_magic(file)
-    header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-    shape, by_columns, dtype = header(file)
-    count = math.prod(shape)
-    if dtype.kind not in "biufU" or min(shape, default=0) < 0 or by_columns:
-        raise ValueError(f"it has an array of type {dtype} and shape {shape}")
-    if count * dtype.itemsize != len(content) - file.tell():
-        raise ValueError("the size of an array does not match its part")
-    return np.frombuffer(content, dtype, count, file.tell()).reshape(shape).copy()
+def _array(name: str, content: bytes) -> NDArray[Any]:
+    """Return an array in NumPy's format, of the type that this part has."""
+    shape, by_columns, dtype, start = check_header(content, name)
+    if name in _KINDS:
+        known = dtype.kind in _KINDS[name]
+    else:
+        known = dtype.name in _TYPES.get(name, ("float64",))
+    if not known or by_columns:
+        raise ValueError(f"its {name} has type {dtype} and shape {shape}")
+    array = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    return array.astype(dtype.newbyteorder("="))
 
 
 def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
@@ -219,10 +227,7 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
 
 def _points(arrays: dict[str, NDArray[Any]], n_features: int) -> Any:
     if "points" in arrays:
-        points = arrays["points"]
-        if points.dtype not in (np.float32, np.float64):
-            raise ValueError(f"points have type {points.dtype}")
-        return points
+        return arrays["points"]
     parts = tuple(arrays[name] for name in ("data", "indices", "indptr"))
     points = sparse.csr_array(parts, shape=(len(parts[2]) - 1, n_features))
     points.check_format(full_check=True)

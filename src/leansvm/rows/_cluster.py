@@ -60,8 +60,7 @@ class ClusterRows(RowSource):
     def __init__(self, partitions: Partitions, client: Any) -> None:
         self._client = client
         partitions.describe(self)
-        client.wait_for_workers(1)
-        threads = client.nthreads()
+        threads = _threads(client)
         workers = [w for w in sorted(threads) for _ in range(threads[w])]
         self._groups = _groups(partitions, len(workers))
         self._homes = _homes(client, partitions, self._groups, workers)
@@ -311,11 +310,25 @@ def gather(client: Any, futures: list[Any]) -> list[Any]:
         ) from error
 
 
+def _threads(client: Any) -> dict[str, int]:
+    """Return the number of threads of every worker; wait for the first one."""
+    patience = _patience()
+    try:
+        client.wait_for_workers(1, timeout=max(patience, 1e-3))  # 0 would wait for ever
+    except TimeoutError as error:
+        raise TimeoutError(_standstill(client, patience)) from error
+    return dict(client.nthreads())
+
+
+def _patience() -> float:
+    return float(dask.config.get(_PATIENCE, _DEFAULT_PATIENCE))
+
+
 def _wait(client: Any, futures: list[Any]) -> None:
     """Wait until all tasks are done or have failed; look after the cluster meanwhile."""
     from distributed import wait
 
-    patience = float(dask.config.get(_PATIENCE, _DEFAULT_PATIENCE))
+    patience = _patience()
     last_progress = time.monotonic()
     while True:
         try:

@@ -171,7 +171,8 @@ def read_like(
             )
         return _checked(data)
     table = read_table(path, kind)
-    missing = [name for name in columns if name not in table.names]
+    here = set(table.names)
+    missing = [name for name in columns if name not in here]
     if missing:
         raise CommandError(
             f"{path}: no column {quoted(missing)}, which the model needs; "
@@ -180,7 +181,7 @@ def read_like(
     given = Conventions(missing=before.missing, options=False)
     frame = frame_of(table, list(columns), None, columns, given, before)
     y = None
-    if target is not None and target in table.names:
+    if target is not None and target in here:
         try:
             y = target_of(table, target, None, frame.ways, complete=False)
         except CommandError:  # predictions do not need it, and scoring says what is wrong

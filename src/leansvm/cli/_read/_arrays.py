@@ -94,7 +94,12 @@ def _svmlight_problem(path: Path, zero_based: bool | str) -> str:
 def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """Read arrays X and y, or X_train and y_train."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise CommandError(
+                f"{path}: this is a single array (npy); save X and y together with numpy.savez"
+            )
+        with loaded as file:
             arrays = {key: file[key] for key in file.files if key in _NPZ_KEYS}
             found = file.files
     except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
@@ -107,7 +112,17 @@ def read_npz(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         shapes = f"X {X.shape}" + ("" if y is None else f" and y {y.shape}")
         needed = "X must have rows and columns, y one value per row"
         raise CommandError(f"{path}: {needed}; got {shapes}")
-    return X, y if y is None or y.dtype.kind in "US" else whole(y)
+    _check_type(path, "X", X, "biuf", "numbers; write dates and text as numbers first")
+    if y is None:
+        return X, y
+    _check_type(path, "y", y, "biufU", "numbers or text")
+    return X, y if y.dtype.kind == "U" else whole(y)
+
+
+def _check_type(path: Path, name: str, array: np.ndarray, kinds: str, wanted: str) -> None:
+    """Refuse dates, complex numbers, bytes and records, which would be taken for something else."""
+    if array.dtype.kind not in kinds:
+        raise CommandError(f"{path}: {name} has type {array.dtype}, but must hold {wanted}")
 
 
 _NPZ_KEYS = ("X", "y", "X_train", "y_train")

@@ -201,7 +201,19 @@ def target_of(
         return np.array(["true" if value else "false" for value in column.to_pylist()])
     if pa.types.is_integer(column.type):  # float64 would round those beyond 2^53
         return whole(column.to_numpy())
-    return whole(_typed(table, name)[0])
+    values, found = _typed(table, name)
+    if found == NUMBER:
+        return whole(values)
+    if wanted == CATEGORY:
+        return np.array(column.cast(pa.string()).to_pylist())
+    raise _no_target(table, name, found)
+
+
+def _no_target(table: FileTable, name: str, kind: str) -> CommandError:
+    return CommandError(
+        f"{table.path}, column '{name}': the target is a {kind}; give a column of numbers or "
+        f"classes, or take it as classes with --column '{name}=category'"
+    )
 
 
 def _text_target(
@@ -219,10 +231,7 @@ def _text_target(
     elif wanted in (NUMBER, DATE, TIME):
         values = convert_to(table, name, text, wanted, ways)
     if wanted in (DATE, TIME):
-        raise CommandError(
-            f"{table.path}, column '{name}': the target is a {wanted}; give a column of numbers or "
-            f"classes, or take it as classes with --column '{name}=category'"
-        )
+        raise _no_target(table, name, wanted)
     if wanted == NUMBER:
         return whole(values)
     labels = as_objects(text).astype(str)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,7 +97,7 @@ def read_table(path: Path, kind: str) -> FileTable:
     table = _read_csv(path) if kind == "csv" else FileTable(path, _read_parquet(path))
     names = table.names
     if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         line = ", line 1" if table.form is not None else ""
         raise CommandError(f"{path}{line}: more than one column is called {quoted(twice)}")
     if table.columns.num_rows == 0:
@@ -211,6 +212,8 @@ def _records(
     with open_text(path, encoding) as stream:
         for _ in range(skip):
             stream.readline()
+        # a header of many columns is one long value where another delimiter is tried
+        csv.field_size_limit(max(csv.field_size_limit(), _BLOCK))
         reader = csv.reader(stream, delimiter=delimiter)
         end = skip
         try:
