@@ -197,8 +197,9 @@ class KernelFeatures(FeatureMap):
     @cached_property
     def _largest_value(self) -> float:
         """The largest |k(z, z)| of the points, in float64: float32 may not hold it."""
-        values = self.kernel.diag(to_host(self.points).astype(np.float64))
-        return float(np.abs(values).max(initial=0.0))
+        foreign = foreign_namespace(self.points) is not None
+        points = in_float64(self.points) if foreign else self.points.astype(np.float64)
+        return float(np.abs(to_host(self.kernel.diag(points))).max(initial=0.0))
 
     def on_host(self) -> KernelFeatures:
         """Return the same map with its points and its factor on the host."""
