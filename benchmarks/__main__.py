@@ -40,6 +40,7 @@ NAMES = (
     "export",
     "peers",
     "answers",
+    "sanity",
     "many_rows",
     "large",
     "criterion",

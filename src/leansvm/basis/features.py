@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
@@ -42,6 +43,7 @@ from leansvm.rows import (
 
 Array = NDArray[np.float64]
 _FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
+_SAFE_IN_FLOAT32 = 1e15  # numbers up to which float32 has decades to spare for their squares
 
 
 @dataclass
@@ -192,8 +194,21 @@ class KernelFeatures(FeatureMap):
 
     def rounding_of(self, coef: Array, eps: float) -> float:
         """Return about how much f loses where kernel values are rounded to ``eps``."""
-        largest = float(np.abs(to_host(self.kernel.diag(self.points))).max(initial=0.0))
-        return eps * float(np.linalg.norm(coef)) * largest
+        return eps * float(np.linalg.norm(coef)) * self._largest_value
+
+    def fits_float32(self) -> bool:
+        """Whether gamma, products and values of rows like the points are far from overflow."""
+        values = self.points.data if sparse.issparse(self.points) else self.points
+        largest = float(np.abs(np.asarray(to_host(values))).max(initial=0.0))
+        gamma = float(np.max(self.kernel.gamma))
+        return max(largest, gamma, self._largest_value) < _SAFE_IN_FLOAT32
+
+    @cached_property
+    def _largest_value(self) -> float:
+        """The largest |k(z, z)| of the points, in float64: float32 may not hold it."""
+        foreign = foreign_namespace(self.points) is not None
+        points = in_float64(self.points) if foreign else self.points.astype(np.float64)
+        return float(np.abs(to_host(self.kernel.diag(points))).max(initial=0.0))
 
     def on_host(self) -> KernelFeatures:
         """Return the same map with its points and its factor on the host."""
@@ -312,6 +327,7 @@ def _at_rows(
     # rounding kernel values to float32 costs a value about eps * |coef| * max k
     lost = features.rounding_of(coef / spread, 4 * float(np.finfo(np.float32).eps))
     fits = float(np.abs(coef).max(initial=0.0)) < 1e30  # and so do sums of products
+    fits = fits and features.fits_float32()
     return replace(features, single=fits and lost <= _FLOAT32_LOSS)
 
 

@@ -63,12 +63,16 @@ def log_probabilities(values: NDArray[Any], scale: float) -> Array:
     return log_shares(scale * column_per_class(columns))
 
 
-def probabilities(values: NDArray[Any], scale: float) -> NDArray[Any]:
-    """Return p of every class, in the type of the values; the predicted class has the largest.
+def probabilities(
+    log_odds: NDArray[Any], scale: float, values: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return p of every class; the class that the decision values predict has the largest.
 
-    Where rounding makes it a tie, the predicted class is one rounding step ahead.
+    Where rounding makes it a tie, as of a sharp logistic loss between its margins, the predicted
+    class is one rounding step ahead. Without ``values`` the log odds are the decision values.
     """
-    p = np.exp(log_probabilities(values, scale)).astype(values.dtype)
+    values = log_odds if values is None else values
+    p = np.exp(log_probabilities(log_odds, scale)).astype(values.dtype)
     predicted = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
     rows = np.arange(len(p))
     largest = p.max(axis=1)

@@ -152,7 +152,8 @@ class Classifier(ClassifierMixin, Machine):
         if is_dask(X):
             return predict_later(self, "predict_proba", X)
         values = self._in_shape(self._decision_values(X))
-        return like_rows(probabilities(*self._log_odds(to_host(values))), values)
+        given = to_host(values)
+        return like_rows(probabilities(*self._log_odds(given), given), values)
 
     @_WithCalibration
     def predict_log_proba(self, X: Any) -> Any:

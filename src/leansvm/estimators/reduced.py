@@ -71,7 +71,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         Fit probabilities to left-out decision values, for `predict_proba`.
     tol : float, default=1e-6
         Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
-        below it.
+        below it, or stand still; a gap above it then gives a ConvergenceWarning.
     max_iter : int, default=500
         Most Newton steps.
     cache_size : float or "auto", default="auto"

@@ -180,7 +180,9 @@ class Predictor:
         values, (loss, scale) = np.asarray(self.decision_function(X)), self._link
         several = values.ndim == (1 if self._single else 2)
         odds = values if loss is None else loss.log_odds(values)
-        found = probabilities(odds if several else odds[None], scale)
+        if not several:
+            values, odds = values[None], odds[None]
+        found = probabilities(odds, scale, values)
         return found if several else found[0]
 
     def _many(self, X: Array, scaled: bool = False) -> Any:

@@ -55,6 +55,8 @@ class Output:
     sums: tuple[float, Array] | None = None  # losses and their slopes where it is: free of C
     residual: float = np.inf  # gradient norm relative to it
     gap: float = np.inf  # relative duality gap
+    lowest: tuple[float, float] = (np.inf, np.inf)  # objective and residual at this loss and C
+    idle: int = 0  # steps since one of them fell notably
     n_iter: int = 0
     state: str = "running"  # "converged", "stalled", "stopped"
     history: dict[str, list[Any]] = field(default_factory=no_steps)
@@ -75,10 +77,12 @@ class NewtonMatrices:
     at_once: int = 1  # outputs whose matrices there is room for
     keeps: bool = True  # Gram matrices of all outputs from one step to the next
     rows: int = -1  # of positive weight, where outputs may share a Gram matrix
+    centre: Array | None = None  # of the targets, which a free bias takes up
 
     def task(self, outputs: list[Output]) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
-        return NewtonPass(self.features, self.margin, tuple((o.number, o.loss) for o in outputs))
+        columns = tuple((o.number, o.loss) for o in outputs)
+        return NewtonPass(self.features, self.margin, columns, self.centre)
 
     def for_each(
         self, outputs: list[Output], function: Callable[..., Any], *args: Any

@@ -220,11 +220,11 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     If rows are few, further Newton steps make these values exact to three digits: one step alone
     may be wrong by one to three points of the error rate at large C, most of all for sharp losses.
     """
-    residuals = np.asarray(solver.blocks.concatenate(_residuals))
+    task = solver.matrices.task(solver.outputs)
+    residuals = np.asarray(solver.blocks.concatenate(_residuals, task))
     m, width = solver.blocks.n_rows, solver.features.width
     if m * width > _FEW_NUMBERS:
         return residuals
-    task = solver.matrices.task(solver.outputs)
     rows = np.asarray(solver.blocks.concatenate(_fitted_rows, task))
     Phi, s = np.ascontiguousarray(rows[:, :width]), rows[:, width]
     Y, F = np.split(rows[:, width + 1 :], 2, axis=1)
@@ -241,9 +241,9 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
 
 
 @declare("y")
-def _residuals(block: Block) -> Array:
-    y = np.asarray(to_host(block.y), dtype=np.float64)
-    return y - np.asarray(to_host(block.kept(LeftOutRows).values)).T
+def _residuals(block: Block, task: NewtonPass) -> Array:
+    _, y, _ = passes.targets_of_block(block, task)
+    return np.asarray(to_host(y)) - np.asarray(to_host(block.kept(LeftOutRows).values)).T
 
 
 @declare("X", "y", "weight", keeps=passes.COLUMNS)

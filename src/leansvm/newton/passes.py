@@ -59,6 +59,7 @@ class NewtonPass:
     features: FeatureMap
     margin: bool  # classification
     outputs: tuple[tuple[int, Loss], ...]  # column of the targets, and loss
+    centre: Array | None = None  # what is subtracted from every column of the targets
 
 
 @dataclass
@@ -68,10 +69,14 @@ class Slopes:
     value: Array  # sum of s L(u), one number per output
     gradient: Array  # sum of s side L'(u) phi, width x outputs
     counts: NDArray[np.intp]  # outputs x (curved, entering the Gram matrix, leaving it)
+    squares: Array  # sums of (s L'(u))^2, one per output, and of |phi|^2; at f = 0 only
 
     def __add__(self, other: Slopes) -> Slopes:
         return Slopes(
-            self.value + other.value, self.gradient + other.gradient, self.counts + other.counts
+            self.value + other.value,
+            self.gradient + other.gradient,
+            self.counts + other.counts,
+            self.squares + other.squares,
         )
 
 
@@ -118,7 +123,9 @@ def slopes(
     kept, k, n = block.kept(NewtonRows), len(task.outputs), block.stop - block.start
     Phi, xp = task.features.of(block), namespace(block.X)
     side, y, s = targets_of_block(block, task)
-    result = Slopes(np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp))
+    result = Slopes(
+        np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp), np.zeros(k + 1)
+    )
     direction = None if direction is None else like_rows(direction, Phi)
     # reading a row costs little where many outputs use it; a device has no cache to stay in
     in_cache = max(32, _SUBTILE_BYTES // (8 * max(Phi.shape[1], 1)))
@@ -140,6 +147,9 @@ def slopes(
             now = int(xp.count_nonzero(curved))
             result.counts[c] += (now, now - both, int(xp.count_nonzero(before)) - both)
         result.gradient += to_host(Phi[rows, :].T @ slope)
+        if at_zero:
+            result.squares[:k] += to_host(xp.sum(slope * slope, axis=0))
+            result.squares[k] += float(xp.sum(Phi[rows, :] ** 2))
     return result
 
 
@@ -222,8 +232,10 @@ def _curved(loss: Loss, u: Any, s: Any) -> Any:
 
 
 def targets_of_block(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
-    """Return side, y (rows x outputs) and weights, where the rows are."""
+    """Return side, y less its centre (rows x outputs) and weights, where the rows are."""
     y, xp = as_float64(block.y), namespace(block.X)
+    if task.centre is not None:
+        y = y - like_rows(task.centre, y)
     side = y if task.margin else xp.ones_like(y)
     s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
     return side, y, s
@@ -235,6 +247,42 @@ def count_rows(block: Block) -> int:
     if block.weight is None:
         return block.stop - block.start
     return int(namespace(block.weight).count_nonzero(block.weight > 0))
+
+
+@dataclass
+class TargetSums:
+    """Of every column of the targets: weighted sum, least and largest; and the sum of weights."""
+
+    total: Array
+    least: Array
+    largest: Array
+    weight: float
+
+    def __add__(self, other: TargetSums) -> TargetSums:
+        return TargetSums(
+            self.total + other.total,
+            np.minimum(self.least, other.least),
+            np.maximum(self.largest, other.largest),
+            self.weight + other.weight,
+        )
+
+    def mean(self) -> Array:
+        """Return the weighted means; of equal targets, exactly these."""
+        with np.errstate(all="ignore"):  # sums beyond float64 are not finite
+            mean = np.clip(self.total / self.weight, self.least, self.largest)
+        return np.where(np.isfinite(mean), mean, 0.0)
+
+
+@declare("y", "weight")
+def target_sums(block: Block) -> TargetSums:
+    """Return sums and range of the targets, over rows of positive weight."""
+    y = as_float64(block.y)
+    xp = namespace(y)
+    s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
+    counts = (s > 0)[:, None]
+    least = xp.min(xp.where(counts, y, xp.inf), axis=0)
+    largest = xp.max(xp.where(counts, y, -xp.inf), axis=0)
+    return TargetSums(to_host(s @ y), to_host(least), to_host(largest), float(xp.sum(s)))
 
 
 # ---------------------------------------------------------------------------- at the solution

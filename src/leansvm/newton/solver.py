@@ -30,6 +30,9 @@ Array = NDArray[np.float64]
 _FLAT_ENOUGH = 0.5  # the full step is taken if it leaves at most this share of the slope
 _ARMIJO = 1e-4  # and lowers the objective by at least this share of the slope
 _EXACT = 1e-3  # a line search ends when this share of the slope is left
+_CANCELLED = 1e-6  # share of its terms that the gradient at zero has at least, as a unit
+_IDLE_STEPS, _FALL = 10, 0.01  # an output ends if in so many steps its objective falls by less
+# than this share of tol, and its gradient not to a half: rounding, or a zigzag from row to row
 _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
@@ -93,6 +96,8 @@ class NewtonSolver:
         self._columns = 1 + max(outputs)  # of the targets, as far as they are used
         self.lam = 1.0
         self._loss: Loss = Squared()  # of the last solution
+        if free_bias and not margin:  # large targets would leave few digits for what varies
+            self.matrices.centre = blocks.sum(passes.target_sums).mean()
         if len(self.outputs) > 1:
             self.matrices.rows = int(blocks.sum(passes.count_rows))
         self.stopped = False  # by ``on_iteration``
@@ -101,7 +106,15 @@ class NewtonSolver:
     @property
     def theta(self) -> Array:
         """Where the outputs are, width x outputs."""
-        return np.stack([o.theta for o in self.outputs], axis=1)
+        return np.stack([o.theta for o in self.outputs], axis=1) + self._centres
+
+    @property
+    def _centres(self) -> Array:
+        """What a bias for the targets as they are has more than one for centred targets."""
+        more = np.zeros((self.features.width, len(self.outputs)))
+        if self.matrices.centre is not None:
+            more[-1] = self.matrices.centre[[o.number for o in self.outputs]]
+        return more
 
     # ------------------------------------------------------------------ the template
 
@@ -155,8 +168,10 @@ class NewtonSolver:
         cold, resized = not warm and theta is None, warm and self._resized
         self._resized = False
         start = np.zeros((self.features.width, self._columns))
+        theta = None if theta is None else theta - self._centres
         for c, o in enumerate(self.outputs):
             o.loss, o.state = loss, "running"
+            o.lowest, o.idle = (np.inf, np.inf), 0
             if not warm:
                 o.theta = np.zeros_like(self.rho) if theta is None else theta[:, c].copy()
                 start[:, o.number], o.gram = o.theta, None
@@ -173,7 +188,10 @@ class NewtonSolver:
             stages = loss.smoothing_path() if resized else (loss,)
             first, *later = self._stages(loss) if cold else stages
             for c, o in enumerate(self.outputs):
-                o.scale = max(float(np.linalg.norm(at_zero.gradient[:, c])), _TINY)
+                # each term may be large although all cancel, as where every row has both labels
+                terms = float(np.sqrt(at_zero.squares[c] * at_zero.squares[-1]))
+                slope = float(np.linalg.norm(at_zero.gradient[:, c]))
+                o.scale = max(slope, _CANCELLED * terms, _TINY)
                 o.loss, o.stages = first, later
             self.evaluate(self.outputs, at_zero if cold and first is loss else None)
         self._loss = loss
@@ -216,18 +234,22 @@ class NewtonSolver:
             o.gap = gap / max(o.objective, _TINY)
 
     def _check_convergence(self, outputs: list[Output], tol: float) -> None:
-        """Mark outputs that have converged; move others on to their next smoothing stage."""
+        """Mark outputs that are done; move others on to their next smoothing stage."""
         while outputs:
             moved = []
             for o in outputs:
-                if o.state != "running":
+                if o.state == "converged":
                     continue
+                ends = o.state == "stalled" or _stands_still(o, tol)
                 if o.stages:
-                    if o.residual <= _NEXT_STAGE:
+                    if ends or o.residual <= _NEXT_STAGE:
                         o.loss, *o.stages = o.stages
+                        o.state, o.lowest, o.idle = "running", (np.inf, np.inf), 0
                         moved.append(o)
                 elif o.residual <= tol and o.gap <= tol:
                     o.state = "converged"
+                elif ends:
+                    o.state = "stalled"
             self.evaluate(moved)
             outputs = moved
 
@@ -305,8 +327,10 @@ class NewtonSolver:
             low, high = np.where(slopes < 0, t, low), np.where(slopes < 0, high, t)
             with np.errstate(all="ignore"):  # no curvature: not inside, then
                 newton = t - slopes / curves
+                far = (low > 0) & (high > 16 * low)  # many decades are crossed by their middle
+                middle = np.where(far, np.sqrt(low) * np.sqrt(high), 0.5 * (low + high))
             inside = (newton > low) & (newton < np.minimum(high, 10 * np.maximum(low, 1.0)))
-            other = np.where(np.isfinite(high), 0.5 * (low + high), 4 * t)
+            other = np.where(np.isfinite(high), middle, t * np.clip(t, 4.0, 1e30))
             t = np.where(done, t, np.where(inside, newton, other))
         return t
 
@@ -319,7 +343,8 @@ class NewtonSolver:
         for o in early:  # stopped on the way: the loss that was asked for is certified
             o.loss, o.stages = o.stages[-1], []
         self.evaluate(early)
-        residual, gap = max(o.residual for o in outputs), max(self._gaps())
+        residual, gaps = max(o.residual for o in outputs), self._gaps()
+        gap = max(gaps)
         iterations = max(o.n_iter for o in outputs)
         has_bias = self.features.constant is not None
         return Solution(
@@ -331,7 +356,10 @@ class NewtonSolver:
             residual,
             gap,
             iterations,
-            all(o.state == "converged" for o in outputs),
+            all(
+                o.state == "converged" or (o.state == "stalled" and gap_of_o <= self.tol)
+                for o, gap_of_o in zip(outputs, gaps, strict=True)
+            ),
             f"Newton's method ended after {iterations} iterations at a relative gradient of "
             f"{residual:.1e} and a relative duality gap of {gap:.1e} (tol={self.tol:g}). Increase "
             f"max_iter or tol, lower C, or use a smoother loss (a larger delta, a smaller p).",
@@ -358,3 +386,14 @@ class NewtonSolver:
             gap = o.objective - float(values[c]) + 0.5 * norm / self.lam
             gaps.append(gap / max(o.objective, _TINY))
         return gaps
+
+
+def _stands_still(o: Output, tol: float) -> bool:
+    """Count the steps since objective or gradient were notably lower; return if they are many."""
+    objective, residual = o.lowest
+    fall = max(_FALL * tol, 8 * _EPS)
+    if o.objective < objective * (1 - fall) or o.residual < 0.5 * residual:
+        o.lowest, o.idle = (min(o.objective, objective), min(o.residual, residual)), 0
+    else:
+        o.idle += 1
+    return o.idle >= _IDLE_STEPS
