@@ -129,8 +129,10 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         ``f(X, Z)``.
     gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
         Kernel coefficient. "learn" finds one per feature by the gradient of leave-one-out, on a
-        sample of the rows: features need no scaling, useless ones are switched off. "scale" is
-        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+        sample of the rows: features need no scaling, useless ones are switched off; for kernels
+        without a scale per feature ("poly", "sigmoid", "chi2") it means "scale". "scale" is
+        1 / (n_features * weighted variance of X), "auto" is 1 / n_features. "linear", "cosine",
+        "precomputed" and functions do not use it.
     degree : float, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
