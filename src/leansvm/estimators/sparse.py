@@ -152,7 +152,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``.
+        Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
+        rows are drawn.
     calibrate : bool, default=False
         Fit probabilities to leave-one-out decision values, for `predict_proba`.
     cache_size : float or "auto", default="auto"
