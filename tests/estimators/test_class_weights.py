@@ -6,6 +6,7 @@ Sample weights are repetitions, so rows are drawn in proportion to them.
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.class_weight import compute_sample_weight
 
@@ -46,6 +47,26 @@ def test_balanced_weights_do_not_lose_the_rare_class(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_balanced_weights_do_not_lose_the_rare_class_by_default(seed):
     check_balanced(seed, random_state=0)
+
+
+@pytest.mark.slow
+def test_scales_learned_from_few_positives():
+    found = []
+    for seed in range(5):
+        rng = np.random.RandomState(seed)
+        y = (rng.random_sample(12000) < 0.01).astype(int)
+        X = rng.normal(size=(12000, 8))
+        X[y == 1, :2] += 1.5
+        machines = (
+            SparseLSSVC(random_state=0),
+            SparseLSSVC(class_weight="balanced", random_state=0),
+            LogisticRegression(),
+        )
+        values = [m.fit(X[:2000], y[:2000]).decision_function(X[2000:]) for m in machines]
+        found.append([roc_auc_score(y[2000:], value) for value in values])
+    plain, balanced, linear = np.mean(found, axis=0)
+    assert plain >= 0.85  # 0.815 with scales that nothing guards
+    assert balanced >= linear - 0.03
 
 
 @pytest.mark.parametrize("machine", [SparseLSSVC, ReducedSVC])
@@ -152,6 +173,9 @@ def test_c_at_an_end_of_its_values_is_said():
     X = np.random.RandomState(0).uniform(-1, 1, (600, 2))
     with pytest.warns(UserWarning, match=r"C_=1e\+07 is the last value that C='loo' tries"):
         SparseLSSVC(**SCALE).fit(X, X[:, 0] > 0)
+    wide = 1e3 * np.random.RandomState(1).normal(size=(80, 60))
+    with pytest.warns(UserWarning, match=r"C_=1e-06 .*\(scale the features or the weights\)"):
+        SparseLSSVC(kernel="linear", basis="all").fit(wide, wide[:, 0] > 0)
 
 
 @pytest.mark.parametrize("targets", ["no noise", "noise"])

@@ -20,6 +20,11 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _OURS = ("leansvm", "sklearn", "contextlib")
+_TOO_SMOOTH = (
+    "the kernel is too smooth for these data (try a larger gamma), or a few rows of large weight "
+    "decide"
+)
+_TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
 _ONCE = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence", "_saved_small")
 
@@ -73,11 +78,11 @@ def publish(
         text = f"{type(estimator).__name__}: {solution.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
     if isinstance(estimator.C, str) and _falls_at_its_end(estimator._candidates, solution):
+        why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
         warnings.warn(
             f"{type(estimator).__name__}: C_={solution.C:.3g} is the last value that "
-            f"C={estimator.C!r} tries, and the error of left-out rows still falls there: the "
-            f"kernel is too smooth for these data (try a larger gamma), or a few rows of large "
-            f"weight decide. A list for C can go further.",
+            f"C={estimator.C!r} tries, and the error of left-out rows still falls there: "
+            f"{why}. A list for C can go further.",
             UserWarning,
             stacklevel=_frames_to_caller(),
         )
