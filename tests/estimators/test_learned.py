@@ -17,6 +17,7 @@ from leansvm import (
     SparseLSSVC,
     SparseLSSVR,
 )
+from leansvm.kernels import KERNELS, PER_FEATURE
 
 rng = np.random.default_rng(5)
 M = 300
@@ -110,9 +111,6 @@ def test_the_kernel_used_is_named_where_it_was_given(machine, kernel):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kernel": "linear"}, "kernel='linear' has no scales to learn: set gamma='scale'"),
-        ({"kernel": "poly"}, "kernel='poly' has no scales to learn"),
-        ({"kernel": lambda a, b: a @ b.T}, "has no scales to learn"),
         ({"kernel": "rbf", "gamma": [1.0, 2.0]}, "gamma has 2 values, X has 6 features"),
         ({"kernel": "rbf", "gamma": [1.0, 2.0, -1.0, 1.0, 1.0, 1.0]}, ">= 0, got -1.0 for feature"),
         ({"kernel": "rbf", "gamma": [np.nan] * 6}, "finite"),
@@ -125,9 +123,26 @@ def test_what_cannot_be_learned_is_said(options, message):
         SparseLSSVC(n_basis=10, **options).fit(X, LABELS)
 
 
-def test_precomputed_kernels_have_nothing_to_learn():
-    with pytest.raises(ValueError, match="kernel='precomputed' has no scales to learn"):
-        SparseLSSVC(kernel="precomputed", n_basis=10).fit(np.eye(M), LABELS)
+@pytest.mark.parametrize("kernel", [*KERNELS, own_kernel])
+def test_every_kernel_works_without_a_word_about_gamma(kernel):
+    rows = own_kernel(X, X) if kernel == "precomputed" else X**2
+    model = SparseLSSVC(kernel=kernel, n_basis=30, random_state=0).fit(rows, LABELS)
+    assert model.kernel_ is kernel and hasattr(model, "feature_scales_") == (kernel in PER_FEATURE)
+    if kernel not in PER_FEATURE:  # nothing but one gamma, as "scale" has it
+        scaled = SparseLSSVC(kernel=kernel, gamma="scale", n_basis=30, random_state=0)
+        assert_array_equal(
+            model.decision_function(rows), scaled.fit(rows, LABELS).decision_function(rows)
+        )
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly", "precomputed", own_kernel])
+def test_a_basis_of_a_kernel_without_scales_needs_no_targets(kernel):
+    rows = own_kernel(X, X) if kernel == "precomputed" else X
+    learned, scaled = (
+        KernelBasis(20, kernel=kernel, gamma=gamma, random_state=0).fit_transform(rows)
+        for gamma in ("learn", "scale")
+    )
+    assert_array_equal(learned, scaled)
 
 
 def test_one_row_per_class_and_constant_features():

@@ -221,6 +221,16 @@ def test_guard_is_asked_only_where_rows_are_few(monkeypatch):
     assert learn(X[:90, :1], y[:90]).report["guard"] is None  # one feature
 
 
+def test_guard_counts_the_rows_of_a_rare_class(monkeypatch):
+    monkeypatch.setattr(module, "_FEW_ROWS", 100)
+    X, y = friedman(n=500)
+    for share, guarded in ((0.5, False), (0.42, False), (0.05, True), (0.95, True)):
+        labels = np.where(y > np.quantile(y, 1 - share), 1.0, -1.0)
+        assert (learn(X, labels).report["guard"] is not None) == guarded
+    y[y < np.quantile(y, 0.9)] = 0.0  # numbers, most of them equal
+    assert learn(X, y).report["guard"] is not None
+
+
 @pytest.mark.parametrize("n", [1, 2, 5, 9])
 def test_too_few_rows_give_one_scale(n):
     X, y = friedman(n=n)

@@ -64,6 +64,14 @@ def test_several_classes(source):
     )
 
 
+@pytest.mark.parametrize("basis", ["random", "random-pivoted-cholesky"])
+def test_class_weights(source, basis):
+    model = PlainSparseLSSVC(
+        "loo", gamma=1.0, basis=basis, n_basis=40, class_weight={1: 30.0}, random_state=0
+    )
+    check_same(source, model, X, Y3, WEIGHT)
+
+
 def test_several_targets(source):
     targets = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
     check_same(source, PlainSparseLSSVR(100.0, n_basis=40, random_state=0), X, targets)

@@ -163,12 +163,14 @@ def _joined(earlier: Basis, new: Basis, n_basis: int) -> Basis:
 def _on_host(blocks: RowBlocks) -> RowBlocks:
     """Copy all rows to the host, for selectors that know NumPy alone."""
     everything = np.arange(blocks.n_rows)
-    return MemoryBlocks(to_host(blocks.take(everything)), *blocks.targets_of(everything))
+    rows, weighed = to_host(blocks.take(everything)), blocks.targets_of(everything)
+    return MemoryBlocks(rows, *weighed, class_weight=blocks.class_weight)
 
 
 def _part(blocks: RowBlocks, rows: NDArray[np.intp], columns: int) -> RowBlocks:
     """Return some of the rows, in memory."""
-    return MemoryBlocks(blocks.take(rows), *blocks.targets_of(rows), columns=columns)
+    weighed, by_class = blocks.targets_of(rows), blocks.class_weight
+    return MemoryBlocks(blocks.take(rows), *weighed, class_weight=by_class, columns=columns)
 
 
 def _sample(

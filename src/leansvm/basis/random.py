@@ -15,7 +15,7 @@ from leansvm.rows import (
     RowBlocks,
     WeightedSample,
     declare,
-    row_weights,
+    sample_weights,
 )
 
 _MOST_CLASSES = 1000
@@ -106,8 +106,8 @@ def _turns(weights: NDArray[np.float64], sizes: NDArray[np.intp], count: int) ->
 def _classes(
     blocks: RowBlocks,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
-    """Return the distinct targets, the weight and the number of rows of each."""
-    parts = blocks.map(_classes_in_block)
+    """Return the distinct targets, the sample weight and the number of rows of each."""
+    parts = blocks.map(_classes_in_block, blocks.class_weight)
     classes, place = np.unique(np.vstack([p[0] for p in parts]), axis=0, return_inverse=True)
     if len(classes) > _MOST_CLASSES:
         raise ValueError(
@@ -122,11 +122,11 @@ def _classes(
 
 @declare("y", "weight")
 def _classes_in_block(
-    block: Block,
+    block: Block, class_weight: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
     if block.y is None:
         raise ValueError("RandomBasis(stratify=True) needs targets, but the rows have none.")
-    y, weight = _targets(block), to_host(row_weights(block))
+    y, weight = _targets(block), to_host(sample_weights(block, class_weight))
     y, weight = y[weight > 0], weight[weight > 0]
     if y.shape[1] == 1:
         values, place = np.unique(y, return_inverse=True)

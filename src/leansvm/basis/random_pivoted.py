@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 
-from leansvm._array_api import as_float64, namespace
+from leansvm._array_api import namespace
 from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky
 from leansvm.basis.cholesky.rows import FactorRows
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, draw_rows
+from leansvm.rows import Block, RowBlocks, draw_rows, sample_weights
 
 _FEWEST_DRAWS, _MOST_DRAWS = 32, 1000
 
@@ -94,7 +94,7 @@ class RandomPivotedCholesky(BasisSelector):
         trace_tol = self.tol * basis.residual_trace
         draws, drawn, rounds = _FEWEST_DRAWS if self.accelerated else 1, 0, 0
         while basis.size < basis.capacity and basis.residual_trace > trace_tol:
-            rows = draw_rows(blocks, rng, draws, _missed, basis.floor)
+            rows = draw_rows(blocks, rng, draws, _missed, basis.floor, blocks.class_weight)
             if len(rows) == 0:
                 break  # numerical rank exhausted
             candidates, order = np.unique(rows, return_inverse=True)
@@ -112,12 +112,12 @@ class RandomPivotedCholesky(BasisSelector):
         return Basis(indices, L=L, report={"rounds": rounds, "draws": drawn, "trace": trace})
 
 
-def _missed(block: Block, floor: float) -> Any:
-    """Return the mass of every row: its weight times its residual, if that is not rounding."""
+def _missed(block: Block, floor: float, class_weight: NDArray[np.float64] | None) -> Any:
+    """Return the mass of rows: sample weight times residual, where that is not rounding."""
     D = block.kept(FactorRows).D
     mass = namespace(D).where(floor < D, D, 0.0)
     if block.weight is not None:
-        mass *= as_float64(block.weight)
+        mass *= sample_weights(block, class_weight)
     return mass
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from leansvm.kernels import PER_FEATURE
+
 _SIDE = 512  # of the matrices whose product is timed
 _MOST_POINTS = 2000  # of n_basis="auto"
 
@@ -29,7 +31,8 @@ def expected_seconds(model: Any, n_rows: int, n_features: int) -> float | None:
 
 def _learning(model: Any, n_rows: int, n_features: int) -> float:
     """Flops of learning the scales: short searches on 1,500 rows, a long one on 4,000."""
-    if not (isinstance(model.gamma, str) and model.gamma == "learn"):
+    learns = isinstance(model.gamma, str) and model.gamma == "learn"
+    if not (learns and model.kernel in ("auto", *PER_FEATURE)):
         return 0.0
     short, long = min(n_rows, 1500) / 1500, min(n_rows, 4000) / 4000
     return 1.4e11 * short + (7e10 + 1.8e9 * n_features) * long

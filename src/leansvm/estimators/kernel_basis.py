@@ -152,7 +152,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
         size, _ = basis_size(selector, self.n_basis, X.shape[0])
         looks = isinstance(selector, BasisSelector) and selector.uses_targets
-        learns = isinstance(self.gamma, str) and self.gamma == "learn"
+        learns = self._learns_scales
         if y is None and (looks or learns):
             what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"
             raise ValueError(f"{what} looks at the targets; pass y to fit.")

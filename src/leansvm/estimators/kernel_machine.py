@@ -82,6 +82,12 @@ class KernelMachine(Machine):
         tags.input_tags.sparse = self.kernel != "precomputed"
         return tags
 
+    @property
+    def _learns_scales(self) -> bool:
+        """Whether gamma="learn" finds scales; kernels without any take it as "scale"."""
+        learns = isinstance(self.gamma, str) and self.gamma == "learn"
+        return learns and self.kernel in (*LEARNABLE, "auto")
+
     def _learn_kernel(
         self, data: Any, run: Run | None, most_points: int | None = None
     ) -> FittedKernel:
@@ -89,11 +95,12 @@ class KernelMachine(Machine):
         given: dict[str, Any] = {}
         for name in BATCH_PARAMETERS:
             given[name] = getattr(self, name, None)
-        if isinstance(self.gamma, str) and self.gamma == "learn":
+        if self._learns_scales:
             return self._learned_kernel(data, run, most_points, given)
         # "auto" without anything to compare kernels by: the Gaussian one
         chosen = "rbf" if self.kernel == "auto" else self.kernel
-        gamma = resolve_gamma(self.gamma, chosen, data.n_features, data.variance)
+        asked = "scale" if isinstance(self.gamma, str) and self.gamma == "learn" else self.gamma
+        gamma = resolve_gamma(asked, chosen, data.n_features, data.variance)
         kernel = Kernel(chosen, gamma=gamma, degree=self.degree, coef0=self.coef0)
         return FittedKernel(kernel, chosen, gamma, given)
 
@@ -105,11 +112,6 @@ class KernelMachine(Machine):
         given: dict[str, Any],
     ) -> FittedKernel:
         names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
-        if callable(self.kernel) or names[0] not in LEARNABLE:
-            raise ValueError(
-                f"kernel={self.kernel!r} has no scales to learn: set gamma='scale' or a number, or "
-                f"use one of the kernels {', '.join(LEARNABLE)}."
-            )
         C = None
         if run is not None and not isinstance(self.C, str | KFoldSums):
             values = np.atleast_1d(run.criterion.C)

@@ -20,6 +20,12 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 _OURS = ("leansvm", "sklearn", "contextlib")
+_TOO_SMOOTH = (
+    "the kernel is too smooth for these data (try a larger gamma), or a few rows of large weight "
+    "decide"
+)
+_TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
+_FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
 _ONCE = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence", "_saved_small")
 
 
@@ -71,6 +77,27 @@ def publish(
     if not solution.converged:
         text = f"{type(estimator).__name__}: {solution.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
+    if isinstance(estimator.C, str) and _falls_at_its_end(estimator._candidates, solution):
+        why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
+        warnings.warn(
+            f"{type(estimator).__name__}: C_={solution.C:.3g} is the last value that "
+            f"C={estimator.C!r} tries, and the error of left-out rows still falls there: "
+            f"{why}. A list for C can go further.",
+            UserWarning,
+            stacklevel=_frames_to_caller(),
+        )
+
+
+def _falls_at_its_end(candidates: Array, solution: Solution) -> bool:
+    """Whether a larger C (or a smaller one) than all candidates would be clearly better."""
+    curve = solution.curve
+    if curve is None or len(curve) != len(candidates) or np.isnan(curve).any():
+        return False
+    for end, inner in ((0, 1), (-1, -2)):
+        if candidates[end] == solution.C:
+            noisy = curve[end] > _NO_NOISE * curve.max()
+            return bool(noisy and curve[end] < _FALLS * curve[inner])
+    return False
 
 
 def _frames_to_caller() -> int:

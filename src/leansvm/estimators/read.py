@@ -104,12 +104,14 @@ def _read_arrays(
     if estimator._classifies:
         X, y = validate(estimator, X, y, reset=reset)
         Y, labels = encode_labels(estimator, y, classes)
-        weight, count = _class_weighted(estimator, _sample_weights(sample_weight, X), labels, batch)
+        weight = _sample_weights(sample_weight, X)
+        count = float(namespace(weight).sum(weight))
+        weight, by_class = _class_weighted(estimator, weight, labels, batch)
     else:
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
         X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
-        Y, count = as_float64(y), None
+        Y, count, by_class = as_float64(y), None, None
         if foreign_namespace(Y) is None:  # objects such as None have become NaN
             assert_all_finite(Y, input_name="y")
             if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
@@ -121,7 +123,7 @@ def _read_arrays(
     if reset and estimator.kernel == "precomputed":
         check_kernel_matrix(X)
     positive = int(namespace(weight).count_nonzero(weight > 0))
-    return TrainingData(X, y, Y, weight, Y.shape[1], positive, count)
+    return TrainingData(X, y, Y, weight, Y.shape[1], positive, count, class_weight=by_class)
 
 
 def validate(
@@ -314,9 +316,11 @@ def _sample_weights(sample_weight: Any, X: Any) -> Any:
     return np.asarray(weight)
 
 
-def _class_weighted(estimator: Any, weight: Any, labels: Any, batch: bool) -> tuple[Any, float]:
-    """Return sample weights times class weights, and the sum of the former alone."""
-    count, n_classes = float(namespace(weight).sum(weight)), len(estimator.classes_)
+def _class_weighted(
+    estimator: Any, weight: Any, labels: Any, batch: bool
+) -> tuple[Any, Array | None]:
+    """Return sample weights times class weights, and the latter by class (None: not given)."""
+    n_classes, by_class = len(estimator.classes_), None
     if foreign_namespace(weight) is None:
         labels = to_host(labels)
         totals = np.bincount(labels, weights=weight, minlength=n_classes).astype(np.float64)
@@ -331,7 +335,7 @@ def _class_weighted(estimator: Any, weight: Any, labels: Any, batch: bool) -> tu
         totals = totals * by_class
     if not batch and np.count_nonzero(totals) < 2:
         raise ValueError(_FEW_CLASSES)
-    return weight, count
+    return weight, by_class
 
 
 def _weight_of_classes(estimator: Any, counts: Array) -> Array:

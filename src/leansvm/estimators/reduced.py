@@ -66,7 +66,8 @@ class ReducedSVC(Classifier, ReducedMachine):
         Sharpness of "logistic"; None is 1, as in logistic regression. Large ones come close to the
         hinge loss and are approached from 10 by factors of 10.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``.
+        Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
+        rows are drawn.
     calibrate : bool, default=False
         Fit probabilities to left-out decision values, for `predict_proba`.
     tol : float, default=1e-6

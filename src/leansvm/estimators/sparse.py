@@ -129,8 +129,10 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         ``f(X, Z)``.
     gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
         Kernel coefficient. "learn" finds one per feature by the gradient of leave-one-out, on a
-        sample of the rows: features need no scaling, useless ones are switched off. "scale" is
-        1 / (n_features * weighted variance of X), "auto" is 1 / n_features.
+        sample of the rows: features need no scaling, useless ones are switched off; for kernels
+        without a scale per feature ("poly", "sigmoid", "chi2") it means "scale". "scale" is
+        1 / (n_features * weighted variance of X), "auto" is 1 / n_features. "linear", "cosine",
+        "precomputed" and functions do not use it.
     degree : float, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
@@ -150,7 +152,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
     class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``.
+        Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
+        rows are drawn.
     calibrate : bool, default=False
         Fit probabilities to leave-one-out decision values, for `predict_proba`.
     cache_size : float or "auto", default="auto"

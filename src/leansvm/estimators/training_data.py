@@ -41,6 +41,7 @@ class TrainingData:
     merged: MergedRows | None = None  # which rows stand for their copies
     taken: NDArray[np.intp] | None = None  # which of the given rows these are; None: all
     whole: TrainingData | None = None  # the rows as they were given, where these are fewer
+    class_weight: Array | None = None  # of each class, a factor in ``weight``
     attributes: dict[str, Any] = field(default_factory=dict)  # that `publish` sets: classes, names
 
     def blocks(self, columns: int = 0, budget: int = 0, tile_rows: int | None = None) -> RowBlocks:
@@ -49,7 +50,12 @@ class TrainingData:
             return self.X.blocks(self.encode, columns=columns, budget=budget, weight=self.weight)
         ones = self.weight is None or bool(namespace(self.weight).all(self.weight == 1.0))
         return MemoryBlocks(
-            self.X, self.Y, None if ones else self.weight, columns=columns, tile_rows=tile_rows
+            self.X,
+            self.Y,
+            None if ones else self.weight,
+            class_weight=None if ones else self.class_weight,
+            columns=columns,
+            tile_rows=tile_rows,
         )
 
     @property

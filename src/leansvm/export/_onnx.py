@@ -13,7 +13,7 @@ import numpy as np
 
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, check_categories, check_numbers, formula_of
-from leansvm.export._onnx_nodes import Nodes, label_type
+from leansvm.export._onnx_nodes import GraphNodes, label_type
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
 _FAR = 1e15  # scaled distances beyond it are infinite for every kernel, and their squares are not
@@ -60,7 +60,7 @@ def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | No
     return Graph(formula, dtype).model()
 
 
-class Graph(Nodes):
+class Graph(GraphNodes):
     """The graph of a formula.
 
     Parameters

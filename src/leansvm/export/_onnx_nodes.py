@@ -1,4 +1,4 @@
-"""Nodes and constants of an ONNX graph, and the names of values on the way."""
+"""GraphNodes and constants of an ONNX graph, and the names of values on the way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from leansvm._extras import needs
 
 
-class Nodes:
+class GraphNodes:
     """A graph that grows node by node.
 
     Parameters

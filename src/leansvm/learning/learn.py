@@ -3,9 +3,9 @@
 Minimises log S + (1/n) sum_f (log gamma_f - mean)^2 over log gamma and log lam by L-BFGS, where S
 is the leave-one-out error of a random basis on a sample of n rows (`LooObjective`). The second
 term keeps scales together that the rows say little about. Kernels are compared by S with more
-points. Features of small scale are dropped where S allows it. With few rows the learned scales must
-beat one common scale on folds that they were not learned on. Where the model's C is given, a last
-search finds the scales that suit it.
+points. Features of small scale are dropped where S allows it. With few rows, or few of all classes
+but one, the learned scales must beat one common scale on folds that they were not learned on. Where
+the model's C is given, a last search finds the scales that suit it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 _FEWEST_ROWS = 10  # to learn anything from
 _FOLDS = 3
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
+_FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
 
 
@@ -198,7 +199,8 @@ def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
     rows enough to trust the learned ones.
     """
     n, d = search.sample.X.shape
-    if n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) or d == 1 or search.progress.stopped:
+    many = n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) and _others(search.sample) >= _FEW_OTHERS
+    if many or d == 1 or search.progress.stopped:
         return None
     fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
     errors = np.empty((3, len(fold)))  # of every row, for each candidate
@@ -215,6 +217,12 @@ def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
     names = ("one", "shrunk", "learned")
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
+
+
+def _others(sample: ScaleSample) -> int:
+    """Return the rows without the most frequent target: of a rare class, all that tell of it."""
+    _, counts = np.unique(sample.Y, axis=0, return_counts=True)
+    return len(sample.Y) - int(counts.max())
 
 
 def _refined(search: ScaleSearch, scales: Scales, choice: str) -> Scales:

@@ -22,6 +22,7 @@ from leansvm.rows import (
     check_budget,
     merge_equal_rows,
     total_weight,
+    weights_of_drawn,
 )
 
 Array = NDArray[np.float64]
@@ -141,7 +142,7 @@ class ScaleSample:
 def draw_sample(
     blocks: RowBlocks, count: int, rng: np.random.RandomState, *, free_bias: bool, budget: int
 ) -> ScaleSample:
-    """Draw rows by their weights and bring them to the host; all of them where they are few.
+    """Draw rows by their sample weights and bring them to the host; all of them where they are few.
 
     There are at most ``count`` of them, fewer where the budget in bytes is small. ``rng`` decides
     which, and in which order. Targets are centred where the bias is free.
@@ -161,8 +162,8 @@ def draw_sample(
     Y = np.asarray(Y, dtype=np.float64).reshape(len(X), -1)
     weight = np.ones(len(X)) if weight is None else np.asarray(weight, dtype=np.float64)
     unit, total = 1.0, float(weight.sum())
-    if not whole:  # drawn by weight: they count equally, as rows of the mean weight
-        unit, weight = len(weight) / float(np.sum(1.0 / weight)), np.ones(len(weight))
+    if not whole:
+        unit, weight = weights_of_drawn(blocks, Y, weight)
         total = total_weight(blocks)
     merged = merge_equal_rows(X, Y, weight)
     order = rng.permutation(len(merged.first))

@@ -143,7 +143,9 @@ def _folds(learner: LowRankLearner, sample: StartRows, largest: int) -> list[_He
     for k in range(_FOLDS if len(number) <= _MANY_ROWS else 1):
         inside, outside = sample.part(number == k), sample.part(number != k)
         tile = tile_rows(outside.X, 4 * (largest + outside.Y.shape[1]))
-        blocks = MemoryBlocks(outside.X, outside.Y, outside.weight, tile_rows=tile)
+        by_class = learner.blocks.class_weight
+        given = outside.X, outside.Y, outside.weight
+        blocks = MemoryBlocks(*given, class_weight=by_class, tile_rows=tile)
         count = learner.count
         if count is not None:  # in proportion
             count *= float(outside.weight.sum()) / total_weight(learner.blocks)

@@ -20,7 +20,7 @@ from leansvm._array_api import to_host
 from leansvm.linalg import dense64
 from leansvm.low_rank import pam
 from leansvm.low_rank.features import LearnedFeatures
-from leansvm.rows import RowBlocks, WeightedSample, class_numbers
+from leansvm.rows import RowBlocks, WeightedSample, class_numbers, weights_of_drawn
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -60,17 +60,18 @@ def tried_functions(count: int) -> int:
 
 
 def draw_start_rows(blocks: RowBlocks, n_basis: int, rng: np.random.RandomState) -> StartRows:
-    """Bring all rows to the host where they are few, else some that are drawn by their weights."""
+    """Bring all rows to the host where they are few, else some drawn by their sample weights."""
     limit = start_limits(n_basis, blocks.n_features)[1]
     rows = WeightedSample(blocks, rng).first(limit + 1)
     whole = len(rows) <= limit
     rows = np.sort(rows) if whole else rows[:limit]
     Y, weight = blocks.targets_of(rows)
     weight = np.ones(len(rows)) if weight is None else np.asarray(weight, dtype=np.float64)
-    if not whole:  # drawn by weight: they count equally, as rows of the mean weight
-        weight = np.full(len(rows), len(rows) / float(np.sum(1.0 / weight)))
     X = np.ascontiguousarray(to_host(dense64(blocks.take(rows))))
     Y = np.asarray(Y, dtype=np.float64).reshape(len(rows), -1)
+    if not whole:
+        unit, costs = weights_of_drawn(blocks, Y, weight)
+        weight = unit * costs
     classes = np.zeros(len(rows), dtype=np.intp)
     if np.all(np.abs(Y) == 1.0):
         classes = class_numbers(Y)

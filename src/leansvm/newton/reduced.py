@@ -25,6 +25,7 @@ from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
 from leansvm.newton.one_step import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import SERIAL_WIDTH, NewtonSolver
+from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.nested import FIRST_SIZE, grow
 from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution
@@ -222,6 +223,9 @@ class SizeSearch:
         chosen: NDArray[np.intp] | None,
     ) -> None:
         self.problem, self.last, self.chosen = problem, last, chosen
+        if chosen is not None:  # -1: rows that count although they are basis points
+            inside = rows_inside(problem.blocks, chosen[chosen >= 0])
+            self.chosen = np.where(np.isin(chosen, inside), chosen, -1)
         self.order = np.argsort(path, kind="stable")
         self.candidates = path[self.order]
         middle = int(np.argmin(np.abs(np.log(self.candidates))))

@@ -5,6 +5,8 @@ the target of a basis row x_i is left out, its function k(., x_i) stays in the m
 nearby decide its coefficient: the error at x_i then grows with C and with the basis as that of no
 new row does. So C, sizes, kernels and scales are compared by the rows outside of the basis, where
 these are enough. With all rows in the basis left-out errors are those of refitting without the row.
+Where weights differ, a few rows may weigh as much as all others, such as those of a rare class: a
+class with few rows outside is judged by all of its rows.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import like_rows, namespace
-from leansvm.rows import Block
+from leansvm._array_api import like_rows, namespace, to_host
+from leansvm.rows import Block, RowBlocks, class_numbers, declare, row_weights
 
 Array = NDArray[np.float64]
 ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
+_FEW = 0.25  # with a smaller share of a class outside, and fewer than ENOUGH, all of it is counted
 FLOOR = 1e-12  # of 1 - h, of which rounding may leave nothing
 
 
@@ -32,6 +35,40 @@ def gcv(rss: Array, freedom: Any, n: float) -> Array:
     """Return n RSS / (n - trace)^2, given n - trace; infinite where no freedom is left."""
     enough = freedom > 1e-10 * n
     return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, freedom, 1.0) ** 2, np.inf)
+
+
+def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return the basis rows that are not counted: those of classes with enough other rows.
+
+    Where all rows have the same weight, or targets are numbers, these are all basis rows. One pass
+    over targets and weights.
+    """
+    if not (blocks.weighted and len(basis_rows)):
+        return basis_rows
+    sizes, least, most = blocks.fold(_joined_classes, _classes_of_block)
+    if sizes is None or not least < most:
+        return basis_rows
+    Y, weight = blocks.targets_of(basis_rows)
+    classes = class_numbers(np.asarray(Y, dtype=np.float64))
+    inside = np.bincount(classes[weight > 0], minlength=len(sizes))
+    few = sizes - inside < np.minimum(ENOUGH, _FEW * sizes)
+    return basis_rows[~few[classes]]
+
+
+@declare("y", "weight")
+def _classes_of_block(block: Block) -> tuple[NDArray[np.intp] | None, float, float]:
+    """Return the rows of every class (None: targets are numbers), least and largest weight."""
+    Y, weight = np.asarray(to_host(block.y)), to_host(row_weights(block))
+    Y, weight = Y[weight > 0], weight[weight > 0]
+    least, most = float(weight.min(initial=np.inf)), float(weight.max(initial=0.0))
+    if not np.all(np.abs(Y) == 1.0):
+        return None, least, most
+    return np.bincount(class_numbers(Y), minlength=max(Y.shape[1], 2)), least, most
+
+
+def _joined_classes(a: Any, b: Any) -> Any:
+    sizes = None if a[0] is None or b[0] is None else a[0] + b[0]
+    return sizes, min(a[1], b[1]), max(a[2], b[2])
 
 
 def add_up_squares(

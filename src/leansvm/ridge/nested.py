@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
 from leansvm.kernels import Kernel
+from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.factor import RidgeModels, decompose, factor_prefixes
 from leansvm.ridge.primal import left_out_errors
 from leansvm.ridge.sums import NormalEquations, Sums, first_shift, normal_equations, rows_of_Z
@@ -42,7 +43,7 @@ class Ladder:
     points: NestedPoints
     free_bias: bool
     budget: int  # bytes that blocks may keep
-    basis_rows: NDArray[np.intp] | None  # numbers of the rows that may become points
+    basis_rows: NDArray[np.intp] | None  # rows that may become points and so do not count
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
 
@@ -121,7 +122,8 @@ def open_ladder(
     features, n_outputs = points.features(), blocks.head(1)[1].shape[1]
     shift = np.zeros(features.width + n_outputs)
     sums = Sums(shift, np.zeros((len(shift) + 1,) * 2), n_outputs, 0.0)
-    return Ladder(blocks, points, bias_penalty == 0, budget, indices, features, sums)
+    inside = None if indices is None else rows_inside(blocks, indices)
+    return Ladder(blocks, points, bias_penalty == 0, budget, inside, features, sums)
 
 
 # ---------------------------------------------------------------------------- the search

@@ -23,6 +23,7 @@ from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, product_rounding, whiten
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
+from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
 from leansvm.ridge.nested import FIRST_SIZE, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
@@ -180,7 +181,7 @@ class SparseProblem:
         basis, features, by = summed.basis, summed.features, self.criterion
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
-            by = replace(by, basis_rows=chosen[chosen >= 0])
+            by = replace(by, basis_rows=rows_inside(self.blocks, chosen[chosen >= 0]))
         with self.phases("solve"), blas_for(features.width):
             solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
         if summed.keeps_rows:

@@ -21,7 +21,9 @@ from leansvm.rows._draw import (
     draw_rows,
     positive_rows,
     row_weights,
+    sample_weights,
     total_weight,
+    weights_of_drawn,
 )
 from leansvm.rows._files import Dataset, open_dataset
 from leansvm.rows._memory import MemoryBlocks, tile_rows_for
@@ -79,8 +81,10 @@ __all__ = [
     "row_hashes",
     "row_weights",
     "rows_alike",
+    "sample_weights",
     "source_of",
     "tile_rows_for",
     "tiles_within",
     "total_weight",
+    "weights_of_drawn",
 ]

@@ -158,6 +158,7 @@ class RowBlocks(ABC):
     n_features: int
     dtype: Any
     weighted: bool = True  # whether rows may have weights other than one
+    class_weight: NDArray[np.float64] | None = None  # factor in the weights of each class's rows
     place: Any = None  # an empty array of the library and device of the rows; None on the host
     n_parts: int = 1  # parts that `fold_parts` goes over
 

@@ -131,6 +131,7 @@ class ClusterRows(RowSource):
             homes.append(home)
         blocks = ClusterBlocks(self._client, groups, homes, self.shape, self.dtype)
         blocks.weighted = weight is not None or targets.weighted
+        blocks.class_weight = targets.class_weight
         return blocks
 
 

@@ -25,6 +25,7 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.rows._base import Block, RowBlocks, declare
+from leansvm.rows._targets import class_numbers
 
 Rows = NDArray[np.intp]
 Mass = Callable[..., Any]
@@ -37,9 +38,12 @@ def draw_rows(
     """Draw ``count`` rows with replacement, with probabilities ``mass(block, *args)``.
 
     No rows when there is no mass. ``mass`` must be a module-level function of the blocks' weights
-    and state.
+    (and targets where these are weighted by class) and state.
     """
-    starts, totals = blocks.collect(_total, mass, args)
+    by_class = blocks.class_weight is not None
+    total: Callable[..., Any] = _total_by_class if by_class else _total
+    locate: Callable[..., Any] = _locate_by_class if by_class else _locate
+    starts, totals = blocks.collect(total, mass, args)
     edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
@@ -47,7 +51,7 @@ def draw_rows(
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
-    mine, rows = blocks.collect(_locate, mass, args, starts[home], targets - edges[home])
+    mine, rows = blocks.collect(locate, mass, args, starts[home], targets - edges[home])
     result = np.empty(count, np.intp)
     result[mine] = rows
     return result
@@ -72,6 +76,16 @@ def _locate(
     return mine, np.minimum(rows, last) + block.start
 
 
+@declare("y", "weight")
+def _total_by_class(block: Block, *args: Any) -> tuple[Rows, NDArray[np.float64]]:
+    return _total(block, *args)
+
+
+@declare("y", "weight")
+def _locate_by_class(block: Block, *args: Any) -> tuple[Rows, Rows]:
+    return _locate(block, *args)
+
+
 def _running_sum(mass: Any) -> Any:
     xp = foreign_namespace(mass)
     return np.cumsum(mass) if xp is None else xp.cumulative_sum(mass)
@@ -88,10 +102,10 @@ def _first_beyond(edges: Any, targets: NDArray[np.float64], side: Any) -> Rows:
 def draw_by_weight(
     blocks: RowBlocks, rng: np.random.RandomState, count: int, taken: Rows | None = None
 ) -> Rows:
-    """Draw rows with replacement by their weights, none of those ``taken`` (which increase)."""
+    """Draw rows with replacement by their sample weights, none of ``taken`` (which increase)."""
     taken = np.empty(0, np.intp) if taken is None else taken
     if blocks.weighted:
-        return draw_rows(blocks, rng, count, _open_weight, taken)
+        return draw_rows(blocks, rng, count, _open_weight, taken, blocks.class_weight)
     # the same without a pass: all weights are one, so the number drawn is a rank
     left = blocks.n_rows - len(taken)
     if left == 0:
@@ -103,10 +117,11 @@ def draw_by_weight(
 
 @dataclass
 class WeightedSample:
-    """Rows one after the other, each new one with probability proportional to its weight.
+    """Rows one after the other, each new one with probability proportional to its sample weight.
 
     The order in which distinct points would appear if every row stood there as often as its
-    weight says and were drawn at random; rows of zero weight never come.
+    weight says and were drawn at random; rows of zero weight never come. Class weights are costs
+    of errors, not repetitions: they would draw all rows of a rare class.
     """
 
     blocks: RowBlocks
@@ -136,9 +151,34 @@ def row_weights(block: Block) -> Any:
     return ones if block.weight is None else ones * as_float64(block.weight)
 
 
-def _open_weight(block: Block, taken: Rows) -> Any:
-    """Return the weights of rows that are not taken yet."""
+def sample_weights(block: Block, class_weight: NDArray[np.float64] | None) -> Any:
+    """Return a copy of the block's weights without those of the classes (None: there are none)."""
     weight = row_weights(block)
+    if class_weight is None:
+        return weight
+    return weight * like_rows(_inverse(class_weight)[class_numbers(to_host(block.y))], weight)
+
+
+def weights_of_drawn(
+    blocks: RowBlocks, Y: NDArray[Any], weight: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
+    """Return what rows drawn by their sample weights count: one number times class weights.
+
+    The number is the mean sample weight of all rows, as far as the drawn ones tell.
+    """
+    costs = np.ones(len(weight))
+    if blocks.class_weight is not None:
+        costs = blocks.class_weight[class_numbers(Y)]
+    return len(weight) / float(np.sum(costs / weight)), costs
+
+
+def _inverse(class_weight: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.divide(1.0, class_weight, out=np.zeros(len(class_weight)), where=class_weight > 0)
+
+
+def _open_weight(block: Block, taken: Rows, class_weight: NDArray[np.float64] | None) -> Any:
+    """Return the sample weights of rows that are not taken yet."""
+    weight = sample_weights(block, class_weight)
     low, high = np.searchsorted(taken, [block.start, block.stop])
     put(weight, taken[low:high] - block.start, 0.0)
     return weight

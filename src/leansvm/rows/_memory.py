@@ -38,7 +38,9 @@ class MemoryBlocks(RowBlocks):
     y : array of shape (n_rows, n_outputs), optional
         Targets.
     weight : array of shape (n_rows,), optional
-        Sample weights.
+        Sample weights, times the weights of their classes.
+    class_weight : ndarray of shape (n_classes,), optional
+        The latter: rows are drawn without them.
     columns : int
         Columns that a solver computes for each row of a block (8 bytes each).
     tile_rows : int, optional
@@ -59,6 +61,7 @@ class MemoryBlocks(RowBlocks):
         y: Any = None,
         weight: Any = None,
         *,
+        class_weight: NDArray[np.float64] | None = None,
         columns: int = 0,
         tile_rows: int | None = None,
     ) -> None:
@@ -66,7 +69,7 @@ class MemoryBlocks(RowBlocks):
         self.n_rows, self.n_features = X.shape
         self.dtype = X.dtype
         self._threaded = foreign_namespace(X) is None
-        self.weighted = weight is not None
+        self.weighted, self.class_weight = weight is not None, class_weight
         if not self._threaded:  # targets and weights go where the rows are
             self.place = X[:0, :]
             y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))

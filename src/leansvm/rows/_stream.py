@@ -176,6 +176,7 @@ class StreamBlocks(RowBlocks):
         self.n_rows, self.n_features = source.shape
         self.dtype = source.dtype
         self.weighted = weight is not None or targets.weighted
+        self.class_weight = targets.class_weight
         self._tile = host_tile_rows(self.n_rows, self.n_features, columns)
         row_bytes = self.dtype.itemsize * self.n_features
         self._chunk = self._tile * max(1, _CHUNK_BYTES // max(self._tile * row_bytes, 1))
