@@ -91,7 +91,7 @@ def publish(
 def _falls_at_its_end(candidates: Array, solution: Solution) -> bool:
     """Whether a larger C (or a smaller one) than all candidates would be clearly better."""
     curve = solution.curve
-    if curve is None or len(curve) != len(candidates) or np.isnan(curve).any():
+    if curve is None or len(curve) != len(candidates) or len(curve) < 2 or np.isnan(curve).any():
         return False
     for end, inner in ((0, 1), (-1, -2)):
         if candidates[end] == solution.C:
