@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import moved, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.kernel_machine import BATCH_PARAMETERS, KernelMachine
+from leansvm.estimators.kernel_machine import BATCH_PARAMETERS, FittedKernel, KernelMachine
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
 from leansvm.estimators.training_data import TrainingData
@@ -88,16 +88,22 @@ class Mergeable(KernelMachine):
         parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
         with self._fitting() as run:
             solution = state.solve(parameters, run.criterion, budget)
-            known = state.attributes()
-            known["_batch_parameters"] = {name: parameters.get(name) for name in BATCH_PARAMETERS}
-            data = StateData(state.points, None, None, None, state.sums.n_outputs, 0, state=state)
-            before = {"feature_names_in_", "feature_scales_"} & vars(self).keys()
-            for name in before:
-                delattr(self, name)
-            self.__dict__.update(known)
             solution = replace(solution, features=state.features, sums=state.sums)
-            publish(self, data, None, self._merged_basis(known["_selected"], solution), solution)
-            self.__dict__.update(known)  # rows that were seen: those of the state
+            data = StateData(
+                state.points,
+                None,
+                None,
+                None,
+                state.sums.n_outputs,
+                0,
+                attributes=state.attributes(),
+                state=state,
+            )
+            given = {name: parameters.get(name) for name in BATCH_PARAMETERS}
+            used = state.features.kernel
+            kernel = FittedKernel(used, used.name, used.gamma, given, used.clip)
+            publish(self, data, kernel, self._merged_basis(state.selected, solution), solution)
+            self.n_rows_seen_ = state.n_rows
             self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
         return self
 

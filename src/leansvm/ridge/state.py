@@ -288,18 +288,8 @@ class FitState:
         )
 
     def attributes(self) -> dict[str, Any]:
-        """Return what a model of this state has beyond its solution, for the way back of `of`."""
-        kernel = self.features.kernel
-        found = {
-            "n_features_in_": self.n_features,
-            "kernel_": kernel.name,
-            "gamma_": kernel.gamma,
-            "clip_": kernel.clip,
-            "_features": self.features,
-            "_sums": self.sums,
-            "_selected": self.selected,
-            "n_rows_seen_": self.n_rows,
-        }
+        """Return what a model of this state says of its rows: features, names, classes."""
+        found: dict[str, Any] = {"n_features_in_": self.n_features}
         if self.feature_names is not None:
             found["feature_names_in_"] = np.array(self.feature_names, dtype=object)
         if self.classes is None:
