@@ -55,8 +55,6 @@ class FitState:
         Sum of the weights of the rows.
     gamma : float or ndarray
         Coefficient of the kernel, one or one per feature.
-    points : array of shape (n_basis, n_features)
-        Basis points.
     version : int
         Number of the file format.
 
