@@ -11,8 +11,6 @@ from leansvm.basis.random import RandomBasis
 from leansvm.basis.random_pivoted import RandomPivotedCholesky
 from leansvm.basis.sparse_greedy import SparseGreedy
 
-Selection = Basis  # the name that own selectors of earlier releases import
-
 __all__ = [
     "CSI",
     "Backfitting",

@@ -15,7 +15,7 @@ from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.estimators.machine import Machine, Run
 from leansvm.estimators.training_data import TrainingData
 from leansvm.kernels import KERNELS, Kernel, resolve_gamma
-from leansvm.learning.learn import LEARNABLE, learn_scales
+from leansvm.learning.learn import LEARNABLE, learn_kernel
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution, Support
@@ -116,7 +116,7 @@ class KernelMachine(Machine):
         if run is not None and not isinstance(self.C, str | KFoldSums):
             values = np.atleast_1d(run.criterion.C)
             C = float(values.min()), float(values.max())
-        learned = learn_scales(
+        learned = learn_kernel(
             rows.blocks() if isinstance(rows, TrainingData) else rows,
             names,
             bias_penalty=0.0 if run is None else self._bias_penalty(),
@@ -133,7 +133,7 @@ class KernelMachine(Machine):
             learned.gamma,
             given,
             learned.clip,
-            learned.importance,
+            learned.scales,
             learned.report,
         )
 

@@ -75,11 +75,6 @@ class LearnedKernel:
     C: float
     report: dict[str, Any]
 
-    @property
-    def importance(self) -> Array:
-        """The scales, by the name that they had."""
-        return self.scales
-
 
 def learn_kernel(
     blocks: RowBlocks,
@@ -149,9 +144,6 @@ def learn_kernel(
         with phases("drop"):
             scales = _without_idle_features(search, scales).rounded()
     return _in_raw_units(scales, search, report)
-
-
-learn_scales = learn_kernel  # the name that it had
 
 
 def _why_not(sample: ScaleSample) -> str | None:
