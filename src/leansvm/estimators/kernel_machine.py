@@ -14,8 +14,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.estimators.machine import Machine, Run
 from leansvm.estimators.training_data import TrainingData
-from leansvm.kernels import KERNELS, Kernel, resolve_gamma
-from leansvm.learning.learn import LEARNABLE, learn_kernel
+from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
+from leansvm.learning.learn import LEARNABLE, MIXTURE, learn_kernel
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution, Support
@@ -32,16 +32,13 @@ BATCH_PARAMETERS = (
     "class_weight",
 )
 
-# That kernel="auto" compares; each one more costs as much as a plain fit.
-AUTO_KERNELS = ("matern32", "laplacian")
-
 
 @dataclass(frozen=True)
 class FittedKernel:
     """A kernel with its numbers, and how they were found."""
 
     kernel: Kernel
-    name: Any  # ``kernel_``: a name, or the user's function
+    name: Any  # ``kernel_``: a name, a mixture, or the user's function
     gamma: Any
     given: dict[str, Any]  # parameters that later batches must not change
     clip: tuple[Array, Array] | None = None
@@ -66,7 +63,7 @@ class KernelMachine(Machine):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **Machine._parameter_constraints,
-        "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), callable],
+        "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), Mixture, callable],
         "gamma": [
             StrOptions({"scale", "auto", "learn"}),
             Interval(Real, 0, None, closed="left"),
@@ -86,7 +83,7 @@ class KernelMachine(Machine):
     def _learns_scales(self) -> bool:
         """Whether gamma="learn" finds scales; kernels without any take it as "scale"."""
         learns = isinstance(self.gamma, str) and self.gamma == "learn"
-        return learns and self.kernel in (*LEARNABLE, "auto")
+        return learns and isinstance(self.kernel, str) and self.kernel in (*LEARNABLE, "auto")
 
     def _learn_kernel(
         self, data: Any, run: Run | None, most_points: int | None = None
@@ -99,6 +96,8 @@ class KernelMachine(Machine):
             return self._learned_kernel(data, run, most_points, given)
         # "auto" without anything to compare kernels by: the Gaussian one
         chosen = "rbf" if self.kernel == "auto" else self.kernel
+        if isinstance(chosen, Mixture):
+            return FittedKernel(Kernel(chosen), chosen, chosen.gamma_by_part, given)
         asked = "scale" if isinstance(self.gamma, str) and self.gamma == "learn" else self.gamma
         gamma = resolve_gamma(asked, chosen, data.n_features, data.variance)
         kernel = Kernel(chosen, gamma=gamma, degree=self.degree, coef0=self.coef0)
@@ -111,7 +110,7 @@ class KernelMachine(Machine):
         most_points: int | None,
         given: dict[str, Any],
     ) -> FittedKernel:
-        names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
+        names = MIXTURE if self.kernel == "auto" else (self.kernel,)
         C = None
         if run is not None and not isinstance(self.C, str | KFoldSums):
             values = np.atleast_1d(run.criterion.C)

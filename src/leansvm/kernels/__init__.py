@@ -9,6 +9,7 @@ from leansvm.kernels._gamma import resolve_gamma
 from leansvm.kernels._gradients import gradients, mixed_derivatives
 from leansvm.kernels._kernel import Kernel
 from leansvm.kernels._registry import FUNCTIONS, KERNELS, PER_FEATURE, WITH_GAMMA, radial
+from leansvm.kernels.mixture import Mixture
 
 __all__ = [
     "FUNCTIONS",
@@ -16,6 +17,7 @@ __all__ = [
     "PER_FEATURE",
     "WITH_GAMMA",
     "Kernel",
+    "Mixture",
     "clipped",
     "gradients",
     "mixed_derivatives",

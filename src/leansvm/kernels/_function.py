@@ -166,6 +166,16 @@ class DistanceKernel(KernelFunction):
         add_decays(base, self.distance_along(X[:, f], Z[:, f], f), sums)
         return np.exp(-self.distance_along(grid, Z[:, f], f)) @ (sums[:, None] * coef)
 
+    def sums_over(self, rest: Array, along: Array) -> Array:
+        """Return sum_i k(rest_ij + along_vj), values v x points j."""
+        if self.root_terms is None:
+            return np.exp(-along) * np.exp(-rest).sum(axis=0)
+        return np.stack([self.value_and_slope(rest + step)[0].sum(axis=0) for step in along])
+
+    def value_and_slope(self, D: Any) -> tuple[Any, Any]:
+        """Return k and dk/dD of an array of any library."""
+        raise NotImplementedError
+
 
 def float_type(X: Any) -> Any:
     """Return the type of values for rows on the host: float64 unless they are float32."""

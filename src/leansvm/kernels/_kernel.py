@@ -19,6 +19,7 @@ from leansvm.kernels._function import KernelFunction, RowForm, float_type
 from leansvm.kernels._gamma import check_length
 from leansvm.kernels._registry import FUNCTIONS, KERNELS
 from leansvm.kernels.given import UserFunction
+from leansvm.kernels.mixture import Mixture
 from leansvm.linalg import tile_rows
 
 _ADDITIVE = (
@@ -33,14 +34,15 @@ class Kernel:
 
     Parameters
     ----------
-    name : str or callable
+    name : str, Mixture or callable
         One of `leansvm.kernels.KERNELS`: "linear" x'z, "poly" or "polynomial"
         (gamma x'z + coef0)^degree, "sigmoid" tanh(gamma x'z + coef0), "cosine" x'z / (|x| |z|),
         "rbf" exp(-gamma |x-z|^2), "matern12" e^-r with r^2 = gamma |x-z|^2, "matern32"
         (1 + r) e^-r with r^2 = 3 gamma |x-z|^2, "matern52" (1 + r + r^2/3) e^-r with
         r^2 = 5 gamma |x-z|^2, "laplacian" exp(-gamma |x-z|_1), "chi2"
         exp(-gamma sum (x-z)^2 / (x+z)) for features >= 0, "precomputed".
-        A callable is vectorised: ``f(X, Z)`` returns the matrix of all pairs.
+        A callable is vectorised: ``f(X, Z)`` returns the matrix of all pairs. A `Mixture` has its
+        own numbers, so that none of the others are used.
     gamma : float or ndarray of shape (n_features,)
         With an array, "rbf" and the Matérn kernels take sum_f gamma_f (x_f - z_f)^2 for
         gamma |x-z|^2, and "laplacian" takes sum_f gamma_f |x_f - z_f|.
@@ -61,7 +63,7 @@ class Kernel:
 
     def __init__(
         self,
-        name: str | Callable[..., Any] = "rbf",
+        name: str | Mixture | Callable[..., Any] = "rbf",
         *,
         gamma: Any = 1.0,
         degree: float = 3,
@@ -70,13 +72,16 @@ class Kernel:
     ) -> None:
         if name == "additive_chi2":
             raise ValueError(_ADDITIVE)
-        if not callable(name) and name not in KERNELS:
+        self._mixture = name if isinstance(name, Mixture) else None
+        if isinstance(name, Mixture):
+            name, gamma, clip = name.name, 1.0, None
+        elif not callable(name) and name not in KERNELS:
             raise ValueError(
                 f"kernel must be one of {', '.join(KERNELS)} or a callable, got {name!r}."
             )
         if clip is not None and (callable(name) or name == "precomputed"):
             raise ValueError("clip needs a kernel with a name that is not 'precomputed'.")
-        self.name = name if callable(name) else FUNCTIONS[name].name
+        self.name = name if callable(name) or self._mixture else FUNCTIONS[name].name
         self.gamma: Any = gamma if np.ndim(gamma) == 0 else np.array(gamma, dtype=np.float64)
         self.degree = degree
         self.coef0 = coef0
@@ -89,6 +94,8 @@ class Kernel:
     @property
     def function(self) -> KernelFunction:
         """The kernel's own class, which knows its formulas, with these parameters."""
+        if self._mixture is not None:
+            return self._mixture
         if callable(self.name):
             return UserFunction(self.name)
         return FUNCTIONS[self.name](self.gamma, self.degree, self.coef0)

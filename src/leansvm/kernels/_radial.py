@@ -51,10 +51,6 @@ class Radial(DistanceKernel):
         """Turn -|multiple| D of one row into values of k, in place, with few calls."""
         raise NotImplementedError
 
-    def value_and_slope(self, D: Any) -> tuple[Any, Any]:
-        """Return k and dk/dD of an array of any library."""
-        raise NotImplementedError
-
     def curvature(self, D: Array) -> Array:
         """Return d^2k/dD^2; 0 at a pole, whose product with (x_a - z_a)(x_b - z_b) is 0."""
         raise NotImplementedError

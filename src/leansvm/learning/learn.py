@@ -1,18 +1,16 @@
-"""Learn one scale for each feature: ``gamma="learn"``.
+"""Learn a kernel: a scale for each feature, and the weights of a mixture.
 
-Minimises log S + (1/n) sum_f (log gamma_f - mean)^2 over log gamma and log lam by L-BFGS, where S
-is the leave-one-out error of a random basis on a sample of n rows (`LooObjective`). The second
-term keeps scales together that the rows say little about. Kernels are compared by S with more
-points. Features of small scale are dropped where S allows it. With few rows, or few of all classes
-but one, the learned scales must beat one common scale on folds that they were not learned on. Where
-the model's C is given, a last search finds the scales that suit it.
+Minimises the leave-one-out error S of a random basis on a sample of rows (`search`). The parts of a
+mixture are learned alone on a small sample, then together there, then on a larger one. Parts of
+small weight and features of small scale are dropped where S allows it. With few rows, or few of
+all classes but one, the learned scales must beat one common scale on folds that they were not
+learned on. Where the model's C is given, a last search finds the scales that suit it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,8 @@ from sklearn.utils import check_random_state
 
 from leansvm._parallel import blas_threads, serial_blas
 from leansvm._phases import Phases
+from leansvm.kernels import Mixture
+from leansvm.learning.raw_units import raw_kernel
 from leansvm.learning.sample import ScaleSample, draw_sample
 from leansvm.learning.search import (
     FIRST,
@@ -37,11 +37,14 @@ from leansvm.rows import RowBlocks
 Array = NDArray[np.float64]
 
 LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
+MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
 _FEWEST_ROWS = 10  # to learn anything from
 _FOLDS = 3
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
+_WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
+_LEAST_WEIGHT = 0.02  # parts of less may be dropped
 
 
 @dataclass(frozen=True)
@@ -50,29 +53,28 @@ class LearnedKernel:
 
     Parameters
     ----------
-    kernel : str
-        The kernel with the smallest leave-one-out error.
-    gamma : ndarray of shape (n_features,)
-        Factor of the squared differences (laplacian: absolute differences) of the raw features.
+    kernel : str or Mixture
+        A mixture, or the kernel that is left of it.
+    gamma : ndarray of shape (n_features,) or dict
+        Factor of the squared differences (laplacian: absolute differences) of the raw features;
+        of a mixture, by part.
     clip : tuple of two ndarrays of shape (n_features,), or None
-        Bounds of the features where they cut anything: what `Kernel` takes.
+        Bounds of the features where they cut anything; a mixture holds its own.
     scales : ndarray of shape (n_features,)
-        sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, largest 1.
-    C : float
-        The regularisation that goes with the scales on the sample.
+        sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the
+        weight of its part; the largest over all parts, and the largest of them 1.
     report : dict
         ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
-        ``iterations``, ``log_loo`` of every kernel (with many points where several are compared),
-        ``dropped`` features, ``guard`` (None, or the error of each candidate on held-out folds and
-        which was chosen), ``fallback`` (None, or why nothing was learned), ``stopped`` by the
-        callback, ``seconds``.
+        ``iterations``, ``log_loo`` of every part alone and of the result, ``weights`` of the parts,
+        ``quantile_features`` in use, ``dropped`` features, ``guard`` (None, or the error of each
+        candidate on held-out folds and which was chosen), ``fallback`` (None, or why nothing was
+        learned), ``stopped`` by the callback, ``seconds``.
     """
 
-    kernel: str
-    gamma: Array
+    kernel: str | Mixture
+    gamma: Array | dict[str, Array]
     clip: tuple[Array, Array] | None
     scales: Array
-    C: float
     report: dict[str, Any]
 
 
@@ -86,15 +88,17 @@ def learn_kernel(
     on_iteration: OnIteration | None = None,
     most_points: int | None = None,
     C: tuple[float, float] | None = None,
+    groups: NDArray[np.intp] | None = None,
+    numeric: NDArray[np.bool_] | None = None,
 ) -> LearnedKernel:
-    """Learn the scales of the features, and choose among kernels.
+    """Learn the scales of the features and, of several kernels, a mixture.
 
     Parameters
     ----------
     blocks : RowBlocks
         The rows, with targets and weights, wherever they are: a sample is brought to the host.
-    kernels : sequence of {"rbf", "matern12", "matern32", "matern52", "laplacian"}
-        Kernels to compare; one or more.
+    kernels : sequence of {"rbf", "matern12", "matern32", "matern52", "laplacian", "linear"}
+        One kernel, or the parts of a mixture.
     bias_penalty : float
         0: free bias; a positive number: its penalty; infinity: no bias.
     budget : int
@@ -109,6 +113,10 @@ def learn_kernel(
     C : tuple of two floats, optional
         The least and the largest C that the model may have: wide kernels go with a large C, and
         scales that were found with one would be too wide for a small one. Anything by default.
+    groups : ndarray of shape (n_features,), optional
+        Features with one number share a scale, such as the columns of a category.
+    numeric : ndarray of bool of shape (n_features,), optional
+        Features that may be standardised, cut and have quantile features; all by default.
 
     Raises
     ------
@@ -116,24 +124,30 @@ def learn_kernel(
         When the budget is too small for the sample or for the first search.
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
+    several = len(kernels) > 1
     with phases("sample"):
         sample = draw_sample(
-            blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2
+            blocks,
+            SECOND.rows,
+            rng,
+            free_bias=bias_penalty == 0,
+            budget=budget // 2,
+            mixture=several,
+            groups=groups,
+            numeric=numeric,
         )
     search = ScaleSearch(sample, bias_penalty, budget // 2, progress, blas_threads(), most_points)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _why_not(sample)}
     report["seconds"] = phases.seconds
     if report["fallback"] is not None:
-        d = sample.X.shape[1]
-        return _in_raw_units(
-            Scales(kernels[0], np.full(d, -np.log(max(d, 1))), 0.0), search, report
-        )
-    search.check_memory()
+        plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
+        return _learned(search.start(plain if sample.n_plain else plain[:1]), search, report)
+    search.check_memory(len(kernels))
     with serial_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
-            scales, report["log_loo"] = _best_kernel(search, kernels)
+            scales = _on_few_rows(search, kernels, report)
         with phases("guard"):
-            report["guard"] = _guard(search, scales.kernel)
+            report["guard"] = _guard(search, scales.kernels)
         with phases("second"):
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             scales = _refined(search, scales, choice)
@@ -142,8 +156,8 @@ def learn_kernel(
                 search = replace(search, lam_per_row=lam)
                 scales = search.minimise(scales, SECOND, tied=choice != "learned")
         with phases("drop"):
-            scales = _without_idle_features(search, scales).rounded()
-    return _in_raw_units(scales, search, report)
+            scales = _without_idle_features(search, _without_idle_parts(search, scales)).rounded()
+    return _learned(scales, search, report)
 
 
 def _why_not(sample: ScaleSample) -> str | None:
@@ -157,40 +171,49 @@ def _why_not(sample: ScaleSample) -> str | None:
     return None
 
 
-def _in_raw_units(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
-    stage, units, progress = search.sized(SECOND), search.sample.units, search.progress
-    gamma, relative = units.gamma(scales.kernel, scales.gamma), np.zeros(len(units.spread))
-    relative[units.varies] = scales.relative
+def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
+    """Return the kernel of raw rows, and what is told about the search."""
+    progress, stage = search.progress, search.sized(SECOND, len(scales.kernels))
+    raw = raw_kernel(scales, search.sample)
     report |= {
         "rows": stage.rows,
         "points": stage.points,
         "evaluations": progress.evaluations,
         "iterations": progress.iterations,
         "stopped": progress.stopped,
-        "dropped": np.flatnonzero(units.varies & (relative == 0)).tolist(),
+        "weights": dict(zip(scales.kernels, scales.weights.round(4).tolist(), strict=True)),
+        "quantile_features": raw.n_curves,
+        "dropped": raw.dropped.tolist(),
     }
-    C = float(np.exp(-scales.log_lam)) / search.sample.unit_weight
-    return LearnedKernel(scales.kernel, gamma, units.clip(gamma > 0), relative, C, report)
+    return LearnedKernel(raw.kernel, raw.gamma, raw.clip, raw.scales, report)
 
 
-def _best_kernel(search: ScaleSearch, kernels: Sequence[str]) -> tuple[Scales, dict[str, float]]:
-    """Learn scales for every kernel; return those of the best one and all leave-one-out errors."""
+def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, Any]) -> Scales:
+    """Learn the scales of every part alone, then those of all together from equal weights."""
     found = []
-    for name in kernels:
-        one = search.minimise(search.start(name), TIED, tied=True)
-        learned = search.minimise(one, FIRST)
-        found.append(search.judged(learned) if len(kernels) > 1 else learned)
-    errors = {scales.kernel: scales.log_loo for scales in found}
-    return min(found, key=attrgetter("log_loo")), errors
+    for kernel in kernels:
+        one = search.minimise(search.start([kernel]), TIED, tied=True)
+        found.append(search.minimise(one, FIRST) if kernel != "linear" else one)
+        report["log_loo"][kernel] = found[-1].log_loo
+    if len(found) == 1:
+        return found[0]
+    best = min(found, key=lambda scales: scales.log_loo)
+    together = Scales(
+        tuple(kernels),
+        np.concatenate([scales.log_gamma for scales in found]),
+        np.zeros(len(found)),
+        best.log_lam,
+    )
+    return search.minimise(together, FIRST)
 
 
-def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
+def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | None:
     """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
     The first of these that is within a standard error of the best is chosen. None where there are
     rows enough to trust the learned ones.
     """
-    n, d = search.sample.X.shape
+    n, d = len(search.sample.X), search.sample.n_plain
     many = n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) and _others(search.sample) >= _FEW_OTHERS
     if many or d == 1 or search.progress.stopped:
         return None
@@ -198,7 +221,7 @@ def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
     errors = np.empty((3, len(fold)))  # of every row, for each candidate
     for k in range(_FOLDS):
         inner, held_out = search.on(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
-        one = inner.minimise(inner.start(kernel), FOLD, tied=True)
+        one = inner.minimise(inner.start(kernels), FOLD, tied=True)
         learned = inner.minimise(one, FOLD)
         shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
         others = search.on(held_out).sample
@@ -220,18 +243,31 @@ def _others(sample: ScaleSample) -> int:
 def _refined(search: ScaleSearch, scales: Scales, choice: str) -> Scales:
     """Go on with more rows and points; then do what the folds say."""
     if choice == "one":
-        return search.minimise(search.start(scales.kernel), SECOND, tied=True)
+        return search.minimise(search.start(scales.kernels), SECOND, tied=True)
     scales = search.minimise(scales, SECOND)
     return search.minimise(scales.shrunk(), SECOND, tied=True) if choice == "shrunk" else scales
 
 
+def _without_idle_parts(search: ScaleSearch, scales: Scales) -> Scales:
+    """Drop parts of small weight, where leave-one-out hardly changes without them."""
+    low = scales.weights < _LEAST_WEIGHT
+    return _if_as_good(search, scales, scales.without(low)) if low.any() else scales
+
+
 def _without_idle_features(search: ScaleSearch, scales: Scales) -> Scales:
-    """Drop features of small scale, where leave-one-out hardly changes without them."""
+    """Drop columns of small scale, where leave-one-out hardly changes without them."""
     for share in _SHARES:
-        low = scales.relative < share
+        low = (scales.relative < share) & np.isfinite(scales.log_gamma)
         if low.any():
             fewer = scales._replace(log_gamma=np.where(low, -np.inf, scales.log_gamma))
-            log_loo = search.log_loo(fewer, SECOND)
-            if log_loo <= scales.log_loo + np.log1p(_TOLERANCE):
-                return fewer._replace(log_loo=log_loo)
+            found = _if_as_good(search, scales, fewer)
+            if found is not scales:
+                return found
+    return scales
+
+
+def _if_as_good(search: ScaleSearch, scales: Scales, fewer: Scales) -> Scales:
+    log_loo = search.log_loo(fewer, SECOND)
+    if log_loo <= scales.log_loo + np.log1p(_TOLERANCE):
+        return fewer._replace(log_loo=log_loo)
     return scales

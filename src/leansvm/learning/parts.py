@@ -77,13 +77,15 @@ class Mixture:
 
 
 class _ScaledKernel:
-    """One kernel with its scales, for fixed points.
+    """One kernel with its scales, for fixed points; columns of scale 0 cost nothing.
 
     Squared distances are one product, [x, 1, gamma'x^2] [-2 gamma z, gamma'z^2, 1]'. Their
     rounding near 0 becomes 0 for Matérn-1/2, which is a function of the root.
     """
 
     def __init__(self, Z: Array, kernel: str, gamma: Array) -> None:
+        self.columns = _used(gamma)
+        Z, gamma = Z[:, self.columns], gamma[self.columns]
         self.kernel, self.Z, self.gamma = kernel, Z, gamma
         if kernel not in ("laplacian", "linear"):
             self.norms = (Z * Z) @ gamma
@@ -95,6 +97,7 @@ class _ScaledKernel:
 
     def block(self, X: Array, slope: Array) -> Array:
         """Return kappa of rows and points, and write its derivative by D."""
+        X = self._seen(X)
         if self.kernel == "linear":
             slope[...] = 1.0
             return np.asarray(X @ self.right)
@@ -113,7 +116,17 @@ class _ScaledKernel:
         return D
 
     def by_gamma(self, V: Array, X: Array) -> Array:
-        """Return sum_ij V_ij dD_ij / dgamma_f of every feature f."""
+        """Return sum_ij V_ij dD_ij / dgamma_f of every feature f; 0 where its scale is 0."""
+        result = np.zeros(X.shape[1])
+        result[self.columns] = self._by_used(V, self._seen(X))
+        return result
+
+    def _seen(self, X: Array) -> Array:
+        """Return the columns that count, side by side for the compiled loops."""
+        X = X[:, self.columns]
+        return np.ascontiguousarray(X) if self.kernel == "laplacian" else X
+
+    def _by_used(self, V: Array, X: Array) -> Array:
         if self.kernel == "laplacian":
             sums = np.zeros(X.shape[1])
             laplacian_by_gamma(V, X, self.right, sums)
@@ -123,6 +136,14 @@ class _ScaledKernel:
             return products
         squares = V.sum(axis=1) @ (X * X) + V.sum(axis=0) @ (self.Z * self.Z)
         return np.asarray(squares - 2.0 * products)
+
+
+def _used(gamma: Array) -> Any:
+    """Return the index of the columns with a scale above 0; a slice where they are neighbours."""
+    used = np.flatnonzero(gamma)
+    if len(used) and used[-1] - used[0] + 1 == len(used):
+        return slice(int(used[0]), int(used[-1]) + 1)
+    return used
 
 
 # ------------------------------------------------------------------ compiled loops

@@ -1,8 +1,9 @@
-"""The rows on which the scales of features are learned, in units of their own.
+"""The rows on which a kernel is learned, in units of their own.
 
 Features are clipped to mean +- 5 standard deviations of what is left after clipping (three
 rounds), centred and divided by their standard deviation; targets likewise. Rows far out in a heavy
-tail would otherwise be near no basis point, and units would matter.
+tail would otherwise be near no basis point, and units would matter. Mixtures also see quantile
+features, and their linear part sees the features without bounds.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import to_host
+from leansvm.kernels._curves import Curve
+from leansvm.learning.quantiles import quantile_curves
 from leansvm.linalg import dense_rows64
 from leansvm.rows import (
     RowBlocks,
@@ -64,6 +67,11 @@ class ClippedUnits:
         rows /= self.spread[used]
         return np.ascontiguousarray(rows)
 
+    def unbounded(self, X: Array, *, centred: bool) -> Array:
+        """Return the features that vary in the same units, without bounds."""
+        used = self.varies
+        return (X[:, used] - (self.centre[used] if centred else 0.0)) / self.spread[used]
+
     def gamma(self, kernel: str, gamma: Array) -> Array:
         """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
         result = np.zeros(len(self.spread))
@@ -82,10 +90,13 @@ class ClippedUnits:
         return result
 
 
-def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
+def clipped_units(
+    X: Array, weight: Array, contain_zero: bool, numeric: NDArray[np.bool_] | None = None
+) -> ClippedUnits:
     """Measure the features of weighted rows.
 
-    ``contain_zero``: 0 must lie between the bounds, so that clipped CSR rows stay sparse.
+    ``contain_zero``: 0 must lie between the bounds, so that clipped CSR rows stay sparse. Features
+    that are not ``numeric`` (indicators, cycles) keep their unit and have no bounds.
     """
     share = weight / weight.sum()
     origin = X[0]
@@ -96,6 +107,7 @@ def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
     # bounds of a feature of two values, such as a rare category, only change its unit: none
     farthest = np.take_along_axis(rows, np.abs(rows).argmax(axis=0)[None], axis=0)
     two = ((rows == 0) | (rows == farthest)).all(axis=0)
+    own_unit = np.zeros(X.shape[1], np.bool_) if numeric is None else ~numeric
     lower, upper = np.full((2, X.shape[1]), [[-np.inf], [np.inf]])
     before = np.full(X.shape[1], np.inf)
     for number in range(_MOST_ROUNDS):
@@ -103,7 +115,7 @@ def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
         if number >= _ROUNDS and np.all(2 * spread > before):
             break  # far outliers shrink the spread by more, natural tails by less
         before = spread
-        reach = np.where(two, np.inf, _DEVIATIONS * spread)
+        reach = np.where(two | own_unit, np.inf, _DEVIATIONS * spread)
         lower, upper = np.maximum(lower, centre - reach), np.minimum(upper, centre + reach)
         if contain_zero:
             lower, upper = np.minimum(lower, -origin / unit), np.maximum(upper, -origin / unit)
@@ -114,7 +126,8 @@ def clipped_units(X: Array, weight: Array, contain_zero: bool) -> ClippedUnits:
     lower, upper, centre = (origin + unit * place for place in (lower, upper, centre))
     if contain_zero:
         lower, upper = np.minimum(lower, 0.0), np.maximum(upper, 0.0)  # rounding
-    return ClippedUnits(lower, upper, centre, unit * spread)
+    spread = np.where(own_unit & (spread > 0), 1.0, unit * spread)
+    return ClippedUnits(lower, upper, centre, spread)
 
 
 def _moments(rows: Array, share: Array) -> tuple[Array, Array]:
@@ -125,7 +138,11 @@ def _moments(rows: Array, share: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class ScaleSample:
-    """Distinct rows in random order, standardised, with targets and weights of mean 1."""
+    """Distinct rows in random order, standardised, with targets and weights of mean 1.
+
+    The columns of X are features, then quantile features, then features without bounds where a
+    mixture is learned and there are bounds.
+    """
 
     X: Array
     Y: Array
@@ -133,6 +150,21 @@ class ScaleSample:
     unit_weight: float  # what the weights were divided by
     total_weight: float  # of all rows, not of the sample alone
     units: ClippedUnits
+    curves: tuple[Curve, ...]
+    group: NDArray[np.intp]  # of every column: those of one group share a scale
+    is_sparse: bool = False  # CSR rows, which are not centred
+
+    @property
+    def n_plain(self) -> int:
+        """How many columns are features, as all kernels see them."""
+        return int(np.count_nonzero(self.units.varies))
+
+    def columns(self, kernel: str) -> slice:
+        """Return the columns that a kernel of a mixture sees."""
+        beside = self.n_plain + len(self.curves)
+        if kernel != "linear":
+            return slice(0, beside)
+        return slice(beside, None) if self.X.shape[1] > beside else slice(0, self.n_plain)
 
     def take(self, rows: slice | NDArray[np.intp]) -> ScaleSample:
         """Return some of the rows."""
@@ -140,14 +172,23 @@ class ScaleSample:
 
 
 def draw_sample(
-    blocks: RowBlocks, count: int, rng: np.random.RandomState, *, free_bias: bool, budget: int
+    blocks: RowBlocks,
+    count: int,
+    rng: np.random.RandomState,
+    *,
+    free_bias: bool,
+    budget: int,
+    mixture: bool = False,
+    groups: NDArray[np.intp] | None = None,
+    numeric: NDArray[np.bool_] | None = None,
 ) -> ScaleSample:
     """Draw rows by their sample weights and bring them to the host; all of them where they are few.
 
     There are at most ``count`` of them, fewer where the budget in bytes is small. ``rng`` decides
-    which, and in which order. Targets are centred where the bias is free.
+    which, and in which order. Targets are centred where the bias is free. ``mixture``: with the
+    columns that the parts of a mixture see.
     """
-    row_bytes = 8 * _COPIES * max(blocks.n_features, 1)
+    row_bytes = 8 * _COPIES * max(blocks.n_features, 1) * (3 if mixture else 1)
     check_budget(
         row_bytes * min(blocks.n_rows, _FEWEST_ROWS),
         budget,
@@ -173,9 +214,28 @@ def draw_sample(
     X, Y = X[first], Y[first]
     unit *= float(weight.mean())
     weight = weight / weight.mean()
-    units = clipped_units(X, weight, contain_zero=sparse.issparse(taken))
+    is_sparse = sparse.issparse(taken)
+    units = clipped_units(X, weight, contain_zero=is_sparse, numeric=numeric)
     targets = _standardised_targets(Y, weight, free_bias)
-    return ScaleSample(units.standardised(X), targets, weight, unit, total, units)
+    used = np.flatnonzero(units.varies if numeric is None else units.varies & numeric)
+    curves = quantile_curves(X, weight, used) if mixture and not is_sparse else ()
+    columns = [units.standardised(X), *(c(X[:, c.feature])[:, None] for c in curves)]
+    if mixture and (is_sparse or units.clip(units.varies) is not None):
+        columns.append(units.unbounded(X, centred=not is_sparse))
+    rows = np.ascontiguousarray(np.hstack(columns))
+    group = _column_groups(units.varies, len(curves), rows.shape[1], groups)
+    return ScaleSample(rows, targets, weight, unit, total, units, curves, group, is_sparse)
+
+
+def _column_groups(
+    varies: NDArray[np.bool_], n_curves: int, width: int, groups: NDArray[np.intp] | None
+) -> NDArray[np.intp]:
+    """Number the groups of columns, given those of features: each is its own by default."""
+    of_feature = np.arange(len(varies)) if groups is None else np.asarray(groups)
+    plain = of_feature[varies]
+    behind = len(varies) + np.arange(n_curves)
+    columns = np.concatenate([plain, behind, plain])[:width]
+    return np.asarray(np.unique(columns, return_inverse=True)[1], np.intp)
 
 
 def _rows_to_take(

@@ -1,31 +1,35 @@
-"""Searches for the scales of features by L-BFGS on the gradient of leave-one-out.
+"""Searches for the numbers of a kernel by L-BFGS on the gradient of leave-one-out.
 
-Minimises log S + (1/n) sum_f (log gamma_f - mean)^2 over log gamma and log lam, where S is the
-leave-one-out error (`LooObjective`) of n rows; or moves all of log gamma together, without the
-second term. Every search takes the first rows of a sample, and the first of these as basis points.
+A kernel is a mixture of parts, often of one. The search minimises
+
+    log S + (1/n) sum_p sum_f (log gamma_pf - mean_p)^2
+
+over log gamma, the parts' weights softmax(omega) and log lam, where S is the leave-one-out error
+(`LooObjective`) of n rows; or it moves all of a part's log gamma together, without the second term.
+Every search takes the first rows of a sample, and the first of these as basis points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
+from scipy.special import softmax
 
-from leansvm.kernels import Kernel
 from leansvm.learning.objective import LooObjective, ScaleProblem, needed_bytes
 from leansvm.learning.sample import WAY_OUT, ScaleSample
-from leansvm.ridge.nested import open_ladder
-from leansvm.rows import MemoryBlocks, check_budget
+from leansvm.rows import check_budget
 
 Array = NDArray[np.float64]
 OnIteration = Callable[[int, float], bool]
 
 _TIE = 2.0  # how far the common scale goes, in log
 _BELOW, _ABOVE = 14.0, 8.0  # how far one scale goes from 1 / (2 d), in log
+_WEIGHT = 8.0  # how far omega goes from 0
 # bounds of log lam: below, gamma and lam may go to 0 together, S hardly changes, digits are lost
 _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
@@ -42,38 +46,62 @@ class Stage(NamedTuple):
 
 TIED = Stage(1000, 150, 15)  # one scale for all features, where every search starts
 FIRST = Stage(1500, 200, 25)
-JUDGE = Stage(4000, 1000, 0)  # compares kernels: few points flatter smooth ones
 SECOND = Stage(4000, 400, 25)
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
 
 
 class Scales(NamedTuple):
-    """A point of the search."""
+    """A point of the search: the numbers of a mixture of kernels."""
 
-    kernel: str
-    log_gamma: Array
+    kernels: tuple[str, ...]
+    log_gamma: Array  # (n_parts, n_columns); -inf: the part does not look at the column
+    omega: Array  # (n_parts,)
     log_lam: float
     log_loo: float = np.inf
 
     @property
     def gamma(self) -> Array:
-        """Scales of the standardised features."""
+        """Scales of the standardised columns."""
         return np.exp(self.log_gamma)
 
     @property
+    def weights(self) -> Array:
+        """Weights of the parts; their sum is 1."""
+        return np.asarray(softmax(self.omega))
+
+    @property
     def relative(self) -> Array:
-        """Importance of the standardised features, largest 1."""
-        power = 1.0 if self.kernel == "laplacian" else 0.5
-        return np.exp(power * (self.log_gamma - self.log_gamma.max(initial=-np.inf)))
+        """Scales of the columns beside the largest of their part, which is 1."""
+        power = np.array([[0.5], [1.0]])[[int(k == "laplacian") for k in self.kernels]]
+        most = self.log_gamma.max(axis=1, initial=-np.inf, keepdims=True)
+        return np.exp(power * (self.log_gamma - np.where(np.isfinite(most), most, 0.0)))
+
+    def part(self, p: int) -> Scales:
+        """Return one part alone."""
+        alone = slice(p, p + 1)
+        return Scales(self.kernels[alone], self.log_gamma[alone], np.zeros(1), self.log_lam)
+
+    def without(self, parts: NDArray[np.bool_]) -> Scales:
+        """Return the numbers of all other parts."""
+        kernels = tuple(k for k, gone in zip(self.kernels, parts, strict=True) if not gone)
+        return self._replace(
+            kernels=kernels, log_gamma=self.log_gamma[~parts], omega=self.omega[~parts]
+        )
 
     def rounded(self) -> Scales:
-        """Return scales in steps of 1 %: less than rows decide, and more than rounding moves."""
-        return self._replace(log_gamma=self.log_gamma.round(2), log_lam=round(self.log_lam, 2))
+        """Return numbers in steps of 1 %: less than rows decide, and more than rounding moves."""
+        return self._replace(
+            log_gamma=self.log_gamma.round(2),
+            omega=(self.omega - self.omega.max()).round(2),
+            log_lam=round(self.log_lam, 2),
+        )
 
     def shrunk(self) -> Scales:
-        """Return scales half-way, in log, to their mean."""
-        return self._replace(log_gamma=0.5 * (self.log_gamma + self.log_gamma.mean()))
+        """Return scales half-way, in log, to the mean of their part."""
+        used = np.isfinite(self.log_gamma)
+        mean = np.nanmean(np.where(used, self.log_gamma, np.nan), axis=1, keepdims=True)
+        return self._replace(log_gamma=np.where(used, 0.5 * (self.log_gamma + mean), -np.inf))
 
 
 @dataclass
@@ -111,21 +139,22 @@ class ScaleSearch:
         """Return the same search on some rows of the sample."""
         return replace(self, sample=self.sample.take(rows))
 
-    def check_memory(self) -> None:
+    def check_memory(self, n_parts: int) -> None:
         """Raise a MemoryError where the budget is too small for the first search."""
         sizes = self._there_are(FIRST)
-        what = f"Learning feature scales on {sizes.rows:,} rows and {sizes.points:,} points"
-        check_budget(self._needed_bytes(sizes), self.budget, what, WAY_OUT)
+        what = f"Learning a kernel on {sizes.rows:,} rows and {sizes.points:,} points"
+        check_budget(self._needed_bytes(sizes, n_parts), self.budget, what, WAY_OUT)
 
-    def sized(self, stage: Stage) -> Stage:
+    def sized(self, stage: Stage, n_parts: int = 1) -> Stage:
         """Return the rows and points of a stage that there are; no more than memory allows."""
         sizes = self._there_are(stage)
-        if stage.points <= FIRST.points or self._needed_bytes(sizes) <= self.budget:
+        if stage.points <= FIRST.points or self._needed_bytes(sizes, n_parts) <= self.budget:
             return sizes
         return self._there_are(FIRST)
 
-    def _needed_bytes(self, sizes: Stage) -> int:
-        return needed_bytes(sizes.rows, sizes.points, self.sample.X.shape[1], self.threads)
+    def _needed_bytes(self, sizes: Stage, n_parts: int) -> int:
+        width = self.sample.X.shape[1]
+        return needed_bytes(sizes.rows, sizes.points, width, self.threads, n_parts)
 
     def _there_are(self, stage: Stage) -> Stage:
         n = min(stage.rows, len(self.sample.X))
@@ -134,41 +163,40 @@ class ScaleSearch:
             most = min(most, self.most_points)
         return Stage(n, min(stage.points, most, n), stage.iterations)
 
-    def start(self, kernel: str) -> Scales:
-        """Return one scale for all features: 1 / (2 d), or 1 / d for laplacian."""
-        d = self.sample.X.shape[1]
-        return Scales(kernel, np.full(d, np.log((1.0 if kernel == "laplacian" else 0.5) / d)), 0.0)
+    def start(self, kernels: Sequence[str]) -> Scales:
+        """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""
+        log_gamma = np.full((len(kernels), self.sample.X.shape[1]), -np.inf)
+        for row, kernel in zip(log_gamma, kernels, strict=True):
+            seen = row[self.sample.columns(kernel)]
+            seen[:] = np.log((1.0 if kernel in ("laplacian", "linear") else 0.5) / len(seen))
+        return Scales(tuple(kernels), log_gamma, np.zeros(len(kernels)), 0.0)
 
-    def objective(self, kernel: str, stage: Stage) -> LooObjective:
+    def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:
         """Return the leave-one-out error of a stage that `sized` gave."""
         rows = self.sample.take(slice(stage.rows))
         points = rows.X[: stage.points]
-        problem = ScaleProblem((kernel,), rows.X, points, rows.Y, rows.weight, self.bias_penalty)
+        problem = ScaleProblem(kernels, rows.X, points, rows.Y, rows.weight, self.bias_penalty)
         return LooObjective(problem, self.threads)
 
     def minimise(self, start: Scales, stage: Stage, *, tied: bool = False) -> Scales:
-        """Move every scale, or all of them together (``tied``), and lam."""
+        """Move every scale, or all of a part together (``tied``), the weights and lam."""
         if self.progress.stopped:
             return start
-        stage, d = self.sized(stage), len(start.log_gamma)
+        stage = self.sized(stage, len(start.kernels))
         iterations = TIED.iterations if tied else stage.iterations
-        objective = self.objective(start.kernel, stage)
-        if tied:
-            descent = _Descent(objective, start.log_gamma, 0.0, self.progress)
-            first, bounds = np.zeros(1), [(-_TIE, _TIE)]
-        else:
-            descent = _Descent(objective, np.zeros(d), 1.0 / stage.rows, self.progress)
-            centre = float(np.log(0.5 / d))
-            first, bounds = start.log_gamma, [(centre - _BELOW, centre + _ABOVE)] * d
+        group = np.zeros_like(self.sample.group) if tied else self.sample.group
+        objective = self.objective(start.kernels, stage)
+        prior = 0.0 if tied else 1.0 / stage.rows
+        descent = _Descent(objective, start, group, prior, self.progress)
         lam = _LAM
         if self.lam_per_row is not None:  # what the given C is for the rows of this stage
             lam = tuple(np.clip(np.log(self.lam_per_row) + np.log(stage.rows), *_LAM).tolist())
         result = minimize(
             descent,
-            np.append(first, np.clip(start.log_lam, *lam)),
+            descent.at(np.clip(start.log_lam, *lam)),
             jac=True,
             method="L-BFGS-B",
-            bounds=[*bounds, lam],
+            bounds=descent.bounds(lam),
             callback=self.progress,
             options={
                 "maxiter": iterations,
@@ -177,64 +205,96 @@ class ScaleSearch:
                 "ftol": 1e-5,
             },
         )
-        log_gamma = descent.start + result.x[:-1]
-        apart = log_gamma - log_gamma.mean()
-        log_loo = float(result.fun) - descent.prior * float(apart @ apart)
-        return Scales(start.kernel, log_gamma, float(result.x[-1]), log_loo)
+        found = descent.scales(result.x)
+        return found._replace(log_loo=float(result.fun) - descent.penalty(found.log_gamma)[0])
 
     def log_loo(self, scales: Scales, stage: Stage) -> float:
         """Return log S."""
-        descent = _Descent(
-            self.objective(scales.kernel, self.sized(stage)), scales.log_gamma, 0.0, self.progress
-        )
-        return descent(np.array([0.0, scales.log_lam]))[0]
-
-    def judged(self, scales: Scales) -> Scales:
-        """Return the scales with log S of many points, at the best lam."""
-        stage = self.sized(JUDGE)
-        rows = self.sample.take(slice(stage.rows))
-        kernel = Kernel(scales.kernel, gamma=scales.gamma)
-        blocks, points = MemoryBlocks(rows.X, rows.Y, rows.weight), np.arange(stage.points)
-        ladder = open_ladder(blocks, kernel, rows.X[points], self.bias_penalty, self.budget, points)
-        ladder.extend(stage.points)
-        error = float(ladder.curve(np.exp(-np.linspace(*_LAM, 40))).min()) / rows.Y.shape[1]
-        return scales._replace(log_loo=float(np.log(max(error, _TINY))))
+        objective = self.objective(scales.kernels, self.sized(stage, len(scales.kernels)))
+        self.progress.evaluations += 1
+        try:
+            found = objective(scales.gamma, float(np.exp(scales.log_lam)), scales.omega)
+        except np.linalg.LinAlgError:
+            return _FAILED
+        return float(np.log(max(found.value, _TINY)))
 
     def errors(self, scales: Scales, other: ScaleSample) -> Array:
         """Return the weighted squared error of each row of another sample."""
-        objective = self.objective(scales.kernel, self.sized(HELD_OUT))
+        objective = self.objective(scales.kernels, self.sized(HELD_OUT, len(scales.kernels)))
         lam = float(np.exp(scales.log_lam))
-        residuals = other.Y - objective.predictions(other.X, scales.gamma[None], lam)
+        residuals = other.Y - objective.predictions(other.X, scales.gamma, lam, scales.omega)
         return other.weight * np.square(residuals).mean(axis=1)
 
 
-@dataclass(frozen=True)
 class _Descent:
     """log S plus the prior, and its gradient, as a function of what L-BFGS moves.
 
-    That is what is added to ``start`` of log gamma, one number for every scale or one for all of
-    them, and log lam.
+    That is: what is added to log gamma of ``start``, one number for each group of columns of each
+    part; then omega where there are several parts; then log lam.
     """
 
-    objective: LooObjective
-    start: Array
-    prior: float
-    progress: ScaleProgress
+    def __init__(
+        self,
+        objective: LooObjective,
+        start: Scales,
+        group: NDArray[np.intp],
+        prior: float,
+        progress: ScaleProgress,
+    ) -> None:
+        self.objective, self.start, self.prior, self.progress = objective, start, prior, progress
+        self.used = np.isfinite(start.log_gamma)
+        n_parts = len(start.kernels)
+        labels = group[None, :] + (group.max(initial=0) + 1) * np.arange(n_parts)[:, None]
+        # the variable of every scale that is used, and the part and a scale of every variable
+        _, first, self.variable = np.unique(
+            labels[self.used], return_index=True, return_inverse=True
+        )
+        self.part = np.nonzero(self.used)[0][first]
+        self.first, self.n_scales = first, len(first)
+        self.several = n_parts if n_parts > 1 else 0
+        self.tied = self.n_scales <= n_parts
+
+    def at(self, log_lam: float) -> Array:
+        """Return where the search starts."""
+        omega = self.start.omega[: self.several]
+        return np.concatenate([np.zeros(self.n_scales), omega, [log_lam]])
+
+    def bounds(self, lam: tuple[float, float]) -> list[tuple[float, float]]:
+        """Return the bounds of all variables."""
+        start = self.start.log_gamma[self.used][self.first]
+        centre = float(np.log(0.5 / max(self.start.log_gamma.shape[1], 1)))
+        low, high = centre - _BELOW - start, centre + _ABOVE - start
+        if self.tied:
+            low, high = np.full((2, self.n_scales), [[-_TIE], [_TIE]])
+        pairs = list(
+            zip(np.minimum(low, 0.0).tolist(), np.maximum(high, 0.0).tolist(), strict=True)
+        )
+        return [*pairs, *[(-_WEIGHT, _WEIGHT)] * self.several, lam]
+
+    def scales(self, variables: Array) -> Scales:
+        """Return the numbers that these variables stand for."""
+        log_gamma = self.start.log_gamma.copy()
+        log_gamma[self.used] += variables[: self.n_scales][self.variable]
+        omega = variables[self.n_scales : -1] if self.several else self.start.omega
+        return Scales(self.start.kernels, log_gamma, omega, float(variables[-1]))
+
+    def penalty(self, log_gamma: Array) -> tuple[float, Array]:
+        """Return the prior and its gradient by the variables of the scales."""
+        values = log_gamma[self.used][self.first]
+        count = np.bincount(self.part)
+        apart = values - (np.bincount(self.part, values) / np.maximum(count, 1))[self.part]
+        return self.prior * float(apart @ apart), 2.0 * self.prior * apart
 
     def __call__(self, variables: Array) -> tuple[float, Array]:
         """Return value and gradient."""
-        log_gamma, lam = self.start + variables[:-1], float(np.exp(variables[-1]))
+        scales = self.scales(variables)
         self.progress.evaluations += 1
         try:
-            found = self.objective(np.exp(log_gamma)[None], lam)
+            found = self.objective(scales.gamma, float(np.exp(scales.log_lam)), scales.omega)
         except np.linalg.LinAlgError:
             return _FAILED, np.zeros(len(variables))
         S = max(found.value, _TINY)
-        value, slope = float(np.log(S)), found.log_gamma[0] / S
-        if self.prior > 0:
-            apart = log_gamma - log_gamma.mean()
-            value += self.prior * float(apart @ apart)
-            slope += 2.0 * self.prior * apart
-        if len(variables) <= len(slope):
-            slope = slope.sum(keepdims=True)
-        return value, np.append(slope, found.log_lam / S)
+        value, slope = self.penalty(scales.log_gamma)
+        slope = slope + np.bincount(self.variable, found.log_gamma[self.used], self.n_scales) / S
+        omega = found.omega[: self.several] / S
+        return value + float(np.log(S)), np.concatenate([slope, omega, [found.log_lam / S]])

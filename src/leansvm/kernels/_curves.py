@@ -1,0 +1,59 @@
+"""Quantile features: what a curve through knots makes of single features.
+
+A curve is piecewise linear, rises, and is constant beyond its first and its last knot. Learned
+kernels take q(x) = Phi^-1(F(x)), F the distribution of the feature in the training rows, at some of
+its quantiles: equally many rows lie between two knots, and far tails come near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from leansvm._array_api import foreign_namespace, from_host
+from leansvm.kernels._function import Array
+
+
+class Curve(NamedTuple):
+    """A piecewise linear function of one feature."""
+
+    feature: int
+    x: Array  # knots, rising
+    y: Array  # values there, rising
+
+    def __call__(self, values: Any) -> Any:
+        """Return the curve at values of the feature, an array of any library."""
+        xp = foreign_namespace(values)
+        if xp is None:
+            return np.interp(values, self.x, self.y)
+        x, y = (from_host(side, values, dtype=values.dtype) for side in (self.x, self.y))
+        values = xp.clip(values, x[0], x[-1])
+        right = xp.clip(xp.searchsorted(x, values), 1, len(self.x) - 1)
+        low, high = xp.take(x, right - 1), xp.take(x, right)
+        start, stop = xp.take(y, right - 1), xp.take(y, right)
+        return start + (values - low) / (high - low) * (stop - start)
+
+    def slope(self, values: Array) -> Array:
+        """Return the curve's slope; at a knot that to its right, 0 beyond the ends."""
+        steps = np.diff(self.y) / np.diff(self.x)
+        place = np.searchsorted(self.x, values, side="right")
+        return np.concatenate([[0.0], steps, [0.0]])[place]
+
+
+def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, ...]:
+    """Return curves of features that exist, through two knots or more."""
+    curves = []
+    for feature, x, y in knots:
+        curve = Curve(int(feature), np.array(x, np.float64), np.array(y, np.float64))
+        rises = all(np.isfinite(side).all() and (np.diff(side) > 0).all() for side in curve[1:])
+        if curve.x.ndim != 1 or curve.x.shape != curve.y.shape or len(curve.x) < 2 or not rises:
+            raise ValueError(
+                f"knots of feature {feature} must be two arrays of one length, two numbers or "
+                f"more, both rising."
+            )
+        if curve.feature < 0 or (n_features is not None and curve.feature >= n_features):
+            raise ValueError(f"knots are given for feature {feature}, which does not exist.")
+        curves.append(curve)
+    return tuple(curves)

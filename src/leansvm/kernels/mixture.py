@@ -1,0 +1,343 @@
+"""A weighted sum of kernels: k(x, z) = sum_p w_p k_p(x, z), every part with its own scales.
+
+The parts of distances (rbf, matern12, matern32, matern52, laplacian) see features between their
+bounds and, behind them, quantile features (`_curves`). The linear part sum_f gamma_f (x_f - o_f)
+(z_f - o_f) sees the features as they are: it carries what lies far out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leansvm._array_api import foreign_namespace, from_host
+from leansvm.kernels._clip import check_bounds, clipped
+from leansvm.kernels._curves import check_curves
+from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
+from leansvm.kernels.laplacian import Laplacian
+from leansvm.kernels.linear import Linear
+from leansvm.kernels.matern import Matern12, Matern32, Matern52
+from leansvm.kernels.rbf import Gaussian
+from leansvm.linalg import scaled_rows, tile_rows
+
+PARTS: dict[str, type[KernelFunction]] = {
+    kind.name: kind for kind in (Gaussian, Matern12, Matern32, Matern52, Laplacian, Linear)
+}
+_CHUNK = 8  # tiles of rows that are prepared and added up together
+
+
+class Part(NamedTuple):
+    """One kernel of a mixture."""
+
+    weight: float
+    kernel: str
+    gamma: Array  # one value for each feature; for each quantile feature, too, unless "linear"
+
+
+class Mixture(KernelFunction):
+    """A weighted sum of kernels with scales of their own.
+
+    ``kernel="auto"`` learns one; ``kernel=model.kernel_`` fits with it again without learning.
+
+    Parameters
+    ----------
+    parts : sequence of (weight, kernel, gamma)
+        Weights are numbers >= 0, not all 0. Kernels are "rbf", "matern12", "matern32", "matern52",
+        "laplacian" or "linear". ``gamma`` has one number >= 0 for each feature, then one for each
+        quantile feature ("linear": for each feature alone).
+    clip : tuple of two ndarrays of shape (n_features,), optional
+        Lower and upper bounds between which features are moved; "linear" sees them as they are.
+    origin : ndarray of shape (n_features,), optional
+        What "linear" subtracts from rows and points; 0 by default.
+    knots : sequence of (feature, x, y), optional
+        Quantile features: for each the number of its feature and the knots of a piecewise linear
+        curve, both arrays rising.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.kernels import Kernel, Mixture
+    >>> mixture = Mixture([(0.5, "rbf", [1.0, 0.1]), (0.5, "linear", [0.0, 1.0])])
+    >>> Kernel(mixture).block(np.array([[0.0, 1.0]]), np.array([[0.0, 1.0], [1.0, 1.0]]))
+    array([[1.        , 0.68393972]])
+    """
+
+    name = "mixture"
+
+    def __init__(
+        self,
+        parts: Iterable[Any],
+        *,
+        clip: Any = None,
+        origin: Any = None,
+        knots: Sequence[Any] = (),
+    ) -> None:
+        super().__init__()
+        self.parts = _checked_parts(parts)
+        self.clip = None if clip is None else check_bounds(clip)
+        self.origin: Array | None = None if origin is None else np.array(origin, np.float64)
+        widths = {len(p.gamma) - (p.kernel != "linear") * len(knots) for p in self.parts}
+        widths |= {len(side) for side in self.clip or ()}
+        widths |= set() if self.origin is None else set(self.origin.shape or (0,))
+        if len(widths) > 1 or min(widths) < 1:
+            raise ValueError(
+                "The gammas of the parts, clip and origin must have one number for each feature, "
+                "and gammas of distances one more for each quantile feature (knots)."
+            )
+        if self.origin is not None and not np.isfinite(self.origin).all():
+            raise ValueError("origin must be finite.")
+        (self.n_features,) = widths
+        self.knots = check_curves(knots, self.n_features)
+        self._functions = [PARTS[part.kernel](part.gamma) for part in self.parts]
+        self.has_unit_diagonal = all(p.kernel != "linear" for p in self.parts) and (
+            sum(p.weight for p in self.parts) == 1.0
+        )
+
+    def __repr__(self) -> str:
+        text = ", ".join(f"{part.weight:.0%} {part.kernel}" for part in self.parts)
+        curves = f", {len(self.knots)} quantile features" if self.knots else ""
+        return f"Mixture({text}; {self.n_features} features{curves})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mixture):
+            return NotImplemented
+        mine, theirs = self.numbers(), other.numbers()
+        return [p.kernel for p in self.parts] == [p.kernel for p in other.parts] and (
+            mine.keys() == theirs.keys()
+            and all(np.array_equal(mine[name], theirs[name]) for name in mine)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def numbers(self) -> dict[str, Array]:
+        """Return all numbers as arrays, as model files keep them; the kernels' names are apart."""
+        found = {"weights": np.array([part.weight for part in self.parts])}
+        found |= {f"gamma{i}": part.gamma for i, part in enumerate(self.parts)}
+        if self.clip is not None:
+            found["clip"] = np.stack(self.clip)
+        if self.origin is not None:
+            found["origin"] = self.origin
+        for i, curve in enumerate(self.knots):
+            found[f"knots{i}"] = np.stack([curve.x, curve.y])
+        if self.knots:
+            found["features"] = np.array([curve.feature for curve in self.knots], np.float64)
+        return found
+
+    @classmethod
+    def from_numbers(cls, kernels: Sequence[str], numbers: dict[str, Array]) -> Mixture:
+        """Return the mixture that these names and `numbers` describe."""
+        features = np.asarray(numbers.get("features", ())).tolist()
+        return cls(
+            [
+                (w, k, numbers[f"gamma{i}"])
+                for i, (w, k) in enumerate(zip(numbers["weights"].tolist(), kernels, strict=True))
+            ],
+            clip=numbers.get("clip"),
+            origin=numbers.get("origin"),
+            knots=[(int(f), *numbers[f"knots{i}"]) for i, f in enumerate(features)],
+        )
+
+    @property
+    def gamma_by_part(self) -> dict[str, Array]:
+        """The scales of every part: ``gamma_`` of a fitted model."""
+        return {part.kernel: part.gamma for part in self.parts}
+
+    # ------------------------------------------------------------------ rows as the parts see them
+
+    def rows_of(self, number: int, X: Any) -> Any:
+        """Return rows as one part sees them; its function has its gamma for these columns."""
+        if self.parts[number].kernel != "linear":
+            return self._between_bounds(X)
+        if self.origin is not None:
+            xp = foreign_namespace(X)
+            if sparse.issparse(X):
+                X = X.toarray()
+            X = X - (
+                self.origin.astype(X.dtype)
+                if xp is None
+                else from_host(self.origin, X, dtype=X.dtype)
+            )
+        root = np.sqrt(self.parts[number].gamma)
+        if foreign_namespace(X) is not None:
+            return X * from_host(root, X, dtype=X.dtype)
+        return scaled_rows(X, root.astype(float_type(X)))
+
+    def _between_bounds(self, X: Any) -> Any:
+        """Return features between their bounds and, behind them, quantile features."""
+        if not self.knots:
+            return X if self.clip is None else clipped(X, self.clip)
+        xp = foreign_namespace(X)
+        if xp is not None:
+            inside = X if self.clip is None else clipped(X, self.clip)
+            return xp.concat(
+                [inside, xp.stack([c(X[:, c.feature]) for c in self.knots], axis=1)], axis=1
+            )
+        X = X.toarray() if sparse.issparse(X) else X
+        rows = np.empty((len(X), self.n_features + len(self.knots)), float_type(X))
+        rows[:, : self.n_features] = X if self.clip is None else clipped(X, self.clip)
+        for column, curve in enumerate(self.knots, self.n_features):
+            rows[:, column] = curve(X[:, curve.feature])
+        return rows
+
+    def _seen(self, X: Any) -> list[Any]:
+        """Return the rows of every part; those of distances are made once."""
+        distances = None
+        found = []
+        for number, part in enumerate(self.parts):
+            if part.kernel == "linear":
+                found.append(self.rows_of(number, X))
+            else:
+                distances = self.rows_of(number, X) if distances is None else distances
+                found.append(distances)
+        return found
+
+    # ------------------------------------------------------------------ values
+
+    def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
+        """Write the sum of all parts, some tiles of rows at a time."""
+        points = self._seen(Z)
+        step = max(tile_rows(X.shape[1]), _CHUNK * tile_rows(out.shape[1]))
+        if len(self.parts) == 1 and self.clip is None and not self.knots:
+            step = len(out)
+        more = np.empty((min(step, len(out)), out.shape[1]), out.dtype)
+        for start in range(0, len(out), step):
+            rows, total = self._seen(X[start : start + step]), out[start : start + step]
+            for number, (part, function) in enumerate(
+                zip(self.parts, self._functions, strict=True)
+            ):
+                values = more[: len(total)] if number else total
+                function.block(rows[number], points[number], values)
+                if part.weight != 1.0:
+                    values *= part.weight
+                if number:
+                    total += values
+
+    def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
+        total = None
+        rows, points = self._seen(X), self._seen(Z)
+        for number, (part, function) in enumerate(zip(self.parts, self._functions, strict=True)):
+            values = function.device_block(xp, rows[number], points[number])
+            values = values if part.weight == 1.0 else values * part.weight
+            total = values if total is None else total + values
+        return total
+
+    def diag(self, X: Any, start: int = 0) -> Any:
+        rows = self._seen(X)
+        return sum(
+            part.weight * function.diag(rows[number])
+            for number, (part, function) in enumerate(zip(self.parts, self._functions, strict=True))
+        )
+
+    def row_form(self, points: Array) -> RowForm | None:
+        forms = [
+            f.row_form(rows) for f, rows in zip(self._functions, self._seen(points), strict=True)
+        ]
+        return None if None in forms else _MixtureRow(self, forms)
+
+    # ------------------------------------------------------------------ derivatives
+
+    def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
+        """Return df/dx by the chain rule: every part, then its columns by their features."""
+        total = np.zeros((*X.shape, coef.shape[1]))
+        for number, function in enumerate(self._functions):
+            by_column = function.gradients(self.rows_of(number, X), self.rows_of(number, Z), coef)
+            slopes = self._slopes(number, X)[:, :, None] * by_column * self.parts[number].weight
+            total += slopes[:, : self.n_features]
+            for column in range(self.n_features, slopes.shape[1]):
+                total[:, self.knots[column - self.n_features].feature] += slopes[:, column]
+        return total
+
+    def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
+        total = np.zeros((len(X), len(pairs), coef.shape[1]))
+        for number, function in enumerate(self._functions):
+            owner = np.r_[: self.n_features, [c.feature for c in self.knots]].astype(np.intp)
+            owner = owner[: self.n_features] if self.parts[number].kernel == "linear" else owner
+            slopes = self._slopes(number, X) * np.ones(1)
+            rows, points = self.rows_of(number, X), self.rows_of(number, Z)
+            for place, (a, b) in enumerate(pairs):
+                columns = np.array(
+                    [(i, j) for i in np.flatnonzero(owner == a) for j in np.flatnonzero(owner == b)]
+                )
+                found = function.mixed_derivatives(rows, points, coef, columns)
+                found *= (slopes[:, columns[:, 0]] * slopes[:, columns[:, 1]])[:, :, None]
+                total[:, place] += self.parts[number].weight * found.sum(axis=1)
+        return total
+
+    def _slopes(self, number: int, X: Array) -> Array:
+        """Return how fast the columns that a part sees change with their features."""
+        if self.parts[number].kernel == "linear":
+            return np.broadcast_to(np.sqrt(self.parts[number].gamma), X.shape)
+        inside = np.ones(X.shape)
+        if self.clip is not None:
+            inside = ((self.clip[0] <= X) & (self.clip[1] >= X)).astype(np.float64)
+        return np.column_stack([inside, *(c.slope(X[:, c.feature]) for c in self.knots)])
+
+    # ------------------------------------------------------------------ partial dependence
+
+    def pair_sums(self, X: Array, Z: Array) -> Array:
+        """Return what every part depends on, parts x rows x points."""
+        rows, points = self._seen(X), self._seen(Z)
+        return np.stack(
+            [f.pair_sums(*pair) for f, *pair in zip(self._functions, rows, points, strict=True)]
+        )
+
+    def sums_along(
+        self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array
+    ) -> Array:
+        """Return sums over rows: only what feature f adds to a distance changes."""
+        values = np.tile(X[:1], (len(grid), 1))
+        values[:, f] = grid
+        columns = [f, *(i for i, c in enumerate(self.knots, self.n_features) if c.feature == f)]
+        total = np.zeros((len(grid), coef.shape[1]))
+        for number, (part, function) in enumerate(zip(self.parts, self._functions, strict=True)):
+            rows, points, moved = (self.rows_of(number, A) for A in (X, Z, values))
+            if isinstance(function, DistanceKernel):
+                own, along = (_added(function, columns, A, points) for A in (rows, moved))
+                rest = np.maximum(base[number] - own, 0.0)
+                found = function.sums_over(rest, along)  # grid x points
+                total += part.weight * (found @ coef)
+            else:
+                total += part.weight * function.sums_along(
+                    rows, points, coef, base[number], f, moved[:, f]
+                )
+        return total
+
+
+class _MixtureRow:
+    """Values between one row and all points."""
+
+    def __init__(self, mixture: Mixture, forms: list[RowForm]) -> None:
+        self.mixture, self.forms = mixture, forms
+
+    def __call__(self, x: Array) -> Array:
+        """Return k(x, z_j) of every point."""
+        rows = self.mixture._seen(x[None])
+        total = 0.0
+        for part, form, row in zip(self.mixture.parts, self.forms, rows, strict=True):
+            total = total + part.weight * form(row[0])
+        return np.asarray(total)
+
+
+def _added(function: DistanceKernel, columns: list[int], X: Array, Z: Array) -> Array:
+    """Return what some columns add to the distances of all pairs."""
+    return sum((function.distance_along(X[:, c], Z[:, c], c) for c in columns), np.zeros(()))
+
+
+def _checked_parts(parts: Iterable[Any]) -> tuple[Part, ...]:
+    found = []
+    for weight, kernel, gamma in parts:
+        if kernel not in PARTS:
+            raise ValueError(f"The parts of a mixture are {', '.join(PARTS)}; got {kernel!r}.")
+        scales = np.array(gamma, np.float64)
+        if scales.ndim != 1 or not (np.isfinite(scales) & (scales >= 0)).all():
+            raise ValueError(f"gamma of {kernel!r} must be an array of finite numbers >= 0.")
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ValueError(f"The weight of {kernel!r} must be a number >= 0, got {weight!r}.")
+        found.append(Part(float(weight), kernel, scales))
+    if not any(part.weight > 0 for part in found):
+        raise ValueError("A mixture needs a part whose weight is above 0.")
+    return tuple(found)
