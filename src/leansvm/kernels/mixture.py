@@ -2,7 +2,7 @@
 
 The parts of distances (rbf, matern12, matern32, matern52, laplacian) see features between their
 bounds and, behind them, quantile features (`_curves`). The linear part sum_f gamma_f (x_f - o_f)
-(z_f - o_f) sees the features as they are: it carries what lies far out.
+(z_f - o_f) has bounds of its own, further out: it carries tails and trends.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, from_host
-from leansvm.kernels._clip import check_bounds, clipped
+from leansvm.kernels._clip import Bounds, check_bounds, clipped
 from leansvm.kernels._curves import check_curves
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
 from leansvm.kernels.laplacian import Laplacian
@@ -49,8 +49,8 @@ class Mixture(KernelFunction):
         Weights are numbers >= 0, not all 0. Kernels are "rbf", "matern12", "matern32", "matern52",
         "laplacian" or "linear". ``gamma`` has one number >= 0 for each feature, then one for each
         quantile feature ("linear": for each feature alone).
-    clip : tuple of two ndarrays of shape (n_features,), optional
-        Lower and upper bounds between which features are moved; "linear" sees them as they are.
+    clip, linear_clip : tuple of two ndarrays of shape (n_features,), optional
+        Lower and upper bounds between which features are moved, for distances and for "linear".
     origin : ndarray of shape (n_features,), optional
         What "linear" subtracts from rows and points; 0 by default.
     knots : sequence of (feature, x, y), optional
@@ -73,15 +73,17 @@ class Mixture(KernelFunction):
         parts: Iterable[Any],
         *,
         clip: Any = None,
+        linear_clip: Any = None,
         origin: Any = None,
         knots: Sequence[Any] = (),
     ) -> None:
         super().__init__()
         self.parts = _checked_parts(parts)
         self.clip = None if clip is None else check_bounds(clip)
+        self.linear_clip = None if linear_clip is None else check_bounds(linear_clip)
         self.origin: Array | None = None if origin is None else np.array(origin, np.float64)
         widths = {len(p.gamma) - (p.kernel != "linear") * len(knots) for p in self.parts}
-        widths |= {len(side) for side in self.clip or ()}
+        widths |= {len(side) for side in (*(self.clip or ()), *(self.linear_clip or ()))}
         widths |= set() if self.origin is None else set(self.origin.shape or (0,))
         if len(widths) > 1 or min(widths) < 1:
             raise ValueError(
@@ -117,8 +119,9 @@ class Mixture(KernelFunction):
         """Return all numbers as arrays, as model files keep them; the kernels' names are apart."""
         found = {"weights": np.array([part.weight for part in self.parts])}
         found |= {f"gamma{i}": part.gamma for i, part in enumerate(self.parts)}
-        if self.clip is not None:
-            found["clip"] = np.stack(self.clip)
+        for name in ("clip", "linear_clip"):
+            if getattr(self, name) is not None:
+                found[name] = np.stack(getattr(self, name))
         if self.origin is not None:
             found["origin"] = self.origin
         for i, curve in enumerate(self.knots):
@@ -137,6 +140,7 @@ class Mixture(KernelFunction):
                 for i, (w, k) in enumerate(zip(numbers["weights"].tolist(), kernels, strict=True))
             ],
             clip=numbers.get("clip"),
+            linear_clip=numbers.get("linear_clip"),
             origin=numbers.get("origin"),
             knots=[(int(f), *numbers[f"knots{i}"]) for i, f in enumerate(features)],
         )
@@ -152,6 +156,8 @@ class Mixture(KernelFunction):
         """Return rows as one part sees them; its function has its gamma for these columns."""
         if self.parts[number].kernel != "linear":
             return self._between_bounds(X)
+        if self.linear_clip is not None:
+            X = clipped(X, self.linear_clip)
         if self.origin is not None:
             xp = foreign_namespace(X)
             if sparse.issparse(X):
@@ -270,10 +276,8 @@ class Mixture(KernelFunction):
     def _slopes(self, number: int, X: Array) -> Array:
         """Return how fast the columns that a part sees change with their features."""
         if self.parts[number].kernel == "linear":
-            return np.broadcast_to(np.sqrt(self.parts[number].gamma), X.shape)
-        inside = np.ones(X.shape)
-        if self.clip is not None:
-            inside = ((self.clip[0] <= X) & (self.clip[1] >= X)).astype(np.float64)
+            return np.sqrt(self.parts[number].gamma) * _inside(X, self.linear_clip)
+        inside = _inside(X, self.clip)
         return np.column_stack([inside, *(c.slope(X[:, c.feature]) for c in self.knots)])
 
     # ------------------------------------------------------------------ partial dependence
@@ -320,6 +324,13 @@ class _MixtureRow:
         for part, form, row in zip(self.mixture.parts, self.forms, rows, strict=True):
             total = total + part.weight * form(row[0])
         return np.asarray(total)
+
+
+def _inside(X: Array, bounds: Bounds | None) -> Array:
+    """Return 1 where a feature is between its bounds, else 0."""
+    if bounds is None:
+        return np.ones(X.shape)
+    return ((bounds[0] <= X) & (bounds[1] >= X)).astype(np.float64)
 
 
 def _added(function: DistanceKernel, columns: list[int], X: Array, Z: Array) -> Array:

@@ -40,10 +40,12 @@ LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
 _FEWEST_ROWS = 10  # to learn anything from
 _FOLDS = 3
+_CLOSE = 1.0  # standard errors of the difference within which the simpler scales are taken
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
+_LINEAR_GAIN = 0.01  # by which the linear part must lower log S: far out it is a risk
 _LEAST_WEIGHT = 0.02  # parts of less may be dropped
 
 
@@ -197,14 +199,19 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
         report["log_loo"][kernel] = found[-1].log_loo
     if len(found) == 1:
         return found[0]
-    best = min(found, key=lambda scales: scales.log_loo)
-    together = Scales(
-        tuple(kernels),
-        np.concatenate([scales.log_gamma for scales in found]),
-        np.zeros(len(found)),
-        best.log_lam,
-    )
-    return search.minimise(together, FIRST)
+    together = search.minimise(_together(found), FIRST)
+    if kernels[-1] != "linear":
+        return together
+    without = search.minimise(_together(found[:-1]), FIRST)
+    return together if together.log_loo < without.log_loo - _LINEAR_GAIN else without
+
+
+def _together(parts: list[Scales]) -> Scales:
+    """Return the mixture of these with equal weights."""
+    best = min(parts, key=lambda scales: scales.log_loo)
+    kernels = tuple(scales.kernels[0] for scales in parts)
+    log_gamma = np.concatenate([scales.log_gamma for scales in parts])
+    return Scales(kernels, log_gamma, np.zeros(len(parts)), best.log_lam)
 
 
 def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | None:
@@ -228,7 +235,7 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | No
         for row, scales in zip(errors, (one, shrunk, learned), strict=True):
             row[held_out] = inner.errors(scales, others)
     excess = errors - errors[errors.sum(axis=1).argmin()]
-    close = excess.mean(axis=1) <= excess.std(axis=1) / np.sqrt(len(fold))
+    close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
     names = ("one", "shrunk", "learned")
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}

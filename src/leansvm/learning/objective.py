@@ -10,7 +10,8 @@ and its derivatives by log gamma, the weights of the parts and log lam are close
 formed: with k(Z, Z) = L L', Phi = K L^-T and Phi'Phi + lam I = R R', the matrix N = L R is a
 Cholesky factor of M that stays accurate, and P = K N^-T has rows whose squared norms are the
 leverages. One evaluation takes 3.5 m r^2 + 2 m r d multiplications, in tiles of rows by all
-threads; few rows are one tile in this thread.
+threads; few rows are one tile in this thread. Tiles may be in single precision: matrices of points,
+their factors and all sums over tiles stay in double precision.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-_JITTER = 1e-10  # added to the diagonal of k(Z, Z), as a share of its mean
+# added to the diagonal of k(Z, Z), as a share of its mean: what single precision loses in K must
+# stay small when it is divided by the least pivot
+_JITTER = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-6}
 # 1 - leverage is not taken as less. The ridge solvers take 1e-12; the gradient divides by the third
 # power, and one row of leverage 1 would drown all others.
-_LEAST_REST = 1e-8
+_LEAST_REST = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-4}
 _TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
 _TILE_ARRAYS, _SQUARES = 6, 7  # arrays of a tile's size for each thread; r x r arrays
 _PANEL = 64  # columns of a triangular solve
@@ -62,11 +65,11 @@ class Gradient(NamedTuple):
 
 
 def needed_bytes(m: int, r: int, d: int, threads: int = 1, n_parts: int = 1) -> int:
-    """Return the bytes that one evaluation allocates at most, for one output."""
+    """Return the bytes that an evaluation in single precision allocates at most, for one output."""
     tile = max(_TILE_VALUES, r) + r * d
     kept = 2 * n_parts if n_parts > 1 else 1  # slopes, and the values of several parts
     squares = (_SQUARES + 2 * n_parts) * (r + 1) ** 2
-    return 8 * ((kept + 1) * m * (r + 1) + squares + _TILE_ARRAYS * threads * tile)
+    return 4 * ((kept + 1) * m * (r + 1) + 2 * squares + _TILE_ARRAYS * threads * tile)
 
 
 class _Triangle:
@@ -80,6 +83,15 @@ class _Triangle:
         for start in range(0, len(L), _PANEL):
             panel = slice(start, min(start + _PANEL, len(L)))
             self.panels.append((panel, dtrtri(L[panel, panel], lower=True)[0]))
+
+    def astype(self, dtype: Any) -> _Triangle:
+        """Return the same triangle for rows of another type."""
+        if self.L.dtype == dtype:
+            return self
+        other = object.__new__(_Triangle)
+        other.L = self.L.astype(dtype)
+        other.panels = [(panel, inverse.astype(dtype)) for panel, inverse in self.panels]
+        return other
 
     def solve(self, B: Array) -> Array:
         """Replace B by B L^-T."""
@@ -100,8 +112,8 @@ class LooObjective:
     """The leave-one-out error as a function of the kernel's numbers and lam, with its gradient.
 
     Memory is allocated once, for all evaluations: ``P`` starts as K and ends as K N^-T, ``slopes``
-    are the derivatives of the parts by D. ``threads`` work on tiles of rows; callers hold BLAS to
-    one thread (`serial_blas`).
+    are the derivatives of the parts by D. ``threads`` work on tiles of rows of type ``dtype``;
+    callers hold BLAS to one thread (`serial_blas`).
 
     Examples
     --------
@@ -113,18 +125,22 @@ class LooObjective:
     True
     """
 
-    def __init__(self, problem: ScaleProblem, threads: int = 1) -> None:
+    def __init__(self, problem: ScaleProblem, threads: int = 1, dtype: Any = np.float64) -> None:
         from leansvm.learning.parts import Mixture  # numba takes a while to load
 
         m, o, self.r, n_parts = *problem.Y.shape, len(problem.Z), len(problem.kernels)
         self.problem, self.tiles = problem, _tiles(m, self.r)
-        self.mixture = partial(Mixture, problem.kernels, problem.Z)
+        self.dtype = np.dtype(dtype)
+        self.X, Z = problem.X.astype(dtype, copy=False), problem.Z.astype(dtype, copy=False)
+        self.of_points = partial(Mixture, problem.kernels, problem.Z)
+        self.of_rows = partial(Mixture, problem.kernels, Z)
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
         self.free = problem.bias_penalty == 0  # columns are centred
         self.width = self.r + (0 < problem.bias_penalty < np.inf)  # a column for a penalised bias
         self.root, self.total = np.sqrt(problem.weight), float(problem.weight.sum())
-        self.P, self.slopes = np.empty((m, self.width)), np.empty((n_parts, m, self.r))
-        self.values = np.empty((n_parts if n_parts > 1 else 0, m, self.r))
+        self.P = np.empty((m, self.width), dtype)
+        self.slopes = np.empty((n_parts, m, self.r), dtype)
+        self.values = np.empty((n_parts if n_parts > 1 else 0, m, self.r), dtype)
         # residuals, derivatives of S by them, and (the last) by the leverages
         self.E, self.a, self.c = np.empty((m, o)), np.empty((m, o)), np.empty((m, 1))
         Y = problem.Y - problem.weight @ problem.Y / self.total if self.free else problem.Y
@@ -136,9 +152,9 @@ class LooObjective:
         Raises LinAlgError when a matrix is not positive definite to rounding, or a result is not
         finite.
         """
-        mixture = self.mixture(gamma, omega)
-        W, values, slopes = mixture.point_block()
-        N, PY, _ = self._factor(mixture, lam, W)
+        of_points, of_rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
+        W, values, slopes = of_points.point_block()
+        N, PY, _ = self._factor(of_rows, lam, W)
         Pa, PcP, weighted = self._sum(self._left_out, PY)
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
         A, U, PcP = N.divide(PY.T.copy()), N.divide(Pa.T.copy()), N.divide(PcP)
@@ -148,7 +164,7 @@ class LooObjective:
         G *= lam
         points = slice(self.r)
         by_lam = float(np.vdot(G[points, points], W) + np.trace(G[self.r :, self.r :]))
-        by_points, omega_points = mixture.derivatives(
+        by_points, omega_points = of_points.derivatives(
             G[points, points], self.problem.Z, values, slopes
         )
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
@@ -158,7 +174,13 @@ class LooObjective:
             right.append(mean / self.total)
         PcP *= 2.0
         PcP -= Pa @ A
-        by_rows, omega_rows = self._sum(self._through_rows, mixture, N, PcP, np.concatenate(right))
+        by_rows, omega_rows = self._sum(
+            self._through_rows,
+            of_rows,
+            N.astype(self.dtype),
+            PcP.astype(self.dtype),
+            np.concatenate(right).astype(self.dtype),
+        )
         # a = 2 E / (n_outputs sum(s) (1 - h)^2), so that S = a'E / 2
         found = Gradient(
             value=0.5 * float(np.vdot(self.a, self.E)),
@@ -172,8 +194,9 @@ class LooObjective:
 
     def predictions(self, X: Array, gamma: Array, lam: float, omega: Array | None = None) -> Array:
         """Return the values of the model whose errors these are at other rows."""
-        problem, mixture = self.problem, self.mixture(gamma, omega)
-        N, PY, means = self._factor(mixture, lam, mixture.point_block()[0])
+        problem, mixture = self.problem, self.of_points(gamma, omega)
+        of_rows = self.of_rows(gamma, omega)
+        N, PY, means = self._factor(of_rows, lam, mixture.point_block()[0])
         coef = N.divide(PY.T.copy()).T
         if self.free:
             bias = problem.weight @ problem.Y / self.total - means @ coef
@@ -188,22 +211,22 @@ class LooObjective:
     def _factor(self, mixture: Mixture, lam: float, W: Array) -> tuple[_Triangle, Array, Array]:
         """Turn K into P = K N^-T, given k(Z, Z); return N, P'Y and the means of K's columns."""
         diagonal = W.diagonal()
-        np.fill_diagonal(W, diagonal + _JITTER * diagonal.mean())
+        np.fill_diagonal(W, diagonal + _JITTER[self.dtype] * diagonal.mean())
         (means,) = self._sum(self._fill, mixture)
         means /= self.total
         L: Array = np.eye(self.width)
         L[: self.r, : self.r] = np.linalg.cholesky(W)
-        (H,) = self._sum(self._whiten, _Triangle(L), means)
+        (H,) = self._sum(self._whiten, _Triangle(L).astype(self.dtype), means.astype(self.dtype))
         np.fill_diagonal(H, H.diagonal() + lam)
         R = np.asarray(np.linalg.cholesky(H), dtype=np.float64)
-        (PY,) = self._sum(self._rotate, _Triangle(R))
+        (PY,) = self._sum(self._rotate, _Triangle(R).astype(self.dtype))
         return _Triangle(L @ R), PY, means
 
     def _sum(self, step: Callable[..., tuple[Array, ...]], *args: Any) -> tuple[Array, ...]:
         """Add up the arrays that ``step(*args, rows)`` returns, in the order of the tiles."""
         in_order = map if self.pool is None else self.pool.map
         results = iter(in_order(partial(step, *args), self.tiles))
-        totals = next(results)
+        totals = tuple(part.astype(np.float64, copy=False) for part in next(results))
         for more in results:
             for total, part in zip(totals, more, strict=True):
                 total += part
@@ -212,7 +235,7 @@ class LooObjective:
     def _fill(self, mixture: Mixture, rows: slice) -> tuple[Array, ...]:
         """Write K, values and slopes; return the weighted sums of the columns of K."""
         problem, P = self.problem, self.P[rows]
-        P[:, : self.r] = mixture.block(problem.X[rows], self.values[:, rows], self.slopes[:, rows])
+        P[:, : self.r] = mixture.block(self.X[rows], self.values[:, rows], self.slopes[:, rows])
         P[:, self.r :] = problem.bias_penalty**-0.5 if self.width > self.r else 0.0
         return (problem.weight[rows] @ P,)
 
@@ -221,39 +244,40 @@ class LooObjective:
         P = self.P[rows]
         if self.free:
             P -= means
-        P *= self.root[rows, None]
+        P *= self.root[rows, None].astype(self.dtype)
         L.solve(P)
         return (P.T @ P,)
 
     def _rotate(self, R: _Triangle, rows: slice) -> tuple[Array, ...]:
         """Turn Phi into P; return P'Y."""
-        return (R.solve(self.P[rows]).T @ self.Y[rows],)
+        return (R.solve(self.P[rows]).T @ self.Y[rows].astype(self.dtype),)
 
     def _left_out(self, PY: Array, rows: slice) -> tuple[Array, ...]:
         """Write E, a and c; return P'a, P'diag(c)P and P'(c root(s))."""
         P, E, a, c = self.P[rows], self.E[rows], self.a[rows], self.c[rows]
-        np.subtract(self.Y[rows], P @ PY, out=E)
+        np.subtract(self.Y[rows], P @ PY.astype(self.dtype), out=E)
         rest = 1.0 - np.einsum("ij,ij->i", P, P)
         if self.free:
             rest -= self.problem.weight[rows] / self.total
-        rest = np.maximum(rest, _LEAST_REST)[:, None]
+        rest = np.maximum(rest, _LEAST_REST[self.dtype])[:, None]
         left_out = E / rest
         np.divide(left_out * (2.0 / (self.total * E.shape[1])), rest, out=a)
         np.sum(a * left_out, axis=1, keepdims=True, out=c)
-        scaled = P * np.sqrt(c)
-        return P.T @ a, scaled.T @ scaled, (self.root[rows] * c[:, 0]) @ P
+        scaled = P * np.sqrt(c).astype(self.dtype)
+        weighted = (self.root[rows] * c[:, 0]).astype(self.dtype) @ P
+        return P.T @ a.astype(self.dtype), scaled.T @ scaled, weighted
 
     def _through_rows(
         self, mixture: Mixture, N: _Triangle, inner: Array, right: Array, rows: slice
     ) -> tuple[Array, ...]:
         """Return the derivatives through k(X, Z) of some rows."""
         P, root = self.P[rows], self.root[rows, None]
-        G = N.divide(P * (2.0 * self.c[rows]))
+        G = N.divide(P * (2.0 * self.c[rows]).astype(self.dtype))
         G -= P @ inner
         columns = (self.a[rows], self.E[rows], root)[: 3 if self.free else 2]
-        G += np.concatenate(columns, axis=1) @ right
-        G *= root
-        X, values, slopes = self.problem.X[rows], self.values[:, rows], self.slopes[:, rows]
+        G += np.concatenate(columns, axis=1).astype(self.dtype) @ right
+        G *= root.astype(self.dtype)
+        X, values, slopes = self.X[rows], self.values[:, rows], self.slopes[:, rows]
         return mixture.derivatives(G[:, : self.r], X, values, slopes)
 
 

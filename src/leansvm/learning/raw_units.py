@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,8 +47,10 @@ def raw_kernel(scales: Scales, sample: ScaleSample) -> RawKernel:
     (_, first, gamma), *more = parts
     if not more and not knots and first != "linear":
         return RawKernel(first, gamma, clip, shown, dropped, 0)
-    origin = units.centre if "linear" in scales.kernels and not sample.is_sparse else None
-    mixture = Mixture(parts, clip=clip, origin=origin, knots=knots)
+    linear: dict[str, Any] = {}
+    if "linear" in scales.kernels:
+        linear = {"linear_clip": units.reach, "origin": None if sample.is_sparse else units.centre}
+    mixture = Mixture(parts, clip=clip, knots=knots, **linear)
     return RawKernel(mixture, mixture.gamma_by_part, None, shown, dropped, len(knots))
 
 

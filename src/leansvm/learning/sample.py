@@ -32,6 +32,7 @@ Array = NDArray[np.float64]
 
 _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
 _FEW_DISTINCT = 100  # rows among which a single one still moves the scales
+_REACH = 10.0  # ranges of a feature that the linear part goes on beyond its values
 _CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
@@ -47,6 +48,8 @@ class ClippedUnits:
     upper: Array
     centre: Array  # mean after clipping
     spread: Array  # standard deviation after clipping; 0 where the feature is constant
+    whole: Array  # standard deviation without clipping, the unit of the linear part
+    reach: tuple[Array, Array]  # bounds of the linear part
 
     @property
     def varies(self) -> NDArray[np.bool_]:
@@ -68,14 +71,14 @@ class ClippedUnits:
         return np.ascontiguousarray(rows)
 
     def unbounded(self, X: Array, *, centred: bool) -> Array:
-        """Return the features that vary in the same units, without bounds."""
+        """Return the features that vary without bounds, with standard deviation 1."""
         used = self.varies
-        return (X[:, used] - (self.centre[used] if centred else 0.0)) / self.spread[used]
+        return (X[:, used] - (self.centre[used] if centred else 0.0)) / self.whole[used]
 
     def gamma(self, kernel: str, gamma: Array) -> Array:
         """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
         result = np.zeros(len(self.spread))
-        spread = self.spread[self.varies]
+        spread = (self.whole if kernel == "linear" else self.spread)[self.varies]
         with np.errstate(over="ignore", under="ignore"):
             by_size = kernel == "laplacian"
             found = gamma / spread if by_size else np.square(np.sqrt(gamma) / spread)
@@ -127,7 +130,11 @@ def clipped_units(
     if contain_zero:
         lower, upper = np.minimum(lower, 0.0), np.maximum(upper, 0.0)  # rounding
     spread = np.where(own_unit & (spread > 0), 1.0, unit * spread)
-    return ClippedUnits(lower, upper, centre, spread)
+    whole = np.where(cut, unit * _moments(rows, share)[1], spread)
+    least, most = X.min(axis=0), X.max(axis=0)
+    beyond = _REACH * (most - least)
+    reach = least - beyond, most + beyond
+    return ClippedUnits(lower, upper, centre, spread, whole, reach)
 
 
 def _moments(rows: Array, share: Array) -> tuple[Array, Array]:

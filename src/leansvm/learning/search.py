@@ -46,7 +46,7 @@ class Stage(NamedTuple):
 
 TIED = Stage(1000, 150, 15)  # one scale for all features, where every search starts
 FIRST = Stage(1500, 200, 25)
-SECOND = Stage(4000, 400, 25)
+SECOND = Stage(4000, 400, 12)
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
 
@@ -176,7 +176,7 @@ class ScaleSearch:
         rows = self.sample.take(slice(stage.rows))
         points = rows.X[: stage.points]
         problem = ScaleProblem(kernels, rows.X, points, rows.Y, rows.weight, self.bias_penalty)
-        return LooObjective(problem, self.threads)
+        return LooObjective(problem, self.threads, np.float32)
 
     def minimise(self, start: Scales, stage: Stage, *, tied: bool = False) -> Scales:
         """Move every scale, or all of a part together (``tied``), the weights and lam."""
