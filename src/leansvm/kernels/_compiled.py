@@ -62,14 +62,14 @@ def absolute_moments(V: Any, rows: Any, Zt: Any, out: Any) -> None:
         v = V[i]
         for f in range(0, twos, 2):
             x0, x1, z0, z1 = rows[i, f], rows[i, f + 1], Zt[f], Zt[f + 1]
-            sum0, sum1 = 0.0, 0.0
+            sum0 = sum1 = v[0] - v[0]  # 0 of the type of V
             for j in range(v.shape[0]):
                 sum0 += v[j] * abs(x0 - z0[j])
                 sum1 += v[j] * abs(x1 - z1[j])
             out[f] += sum0
             out[f + 1] += sum1
         for f in range(twos, n_features):
-            x0, z0, sum0 = rows[i, f], Zt[f], 0.0
+            x0, z0, sum0 = rows[i, f], Zt[f], v[0] - v[0]
             for j in range(v.shape[0]):
                 sum0 += v[j] * abs(x0 - z0[j])
             out[f] += sum0

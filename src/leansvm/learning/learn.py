@@ -40,7 +40,7 @@ LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
 _FEWEST_ROWS = 10  # to learn anything from
 _FOLDS = 3
-_CLOSE = 1.0  # standard errors of the difference within which the simpler scales are taken
+_CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
