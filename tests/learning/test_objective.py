@@ -129,7 +129,7 @@ def test_tiles_and_threads_change_nothing(kernel, monkeypatch):
             found[values, threads] = LooObjective(problem, threads)(gamma, lam)
     assert_allclose(found[100, 1].log_gamma, found[100, 2].log_gamma, rtol=0, atol=0)
     for other in found.values():
-        assert_allclose(other.log_gamma, found[100, 1].log_gamma, rtol=1e-9, atol=1e-12)
+        assert_allclose(other.log_gamma, found[100, 1].log_gamma, rtol=1e-7, atol=1e-9)
         assert other.value == pytest.approx(found[100, 1].value, rel=1e-12)
 
 

@@ -67,8 +67,8 @@ class LearnedKernel:
         weight of its part; the largest over all parts, and the largest of them 1.
     report : dict
         ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
-        ``iterations``, ``log_loo`` of every part alone and of the result, ``weights`` of the parts,
-        ``quantile_features`` in use, ``dropped`` features, ``guard`` (None, or the error of each
+        ``iterations``, ``log_loo`` of every part alone, the ``C`` that goes with the scales on the
+        sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features, ``guard`` (None, or the error of each
         candidate on held-out folds and which was chosen), ``fallback`` (None, or why nothing was
         learned), ``stopped`` by the callback, ``seconds``.
     """
@@ -143,7 +143,9 @@ def learn_kernel(
     report["seconds"] = phases.seconds
     if report["fallback"] is not None:
         plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
-        return _learned(search.start(plain if sample.n_plain else plain[:1]), search, report)
+        start = search.start(plain if sample.n_plain else plain[:1])
+        one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
+        return _learned(start._replace(log_gamma=one), search, report)
     search.check_memory(len(kernels))
     with serial_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
@@ -183,6 +185,7 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
         "evaluations": progress.evaluations,
         "iterations": progress.iterations,
         "stopped": progress.stopped,
+        "C": float(np.exp(-scales.log_lam)) / search.sample.unit_weight,
         "weights": dict(zip(scales.kernels, scales.weights.round(4).tolist(), strict=True)),
         "quantile_features": raw.n_curves,
         "dropped": raw.dropped.tolist(),

@@ -39,7 +39,7 @@ _JITTER = {np.dtype(np.float64): 1e-10, np.dtype(np.float32): 1e-6}
 # power, and one row of leverage 1 would drown all others.
 _LEAST_REST = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-4}
 _TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
-_TILE_ARRAYS, _SQUARES = 6, 7  # arrays of a tile's size for each thread; r x r arrays
+_TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
 _PANEL = 64  # columns of a triangular solve
 
 
@@ -64,12 +64,15 @@ class Gradient(NamedTuple):
     log_lam: float
 
 
-def needed_bytes(m: int, r: int, d: int, threads: int = 1, n_parts: int = 1) -> int:
-    """Return the bytes that an evaluation in single precision allocates at most, for one output."""
+def needed_bytes(
+    m: int, r: int, d: int, threads: int = 1, n_parts: int = 1, itemsize: int = 8
+) -> int:
+    """Return the bytes that one evaluation allocates at most, for one output."""
     tile = max(_TILE_VALUES, r) + r * d
     kept = 2 * n_parts if n_parts > 1 else 1  # slopes, and the values of several parts
     squares = (_SQUARES + 2 * n_parts) * (r + 1) ** 2
-    return 4 * ((kept + 1) * m * (r + 1) + 2 * squares + _TILE_ARRAYS * threads * tile)
+    rows = (kept + 1) * m * (r + 1) + _TILE_ARRAYS * threads * tile
+    return itemsize * rows + 8 * squares
 
 
 class _Triangle:

@@ -111,7 +111,8 @@ class _ScaledKernel:
             absolute(X, self.right, -self.gamma, D)
         else:
             norms = (X * X) @ self.gamma
-            np.matmul(np.column_stack([X, np.ones(len(X), X.dtype), norms]), self.right, out=D)
+            with np.errstate(invalid="ignore", over="ignore"):  # results are looked at by callers
+                np.matmul(np.column_stack([X, np.ones(len(X), X.dtype), norms]), self.right, out=D)
             least = self.rounding * (norms[:, None] + self.norms.max())
             D[least >= D] = 0.0  # rounding
         value, slope[...] = kind.value_and_slope(np.minimum(D, _FURTHEST, out=D))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,7 @@ _WEIGHT = 8.0  # how far omega goes from 0
 # bounds of log lam: below, gamma and lam may go to 0 together, S hardly changes, digits are lost
 _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
+_ROWS_IN_DOUBLE = 2000
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
 
 
@@ -154,7 +155,8 @@ class ScaleSearch:
 
     def _needed_bytes(self, sizes: Stage, n_parts: int) -> int:
         width = self.sample.X.shape[1]
-        return needed_bytes(sizes.rows, sizes.points, width, self.threads, n_parts)
+        itemsize = np.dtype(self._dtype).itemsize
+        return needed_bytes(sizes.rows, sizes.points, width, self.threads, n_parts, itemsize)
 
     def _there_are(self, stage: Stage) -> Stage:
         n = min(stage.rows, len(self.sample.X))
@@ -168,7 +170,7 @@ class ScaleSearch:
         log_gamma = np.full((len(kernels), self.sample.X.shape[1]), -np.inf)
         for row, kernel in zip(log_gamma, kernels, strict=True):
             seen = row[self.sample.columns(kernel)]
-            seen[:] = np.log((1.0 if kernel in ("laplacian", "linear") else 0.5) / len(seen))
+            seen[:] = np.log((1.0 if kernel in ("laplacian", "linear") else 0.5) / max(len(seen), 1))
         return Scales(tuple(kernels), log_gamma, np.zeros(len(kernels)), 0.0)
 
     def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:
@@ -176,7 +178,12 @@ class ScaleSearch:
         rows = self.sample.take(slice(stage.rows))
         points = rows.X[: stage.points]
         problem = ScaleProblem(kernels, rows.X, points, rows.Y, rows.weight, self.bias_penalty)
-        return LooObjective(problem, self.threads, np.float32)
+        return LooObjective(problem, self.threads, self._dtype)
+
+    @property
+    def _dtype(self) -> Any:
+        """Double precision where it costs little: rounding decides where a flat search ends."""
+        return np.float32 if len(self.sample.X) > _ROWS_IN_DOUBLE else np.float64
 
     def minimise(self, start: Scales, stage: Stage, *, tied: bool = False) -> Scales:
         """Move every scale, or all of a part together (``tied``), the weights and lam."""
