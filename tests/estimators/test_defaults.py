@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import sparse
 from sklearn.datasets import load_iris, make_friedman1, make_moons
 from sklearn.model_selection import train_test_split
 
 from leansvm import SparseLSSVC, SparseLSSVR
+from leansvm.kernels import Mixture
+from leansvm.learning.learn import LEARNABLE
 
 MOONS = make_moons(200, noise=0.25, random_state=0)
 FRIEDMAN = make_friedman1(220, n_features=6, noise=0.5, random_state=0)
