@@ -46,14 +46,16 @@ def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, .
     """Return curves of features that exist, through two knots or more."""
     curves = []
     for feature, x, y in knots:
-        curve = Curve(int(feature), np.array(x, np.float64), np.array(y, np.float64))
+        whole = int(feature) if np.isfinite(feature) else -1
+        curve = Curve(whole, np.array(x, np.float64), np.array(y, np.float64))
         rises = all(np.isfinite(side).all() and (np.diff(side) > 0).all() for side in curve[1:])
         if curve.x.ndim != 1 or curve.x.shape != curve.y.shape or len(curve.x) < 2 or not rises:
             raise ValueError(
                 f"knots of feature {feature} must be two arrays of one length, two numbers or "
                 f"more, both rising."
             )
-        if curve.feature < 0 or (n_features is not None and curve.feature >= n_features):
+        exists = float(feature).is_integer() and curve.feature >= 0
+        if not exists or (n_features is not None and curve.feature >= n_features):
             raise ValueError(f"knots are given for feature {feature}, which does not exist.")
         curves.append(curve)
     return tuple(curves)

@@ -27,6 +27,13 @@ from leansvm.linalg import scaled_rows, tile_rows
 PARTS: dict[str, type[KernelFunction]] = {
     kind.name: kind for kind in (Gaussian, Matern12, Matern32, Matern52, Laplacian, Linear)
 }
+_IN_WORDS = {
+    "rbf": "Gaussian",
+    "matern12": "Matérn-1/2",
+    "matern32": "Matérn-3/2",
+    "matern52": "Matérn-5/2",
+    "laplacian": "Laplacian",
+}
 _CHUNK = 8  # tiles of rows that are prepared and added up together
 
 
@@ -104,6 +111,14 @@ class Mixture(KernelFunction):
         curves = f", {len(self.knots)} quantile features" if self.knots else ""
         return f"Mixture({text}; {self.n_features} features{curves})"
 
+    def __str__(self) -> str:
+        total = sum(part.weight for part in self.parts)
+        shares = (f"{p.weight / total:.0%}".replace("%", " %") for p in self.parts)
+        names = (_IN_WORDS.get(p.kernel, p.kernel) for p in self.parts)
+        text = ", ".join(f"{s} {n}" for s, n in zip(shares, names, strict=True))
+        curves = f", with {len(self.knots)} quantile features" if self.knots else ""
+        return f"mixture of {text}{curves}"
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mixture):
             return NotImplemented
@@ -134,6 +149,11 @@ class Mixture(KernelFunction):
     def from_numbers(cls, kernels: Sequence[str], numbers: dict[str, Array]) -> Mixture:
         """Return the mixture that these names and `numbers` describe."""
         features = np.asarray(numbers.get("features", ())).tolist()
+        known = {"weights", "clip", "linear_clip", "origin", "features"}
+        known |= {f"gamma{i}" for i in range(len(kernels))}
+        known |= {f"knots{i}" for i in range(len(features))}
+        if numbers.keys() - known or np.ndim(numbers["weights"]) != 1:
+            raise ValueError("These are not the numbers of a mixture.")
         return cls(
             [
                 (w, k, numbers[f"gamma{i}"])
@@ -144,6 +164,13 @@ class Mixture(KernelFunction):
             origin=numbers.get("origin"),
             knots=[(int(f), *numbers[f"knots{i}"]) for i, f in enumerate(features)],
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"kernels": [part.kernel for part in self.parts], "numbers": self.numbers()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Build the mixture as its constructor does, with all checks: files may hold anything."""
+        vars(self).update(vars(self.from_numbers(state["kernels"], state["numbers"])))
 
     @property
     def gamma_by_part(self) -> dict[str, Array]:
