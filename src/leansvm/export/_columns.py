@@ -2,7 +2,8 @@
 
 A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper], and for
 quantile features what a curve makes of it. v is an input value (missing ones filled in), or 1 and
-0: the value is one of some categories or not, or is missing or not. Scalers, imputers and one-hot encoders, one after the other, keep this form.
+0: the value is one of some categories or not, or is missing or not. Scalers, imputers and one-hot
+encoders, one after the other, keep this form.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ class Graph(GraphNodes):
         """Return the whole graph with its facts."""
         inputs, read = self._inputs()
         f = ""
-        for self.term in self.formula.terms:
+        for term in self.formula.terms:
+            self.term = term
             more = self._values(self._columns(read))
             f = self.add("Add", f, more) if f else more
         outputs = self._outputs(f)
