@@ -42,6 +42,30 @@ class Curve(NamedTuple):
         return np.concatenate([[0.0], steps, [0.0]])[place]
 
 
+class CurvesOfRow:
+    """All curves at the features of one row, in a few operations on small arrays."""
+
+    def __init__(self, curves: Sequence[Curve]) -> None:
+        self.features = np.array([curve.feature for curve in curves])
+        self.ends = np.array([(curve.x[0], curve.x[-1]) for curve in curves]).T
+        self.inner = np.full((len(curves), max(len(curve.x) for curve in curves) - 1), np.inf)
+        for row, curve in zip(self.inner, curves, strict=True):
+            row[: len(curve.x) - 2] = curve.x[1:-1]
+        self.first = np.cumsum([0, *(len(curve.x) - 1 for curve in curves[:-1])])
+        self.x, self.y = (np.concatenate([c[side][:-1] for c in curves]) for side in (1, 2))
+        self.slope = np.concatenate([np.diff(c.y) / np.diff(c.x) for c in curves])
+
+    def __call__(self, x: Array) -> Array:
+        """Return the values of all curves."""
+        values = np.minimum(np.maximum(x[self.features], self.ends[0]), self.ends[1])
+        piece = (self.inner <= values[:, None]).sum(axis=1)  # the knots that were passed
+        piece += self.first
+        values -= self.x[piece]
+        values *= self.slope[piece]
+        values += self.y[piece]
+        return values
+
+
 def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, ...]:
     """Return curves of features that exist, through two knots or more."""
     curves = []

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, from_host
 from leansvm.kernels._clip import Bounds, check_bounds, clipped
-from leansvm.kernels._curves import check_curves
+from leansvm.kernels._curves import CurvesOfRow, check_curves
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
 from leansvm.kernels.laplacian import Laplacian
 from leansvm.kernels.linear import Linear
@@ -343,13 +343,22 @@ class _MixtureRow:
 
     def __init__(self, mixture: Mixture, forms: list[RowForm]) -> None:
         self.mixture, self.forms = mixture, forms
+        self.curves = CurvesOfRow(mixture.knots) if mixture.knots else None
 
     def __call__(self, x: Array) -> Array:
         """Return k(x, z_j) of every point."""
-        rows = self.mixture._seen(x[None])
-        total = 0.0
-        for part, form, row in zip(self.mixture.parts, self.forms, rows, strict=True):
-            total = total + part.weight * form(row[0])
+        mixture = self.mixture
+        row = x
+        if mixture.clip is not None:
+            row = np.minimum(np.maximum(x, mixture.clip[0]), mixture.clip[1])
+        if self.curves is not None:
+            row = np.concatenate((row, self.curves(x)))
+        total: Any = None
+        for number, (part, form) in enumerate(zip(mixture.parts, self.forms, strict=True)):
+            linear = part.kernel == "linear"
+            values = form(mixture.rows_of(number, x[None])[0] if linear else row)
+            values *= part.weight
+            total = values if total is None else np.add(total, values, out=total)
         return np.asarray(total)
 
 
