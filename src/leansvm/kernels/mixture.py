@@ -343,6 +343,7 @@ class _MixtureRow:
 
     def __init__(self, mixture: Mixture, forms: list[RowForm]) -> None:
         self.mixture, self.forms = mixture, forms
+        self.roots = [np.sqrt(p.gamma) if p.kernel == "linear" else None for p in mixture.parts]
         self.curves = CurvesOfRow(mixture.knots) if mixture.knots else None
 
     def __call__(self, x: Array) -> Array:
@@ -354,12 +355,18 @@ class _MixtureRow:
         if self.curves is not None:
             row = np.concatenate((row, self.curves(x)))
         total: Any = None
-        for number, (part, form) in enumerate(zip(mixture.parts, self.forms, strict=True)):
-            linear = part.kernel == "linear"
-            values = form(mixture.rows_of(number, x[None])[0] if linear else row)
+        for part, form, root in zip(mixture.parts, self.forms, self.roots, strict=True):
+            values = form(row if root is None else self._linear(x) * root)
             values *= part.weight
             total = values if total is None else np.add(total, values, out=total)
         return np.asarray(total)
+
+    def _linear(self, x: Array) -> Array:
+        """Return the row that the linear part sees, not scaled."""
+        bounds, origin = self.mixture.linear_clip, self.mixture.origin
+        if bounds is not None:
+            x = np.minimum(np.maximum(x, bounds[0]), bounds[1])
+        return x if origin is None else x - origin
 
 
 def _inside(X: Array, bounds: Bounds | None) -> Array:
