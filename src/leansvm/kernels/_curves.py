@@ -52,7 +52,8 @@ class CurvesOfRow:
         for row, curve in zip(self.inner, curves, strict=True):
             row[: len(curve.x) - 2] = curve.x[1:-1]
         self.first = np.cumsum([0, *(len(curve.x) - 1 for curve in curves[:-1])])
-        self.x, self.y = (np.concatenate([c[side][:-1] for c in curves]) for side in (1, 2))
+        self.x = np.concatenate([curve.x[:-1] for curve in curves])
+        self.y = np.concatenate([curve.y[:-1] for curve in curves])
         self.slope = np.concatenate([np.diff(c.y) / np.diff(c.x) for c in curves])
 
     def __call__(self, x: Array) -> Array:

@@ -266,10 +266,9 @@ class Mixture(KernelFunction):
         )
 
     def row_form(self, points: Array) -> RowForm | None:
-        forms = [
-            f.row_form(rows) for f, rows in zip(self._functions, self._seen(points), strict=True)
-        ]
-        return None if None in forms else _MixtureRow(self, forms)
+        pairs = zip(self._functions, self._seen(points), strict=True)
+        forms = [form for f, rows in pairs if (form := f.row_form(rows)) is not None]
+        return _MixtureRow(self, forms) if len(forms) == len(self.parts) else None
 
     # ------------------------------------------------------------------ derivatives
 

@@ -189,11 +189,11 @@ def _check_kernel(owner: Any, name: Any, n_features: int) -> None:
     if isinstance(name, Mixture):
         if name.n_features != n_features:
             raise ValueError(f"the mixture is of {name.n_features} features, not {n_features}")
-        found, own = getattr(owner, "gamma_", None), name.gamma_by_part
+        found, by_part = getattr(owner, "gamma_", None), name.gamma_by_part
         if isinstance(owner, Machine) and not (
             isinstance(found, dict)
-            and found.keys() == own.keys()
-            and all(np.array_equal(found[part], own[part]) for part in own)
+            and found.keys() == by_part.keys()
+            and all(np.array_equal(found[part], by_part[part]) for part in by_part)
         ):
             raise ValueError("gamma_ does not match the parts of the mixture")
         return
