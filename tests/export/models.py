@@ -14,6 +14,7 @@ from leansvm import (
     ReducedSVC,
     ReducedSVR,
 )
+from leansvm.kernels import Mixture
 from tests import plain
 
 KERNELS = {
@@ -27,7 +28,23 @@ KERNELS = {
     "sigmoid": {"gamma": 0.02, "coef0": 0.1},
     "chi2": {"gamma": 0.4},
     "cosine": {},
+    "mixture": {},
 }
+_SCALES = np.array([0.5, 0.1, 0.0, 1.0, 0.3, 0.2])
+MIXTURE = Mixture(
+    [
+        (0.4, "rbf", _SCALES),
+        (0.0, "matern12", _SCALES),
+        (0.3, "matern32", 2 * _SCALES[::-1]),
+        (0.1, "matern52", 0 * _SCALES),
+        (0.2, "laplacian", _SCALES),
+        (0.1, "linear", _SCALES[:4]),
+    ],
+    clip=(np.zeros(4), np.array([2.0, 2.0, np.inf, 1.0])),
+    linear_clip=(np.zeros(4), np.full(4, 8.0)),
+    origin=np.array([0.5, 1.0, 3.0, 0.25]),
+    knots=[(0, [0.0, 0.5, 0.75, 3.0], [-1.0, 0.5, 0.6, 2.0]), (2, [2.5, 3.5], [0.0, 1.0])],
+)
 FUNCTIONS = ("simplex", "robust-rbf", "rbf")
 _SMALL = {"n_basis": 12, "random_state": 0, "basis": "random"}
 
@@ -64,17 +81,18 @@ def _regressors(kernel, params):
 def _all():
     """Return every estimator with every kernel, not fitted, and its target, by name."""
     models = {}
-    for kernel, params in KERNELS.items():
+    for name, params in KERNELS.items():
+        kernel = MIXTURE if name == "mixture" else name
         for kind in ("binary", "classes"):
             for model in _classifiers(kernel, params):
                 how = "calibrated" if model.calibrate else "plain"
-                models[f"{type(model).__name__}_{kernel}_{kind}_{how}"] = (model, kind)
+                models[f"{type(model).__name__}_{name}_{kind}_{how}"] = (model, kind)
         for model in _regressors(kernel, params):
-            models[f"{type(model).__name__}_{kernel}_number"] = (model, "number")
+            models[f"{type(model).__name__}_{name}_number"] = (model, "number")
         several = LSSVR(C=2.0, kernel=kernel, **params)
-        models[f"LSSVR_{kernel}_numbers"] = (several, "numbers")
+        models[f"LSSVR_{name}_numbers"] = (several, "numbers")
         basis = KernelBasis(8, kernel=kernel, basis="random", random_state=0, **params)
-        models[f"KernelBasis_{kernel}"] = (basis, None)
+        models[f"KernelBasis_{name}"] = (basis, None)
     for function in FUNCTIONS:
         shared = {"function": function, "tol": 10.0, "random_state": 0}
         safe = function.replace("-", "_")
@@ -124,5 +142,6 @@ def rows():
     near = X[:10] + 0.02 * rng.random((10, 4))
     around = np.abs(X[:10] + rng.normal(size=(10, 4)))
     far = np.array([[0.0] * 4, [50.0] * 4, [0.0, 0.0, 1e4, 0.0]])
+    knots = np.outer([0.5, 0.75, 2.5, 3.0, 3.5], np.ones(4))  # of `MIXTURE`
     # numbers that float32 has: both types of graphs see the same rows
-    return np.vstack([X, near, around, far]).astype(np.float32).astype(np.float64)
+    return np.vstack([X, near, around, far, knots]).astype(np.float32).astype(np.float64)

@@ -62,8 +62,7 @@ def sparsity(run: TrainingRun) -> str:
     # the columns of the whole fit: gamma has a value for each of them
     X_train, X_test = (run.seen_by_kernel(_take(run.data.X, part)) for part in (train, test))
     machine = (SparseLSSVR if run.task == "regression" else SparseLSSVC)(
-        kernel=model.kernel_,
-        gamma=model.gamma_,
+        **run.kernel_parameters(),
         degree=model.degree,
         coef0=model.coef0,
         basis="pivoted-cholesky",

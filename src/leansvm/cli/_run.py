@@ -86,6 +86,13 @@ class TrainingRun:
         rows = self.pipeline[:-1].transform(X)
         return rows if self.model.clip_ is None else clipped(rows, self.model.clip_)
 
+    def kernel_parameters(self) -> dict[str, Any]:
+        """Return the parameters of a machine with the kernel that was fitted, for these rows."""
+        from leansvm.kernels import Mixture
+
+        kernel, gamma = self.model.kernel_, self.model.gamma_
+        return {"kernel": kernel, "gamma": "learn" if isinstance(kernel, Mixture) else gamma}
+
     def metadata(self) -> dict[str, Any]:
         """Return what is kept with the model, in JSON's types."""
         model = self.model
@@ -146,6 +153,8 @@ def chosen_rows(metadata: dict[str, Any]) -> list[list[str]]:
 
 def in_words(value: Any) -> str:
     """Return a parameter as a short text: a number, a name, or the range of a list."""
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {in_words(part)}" for name, part in value.items())
     if isinstance(value, list) or (hasattr(value, "shape") and value.shape):
         low, high = readable(float(min(value))), readable(float(max(value)))
         if low == high:  # equal in the digits that are shown
@@ -155,6 +164,8 @@ def in_words(value: Any) -> str:
 
 
 def _json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _json(part) for name, part in value.items()}
     if hasattr(value, "tolist"):  # NumPy's scalars and arrays
         value = value.tolist()
     if isinstance(value, float) and not math.isfinite(value):

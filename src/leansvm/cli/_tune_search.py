@@ -46,12 +46,14 @@ def search_along_path(run: TrainingRun, output: Printer) -> None:
         X = run.pipeline[:-1].fit_transform(run.data.X, run.y)
         values = _gammas(X)
         for gamma in bars.track(values, description="search along gamma"):
-            run.trials.append({"gamma": gamma, **_left_out_score(run, X, gamma, kernel)})
+            run.trials.append(
+                {"gamma": gamma, **_left_out_score(run, X, gamma=gamma, kernel=kernel)}
+            )
     if learned:
         fit(run, output)
         with run.phase("search"):
             X = run.seen_by_kernel(run.data.X)
-            found = _left_out_score(run, X, run.model.gamma_, run.model.kernel_)
+            found = _left_out_score(run, X, **run.kernel_parameters())
         run.trials.append({"gamma": "learn", **found})
     best = max(run.trials, key=lambda trial: (trial["score"], -trial["error"]))["gamma"]
     for trial in run.trials:
@@ -62,12 +64,12 @@ def search_along_path(run: TrainingRun, output: Printer) -> None:
     output.say(f"{len(run.trials)} candidates tried; best: gamma = {in_words(best)}")
 
 
-def _left_out_score(run: TrainingRun, X: Any, gamma: Any, kernel: str) -> dict[str, float]:
+def _left_out_score(run: TrainingRun, X: Any, **kernel: Any) -> dict[str, float]:
     """Return the score of left-out rows on few basis points, its spread, and the squared error."""
     from leansvm.cli._evaluate import leave_one_out
 
     points = min(_PATH_POINTS, len(run.y) // 2)
-    probe = clone_with(run.pipeline[-1:], gamma=gamma, kernel=kernel, n_basis=points)
+    probe = clone_with(run.pipeline[-1:], n_basis=points, **kernel)
     wait_for(partial(probe.fit, X, run.y))
     found = leave_one_out(probe, run.y)
     share = found.score if run.task == "classification" else 0.0

@@ -101,7 +101,7 @@ class Mergeable(KernelMachine):
             )
             given = {name: parameters.get(name) for name in BATCH_PARAMETERS}
             used = state.features.kernel
-            kernel = FittedKernel(used, used.name, used.gamma, given, used.clip)
+            kernel = FittedKernel(used, used.given, used.scales, given, used.clip)
             publish(self, data, kernel, self._merged_basis(state.selected, solution), solution)
             self.n_rows_seen_ = state.n_rows
             self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state

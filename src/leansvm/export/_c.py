@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from leansvm.export._c_text import (
+    CURVE,
+    HALF,
     c_comment,
     c_facts,
     c_labels,
@@ -30,15 +33,6 @@ _TERMS = {
     "absolute": "{abs}(d)",
     "chi2": "(s > 0 ? d * d / s : 0)",
 }
-_HALF = """
-/* the value of a number in half precision */
-static inline float NAME_half(uint16_t h) {
-  const int e = (h >> 10) & 31;
-  const float m = (float)(h & 1023);
-  const float v = e ? ldexpf(m + 1024.0f, e - 25) : ldexpf(m, -24);
-  return h & 0x8000 ? -v : v;
-}
-"""
 
 
 def to_c(
@@ -99,6 +93,8 @@ def to_c(
 class _Header:
     """The parts of a header, in their order."""
 
+    # of several terms each has its own tables and function, which begin with NAME_1, NAME_2 ...
+
     def __init__(self, formula: Formula, name: str, dtype: str) -> None:
         self.formula, self.name, self.dtype = formula, name, dtype
         self.real = _TYPES[dtype]
@@ -112,13 +108,7 @@ class _Header:
             "#include <stdint.h>" if small else "",
             self._sizes(),
         ]
-        after = [
-            *self._tables(),
-            _HALF if self.formula.store == "float16" else "",
-            *self._predict(),
-            *self._probabilities(),
-            "\n#endif",
-        ]
+        after = [*self._functions(), *self._probabilities(), "\n#endif"]
         # comment and labels hold texts of the user, which may have the word NAME
         parts = [self._comment(), *self._named(before), *self._labels(), *self._named(after)]
         return "\n".join(part for part in parts if part) + "\n"
@@ -126,13 +116,26 @@ class _Header:
     def _named(self, parts: list[str]) -> list[str]:
         return [part.replace("NAME", self.name) for part in parts]
 
+    def _functions(self) -> Iterable[str]:
+        """Tables and the function that uses them."""
+        if not self.formula.others:
+            yield from self._tables()
+            yield HALF if self.formula.store == "float16" else ""
+            yield self._curve() if self._has_curves() else ""
+            yield from self._predict()
+            return
+        for number, term in enumerate(self.formula.terms, 1):
+            header = _Header(replace(term, classes=None), f"NAME_{number}", self.dtype)
+            yield from header._named(list(header._functions()))
+        yield from self._predict()
+
     # ------------------------------------------------------------------ tables
 
     def _comment(self) -> str:
         formula, facts = self.formula, self.formula.facts
         lines = [
-            f"{facts['model']}, written by leansvm {facts['leansvm']}: {formula.size} functions of "
-            f"{len(formula.columns)} columns, {table_bytes(formula):,} bytes of {formula.store}.",
+            f"{facts['model']}, written by leansvm {facts['leansvm']}: {formula.counts}, "
+            f"{table_bytes(formula):,} bytes of {formula.store}.",
             *c_facts(facts["metadata"]),
             "x[]:",
         ]
@@ -174,6 +177,12 @@ class _Header:
             if any(column.fill is not None for column in numbers):
                 fills = [np.nan if column.fill is None else column.fill for column in numbers]
                 yield self._reals("fill", fills)
+            if self._has_curves():
+                knots = [column.knots or ((), ()) for column in numbers]
+                starts = np.cumsum([0, *(len(x) for x, _ in knots)])
+                yield c_table("int", "NAME_knots", [str(start) for start in starts])
+                yield self._reals("knot_x", [v for x, _ in knots for v in x])
+                yield self._reals("knot_y", [v for _, y in knots for v in y])
         for table in ("points", "shapes", "coef"):
             values = getattr(formula, table)
             if values is not None:
@@ -193,12 +202,16 @@ class _Header:
         formula, real = self.formula, self.real
         kind = "void" if formula.classes is None else "int"
         yield f"\nstatic inline {kind} NAME_predict(const {real} *x, {real} *out) {{"
-        yield f"  {real} u[{len(formula.columns)}];"
-        yield from self._columns()
-        if formula.coef is None:
-            yield from self._linear()
+        if formula.others:
+            yield f"  {real} more[{formula.outputs}];"
+            yield "  NAME_1_predict(x, out);"
+            for number in range(2, len(formula.terms) + 1):
+                yield f"  NAME_{number}_predict(x, more);"
+                yield f"  for (int k = 0; k < {formula.outputs}; k++) out[k] += more[k];"
         else:
-            yield from self._expansion(formula.coef.shape[1])
+            yield f"  {real} u[{len(formula.columns)}];"
+            yield from self._columns()
+            yield from self._linear() if formula.coef is None else self._expansion(formula.outputs)
         if formula.classes is not None and formula.outputs == 1:
             yield "  return out[0] > 0;"
         elif formula.classes is not None:
@@ -222,11 +235,20 @@ class _Header:
             if not all(column.is_free() for column in numbers):
                 yield "    if (v < NAME_lower[i]) v = NAME_lower[i];"
                 yield "    if (v > NAME_upper[i]) v = NAME_upper[i];"
+            if self._has_curves():
+                yield "    const int a = NAME_knots[i], n = NAME_knots[i + 1] - a;"
+                yield "    if (n > 0) v = NAME_curve(v, NAME_knot_x + a, NAME_knot_y + a, n);"
             yield "    u[i] = v;"
             yield "  }"
         texts = formula.texts
         for place, column in enumerate(formula.columns[len(numbers) :], len(numbers)):
             yield self._category(place, column, texts.get(column.source))
+
+    def _has_curves(self) -> bool:
+        return any(c.kind == "number" and c.knots is not None for c in self.formula.columns)
+
+    def _curve(self) -> str:
+        return CURVE.replace("REAL", self.real)
 
     def _category(self, place: int, column: Column, texts: list[str] | None) -> str:
         """A line that sets u to one of two numbers."""
@@ -247,11 +269,7 @@ class _Header:
             test = " || ".join(tests) or "0"
             if column.kind == "other":
                 test = f"!({test})"
-        yes, no = (
-            min(max((v - column.center) * column.scale, column.lower), column.upper)
-            for v in (1.0, 0.0)
-        )
-        yes_text, no_text = c_numbers([yes, no], self.dtype)
+        yes_text, no_text = c_numbers(column.at(np.array([1.0, 0.0])), self.dtype)
         return f"  u[{place}] = ({test}) ? {yes_text} : {no_text};"
 
     def _linear(self) -> Iterable[str]:

@@ -16,6 +16,29 @@ _TABLES = {
     "int16": "int16_t",
     "int8": "int8_t",
 }
+HALF = """
+/* the value of a number in half precision */
+static inline float NAME_half(uint16_t h) {
+  const int e = (h >> 10) & 31;
+  const float m = (float)(h & 1023);
+  const float v = e ? ldexpf(m + 1024.0f, e - 25) : ldexpf(m, -24);
+  return h & 0x8000 ? -v : v;
+}
+"""
+CURVE = """
+/* a piecewise linear curve through n knots, constant beyond them */
+static inline REAL NAME_curve(REAL v, const REAL *x, const REAL *y, int n) {
+  int low = 0, high = n - 1;
+  if (v <= x[0]) return y[0];
+  if (v >= x[high]) return y[high];
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (x[middle] <= v) low = middle;
+    else high = middle;
+  }
+  return y[low] + (v - x[low]) * ((y[high] - y[low]) / (x[high] - x[low]));
+}
+"""
 
 
 def c_small_table(table: str, values: NDArray[Any], steps: Any, store: str) -> str:

@@ -1,8 +1,9 @@
 """What the steps of a pipeline do to each value, as one line of arithmetic for every column.
 
-A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper]. v is an
-input value (missing ones filled in), or 1 and 0: the value is one of some categories or not, or is
-missing or not. Scalers, imputers and one-hot encoders, one after the other, keep this form.
+A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper], and for
+quantile features what a curve makes of it. v is an input value (missing ones filled in), or 1 and
+0: the value is one of some categories or not, or is missing or not. Scalers, imputers and one-hot
+encoders, one after the other, keep this form.
 """
 
 from __future__ import annotations
@@ -61,11 +62,22 @@ class Column:
     scale: float = 1.0
     lower: float = -np.inf  # of the result
     upper: float = np.inf
+    # knots x and y of a piecewise linear curve that is applied last, constant beyond its ends
+    knots: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    def at(self, v: Any) -> NDArray[np.float64]:
+        """Return u of numbers v."""
+        u = np.clip((v - self.center) * self.scale, *self.bounds())
+        return np.asarray(u if self.knots is None else np.interp(u, *self.knots), np.float64)
 
     def moved(
         self, center: float, scale: float, lower: float = -np.inf, upper: float = np.inf
     ) -> Column:
         """Return the column followed by (u - center) * scale within [lower, upper]; scale >= 0."""
+        if self.knots is not None:
+            x, y = self.knots
+            values = np.clip((np.array(y) - center) * scale, lower, upper)
+            return replace(self, knots=(x, tuple(values.tolist())))
         # infinity times 0 is no number
         low, high = ((side - center) * scale if scale else 0.0 for side in self.bounds())
         return replace(
@@ -77,7 +89,7 @@ class Column:
         )
 
     def bounds(self) -> tuple[float, float]:
-        """Return the least and the largest result there can be."""
+        """Return the least and the largest result there can be, before a curve."""
         return self.lower, self.upper
 
     def is_raw(self) -> bool:

@@ -21,8 +21,13 @@ _TILE = 1 << 20  # numbers in a block of differences
 
 def values(formula: Formula, X: Any) -> Array:
     """Return f of every row of a table or array, one column for each output."""
-    inputs = input_values(formula, X)
-    return values_of(formula, machine_columns(formula, inputs))
+    return values_from(formula, input_values(formula, X))
+
+
+def values_from(formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
+    """Return f of every row: the sum of all terms."""
+    found = (values_of(term, machine_columns(term, inputs)) for term in formula.terms)
+    return sum(found, np.zeros(formula.outputs))
 
 
 def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
@@ -55,11 +60,11 @@ def _column(column: Column, values: NDArray[Any]) -> Array:
         for category in column.categories:
             found = found | (values == category)
         result = (found if column.kind == "member" else ~found).astype(np.float64)
-    return np.clip((result - column.center) * column.scale, *column.bounds())
+    return column.at(result)
 
 
 def values_of(formula: Formula, U: Array) -> Array:
-    """Return f of rows whose columns are known."""
+    """Return f of rows whose columns are known, without other terms."""
     result = np.empty((len(U), formula.outputs))
     for part in _tiles(len(U), formula.points.size):
         phi = _outer(formula, _sums(formula, U[part]))

@@ -2,7 +2,8 @@
 
 f(x) = sum_j coef_j g(t_j(u)) + b, with u the columns of `_columns` and t_j a sum over them: squared
 or absolute distances from point j, or a product with it. Scales are folded into u and the points,
-so that t is a plain sum; the kernels say which (`leansvm.kernels.Kernel.function`).
+so that t is a plain sum; the kernels say which (`leansvm.kernels.Kernel.function`). A mixture of
+kernels is a sum of such formulas, each with its own columns.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from leansvm.estimators import KernelBasis
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.export._columns import Column, after, known_texts, raw_columns
-from leansvm.kernels import Kernel
+from leansvm.kernels import Kernel, Mixture
 from leansvm.kernels._function import Array, Outer, Sum
 from leansvm.low_rank import RBF, RobustRBF, Simplex
 from leansvm.low_rank.features import LearnedFeatures
@@ -39,7 +40,7 @@ _FUNCTIONS: dict[type, tuple[Sum, Outer]] = {
 
 @dataclass(frozen=True, eq=False)
 class Formula:
-    """Everything that a prediction needs, as plain arrays and texts."""
+    """Everything that a prediction needs, as plain arrays and texts; f is the sum of `terms`."""
 
     columns: tuple[Column, ...]
     prepared: tuple[Column, ...]  # as they leave the steps before the machine
@@ -65,6 +66,12 @@ class Formula:
     steps: Array | None = None
     shape_steps: Array | None = None
     coef_steps: Array | None = None
+    others: tuple[Formula, ...] = ()  # further terms, their intercepts 0
+
+    @property
+    def terms(self) -> tuple[Formula, ...]:
+        """The formulas that are added up: this one and the others."""
+        return (replace(self, others=()), *self.others)
 
     @property
     def texts(self) -> dict[int, list[str]]:
@@ -90,6 +97,12 @@ class Formula:
     def size(self) -> int:
         """Number of functions."""
         return len(self.points)
+
+    @property
+    def counts(self) -> str:
+        """How many functions and columns the terms have, in words."""
+        each = (f"{term.size} functions of {len(term.columns)} columns" for term in self.terms)
+        return " + ".join(each)
 
     @property
     def spread(self) -> float:
@@ -139,15 +152,19 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
         "model": type(machine).__name__,
         "metadata": metadata or {},
     }
-    return replace(
-        _in_order(_machine(machine, columns)),
-        inputs=tuple(f"x{i}" for i in range(n_inputs))
-        if names is None
-        else tuple(str(name) for name in names),
-        named=names is not None,
-        prepared=tuple(columns),
-        facts=facts,
+    first, *others = (
+        replace(
+            _in_order(term),
+            inputs=tuple(f"x{i}" for i in range(n_inputs))
+            if names is None
+            else tuple(str(name) for name in names),
+            named=names is not None,
+            prepared=tuple(columns),
+            facts=facts,
+        )
+        for term in _machine(machine, columns).terms
     )
+    return replace(first, others=tuple(others))
 
 
 def _in_order(formula: Formula) -> Formula:
@@ -198,10 +215,10 @@ def _dense(points: Any) -> Array:
 def _of_kernel(
     kernel: Kernel, points: Array, columns: list[Column], coef: Array, intercept: Array
 ) -> Formula:
+    if isinstance(kernel.function, Mixture):
+        return _of_mixture(kernel.function, points, columns, coef, intercept)
     if kernel.clip is not None:
-        bounds = list(zip(*(side.tolist() for side in kernel.clip), strict=True))
-        columns = [c.moved(0.0, 1.0, *b) for c, b in zip(columns, bounds, strict=True)]
-        points = np.clip(points, *kernel.clip)
+        columns, points = _clipped(columns, kernel.clip), np.clip(points, *kernel.clip)
     found = kernel.function.expression(points, coef)
     points = found.points
     if found.scales is not None:
@@ -225,6 +242,46 @@ def _of_kernel(
         coef0=float(kernel.coef0),
         degree=float(kernel.degree),
     )
+
+
+def _of_mixture(
+    mixture: Mixture, points: Array, columns: list[Column], coef: Array, intercept: Array
+) -> Formula:
+    """Return one term for each part; the first has the intercept.
+
+    Parts of weight 0 add nothing, and parts of distances whose scales are all 0 a constant.
+    """
+    band, terms = np.abs(coef).sum(axis=0) + np.abs(intercept), list[Formula]()
+    alive = [p.weight > 0 and (p.gamma > 0).any() for p in mixture.parts]
+    for number, (weight, name, gamma) in enumerate(mixture.parts):
+        if not alive[number] and any(alive):
+            intercept = intercept + (name != "linear") * weight * coef.sum(axis=0)
+            continue
+        rows, seen = mixture.rows_of(number, points), columns
+        if name != "linear":
+            curves = [
+                replace(columns[c.feature], knots=(tuple(c.x.tolist()), tuple(c.y.tolist())))
+                for c in mixture.knots
+            ]
+            seen = [*_clipped(columns, mixture.clip), *curves]
+        term = _of_kernel(Kernel(name, gamma=gamma), rows, seen, weight * coef, 0.0 * intercept)
+        if name == "linear":  # sum_f w_f (x_f - o_f), without features of weight 0
+            origin = np.zeros(len(gamma)) if mixture.origin is None else mixture.origin
+            seen = _clipped(columns, mixture.linear_clip)
+            seen = [c.moved(o, 1.0) for c, o in zip(seen, origin.tolist(), strict=True)]
+            root = np.sqrt(gamma)
+            seen, weights = _scaled(seen, term.points * root, np.sign(gamma), keep_all=False)
+            term = replace(term, columns=tuple(seen), points=weights)
+        terms.append(term)
+    return replace(terms[0], intercept=intercept, band=band, others=tuple(terms[1:]))
+
+
+def _clipped(columns: list[Column], bounds: Any) -> list[Column]:
+    """Return columns that are moved between bounds, if there are any."""
+    if bounds is None:
+        return columns
+    pairs = zip(*(side.tolist() for side in bounds), strict=True)
+    return [c.moved(0.0, 1.0, *pair) for c, pair in zip(columns, pairs, strict=True)]
 
 
 def _of_functions(
@@ -277,13 +334,17 @@ def _centred(columns: list[Column], points: Array) -> tuple[list[Column], Array]
     means = points.mean(axis=0)
     moved, shifts = [], np.zeros(len(columns))
     for i, column in enumerate(columns):
-        if column.scale:
+        if column.knots is not None:
+            shifts[i] = float(np.float32(means[i]))
+        elif column.scale:
             wanted = column.center + float(means[i]) / column.scale
             if abs(wanted) < float(np.finfo(np.float32).max):
                 wanted = float(np.float32(wanted))
             shifts[i] = (wanted - column.center) * column.scale
         shifted = column.moved(shifts[i], 1.0)
-        if column.scale:  # exactly that number: rounding of the sum would be seen
+        if (
+            column.scale and column.knots is None
+        ):  # exactly that number: rounding of the sum would be seen
             shifted = replace(shifted, center=wanted)
         moved.append(shifted)
     return moved, points - shifts
@@ -291,12 +352,15 @@ def _centred(columns: list[Column], points: Array) -> tuple[list[Column], Array]
 
 def check_numbers(formula: Formula, dtype: str) -> None:
     """Refuse a type of which a number of the formula is too large, or a scale too small."""
+    for other in formula.others:
+        check_numbers(other, dtype)
     numbers = formula.columns[: formula.n_numbers]
     scales = [np.array([column.scale for column in numbers])]
     scales += [] if formula.shapes is None else [formula.shapes.ravel()]
     others = [np.array([v for c in numbers for v in (c.center, *c.bounds(), c.fill or 0.0)])]
     others += [formula.points.ravel(), formula.intercept]
     others += [] if formula.coef is None else [formula.coef.ravel()]
+    others += [np.ravel(column.knots) for column in numbers if column.knots is not None]
     limits = np.finfo(dtype)
     most, least = float(limits.max), float(limits.smallest_normal)
     sizes = np.abs(np.concatenate([*scales, *others]))
@@ -313,7 +377,7 @@ def check_numbers(formula: Formula, dtype: str) -> None:
 def check_categories(formula: Formula, dtype: str) -> None:
     """Refuse categories that are numbers so large that their neighbours are equal in a type."""
     limit = 2.0 / float(np.finfo(dtype).eps)  # 2^24 of float32, 2^53 of float64
-    for column in formula.columns:
+    for column in (column for term in formula.terms for column in term.columns):
         for value in column.categories:
             if isinstance(value, float) and abs(value) >= limit:
                 way_out = "use float64, or " if limit < 2.0**53 else ""

@@ -51,6 +51,20 @@ const number = (v) => {
 const valuesOf = (row) =>
   Array.isArray(row) || ArrayBuffer.isView(row) ? row : features.map((name) => row[name]);
 """
+_CURVE = """
+// a piecewise linear curve through knots, constant beyond them
+const curve = (v, x, y) => {
+  let low = 0, high = x.length - 1;
+  if (v <= x[0]) return y[0];
+  if (v >= x[high]) return y[high];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (x[middle] <= v) low = middle;
+    else high = middle;
+  }
+  return y[low] + (v - x[low]) * ((y[high] - y[low]) / (x[high] - x[low]));
+};
+"""
 _TERMS = {
     "squared": "d * d",
     "absolute": "Math.abs(d)",
@@ -113,10 +127,11 @@ class _Module:
         """Return the module."""
         formula, facts = self.formula, self.formula.facts
         head = (
-            f"// {facts['model']}, written by leansvm {facts['leansvm']}: {formula.size} functions "
-            f"of {len(formula.columns)} columns, {table_bytes(formula):,} bytes of {formula.store}."
+            f"// {facts['model']}, written by leansvm {facts['leansvm']}: {formula.counts}, "
+            f"{table_bytes(formula):,} bytes of {formula.store}."
         )
-        lines = [head, *self._exports(), *self._tables(), _VALUES, *self._columns()]
+        lines = [head, *self._exports(), _HALF if formula.store == "float16" else "", _TABLE]
+        lines += [_CURVE, _VALUES] if self._has_curves() else [_VALUES]
         lines += [*self._values(), *self._predict(), *self._probabilities()]
         return "\n".join(line for line in lines if line) + "\n"
 
@@ -132,8 +147,6 @@ class _Module:
 
     def _tables(self) -> Iterable[str]:
         formula = self.formula
-        yield _HALF if formula.store == "float16" else ""
-        yield _TABLE
         store, coef_store = formula.store, formula.coef_store
         for name, of_steps, kind in (
             ("points", "steps", store),
@@ -152,6 +165,9 @@ class _Module:
         for name in ("center", "scale", "lower", "upper", "fill"):
             each = [getattr(column, name) for column in numbers]
             yield f"const {name} = {_list(np.nan if v is None else v for v in each)};"
+        if self._has_curves():
+            knots = ("null" if c.knots is None else _json(c.knots) for c in numbers)
+            yield f"const knots = [{', '.join(knots)}];"
 
     def _columns(self) -> Iterable[str]:
         formula = self.formula
@@ -163,6 +179,8 @@ class _Module:
         yield "    if (v !== v) v = fill[i];"
         yield "    v = (v - center[i]) * scale[i];"
         yield "    u[i] = v < lower[i] ? lower[i] : v > upper[i] ? upper[i] : v;"
+        if self._has_curves():
+            yield "    if (knots[i]) u[i] = curve(u[i], ...knots[i]);"
         yield "  }"
         texts = formula.texts
         for place, column in enumerate(formula.columns):
@@ -182,17 +200,35 @@ class _Module:
         test = " || ".join(tests) or "false"
         if column.kind == "other":
             test = f"!({test})"
-        yes, no = (
-            min(max((v - column.center) * column.scale, column.lower), column.upper)
-            for v in (1.0, 0.0)
-        )
+        yes, no = column.at(np.array([1.0, 0.0]))
         return f"  u[{place}] = {test} ? {_number(yes)} : {_number(no)};"
 
+    def _has_curves(self) -> bool:
+        columns = (column for term in self.formula.terms for column in term.columns)
+        return any(c.kind == "number" and c.knots is not None for c in columns)
+
     def _values(self) -> Iterable[str]:
+        """The function of all outputs; of several terms each has a scope with its own tables."""
+        comment = "// f of every output: what decision_function or predict gives in Python"
+        if not self.formula.others:
+            yield from (*self._tables(), *self._columns(), comment)
+            yield "export function values(row) {"
+            yield from self._sum()
+            return
+        yield "// one function for each part of the kernel"
+        yield "const parts = ["
+        for term in self.formula.terms:
+            module = _Module(term)
+            lines = (*module._tables(), *module._columns())
+            yield from ("(() => {", *lines, "return (row) => {", *module._sum(), "})(),")
+        yield f"];\n\n{comment}"
+        yield "export function values(row) {"
+        yield "  const each = parts.map((part) => part(row));"
+        yield "  return each[0].map((_, k) => each.reduce((sum, f) => sum + f[k], 0));\n}\n"
+
+    def _sum(self) -> Iterable[str]:
         formula = self.formula
         linear = formula.coef is None
-        yield "// f of every output: what decision_function or predict gives in Python"
-        yield "export function values(row) {"
         yield f"  const u = columnsOf(row), out = new Array({formula.outputs}).fill(0);"
         if formula.sum == "unit-dot":
             yield "  let top = 0, norm = 0; // squares of values over the largest do not overflow"

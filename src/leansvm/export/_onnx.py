@@ -13,11 +13,10 @@ import numpy as np
 
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, check_categories, check_numbers, formula_of
-from leansvm.export._onnx_nodes import GraphNodes, label_type
+from leansvm.export._onnx_nodes import SPREAD, GraphNodes, label_type, product_suffices, sums_suit
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
 _FAR = 1e15  # scaled distances beyond it are infinite for every kernel, and their squares are not
-_SPREAD = {"float32": 16.0, "float64": 1e3}  # of points, up to which rounding of sums is small
 
 
 def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | None = None) -> Any:
@@ -52,7 +51,7 @@ def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | No
     >>> session = onnxruntime.InferenceSession(graph.SerializeToString())  # doctest: +SKIP
     >>> (predictions,) = session.run(None, {"X": X})  # doctest: +SKIP
     """
-    if dtype not in _SPREAD:
+    if dtype not in SPREAD:
         raise ValueError(f"dtype must be 'float32' or 'float64', got {dtype!r}.")
     formula = formula_of(model, metadata)
     if formula.store != "float64":
@@ -75,17 +74,21 @@ class Graph(GraphNodes):
     """
 
     def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
-        single = dtype == "float32" and _sums_suit(formula, "float32")
+        single = dtype == "float32" and all(sums_suit(t, "float32") for t in formula.terms)
         super().__init__("float32" if single else "float64", formula.inputs)
         self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
-        self.by_product = formula.sum == "squared" and _product_suffices(formula, self.work)
+        self.term = formula  # the one that nodes are added for
         check_numbers(formula, self.work)
         check_categories(formula, dtype)
 
     def model(self) -> Any:
         """Return the whole graph with its facts."""
         inputs, read = self._inputs()
-        f = self._values(self._columns(read))
+        f = ""
+        for term in self.formula.terms:
+            self.term = term
+            more = self._values(self._columns(read))
+            f = self.add("Add", f, more) if f else more
         outputs = self._outputs(f)
         for name in {info.name for info in inputs} & {info.name for info in outputs}:
             raise ValueError(f"An output of the graph is called {name!r}: rename this feature.")
@@ -128,7 +131,7 @@ class Graph(GraphNodes):
 
     def _columns(self, read: dict[int, str]) -> str:
         """Return u, (n_rows, n_columns)."""
-        formula = self.formula
+        formula = self.term
         numbers = formula.columns[: formula.n_numbers]
         parts = [self._numbers(read, list(numbers))] if numbers else []
         rest = formula.columns[len(numbers) :]
@@ -140,7 +143,7 @@ class Graph(GraphNodes):
         sources = [column.source for column in columns]
         if read:
             x = self.add("Concat", *(read[source] for source in sources), axis=1)
-        elif sources == list(range(len(self.formula.inputs))):
+        elif sources == list(range(len(self.term.inputs))):
             x = "X"
         else:
             x = self.add("Gather", "X", self.constant(sources, np.int64), axis=1)
@@ -159,17 +162,27 @@ class Graph(GraphNodes):
         if any(scale != 1.0 for scale in scales):
             x = self.add("Mul", x, self.constant([scales]))
         lower, upper = np.transpose([column.bounds() for column in columns])
-        if self.formula.sum == "squared":
-            lower, upper = np.maximum(lower, -_FAR), np.minimum(upper, _FAR)
+        if self.term.sum == "squared":
+            far = [_FAR if column.knots is None else np.inf for column in columns]
+            lower, upper = np.maximum(lower, np.negative(far)), np.minimum(upper, far)
         if np.isfinite(lower).any() or np.isfinite(upper).any():
             x = self.add("Max", x, self.constant([lower]))
             x = self.add("Min", x, self.constant([upper]))
-        return x
+        return self._curved(x, columns)
+
+    def _curved(self, x: str, columns: list[Column]) -> str:
+        """Return x with the curves of the columns that have one, which come last."""
+        knots = [np.array(column.knots) for column in columns if column.knots is not None]
+        if not knots:
+            return x
+        rest = len(columns) - len(knots)
+        found = self.curves(self.columns_of(x, rest, len(columns)), knots)
+        return self.add("Concat", self.columns_of(x, 0, rest), found, axis=1) if rest else found
 
     def _categories(self, read: dict[int, str], columns: list[Column]) -> str:
         """Return the columns of one input value: which known value it is, times a table."""
         source, fill = columns[0].source, columns[0].fill
-        texts = self.formula.texts.get(source)
+        texts = self.term.texts.get(source)
         if texts is None:
             known, equal = self._equal_numbers(read.get(source), source, columns)
         else:
@@ -217,25 +230,28 @@ class Graph(GraphNodes):
 
     def _values(self, u: str) -> str:
         """Return f, (n_rows, n_outputs)."""
-        formula = self.formula
+        formula = self.term
         if formula.coef is None:
             weights, bias = self.constant(formula.points), self.constant(formula.intercept)
             return self.add("Gemm", u, weights, bias, transB=1)
         coef, bias = self.constant(formula.coef), self.constant(formula.intercept)
-        if formula.sum in ("dot", "unit-dot") or self.by_product:
+        if formula.sum in ("dot", "unit-dot") or self._by_product():
             return self.add("Gemm", self._outer(self._products(u)), coef, bias)
         return self.add("Gemm", self._outer(self._scan(u)), coef, bias, transA=1)
 
+    def _by_product(self) -> bool:
+        return self.term.sum == "squared" and product_suffices(self.term, self.work)
+
     def _products(self, u: str) -> str:
         """Return t of every row and function, (n_rows, n_functions), from a matrix product."""
-        points = self.formula.points
-        if self.formula.sum == "unit-dot":  # by the largest value first: no square overflows
+        points = self.term.points
+        if self.term.sum == "unit-dot":  # by the largest value first: no square overflows
             for size, given in (("ReduceMax", "Abs"), ("ReduceL2", "Identity")):
                 axis = self.constant([1], np.int64)
                 norms = self.add(size, self.add(given, u), axis, keepdims=1)
                 nothing = self.cast(self.add("Equal", norms, self.constant(0.0)), self.work)
                 u = self.add("Div", u, self.add("Add", norms, nothing))  # 0 / 1 for rows of zeros
-        if self.formula.sum != "squared":
+        if self.term.sum != "squared":
             return self.add("MatMul", u, self.constant(points.T))
         # |u - p|^2 = [u, |u|^2, 1] [-2 p, 1, |p|^2]'
         squares = self.add("ReduceSumSquare", u, self.constant([1], np.int64), keepdims=1)
@@ -243,13 +259,13 @@ class Graph(GraphNodes):
         left = self.add("Concat", u, squares, one, axis=1)
         norms = np.einsum("ij,ij->i", points, points)
         right = np.vstack([-2.0 * points.T, np.ones(len(points)), norms])
-        if self.formula.outer == "exp":  # takes -t; rounding above 0 changes e^-t by no more
+        if self.term.outer == "exp":  # takes -t; rounding above 0 changes e^-t by no more
             return self.add("MatMul", left, self.constant(-right))
         return self.add("Max", self.add("MatMul", left, self.constant(right)), self.constant(0.0))
 
     def _scan(self, u: str) -> str:
         """Return t, (n_functions, n_rows), one function after the other: no product gives it."""
-        formula = self.formula
+        formula = self.term
         tables = [formula.points]
         if formula.shapes is not None:  # w with sum |w (u - p)| or sum (w (u - p))^2
             squared = formula.sum == "squared"
@@ -269,7 +285,7 @@ class Graph(GraphNodes):
 
     def _scan_body(self, weighted: bool) -> Any:
         """Return the graph of one function: the sum of its terms for every row."""
-        make, kind = self.inner, self.formula.sum
+        make, kind = self.inner, self.term.sum
         axis = self.onnx.numpy_helper.from_array(np.array([1]))
         nodes = [
             make("Identity", ["u"], ["same"]),  # goes on to the next function
@@ -302,7 +318,7 @@ class Graph(GraphNodes):
 
     def _outer(self, t: str) -> str:
         """Return g(t); where that is e^-t, -t is given."""
-        formula, outer = self.formula, self.formula.outer
+        formula, outer = self.term, self.term.outer
         if outer == "identity":
             return t
         if outer in ("power", "tanh"):
@@ -375,21 +391,3 @@ class Graph(GraphNodes):
 
     def _given(self, value: str) -> str:
         return value if self.work == self.dtype else self.cast(value, self.dtype)
-
-
-def _sums_suit(formula: Formula, dtype: str) -> bool:
-    """Whether sums may be rounded to a type: kernels of distances whose points lie close."""
-    if formula.sum not in ("squared", "absolute") or formula.magnifies:
-        return False
-    return formula.spread <= _SPREAD[dtype]
-
-
-def _product_suffices(formula: Formula, dtype: str) -> bool:
-    """Whether distances may come from a product, which loses eps * |p|^2.
-
-    The root of Matérn-1/2 magnifies what is lost near 0, and there is one product only where all
-    functions weigh the columns alike.
-    """
-    if formula.shapes is not None or formula.magnifies:
-        return False
-    return formula.spread <= _SPREAD[dtype]

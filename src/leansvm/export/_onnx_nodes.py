@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._extras import needs
+from leansvm.export._formula import Formula
+
+SPREAD = {"float32": 16.0, "float64": 1e3}  # of points, up to which rounding of sums is small
 
 
 class GraphNodes:
@@ -49,6 +52,34 @@ class GraphNodes:
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return self.add("Cast", value, to=kind)
 
+    def columns_of(self, x: str, start: int, stop: int) -> str:
+        """Return some columns of a matrix."""
+        return self.add("Gather", x, self.constant(range(start, stop), np.int64), axis=1)
+
+    def curves(self, x: str, knots: list[NDArray[Any]]) -> str:
+        """Return piecewise linear curves, one for each column: y0 + (x - x0) * slope.
+
+        The number of knots at or below x, but for the first and the last one, tells the piece.
+        """
+        low, high = (self.constant([[at[end] for at, _ in knots]]) for end in (0, -1))
+        x = self.add("Min", self.add("Max", x, low), high)
+        inner = np.full((1, len(knots), max(len(at) for at, _ in knots) - 1), np.inf)
+        for row, (at, _) in zip(inner[0], knots, strict=True):
+            row[: len(at) - 2] = at[1:-1]
+        axis = self.constant([2], np.int64)
+        each = self.add("Unsqueeze", x, axis)
+        passed = self.cast(self.add("GreaterOrEqual", each, self.constant(inner)), "int64")
+        piece = self.add("ReduceSum", passed, axis, keepdims=0)
+        first = np.cumsum([0, *(len(at) - 1 for at, _ in knots[:-1])])
+        piece = self.add("Add", piece, self.constant([first], np.int64))
+        tables = (
+            np.concatenate([at[:-1] for at, _ in knots]),
+            np.concatenate([y[:-1] for _, y in knots]),
+            np.concatenate([np.diff(y) / np.diff(at) for at, y in knots]),
+        )
+        x0, y0, slope = (self.add("Gather", self.constant(table), piece) for table in tables)
+        return self.add("Add", y0, self.add("Mul", self.add("Sub", x, x0), slope))
+
     def named(self, value: str, name: str) -> str:
         """Give a value the name of an output."""
         self.nodes.append(self.onnx.helper.make_node("Identity", [value], [name], f"n_{name}"))
@@ -79,3 +110,21 @@ def label_type(classes: NDArray[Any]) -> Any:
     if classes.dtype.kind in "iu":
         return np.uint64 if int(classes.max()) >= 2**63 else np.int64
     return {"b": np.bool_, "f": np.float64}.get(classes.dtype.kind, object)
+
+
+def sums_suit(formula: Formula, dtype: str) -> bool:
+    """Whether sums may be rounded to a type: kernels of distances whose points lie close."""
+    if formula.sum not in ("squared", "absolute") or formula.magnifies:
+        return False
+    return formula.spread <= SPREAD[dtype]
+
+
+def product_suffices(formula: Formula, dtype: str) -> bool:
+    """Whether distances may come from a product, which loses eps * |p|^2.
+
+    The root of Matérn-1/2 magnifies what is lost near 0, and there is one product only where all
+    functions weigh the columns alike.
+    """
+    if formula.shapes is not None or formula.magnifies:
+        return False
+    return formula.spread <= SPREAD[dtype]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.export._columns import MISSING
+from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula
 from leansvm.kernels._function import Array
 
@@ -37,8 +37,12 @@ def rows_around(
         One array for each input value; texts are objects, missing ones what training has for them.
     """
     rng = np.random.default_rng(random_state)
-    points, spread = formula.points, formula.points.std(axis=0)
-    if formula.coef is None:  # the weights of a linear machine are no points: rows around 0
+    # the weights of a linear machine are no points: rows around 0
+    terms = [term for term in formula.terms if term.coef is not None] or [formula]
+    columns = [column for term in terms for column in term.columns]
+    points = np.hstack([term.points for term in terms])
+    spread = points.std(axis=0)
+    if terms[0].coef is None:
         points, spread = np.zeros((1, len(spread))), np.ones(len(spread))
     base = points[rng.permutation(len(points))[: n_rows // 2]]
     others = points[rng.integers(len(points), size=n_rows - len(base))]
@@ -50,7 +54,7 @@ def rows_around(
     for source in range(len(formula.inputs)):
         values = _categories(formula, source, len(U), rng)
         if values is None:
-            values = _numbers(formula, source, U, rng).astype(dtype).astype(np.float64)
+            values = _numbers(formula, columns, source, U, rng).astype(dtype).astype(np.float64)
         inputs.append(values)
     return inputs
 
@@ -76,12 +80,17 @@ def _categories(
     return np.array([choices[i] for i in numbers], object if is_text else np.float64)
 
 
-def _numbers(formula: Formula, source: int, U: Array, rng: np.random.Generator) -> NDArray[Any]:
+def _numbers(
+    formula: Formula, columns: list[Column], source: int, U: Array, rng: np.random.Generator
+) -> NDArray[Any]:
     """Undo what was done to an input value that is a number; some are missing where they may be."""
     values = rng.normal(size=len(U))  # where the machine does not look at it
-    for i, column in enumerate(formula.columns):
+    for i, column in enumerate(columns):
         if column.source == source and column.kind == "number" and column.scale:
-            values = U[:, i] / column.scale + column.center
+            seen = U[:, i]
+            if column.knots is not None:
+                seen = np.interp(seen, *column.knots[::-1])
+            values = seen / column.scale + column.center
     if any(c.source == source and c.fill is not None for c in formula.prepared):
         values[rng.random(len(U)) < _MISSING_SHARE] = np.nan
     return values

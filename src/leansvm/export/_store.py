@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from leansvm.export._evaluate import functions_of, input_values, machine_columns, values_of
+from leansvm.export._evaluate import (
+    functions_of,
+    input_values,
+    machine_columns,
+    values_from,
+    values_of,
+)
 from leansvm.export._formula import Formula, check_numbers, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
@@ -114,7 +120,7 @@ def compress(model: Any, X: Any, y: Any, *, max_loss: float | None = None) -> Co
 
 def _losses(formula: Formula, inputs: list[NDArray[Any]], targets: NDArray[Any]) -> NDArray[Any]:
     """Return for every row whether its label is wrong, or its squared error."""
-    f = values_of(formula, machine_columns(formula, inputs))
+    f = values_from(formula, inputs)
     if formula.classes is not None:
         numbers = (f[:, 0] > 0).astype(int) if f.shape[1] == 1 else f.argmax(axis=1)
         return np.asarray(formula.classes[numbers] != targets)
@@ -124,7 +130,7 @@ def _losses(formula: Formula, inputs: list[NDArray[Any]], targets: NDArray[Any])
 
 def table_bytes(formula: Formula) -> int:
     """Return the bytes of points, shapes, coefficients and their steps."""
-    total = 0
+    total = sum(map(table_bytes, formula.others))
     for store, group in (
         (formula.store, (formula.points, formula.shapes)),
         (formula.coef_store, (formula.coef,)),
@@ -150,6 +156,9 @@ def stored(formula: Formula, store: str, inputs: list[NDArray[Any]] | None = Non
         raise ValueError(f"store must be one of {', '.join(STORES)}, got {store!r}.")
     if store == formula.store:
         return formula
+    if formula.others:
+        first, *others = (stored(term, store, inputs) for term in formula.terms)
+        return replace(first, others=tuple(others))
     if formula.store != "float64":
         raise ValueError(f"The model is stored as {formula.store} already: start from the model.")
     check_numbers(formula, "float32")  # tables, or their steps

@@ -42,18 +42,45 @@ class Curve(NamedTuple):
         return np.concatenate([[0.0], steps, [0.0]])[place]
 
 
+class CurvesOfRow:
+    """All curves at the features of one row, in a few operations on small arrays."""
+
+    def __init__(self, curves: Sequence[Curve]) -> None:
+        self.features = np.array([curve.feature for curve in curves])
+        self.ends = np.array([(curve.x[0], curve.x[-1]) for curve in curves]).T
+        self.inner = np.full((len(curves), max(len(curve.x) for curve in curves) - 1), np.inf)
+        for row, curve in zip(self.inner, curves, strict=True):
+            row[: len(curve.x) - 2] = curve.x[1:-1]
+        self.first = np.cumsum([0, *(len(curve.x) - 1 for curve in curves[:-1])])
+        self.x = np.concatenate([curve.x[:-1] for curve in curves])
+        self.y = np.concatenate([curve.y[:-1] for curve in curves])
+        self.slope = np.concatenate([np.diff(c.y) / np.diff(c.x) for c in curves])
+
+    def __call__(self, x: Array) -> Array:
+        """Return the values of all curves."""
+        values = np.minimum(np.maximum(x[self.features], self.ends[0]), self.ends[1])
+        piece = (self.inner <= values[:, None]).sum(axis=1)  # the knots that were passed
+        piece += self.first
+        values -= self.x[piece]
+        values *= self.slope[piece]
+        values += self.y[piece]
+        return values
+
+
 def check_curves(knots: Sequence[Any], n_features: int | None) -> tuple[Curve, ...]:
     """Return curves of features that exist, through two knots or more."""
     curves = []
     for feature, x, y in knots:
-        curve = Curve(int(feature), np.array(x, np.float64), np.array(y, np.float64))
+        whole = int(feature) if np.isfinite(feature) else -1
+        curve = Curve(whole, np.array(x, np.float64), np.array(y, np.float64))
         rises = all(np.isfinite(side).all() and (np.diff(side) > 0).all() for side in curve[1:])
         if curve.x.ndim != 1 or curve.x.shape != curve.y.shape or len(curve.x) < 2 or not rises:
             raise ValueError(
                 f"knots of feature {feature} must be two arrays of one length, two numbers or "
                 f"more, both rising."
             )
-        if curve.feature < 0 or (n_features is not None and curve.feature >= n_features):
+        exists = float(feature).is_integer() and curve.feature >= 0
+        if not exists or (n_features is not None and curve.feature >= n_features):
             raise ValueError(f"knots are given for feature {feature}, which does not exist.")
         curves.append(curve)
     return tuple(curves)

@@ -53,7 +53,7 @@ class KernelFunction:
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     gamma_is: ClassVar[Literal["unused", "one number", "one or per feature"]] = "unused"
-    has_unit_diagonal: ClassVar[bool] = False  # k(x, x) is exactly 1 for every x
+    has_unit_diagonal: bool = False  # k(x, x) is exactly 1 for every x
 
     def __init__(self, gamma: Any = 1.0, degree: float = 3, coef0: float = 0.0) -> None:
         self.gamma, self.degree, self.coef0 = gamma, degree, coef0

@@ -61,6 +61,8 @@ class Kernel:
            [0.60653066]])
     """
 
+    _mixture: Mixture | None = None  # older model files have none
+
     def __init__(
         self,
         name: str | Mixture | Callable[..., Any] = "rbf",
@@ -90,6 +92,16 @@ class Kernel:
         self.precomputed = name == "precomputed"
         # k(x, x) is exactly 1 for every x
         self.has_unit_diagonal = self.function.has_unit_diagonal
+
+    @property
+    def given(self) -> Any:
+        """What ``kernel`` of an estimator takes: a name, a mixture or the user's function."""
+        return self.name if self._mixture is None else self._mixture
+
+    @property
+    def scales(self) -> Any:
+        """``gamma_`` of a fitted model: gamma, or the scales of every part of a mixture."""
+        return self.gamma if self._mixture is None else self._mixture.gamma_by_part
 
     @property
     def function(self) -> KernelFunction:

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, from_host
 from leansvm.kernels._clip import Bounds, check_bounds, clipped
-from leansvm.kernels._curves import check_curves
+from leansvm.kernels._curves import CurvesOfRow, check_curves
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
 from leansvm.kernels.laplacian import Laplacian
 from leansvm.kernels.linear import Linear
@@ -26,6 +26,13 @@ from leansvm.linalg import scaled_rows, tile_rows
 
 PARTS: dict[str, type[KernelFunction]] = {
     kind.name: kind for kind in (Gaussian, Matern12, Matern32, Matern52, Laplacian, Linear)
+}
+_IN_WORDS = {
+    "rbf": "Gaussian",
+    "matern12": "Matérn-1/2",
+    "matern32": "Matérn-3/2",
+    "matern52": "Matérn-5/2",
+    "laplacian": "Laplacian",
 }
 _CHUNK = 8  # tiles of rows that are prepared and added up together
 
@@ -104,6 +111,14 @@ class Mixture(KernelFunction):
         curves = f", {len(self.knots)} quantile features" if self.knots else ""
         return f"Mixture({text}; {self.n_features} features{curves})"
 
+    def __str__(self) -> str:
+        total = sum(part.weight for part in self.parts)
+        shares = (f"{p.weight / total:.0%}".replace("%", " %") for p in self.parts)
+        names = (_IN_WORDS.get(p.kernel, p.kernel) for p in self.parts)
+        text = ", ".join(f"{s} {n}" for s, n in zip(shares, names, strict=True))
+        curves = f", with {len(self.knots)} quantile features" if self.knots else ""
+        return f"mixture of {text}{curves}"
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mixture):
             return NotImplemented
@@ -134,6 +149,11 @@ class Mixture(KernelFunction):
     def from_numbers(cls, kernels: Sequence[str], numbers: dict[str, Array]) -> Mixture:
         """Return the mixture that these names and `numbers` describe."""
         features = np.asarray(numbers.get("features", ())).tolist()
+        known = {"weights", "clip", "linear_clip", "origin", "features"}
+        known |= {f"gamma{i}" for i in range(len(kernels))}
+        known |= {f"knots{i}" for i in range(len(features))}
+        if numbers.keys() - known or np.ndim(numbers["weights"]) != 1:
+            raise ValueError("These are not the numbers of a mixture.")
         return cls(
             [
                 (w, k, numbers[f"gamma{i}"])
@@ -144,6 +164,13 @@ class Mixture(KernelFunction):
             origin=numbers.get("origin"),
             knots=[(int(f), *numbers[f"knots{i}"]) for i, f in enumerate(features)],
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"kernels": [part.kernel for part in self.parts], "numbers": self.numbers()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Build the mixture as its constructor does, with all checks: files may hold anything."""
+        vars(self).update(vars(self.from_numbers(state["kernels"], state["numbers"])))
 
     @property
     def gamma_by_part(self) -> dict[str, Array]:
@@ -239,10 +266,9 @@ class Mixture(KernelFunction):
         )
 
     def row_form(self, points: Array) -> RowForm | None:
-        forms = [
-            f.row_form(rows) for f, rows in zip(self._functions, self._seen(points), strict=True)
-        ]
-        return None if None in forms else _MixtureRow(self, forms)
+        pairs = zip(self._functions, self._seen(points), strict=True)
+        forms = [form for f, rows in pairs if (form := f.row_form(rows)) is not None]
+        return _MixtureRow(self, forms) if len(forms) == len(self.parts) else None
 
     # ------------------------------------------------------------------ derivatives
 
@@ -316,14 +342,30 @@ class _MixtureRow:
 
     def __init__(self, mixture: Mixture, forms: list[RowForm]) -> None:
         self.mixture, self.forms = mixture, forms
+        self.roots = [np.sqrt(p.gamma) if p.kernel == "linear" else None for p in mixture.parts]
+        self.curves = CurvesOfRow(mixture.knots) if mixture.knots else None
 
     def __call__(self, x: Array) -> Array:
         """Return k(x, z_j) of every point."""
-        rows = self.mixture._seen(x[None])
-        total = 0.0
-        for part, form, row in zip(self.mixture.parts, self.forms, rows, strict=True):
-            total = total + part.weight * form(row[0])
+        mixture = self.mixture
+        row = x
+        if mixture.clip is not None:
+            row = np.minimum(np.maximum(x, mixture.clip[0]), mixture.clip[1])
+        if self.curves is not None:
+            row = np.concatenate((row, self.curves(x)))
+        total: Any = None
+        for part, form, root in zip(mixture.parts, self.forms, self.roots, strict=True):
+            values = form(row if root is None else self._linear(x) * root)
+            values *= part.weight
+            total = values if total is None else np.add(total, values, out=total)
         return np.asarray(total)
+
+    def _linear(self, x: Array) -> Array:
+        """Return the row that the linear part sees, not scaled."""
+        bounds, origin = self.mixture.linear_clip, self.mixture.origin
+        if bounds is not None:
+            x = np.minimum(np.maximum(x, bounds[0]), bounds[1])
+        return x if origin is None else x - origin
 
 
 def _inside(X: Array, bounds: Bounds | None) -> Array:

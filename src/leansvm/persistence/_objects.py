@@ -20,7 +20,7 @@ from leansvm.estimators.kernel_basis import KernelBasis
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
-from leansvm.kernels import KERNELS, Kernel
+from leansvm.kernels import KERNELS, Kernel, Mixture
 from leansvm.low_rank import BasisFunction, get_function
 from leansvm.ridge.kfold import FoldSums
 from leansvm.ridge.sums import Sums
@@ -182,7 +182,21 @@ def _check_support(model: KernelMachine, n_outputs: int, n_features: int) -> Non
 
 
 def _check_kernel(owner: Any, name: Any, n_features: int) -> None:
-    """Check gamma and the bounds of a kernel, which ``owner`` has with or without underscores."""
+    """Check gamma and the bounds of a kernel, which ``owner`` has with or without underscores.
+
+    A mixture has checked its own numbers when it was built.
+    """
+    if isinstance(name, Mixture):
+        if name.n_features != n_features:
+            raise ValueError(f"the mixture is of {name.n_features} features, not {n_features}")
+        found, by_part = getattr(owner, "gamma_", None), name.gamma_by_part
+        if isinstance(owner, Machine) and not (
+            isinstance(found, dict)
+            and found.keys() == by_part.keys()
+            and all(np.array_equal(found[part], by_part[part]) for part in by_part)
+        ):
+            raise ValueError("gamma_ does not match the parts of the mixture")
+        return
     if not callable(name) and name not in KERNELS:
         raise ValueError(f"there is no kernel {name!r}"[:200])
     own = isinstance(owner, Kernel)
@@ -207,7 +221,7 @@ def _check_features(features: Any, n_features: int) -> int:
     if not isinstance(features, KernelFeatures) or not isinstance(features.kernel, Kernel):
         raise ValueError("the features of the model have the wrong type")
     kernel = features.kernel
-    _check_kernel(kernel, kernel.name, n_features)
+    _check_kernel(kernel, kernel.given, n_features)
     if kernel.precomputed != (kernel.name == "precomputed"):
         raise ValueError("the kernel contradicts its name")
     if kernel.precomputed:
@@ -255,7 +269,7 @@ def _check_sequence(sequence: Any, n_outputs: int, n_features: int) -> None:
     _array(problem, "Y", (n_rows, n_outputs))
     if not (_array(problem, "weight", (n_rows,)) > 0).all() or len(weight) < n_rows:
         raise ValueError("rows of partial_fit have no weights")
-    _check_kernel(problem.kernel, problem.kernel.name, n_features)
+    _check_kernel(problem.kernel, problem.kernel.given, n_features)
 
 
 def _check_kernel_basis(model: KernelBasis) -> None:

@@ -52,7 +52,7 @@ def own_types() -> dict[str, type]:
     public = [
         getattr(module, name) for module in (estimators, basis, low_rank) for name in module.__all__
     ]
-    parts = [kernels.Kernel, Sums, FoldSums, KFoldSums, KernelFeatures, ActiveSet]
+    parts = [kernels.Kernel, kernels.Mixture, Sums, FoldSums, KFoldSums, KernelFeatures, ActiveSet]
     return {
         f"{value.__module__}.{value.__qualname__}": value
         for value in (*public, *parts, *vars(losses).values())

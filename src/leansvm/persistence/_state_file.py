@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from scipy import sparse
 from leansvm._atomic import replacing
 from leansvm._version import __version__
 from leansvm.basis.features import KernelFeatures
-from leansvm.kernels import Kernel
+from leansvm.kernels import Kernel, Mixture
 from leansvm.persistence._archive import check_header, check_parts, check_regular, read_part
 from leansvm.ridge.kfold import FoldSums
 from leansvm.ridge.state import FORMAT, FitState
@@ -42,6 +43,8 @@ _TYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("indices", "indptr", "kept", "selected"), ("int32", "int64")),
 }
 _KINDS = {"classes": "biufU", "names": "U"}
+# the numbers of a mixture of kernels
+_MIXTURE = re.compile(r"mixture-(weights|clip|linear_clip|origin|features|(gamma|knots)\d{1,6})")
 
 
 # ---------------------------------------------------------------------------- writing
@@ -78,6 +81,9 @@ def _taken_apart(state: FitState) -> tuple[dict[str, Any], dict[str, NDArray[Any
         arrays |= {"grams": sums.grams, "base": sums.base}
     else:
         arrays["gram"] = sums.gram
+    mixture = kernel.given if isinstance(kernel.given, Mixture) else None
+    if mixture is not None:
+        arrays |= {f"mixture-{name}": array for name, array in mixture.numbers().items()}
     if np.ndim(kernel.gamma):
         arrays["gamma"] = kernel.gamma
     if kernel.clip is not None:
@@ -93,6 +99,7 @@ def _taken_apart(state: FitState) -> tuple[dict[str, Any], dict[str, NDArray[Any
         "format": state.version,
         "leansvm": __version__,
         "kernel": kernel.name,
+        "parts": None if mixture is None else [part.kernel for part in mixture.parts],
         "gamma": None if np.ndim(kernel.gamma) else float(kernel.gamma),
         "degree": kernel.degree,
         "coef0": kernel.coef0,
@@ -166,6 +173,7 @@ def _read_arrays(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
         if part.filename != _FACTS
     }
     unknown = parts.keys() - _ALWAYS - _SOMETIMES - _SUMS[0] - _SUMS[1]
+    unknown = {name for name in unknown if not _MIXTURE.fullmatch(name)}
     if unknown or len(parts) < len(archive.infolist()) - 1:
         raise ValueError("it has unknown or duplicate parts")
     return {name: _array(name, read_part(archive, part)) for name, part in parts.items()}
@@ -190,7 +198,7 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
         raise ValueError("arrays are missing")
     n_features, clip = _whole(facts, "n_features"), arrays.get("clip")
     kernel = Kernel(
-        facts["kernel"],
+        _mixture(facts, arrays) if facts["kernel"] == Mixture.name else facts["kernel"],
         gamma=arrays.get("gamma", facts["gamma"]),
         degree=_number(facts, "degree"),
         coef0=_number(facts, "coef0"),
@@ -223,6 +231,15 @@ def _put_together(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> dic
     }
     _check_shapes(fields, n_features)
     return fields
+
+
+def _mixture(facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Mixture:
+    numbers = {
+        name.removeprefix("mixture-"): array
+        for name, array in arrays.items()
+        if name.startswith("mixture-")
+    }
+    return Mixture.from_numbers(facts["parts"], numbers)
 
 
 def _points(arrays: dict[str, NDArray[Any]], n_features: int) -> Any:
@@ -263,6 +280,7 @@ def _check_shapes(fields: dict[str, Any], n_features: int) -> None:
         "names": names is not None and len(names) != n_features,
         "classes": outputs is not None and (outputs != sums.n_outputs or len(classes) < 2),
         "class_weight": weights is not None and (classes is None or len(weights) != len(classes)),
+        "mixture": getattr(features.kernel.given, "n_features", n_features) != n_features,
         "gamma": np.ndim(features.kernel.gamma) == 1 and len(features.kernel.gamma) != n_features,
     }
     for name, bad in wrong.items():

@@ -127,7 +127,7 @@ class FitState:
     @property
     def gamma(self) -> Any:
         """Coefficient of the kernel, one or one per feature."""
-        return self.features.kernel.gamma
+        return self.features.kernel.scales
 
     @property
     def points(self) -> Any:

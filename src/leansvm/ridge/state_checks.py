@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import compute_class_weight
 
+from leansvm.kernels import Mixture
 from leansvm.linalg import cholesky_in_place
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.sums import Sums
@@ -74,7 +75,7 @@ def _facts(state: Any) -> dict[str, Any]:
         "the shape of y": 1 if state.single_output else 2,
         "the number of features": state.n_features,
         "feature names": state.feature_names,
-        "kernel": kernel.name,
+        "kernel": kernel.given,
         "gamma": kernel.gamma,
         "degree": kernel.degree if of_dot else None,
         "coef0": kernel.coef0 if of_dot else None,
@@ -138,11 +139,15 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
         other = "SparseLSSVC" if state.classes is not None else "SparseLSSVR"
         raise StateError(f"fit_from_state: the state is of {task}: use {other}.")
     expected: dict[str, tuple[bool, Any]] = {
-        "kernel": (parameters["kernel"] in ("auto", kernel.name, _alias(kernel.name)), kernel.name),
-        "gamma": (_same_gamma(parameters["gamma"], kernel.gamma), kernel.gamma),
+        "kernel": (
+            parameters["kernel"] in ("auto", kernel.given, _alias(kernel.given)),
+            kernel.given,
+        ),
         "fit_intercept": (parameters["fit_intercept"] == (penalty < np.inf), penalty < np.inf),
         "calibrate": (not parameters.get("calibrate", False), False),
     }
+    if not isinstance(kernel.given, Mixture):  # which has its own scales
+        expected["gamma"] = (_same_gamma(parameters["gamma"], kernel.gamma), kernel.gamma)
     if penalty < np.inf:
         expected["bias_penalty"] = (parameters["bias_penalty"] == penalty, penalty)
     if kernel.name in _OF_DOT:
