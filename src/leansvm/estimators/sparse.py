@@ -33,6 +33,7 @@ class SparseMachine(BasisMachine, Mergeable):
     """Choose a basis, add up the rows once, solve the small system."""
 
     _scores_lists_by = "loo"
+    _last_size = 4000
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{

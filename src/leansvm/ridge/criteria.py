@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace, to_host
-from leansvm.rows import Block, RowBlocks, class_numbers, declare, row_weights
+from leansvm.rows import Block, RowBlocks, StandsFor, class_numbers, declare, row_weights
 
 Array = NDArray[np.float64]
 ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
@@ -95,6 +95,9 @@ def add_up_squares(
     xp, counted = namespace(squares), np.ones((2, squares.shape[0]))
     if basis_rows is not None:
         counted[1, block.positions(basis_rows)[1]] = 0.0
+    drawn = block.find(StandsFor)
+    if drawn is not None:
+        counted *= drawn.rows
     rows = like_rows(counted, squares)
     positive = xp.astype(root > 0, squares.dtype)
     sizes = xp.stack([positive, root * root], axis=1)

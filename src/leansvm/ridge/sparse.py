@@ -21,6 +21,7 @@ from leansvm._phases import Phases
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, product_rounding, whiten
+from leansvm.basis.growing import first_columns
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
 from leansvm.ridge.criteria import rows_inside
@@ -28,10 +29,13 @@ from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
 from leansvm.ridge.nested import FIRST_SIZE, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sums import Sums, add_up, drop_rows_of_Z, first_shift
-from leansvm.rows import RowBlocks, check_points, points_within
+from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
 from leansvm.solution import Solution, first_of_the_best
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
+_MOST_WORK, _ALWAYS_TRIED = 4e11, 2000  # rows x points^2 on a host; points that may cost more
+_FEW_ROWS = 15_000  # sizes are compared on all of them; to go over the rows again costs as much
+_SAMPLE = 10_000  # rows on which sizes are compared where there are more
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 
 
@@ -90,6 +94,9 @@ class SparseProblem:
         from the points that are ``there`` already.
         """
         largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
+        if self.blocks.place is None:
+            affordable = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
+            largest = min(largest, max(affordable, _ALWAYS_TRIED))
         if selector.nested and not there and not selector.state_columns(largest):
             return self._lean(choose, largest)
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
@@ -107,18 +114,43 @@ class SparseProblem:
         """Find the smallest of nested bases that is nearly as good as any, with its sums."""
         with self.phases("select"):
             basis = choose(largest)
+            drawn, blocks = self._rows_for_sizes(largest)
         ladder = open_ladder(
-            self.blocks, self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices
+            blocks,
+            self.kernel,
+            basis.rows,
+            self.bias_penalty,
+            self.budget,
+            basis.indices,
+            None if drawn is None else drawn.rows,
         )
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         with self.phases("sizes"), serial_blas():
             size, compared = climb(ladder, candidates)
-            features, sums = ladder.cut(size, self.count)
-        dropped = ladder.points.taken - ladder.features.size
-        if self.criterion.name == "kfold":
-            found = self._add_up(basis, features)
-            return replace(found, keeps_rows=True, dropped=dropped, sizes=compared)
-        return SummedBasis(basis, features, sums, self, True, dropped, compared)
+            if drawn is not None:
+                features = replace(first_columns(ladder.features, size), keep=False)
+            else:
+                features, sums = ladder.cut(size, self.count)
+        dropped, keeps = ladder.points.taken - ladder.features.size, drawn is None
+        if drawn is not None:
+            compared["rows"] = len(drawn.rows)
+        if keeps and self.criterion.name != "kfold":
+            return SummedBasis(basis, features, sums, self, True, dropped, compared)
+        del ladder, blocks  # the columns that they keep
+        found = self._add_up(basis, features)
+        keeps = keeps or found.keeps_rows
+        return replace(found, keeps_rows=keeps, dropped=dropped, sizes=compared)
+
+    def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
+        """Return rows on which sizes are compared: all, or some that stand for them."""
+        blocks = self.blocks
+        if blocks.n_rows <= _FEW_ROWS:
+            return None, blocks
+        count = max(min(_SAMPLE, self.budget // (128 * max(blocks.n_features, 1))), 1)
+        drawn = draw_for_all(blocks, count, np.random.RandomState(0))
+        if len(drawn.rows) == drawn.n_rows:  # the others have no weight
+            return None, blocks
+        return drawn, drawn.as_data(blocks, 3 * (largest + 1))
 
     def _whitened(self, basis: Basis) -> KernelFeatures:
         """Factor K_BB; float32 rows stay so unless a small pivot would magnify rounding."""

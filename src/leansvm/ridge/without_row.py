@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
 from leansvm.ridge.criteria import FLOOR, leave_out
-from leansvm.ridge.factor import decompose
+from leansvm.ridge.factor import model_at
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
 from leansvm.ridge.sums import Sums, normal_equations
 from leansvm.rows import Block, RowBlocks, check_budget, declare
@@ -125,7 +125,7 @@ class Coordinates:
     features: KernelFeatures
     C: float
     centre: Array  # mean of phi; zeros unless the bias is free
-    turn: Array  # V / sqrt(sigma + 1/C) of M = V diag(sigma) V'
+    turn: Array  # T with T T' = (M + 1/C)^-1
     constant: float  # last coordinate, 1/sqrt(n); 0 unless the bias is free
     theta: Array
     mean_y: Array
@@ -133,9 +133,9 @@ class Coordinates:
 
     @classmethod
     def of(cls, sums: Sums, features: KernelFeatures, free_bias: bool, C: float) -> Coordinates:
-        """Decompose the small matrix of the fit."""
+        """Factor the small matrix of the fit."""
         equations = normal_equations(sums, features, free_bias)
-        models = decompose(equations).models(np.array([C]))
+        models = model_at(equations, C)
         theta, rss = models.theta(), models.rss(equations)[:, 0]
         trace = float(free_bias) + float(models.trace[0])
         return cls(
