@@ -109,3 +109,9 @@ def mean_errors(totals: Array) -> Array:
     every, outside = np.asarray(totals)
     counted = outside if outside[-2] >= min(ENOUGH, every[-2] / 2) else every
     return np.asarray(counted[:-2] / counted[-1])
+
+
+def standard_error(values: Array, weight: Array) -> float:
+    """Return the standard error of the weighted mean of independent values."""
+    apart = values - weight @ values / weight.sum()
+    return float(np.linalg.norm(weight * apart) / weight.sum())

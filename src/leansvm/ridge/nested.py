@@ -16,14 +16,15 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import to_host
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
 from leansvm.kernels import Kernel
-from leansvm.ridge.criteria import rows_inside
+from leansvm.ridge.criteria import ENOUGH, rows_inside, standard_error
 from leansvm.ridge.factor import RidgeModels, decompose, factor_prefixes
-from leansvm.ridge.primal import left_out_errors
+from leansvm.ridge.primal import LeftOutResiduals, left_out_errors
 from leansvm.ridge.sums import NormalEquations, Sums, first_shift, normal_equations, rows_of_Z
-from leansvm.rows import Block, RowBlocks, declare
+from leansvm.rows import Block, RowBlocks, declare, row_weights
 from leansvm.solution import Solution, first_of_the_best
 
 Array = NDArray[np.float64]
@@ -89,14 +90,21 @@ class Ladder:
     def errors(self, sizes: NDArray[np.intp], C: float) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C."""
         equations = self._equations()
-        return self._errors(equations, factor_prefixes(equations, C).models(sizes))
+        return self._errors(equations, factor_prefixes(equations, C).models(sizes), keep=True)
+
+    def standard_error(self, *models: int) -> float:
+        """Return that of the difference of two of the errors, of those that were returned last."""
+        difference, weight = self.blocks.collect(_pop_differences, *models)
+        if self.basis_rows is not None and len(weight) - len(self.basis_rows) >= ENOUGH:
+            weight[self.basis_rows] = 0.0
+        return standard_error(difference, weight)
 
     def _equations(self) -> NormalEquations:
         return normal_equations(self.sums, self.features, self.free_bias)
 
-    def _errors(self, equations: NormalEquations, models: RidgeModels) -> Array:
-        rows = self.blocks, self.features, self.sums.shift
-        return left_out_errors(*rows, equations, models, basis_rows=self.basis_rows)
+    def _errors(self, equations: NormalEquations, models: RidgeModels, keep: bool = False) -> Array:
+        rows, inside = (self.blocks, self.features, self.sums.shift), self.basis_rows
+        return left_out_errors(*rows, equations, models, keep=keep, basis_rows=inside)
 
 
 @declare("X", "y", "weight")
@@ -105,6 +113,16 @@ def _new_moments(block: Block, features: FeatureMap, shift: Array, first: int) -
     Z = rows_of_Z(block, features, shift)
     rest = Z[:, features.size :]
     return Z[:, first : features.size].T @ Z, rest.T @ rest
+
+
+@declare("weight", keeps=LeftOutResiduals)
+def _pop_differences(block: Block, a: int, b: int) -> tuple[Array, Array]:
+    """Return the squared left-out errors of one model less those of another, and the weights."""
+    residuals, weight = block.kept(LeftOutResiduals).residuals, to_host(row_weights(block))
+    block.drop(LeftOutResiduals)
+    one, other = (to_host(residuals[:, :, model]) for model in (a, b))
+    difference = np.square(one).sum(axis=0) - np.square(other).sum(axis=0)
+    return np.where(weight > 0, difference, 0.0), weight
 
 
 def open_ladder(

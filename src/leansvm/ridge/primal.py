@@ -19,7 +19,7 @@ from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host, zeros
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.ridge.bracket import draw_judges, draws_rows, search
-from leansvm.ridge.criteria import add_up_squares, leave_out, mean_errors
+from leansvm.ridge.criteria import add_up_squares, leave_out, mean_errors, standard_error
 from leansvm.ridge.eigen import solve_for_every_C
 from leansvm.ridge.factor import RidgeModels, decompose, like_numbers, model_at, theta_at
 from leansvm.ridge.sums import NormalEquations, Sums, normal_equations, rows_of_Z
@@ -113,15 +113,22 @@ def _solve_by_some_rows(
         curve, C = None, float(np.asarray(criterion.C))
         model = model_at(equations, C)
     theta, error = model.theta(), float(errors(model, keep=True)[0])
+    left_out = part.concatenate(_pop_left_out, 0)
+    spread = standard_error(np.square(left_out).sum(axis=1), drawn.weight)
+    note = (
+        f"{'C was chosen by' if curve is not None else 'Calibrated on'} the left-out errors of "
+        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {error:.4g} with a "
+        f"standard error of {spread:.2g}."
+    )
     return Solution(
         "primal",
         features.coefficients(theta),
         **equations.describe(theta, C),
-        left_out=part.concatenate(_pop_left_out, 0),
+        left_out=left_out,
         drawn=drawn,
         curve=curve,
         error=error,
-        details={"left_out_on": len(drawn.rows)},
+        details={"left_out_on": len(drawn.rows), "notes": [note]},
     )
 
 

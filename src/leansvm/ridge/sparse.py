@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from leansvm._accelerated import doubles_are_fast
 from leansvm._array_api import namespace, to_host
@@ -26,7 +25,7 @@ from leansvm.kernels import Kernel
 from leansvm.ridge import primal
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
-from leansvm.ridge.nested import FIRST_SIZE, climb, grow, open_ladder
+from leansvm.ridge.nested import FIRST_SIZE, Ladder, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sums import Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
@@ -49,7 +48,7 @@ class SummedBasis:
     problem: SparseProblem | None  # None where the sums came from elsewhere
     keeps_rows: bool = False  # blocks still hold their rows of Z, which leave-one-out reads again
     dropped: int = 0  # points that depend on others
-    sizes: dict[str, NDArray[Any]] | None = None  # sizes that were compared, and their errors
+    sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
     known: Solution | None = None  # where comparing sizes has solved at this one
 
     @property
@@ -134,6 +133,7 @@ class SparseProblem:
         dropped, keeps = ladder.points.taken - ladder.features.size, drawn is None
         if drawn is not None:
             compared["rows"] = len(drawn.rows)
+            compared["note"] = _note(ladder, size, compared, self.blocks.n_rows)
         if keeps and self.criterion.name != "kfold":
             return SummedBasis(basis, features, sums, self, True, dropped, compared)
         del ladder, blocks  # the columns that they keep
@@ -222,7 +222,9 @@ class SparseProblem:
         held = self._kept_bytes(features) or selected
         details = {"dropped": summed.dropped, "selection": basis.report}
         if summed.sizes is not None:
-            details["sizes"] = summed.sizes
+            details["sizes"] = {k: found for k, found in summed.sizes.items() if k != "note"}
+            if "note" in summed.sizes:
+                details["notes"] = [summed.sizes["note"], *solution.details.get("notes", ())]
         return replace(
             solution,
             features=replace(features, in_state=False, single=False, keep=False),
@@ -231,6 +233,22 @@ class SparseProblem:
             seconds=self.phases.seconds,
             details=solution.details | details,
         )
+
+
+def _note(ladder: Ladder, size: int, compared: dict[str, Any], n_rows: int) -> str:
+    """Say on which rows the size was chosen, and how sure that is."""
+    sizes, errors = compared["sizes"], compared["errors"]
+    chosen, best = int(np.flatnonzero(sizes == size)[0]), int(errors.argmin())
+    note = f"{size:,} points were chosen on {compared['rows']:,} of {n_rows:,} rows"
+    other = best if best != chosen else chosen - 1
+    if other < 0:
+        return f"{note}."
+    apart = 100 * (errors[other] / errors[chosen] - 1)
+    spread = 100 * ladder.standard_error(other, chosen) / errors[chosen]
+    return (
+        f"{note}: the left-out error of {sizes[other]:,} is {abs(apart):.2g} % "
+        f"{'lower' if apart < 0 else 'higher'}, with a standard error of {spread:.2g} %."
+    )
 
 
 def add_batch(

@@ -41,29 +41,30 @@ def draw_rows(
     No rows when there is no mass. ``mass`` must be a module-level function of the blocks' weights
     (and targets where these are weighted by class) and state.
     """
-    return _rows_at(blocks, rng.random_sample(count), mass, args, blocks.class_weight is not None)
+    places = partial(rng.random_sample, count)
+    return _rows_at(blocks, places, mass, args, blocks.class_weight is not None)
 
 
 def _rows_at(
     blocks: RowBlocks,
-    places: NDArray[np.float64],
+    places: Callable[[], NDArray[np.float64]],
     mass: Mass,
     args: tuple[Any, ...],
     by_class: bool,
 ) -> Rows:
-    """Return the rows at these places, from 0 to 1, along the mass; none without any mass."""
+    """Return the rows at places from 0 to 1 along the mass; without mass none, nor any draw."""
     total: Callable[..., Any] = _total_by_class if by_class else _total
     locate: Callable[..., Any] = _locate_by_class if by_class else _locate
     starts, totals = blocks.collect(total, mass, args)
     edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
-    targets = places * edges[-1]
+    targets = places() * edges[-1]
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
     mine, rows = blocks.collect(locate, mass, args, starts[home], targets - edges[home])
-    result = np.empty(len(places), np.intp)
+    result = np.empty(len(targets), np.intp)
     result[mine] = rows
     return result
 
@@ -233,10 +234,12 @@ def draw_for_all(
     wanted = np.maximum(count * weights / weights.sum(), fair)
     rate = np.divide(wanted, weights, out=np.zeros(len(weights)), where=weights > 0)
     number = round(float(wanted.sum()))
-    places = (np.arange(number) + rng.random_sample(number)) / number
-    rows, times = np.unique(
-        _rows_at(blocks, places, _mass_of_strata, (rate, *by), True), return_counts=True
-    )
+
+    def places() -> NDArray[np.float64]:
+        return (np.arange(number) + rng.random_sample(number)) / number
+
+    found = _rows_at(blocks, places, _mass_of_strata, (rate, *by), True)
+    rows, times = np.unique(found, return_counts=True)
     weight = times * float(wanted.sum()) / number
     if len(rate) == 1:
         return DrawnRows(rows, weight / rate, n_rows)
