@@ -32,6 +32,7 @@ from leansvm.learning.search import (
     Scales,
     ScaleSearch,
 )
+from leansvm.learning.sparse_text import is_text, text_kernel
 from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
@@ -52,12 +53,13 @@ class LearnedKernel:
     ----------
     kernel : str
         The kernel with the smallest leave-one-out error.
-    gamma : ndarray of shape (n_features,)
+    gamma : float or ndarray of shape (n_features,)
         Factor of the squared differences (laplacian: absolute differences) of the raw features.
     clip : tuple of two ndarrays of shape (n_features,), or None
         Bounds of the features where they cut anything: what `Kernel` takes.
-    scales : ndarray of shape (n_features,)
-        sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, largest 1.
+    scales : ndarray of shape (n_features,), or None
+        sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, largest 1; None
+        where there is one gamma for all.
     C : float
         The regularisation that goes with the scales on the sample.
     report : dict
@@ -69,9 +71,9 @@ class LearnedKernel:
     """
 
     kernel: str
-    gamma: Array
+    gamma: float | Array
     clip: tuple[Array, Array] | None
-    scales: Array
+    scales: Array | None
     C: float
     report: dict[str, Any]
 
@@ -116,6 +118,9 @@ def learn_kernel(
         When the budget is too small for the sample or for the first search.
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
+    if is_text(blocks):
+        name, gamma, C_, report = text_kernel(blocks, kernels, bias_penalty, budget, rng)
+        return LearnedKernel(name, gamma, None, None, C_, report)
     with phases("sample"):
         sample = draw_sample(
             blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2
