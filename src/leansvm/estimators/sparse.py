@@ -122,8 +122,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         leave-one-out squared error of the rows that are not basis points, of large fits by a
         bracketing search and 2,000 rows that stand for all; "kfold"
         (`leansvm.model_selection.KFoldSums`) by exact folds from sums, "gcv" by generalised
-        cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds of basis points: basis
-        rows fit themselves, their leverage flatters a large C, and the model overfits.
+        cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds
+        of basis points: basis rows fit themselves, their leverage flatters a large C, and the model
+        overfits.
     kernel : str or callable, default="auto"
         "auto" (the better of "matern32" and "laplacian" by leave-one-out on the sample; "rbf"
         where ``gamma`` is given), a name of `leansvm.kernels.KERNELS`, or a vectorised function

@@ -119,8 +119,8 @@ def learn_kernel(
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     if is_text(blocks):
-        name, gamma, C_, report = text_kernel(blocks, kernels, bias_penalty, budget, rng)
-        return LearnedKernel(name, gamma, None, None, C_, report)
+        name, gamma, best_C, found = text_kernel(blocks, kernels, bias_penalty, budget, rng)
+        return LearnedKernel(name, gamma, None, None, best_C, found)
     with phases("sample"):
         sample = draw_sample(
             blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2

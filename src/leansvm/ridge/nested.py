@@ -155,7 +155,7 @@ def open_ladder(
 # ---------------------------------------------------------------------------- the search
 
 
-def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any]]]:
+def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any]]:
     """Double the basis while that lowers the error; return the lean size, and what was compared.
 
     Sizes in between are compared at the C of the largest one. A basis too large for an

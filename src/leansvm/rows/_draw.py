@@ -30,6 +30,7 @@ from leansvm.rows._targets import class_numbers
 
 Rows = NDArray[np.intp]
 Mass = Callable[..., Any]
+Places = Callable[[], NDArray[np.float64]]
 _BATCH = 512  # draws in the first round
 
 
@@ -41,13 +42,13 @@ def draw_rows(
     No rows when there is no mass. ``mass`` must be a module-level function of the blocks' weights
     (and targets where these are weighted by class) and state.
     """
-    places = partial(rng.random_sample, count)
+    places: Places = partial(rng.random_sample, count)  # type: ignore[assignment]
     return _rows_at(blocks, places, mass, args, blocks.class_weight is not None)
 
 
 def _rows_at(
     blocks: RowBlocks,
-    places: Callable[[], NDArray[np.float64]],
+    places: Places,
     mass: Mass,
     args: tuple[Any, ...],
     by_class: bool,
@@ -229,7 +230,8 @@ def draw_for_all(
     sizes, weights = blocks.fold(_joined_strata, _strata_of_block, *by)
     n_rows = int(sizes.sum())
     if n_rows <= count:
-        return DrawnRows(*blocks.collect(_rows_of_block, without), n_rows)
+        rows, weight = blocks.collect(_rows_of_block, without)
+        return DrawnRows(rows, weight, n_rows)
     fair = np.minimum(sizes, count / (2 * len(sizes)))
     wanted = np.maximum(count * weights / weights.sum(), fair)
     rate = np.divide(wanted, weights, out=np.zeros(len(weights)), where=weights > 0)
@@ -270,7 +272,7 @@ def _strata_of_block(
         return np.array([np.count_nonzero(weight)]), np.array([weight.sum()])
     stratum, most = class_numbers(Y), max(Y.shape[1], 2)
     sizes = np.bincount(stratum, weight > 0, minlength=most).astype(np.intp)
-    return sizes, np.bincount(stratum, weight, minlength=most)
+    return sizes, np.bincount(stratum, weight, minlength=most).astype(np.float64)
 
 
 @declare("weight")
