@@ -6,7 +6,6 @@ it allocates anything, with the bytes it needs.
 """
 
 import gc
-import sys
 import warnings
 from typing import Any
 
@@ -93,10 +92,8 @@ def peaks(name: str, cache_size: float) -> dict[str, Any]:
     def use(fitted: Any, rows: Any) -> Any:
         return fitted.transform(rows) if hasattr(fitted, "transform") else fitted.predict(rows)
 
-    # compiled code is loaded before, that of large bases too: it is shared by all fits
+    # compiled code is loaded before: it is shared by all fits
     use(model(0.9 * cache_size).fit(X[:300], y[:300]), X[:300])
-    if "leansvm.ridge._tridiagonal_loops" not in sys.modules:
-        leansvm.SparseLSSVR("loo", "rbf", gamma=1.0, n_basis=600).fit(X[:1300], X[:1300, 0])
     gc.collect()
     tested = model(cache_size)
     outcome, predict = ["fitted"], {"peak_bytes": 0.0}

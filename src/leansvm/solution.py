@@ -40,6 +40,7 @@ class Solution:
     advice: str = ""  # what was reached and what to do, where it did not converge
     weights: Array | None = None  # w of the linear kernel, outputs x features
     left_out: Array | None = None  # y - f without the row, rows x outputs
+    drawn: Any = None  # `DrawnRows` that ``left_out`` is of; None: all rows
     curve: Array | None = None  # criterion at every candidate of C
     error: float = np.nan  # criterion at C
     bytes: int = 0  # what was planned

@@ -59,7 +59,8 @@ def test_rows_that_are_not_kept_give_the_same(rows, monkeypatch):
     X, Y, weight = rows
     model = machines(X)["few"].fit(X, Y, sample_weight=weight)
     expected = inspect_rows(model, X, Y, weight)
-    monkeypatch.setattr(without_row, "_KEEP_BYTES", 4 * 8 * 11 * 50)
+    monkeypatch.setattr(without_row, "_KEEP_BYTES", 0)
+    monkeypatch.setattr(without_row, "_TILE_BYTES", 4 * 8 * 11 * 50)
     found = inspect_rows(model, X, Y, weight)
     for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)

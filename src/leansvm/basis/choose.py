@@ -46,7 +46,7 @@ SELECTORS: dict[str, type[BasisSelector]] = {  # by the names that basis= takes
     "entropy": selectors.RenyiEntropy,
     "medoids": selectors.KMedoids,
 }
-LAST_SIZE = 2000  # the largest that n_basis="auto" tries
+LAST_SIZE = 2000  # the largest that n_basis="auto" tries, unless a machine says otherwise
 
 
 # ---------------------------------------------------------------------------- choosing
@@ -319,7 +319,9 @@ def resolve_n_basis(n_basis: Any, n_rows: int) -> int:
     return count
 
 
-def basis_size(basis: Any, n_basis: Any, n_rows: int) -> tuple[int, bool]:
+def basis_size(
+    basis: Any, n_basis: Any, n_rows: int, last_size: int = LAST_SIZE
+) -> tuple[int, bool]:
     """Return the number of points of a resolved basis, and whether it is to be found.
 
     With ``n_basis="auto"`` and a selector that number is the largest to try.
@@ -327,5 +329,5 @@ def basis_size(basis: Any, n_basis: Any, n_rows: int) -> tuple[int, bool]:
     if not isinstance(basis, BasisSelector):
         return len(basis), False
     if isinstance(n_basis, str):
-        return min(LAST_SIZE, n_rows), True
+        return min(last_size, n_rows), True
     return resolve_n_basis(n_basis, n_rows), False

@@ -129,13 +129,14 @@ def _criterion_picture(model: Any) -> list[str]:
     curve = np.ravel(getattr(model, "cv_curve_", ()))
     if len(curve) != len(_CANDIDATES):
         return []
+    tried = np.isfinite(curve)
     label = {"loo": "leave-one-out squared error", "gcv": "generalised cross-validation"}
     with html.drawing() as (fig, ax):
-        ax.semilogx(_CANDIDATES, curve)
+        ax.semilogx(_CANDIDATES[tried], curve[tried], marker=".")
         ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
         ax.set(xlabel="C", ylabel=label.get(str(model.C), "cross-validation error"))
         picture = html.svg(fig, "criterion against C")
-    caption = f"{len(_CANDIDATES)} values from one decomposition; dashed: C = {in_words(model.C_)}."
+    caption = f"{tried.sum()} values; dashed: C = {in_words(model.C_)}."
     return [html.figure(picture, "Choice of C", caption)]
 
 

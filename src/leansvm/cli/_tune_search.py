@@ -74,7 +74,7 @@ def _left_out_score(run: TrainingRun, X: Any, **kernel: Any) -> dict[str, float]
     found = leave_one_out(probe, run.y)
     share = found.score if run.task == "classification" else 0.0
     spread = math.sqrt(share * (1.0 - share) / len(run.y))
-    return {"score": found.score, "spread": spread, "error": float(np.min(probe[-1].cv_curve_))}
+    return {"score": found.score, "spread": spread, "error": float(np.nanmin(probe[-1].cv_curve_))}
 
 
 def _gammas(X: Any) -> list[float]:

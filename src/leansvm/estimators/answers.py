@@ -25,6 +25,15 @@ class KeepsRows(KernelMachine):
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_rows", "_answers")}
 
+    def __getattr__(self, name: str) -> Any:
+        """Work out ``loo_residuals_`` when it is asked for, where the fit has left that open."""
+        known = vars(self)
+        if name != "loo_residuals_" or "left_out_on" not in known.get("fit_report_", ()):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with tiles_within(self.cache_size):
+            self.loo_residuals_ = self._in_shape(self._ask().residuals(self._values))
+        return self.loo_residuals_
+
     def keep_rows(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Give a model from a file, a pickle or batches the rows that it was fitted on.
 

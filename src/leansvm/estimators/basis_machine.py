@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis.choose import Basis, basis_size, choose, resolve_basis
+from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
 from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
 from leansvm.estimators.machine import Run
 from leansvm.estimators.training_data import TrainingData
@@ -35,6 +35,7 @@ class BasisMachine(KernelMachine):
 
     _fits_where_rows_are = True
     _fits_sources = True
+    _last_size: ClassVar[int] = LAST_SIZE  # the largest that n_basis="auto" tries
 
     @property
     def _seed(self) -> Any:
@@ -45,7 +46,7 @@ class BasisMachine(KernelMachine):
         n_rows, n_features = data.X.shape
         pairwise = self.kernel == "precomputed"
         selector = resolve_basis(self.basis, n_features, n_rows, pairwise, data)
-        size, auto = basis_size(selector, self.n_basis, data.n_positive)
+        size, auto = basis_size(selector, self.n_basis, data.n_positive, self._last_size)
         used = data
         if criterion.left_out or auto:  # sizes are compared by leave-one-out
             used = data.leave_out(budget)

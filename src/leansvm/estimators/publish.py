@@ -73,7 +73,7 @@ def publish(
         estimator.cv_curve_ = solution.curve
     estimator.fit_report_ = _report(data, kernel, solution)
     if solution.left_out is not None and data.merged is not None:
-        _use_left_out(estimator, data, solution.left_out)
+        _use_left_out(estimator, data, solution.left_out, solution.drawn)
     if not solution.converged:
         text = f"{type(estimator).__name__}: {solution.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
@@ -130,20 +130,27 @@ def _report(data: TrainingData, kernel: Any, solution: Solution) -> dict[str, An
     }
 
 
-def _use_left_out(estimator: Any, data: TrainingData, left_out: Array) -> None:
-    """Calibrate and set ``loo_residuals_`` from the left-out residuals of distinct rows."""
+def _use_left_out(estimator: Any, data: TrainingData, left_out: Array, drawn: Any) -> None:
+    """Calibrate and set ``loo_residuals_`` from the left-out residuals of distinct rows.
+
+    Those of ``drawn`` rows are enough to calibrate; ``loo_residuals_`` is then left to `KeepsRows`.
+    """
     merged, whole = data.merged, data if data.whole is None else data.whole
     assert merged is not None
     if data.taken is not None:  # back to the places of the original rows
         given = np.full((whole.X.shape[0], left_out.shape[1]), np.nan)
         given[data.taken] = left_out
         left_out = given
-    left_out, Y = left_out[merged.first], whole.targets()
+    if drawn is None:
+        left_out, rows, weight = left_out[merged.first], merged.first, merged.weight
+    else:
+        rows, weight = drawn.rows, drawn.weight
+    Y = whole.targets()
     if estimator._calibrates:
-        targets = Y[merged.first]
-        scale = fit_scale(targets - left_out, class_numbers(targets), merged.weight)
+        targets = Y[rows]
+        scale = fit_scale(targets - left_out, class_numbers(targets), weight)
         estimator.calibration_scale_ = scale
-    if isinstance(estimator.C, str) and estimator.C == "loo":
+    if isinstance(estimator.C, str) and estimator.C == "loo" and drawn is None:
         residuals = left_out[merged.group]
         unused = np.flatnonzero(merged.group < 0)  # of zero weight: they change no model
         if len(unused):

@@ -33,6 +33,7 @@ class SparseMachine(BasisMachine, Mergeable):
     """Choose a basis, add up the rows once, solve the small system."""
 
     _scores_lists_by = "loo"
+    _last_size = 4000
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
@@ -112,17 +113,18 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 
     The decision function is a combination of ``n_basis`` kernel functions, chosen among the
     training rows by ``basis``; all rows count in the loss. Training runs once over the rows
-    (n_samples * n_basis^2 flops), never holds the kernel matrix, and finds ``C`` for free.
+    (n_samples * n_basis^2 flops), never holds the kernel matrix, and finds ``C`` at little cost.
 
     Parameters
     ----------
     C : float, array-like, "loo", "kfold", "gcv" or KFoldSums, default="loo"
-        Regularisation: weight of the squared errors. Several candidates are scored by one
-        eigen-decomposition: a list and "loo" by the exact leave-one-out squared error of the rows
-        that are not basis points, in a second pass, "kfold" (`leansvm.model_selection.KFoldSums`)
-        by exact folds from sums, in the same pass, "gcv" by generalised cross-validation. Strings
-        try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds of basis points: basis
-        rows fit themselves, their leverage flatters a large C, and the model overfits.
+        Regularisation: weight of the squared errors. A list and "loo" are scored by the exact
+        leave-one-out squared error of the rows that are not basis points, of large fits by a
+        bracketing search and 2,000 rows that stand for all; "kfold"
+        (`leansvm.model_selection.KFoldSums`) by exact folds from sums, "gcv" by generalised
+        cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds
+        of basis points: basis rows fit themselves, their leverage flatters a large C, and the model
+        overfits.
     kernel : str or callable, default="auto"
         "auto" (the better of "matern32" and "laplacian" by leave-one-out on the sample; "rbf"
         where ``gamma`` is given), a name of `leansvm.kernels.KERNELS`, or a vectorised function
@@ -147,7 +149,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         class in `leansvm.basis`, the numbers of rows, or the points themselves.
     n_basis : int, float in (0, 1) or "auto", default="auto"
         Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
-        falls by 1 % or more, up to 2,000, and takes the smallest size within 0.5 % of the best.
+        falls by 1 % or more, up to 4,000 (of many rows 2,000), and takes the smallest size within
+        0.2 % of the best; more than 15,000 rows are represented by 10,000.
     select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
@@ -192,16 +195,19 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Bounds that features are moved to before anything is computed, where they have heavy tails
         and ``gamma="learn"``.
     cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C``; only when there are several.
+        Criterion at every candidate of ``C``, nan where it was not tried; only when there are
+        several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Target +-1 less the decision value of the model fitted without the row (and its exact
-        copies) on the same basis; only with ``C="loo"``.
+        copies) on the same basis; only with ``C="loo"``. After large fits it is worked out when
+        first asked for.
     objective_ : float
         Value of the objective, summed over the classes.
     n_iter_ : int
         1.
     fit_report_ : dict
-        Objective, residual, rows, basis size, points dropped, bytes, seconds by phase.
+        Objective, residual, rows, basis size, points dropped, bytes, seconds by phase, and notes
+        on what was chosen on a sample.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
 

@@ -97,15 +97,12 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     """
     answers = _asked(model, X, y, sample_weight)
     with tiles_within(model.cache_size):
-        found, merged = answers.left_out, answers.distinct.merged
-        place = np.searchsorted(found.rows, merged.first)[merged.group]
-        unused = np.flatnonzero(merged.group < 0)  # of zero weight: in no model
-        residual, suspicion = found.residual[place], _suspicion(model, found)[place]
+        found, place, unused = answers.left_out, answers.places, answers.unused
+        residual, suspicion = answers.residuals(model._values), _suspicion(model, found)[place]
         leverage, influence = found.leverage[place], found.influence()[place]
         novelty = answers.novelty(found.left_out_variance())[place]
         if len(unused):
             rows = to_host(answers.data.blocks().take(unused))
-            residual[unused] = answers.data.targets()[unused] - model._values(rows)
             leverage[unused] = influence[unused] = 0.0
             suspicion[unused] = np.nan
             novelty[unused] = answers.novelty(spreads_at(found, rows, answers.fitted.budget)[1])

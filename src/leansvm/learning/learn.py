@@ -32,6 +32,7 @@ from leansvm.learning.search import (
     Scales,
     ScaleSearch,
 )
+from leansvm.learning.sparse_text import is_text, text_kernel
 from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
@@ -57,26 +58,26 @@ class LearnedKernel:
     ----------
     kernel : str or Mixture
         A mixture, or the kernel that is left of it.
-    gamma : ndarray of shape (n_features,) or dict
+    gamma : float, ndarray of shape (n_features,) or dict
         Factor of the squared differences (laplacian: absolute differences) of the raw features;
         of a mixture, by part.
     clip : tuple of two ndarrays of shape (n_features,), or None
         Bounds of the features where they cut anything; a mixture holds its own.
-    scales : ndarray of shape (n_features,)
+    scales : ndarray of shape (n_features,), or None where there is one gamma for all
         sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the
         weight of its part; the largest over all parts, and the largest of them 1.
     report : dict
         ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
         ``iterations``, ``log_loo`` of every part alone, the ``C`` that goes with the scales on the
-        sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features, ``guard`` (None, or the error of each
-        candidate on held-out folds and which was chosen), ``fallback`` (None, or why nothing was
-        learned), ``stopped`` by the callback, ``seconds``.
+        sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features,
+        ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
+        ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
     """
 
     kernel: str | Mixture
-    gamma: Array | dict[str, Array]
+    gamma: float | Array | dict[str, Array]
     clip: tuple[Array, Array] | None
-    scales: Array
+    scales: Array | None
     report: dict[str, Any]
 
 
@@ -126,6 +127,9 @@ def learn_kernel(
         When the budget is too small for the sample or for the first search.
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
+    if is_text(blocks):
+        name, gamma, found = text_kernel(blocks, kernels, bias_penalty, budget, rng)
+        return LearnedKernel(name, gamma, None, None, found)
     several = len(kernels) > 1
     with phases("sample"):
         sample = draw_sample(

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 _ROUTINES = {np.dtype(np.float64): "dsyevd", np.dtype(np.float32): "ssyevd"}
-_PANEL = 64  # columns of work space: LAPACK takes panels of at most so many
 
 
 def eigh_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -36,22 +35,6 @@ def eigh_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     work, iwork = np.empty(int(work[0]), K.dtype), np.empty(int(iwork[0]), np.intc)
     _call(name, b"V", b"L", n, K, n, values, work, len(work), iwork, len(iwork))
     return values, K.T
-
-
-def tridiagonal_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Q, the diagonal and what is beside it of T, with K = Q T Q' and T tridiagonal.
-
-    Parameters
-    ----------
-    K : ndarray of shape (n, n), float64, C-contiguous, n > 0
-        It is overwritten: Q is in its memory.
-    """
-    n = len(K)
-    diagonal, off, factors = np.empty(n), np.empty(max(n - 1, 1)), np.empty(max(n - 1, 1))
-    work = np.empty(_PANEL * n)
-    _call("dsytrd", b"L", n, K, n, diagonal, off, factors, work, len(work))
-    _call("dorgtr", b"L", n, K, n, factors, work, len(work))
-    return K.T, diagonal, off
 
 
 def symmetric_product(K: np.ndarray, v: np.ndarray) -> np.ndarray:

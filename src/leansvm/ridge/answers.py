@@ -6,6 +6,7 @@ without each row, or without each fold, when first asked, and keeps them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -114,6 +115,25 @@ class Answers:
             blocks = data.blocks(4 * (fitted.features.width + 1))
             found = PrimalLeftOut(blocks, fitted.coordinates, fitted.budget)
         return self._checked(found)
+
+    @cached_property
+    def places(self) -> NDArray[np.intp]:
+        """Where each training row is among the distinct ones; wrong for rows of zero weight."""
+        merged = self.distinct.merged
+        return np.asarray(np.searchsorted(self.left_out.rows, merged.first)[merged.group])
+
+    @cached_property
+    def unused(self) -> NDArray[np.intp]:
+        """Rows of zero weight: they are in no model."""
+        return np.flatnonzero(self.distinct.merged.group < 0)
+
+    def residuals(self, values: Callable[[Any], Any]) -> Array:
+        """Return y - f of every row in the model without it; ``values(X)`` are those of f."""
+        residual = self.left_out.residual[self.places]
+        if len(self.unused):
+            rows = to_host(self.data.blocks().take(self.unused))
+            residual[self.unused] = self.data.targets()[self.unused] - to_host(values(rows))
+        return residual
 
     def refuse_other_rows(self) -> None:
         """Raise a ValueError unless rows are known and those of the fit."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace, to_host
-from leansvm.rows import Block, RowBlocks, class_numbers, declare, row_weights
+from leansvm.rows import Block, RowBlocks, StandsFor, class_numbers, declare, row_weights
 
 Array = NDArray[np.float64]
 ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
@@ -95,6 +95,9 @@ def add_up_squares(
     xp, counted = namespace(squares), np.ones((2, squares.shape[0]))
     if basis_rows is not None:
         counted[1, block.positions(basis_rows)[1]] = 0.0
+    drawn = block.find(StandsFor)
+    if drawn is not None:
+        counted *= drawn.rows
     rows = like_rows(counted, squares)
     positive = xp.astype(root > 0, squares.dtype)
     sizes = xp.stack([positive, root * root], axis=1)
@@ -106,3 +109,9 @@ def mean_errors(totals: Array) -> Array:
     every, outside = np.asarray(totals)
     counted = outside if outside[-2] >= min(ENOUGH, every[-2] / 2) else every
     return np.asarray(counted[:-2] / counted[-1])
+
+
+def standard_error(values: Array, weight: Array) -> float:
+    """Return the standard error of the weighted mean of independent values."""
+    apart = values - weight @ values / weight.sum()
+    return float(np.linalg.norm(weight * apart) / weight.sum())

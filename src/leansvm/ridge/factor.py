@@ -4,16 +4,13 @@ Each factor has coordinates e = Q'phi of a (centred) row in which many models ar
 
 - `Spectrum`, M = V diag(sigma) V': theta = V z / (sigma + 1/C) with z = V'c, and leverages
   h = sum_j e_j^2 / (sigma_j + 1/C).
-- `Tridiagonal`, M = Q T Q': an eigen-decomposition begins with it and then takes as long again.
-  T + 1/C = L D L' takes a few steps a column for every C; theta = Q (T + 1/C)^-1 Q'c.
 - `Prefixes`, R'R = M + 1/C, e = R^-T phi: at one C the model on the first k columns has fitted
   values sum_{j<k} e_j tau_j and leverages sum_{j<k} e_j^2, with tau = R^-T c.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +18,20 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._array_api import like_rows, namespace, to_host
-from leansvm._parallel import SMALL_MATRIX
+from leansvm._accelerated import matmul_into
+from leansvm._array_api import empty, like_rows, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.linalg import cholesky_in_place, cholesky_solve
-from leansvm.ridge._lapack import tridiagonal_in_place
 from leansvm.ridge.criteria import gcv
 from leansvm.ridge.sums import NormalEquations
 
 Array = NDArray[np.float64]
-_PANEL = 256  # columns of a triangular product at a time
-_LEAST_RIDGE = 1e-12  # share of the norm of M; below it rounding may make T + 1/C indefinite
+_PANEL = 512  # columns of a triangular product at a time
+
+
+def like_numbers(array: Any, E: Any) -> Any:
+    """Return a host array where ``E`` is; on the host, in its precision."""
+    return np.asarray(array, dtype=E.dtype) if isinstance(E, np.ndarray) else like_rows(array, E)
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,17 @@ class RidgeModels:
 
     def coordinates(self, Z: Any, size: int) -> Any:
         """Return Z @ turn, whose first ``size`` columns are functions; zeros are not multiplied."""
-        turn = like_rows(self.turn, Z)
+        turn = like_numbers(self.turn, Z)
         if not self.upper:
             return Z @ turn
-        parts, end = [], turn.shape[1]
+        end, others = turn.shape[1], Z[:, size:]
+        E = empty((Z.shape[0], end), Z, Z.dtype)
         for start in range(0, end, _PANEL):
             stop = min(start + _PANEL, end)
             some = min(stop, size)
-            part = Z[:, :some] @ turn[:some, start:stop]
-            parts.append(part + Z[:, size:] @ turn[size:, start:stop])
-        return namespace(Z).concat(parts, axis=1)
+            matmul_into(Z[:, :some], turn[:some, start:stop], E[:, start:stop])
+            E[:, start:stop] += others @ turn[size:, start:stop]
+        return E
 
     def coefs(self, output: int) -> Array:
         """Return the coefficients of the coordinates, coordinates x models."""
@@ -67,7 +68,7 @@ class RidgeModels:
 
     def leverages(self, E: Any) -> Any:
         """Return h of rows with coordinates ``E``, one column a model."""
-        return (E * E) @ like_rows(self.weights, E)
+        return (E * E) @ like_numbers(self.weights, E)
 
     def theta(self, model: int = 0) -> Array:
         """Return the solution of one model, width x outputs."""
@@ -88,33 +89,15 @@ class RidgeModels:
         return gcv(self.rss(equations).sum(axis=0), freedom, equations.count)
 
 
-@dataclass(frozen=True)
-class RidgeFactor(ABC):
-    """One factorisation from which the models for every C follow."""
-
-    equations: NormalEquations
-    vectors: Array  # Q
-
-    @abstractmethod
-    def models(self, candidates: Array) -> RidgeModels:
-        """Return the models at several C."""
-
-    def theta(self, C: float) -> Array:
-        """Return the solution at C."""
-        return self.models(np.array([C])).theta()
-
-    def gcv(self, candidates: Array) -> Array:
-        """Return generalised cross-validation at several C."""
-        return self.models(candidates).gcv(self.equations)
-
-
 # ---------------------------------------------------------------------------- eigenvalues
 
 
 @dataclass(frozen=True)
-class Spectrum(RidgeFactor):
-    """M = V diag(sigma) V'."""
+class Spectrum:
+    """M = V diag(sigma) V', from which the models for every C follow."""
 
+    equations: NormalEquations
+    vectors: Array
     values: Array
     z: Array  # V'c
 
@@ -123,6 +106,14 @@ class Spectrum(RidgeFactor):
         lam = 1.0 / candidates
         inverse = 1.0 / (self.values[:, None] + lam)
         return RidgeModels(self.vectors, self.z, inverse, lam, self.values @ inverse)
+
+    def theta(self, C: float) -> Array:
+        """Return the solution at C."""
+        return self.models(np.array([C])).theta()
+
+    def gcv(self, candidates: Array) -> Array:
+        """Return generalised cross-validation at several C."""
+        return self.models(candidates).gcv(self.equations)
 
 
 def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
@@ -141,86 +132,6 @@ def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
     flat = values <= noise * np.abs(values).max(initial=0.0)
     z[flat[:, None] & (np.abs(z) <= noise * np.linalg.norm(equations.c, axis=0))] = 0.0
     return Spectrum(equations, vectors, np.maximum(values, 0.0), z)
-
-
-# ---------------------------------------------------------------------------- a tridiagonal matrix
-
-
-@dataclass(frozen=True)
-class TridiagonalModels(RidgeModels):
-    """Models of T + 1/C = L D L'; ``weights`` are 1 / D."""
-
-    ratio: Array = field(kw_only=True)  # L beside its diagonal of ones; the first row is zero
-    solved: Array = field(kw_only=True)  # (T + 1/C)^-1 Q'c: outputs x coordinates x models
-
-    def coefs(self, output: int) -> Array:
-        """Return the coefficients of the coordinates, coordinates x models."""
-        return self.solved[output]
-
-    def leverages(self, E: Any) -> Array:
-        """Return e' (T + 1/C)^-1 e of every row e of E, one column for each C."""
-        from leansvm.ridge import _tridiagonal_loops as loops
-
-        out, factors = np.empty((E.shape[0], self.ratio.shape[1])), [self.ratio, self.weights]
-        if E.shape[1] % 2:  # the loop takes two columns at a time: one that counts nothing
-            factors = [np.pad(part, ((0, 1), (0, 0))) for part in factors]
-        if len(out):
-            loops.quadratic_forms(E, *factors, out)
-        return out
-
-
-@dataclass(frozen=True)
-class Tridiagonal(RidgeFactor):
-    """M = Q T Q' with T tridiagonal."""
-
-    diagonal: Array
-    off: Array  # beside the diagonal
-
-    def models(self, candidates: Array) -> RidgeModels:
-        """Return the models at several C.
-
-        The trace of (T + 1/C)^-1 is the derivative of the sum of log D by 1/C.
-        """
-        lam, r = 1.0 / candidates, len(self.diagonal)
-        ratio, D = np.zeros((r, len(lam))), self.diagonal[:, None] + lam
-        for j in range(1, r):
-            np.divide(self.off[j - 1], D[j - 1], out=ratio[j])
-            D[j] -= self.off[j - 1] * ratio[j]
-        if not D.min() > 0:
-            raise np.linalg.LinAlgError(f"smallest pivot {D.min():.3g}")
-        inverse, z = 1.0 / D, self.vectors.T @ self.equations.c
-        solved = np.repeat(z[:, :, None], len(lam), axis=2)
-        slope, trace = np.ones(len(lam)), np.zeros(len(lam))  # slope of D_j
-        for j in range(r):
-            if j:
-                solved[j] -= ratio[j] * solved[j - 1]
-                slope = 1.0 + ratio[j] * ratio[j] * slope
-            trace += slope * inverse[j]
-        solved *= inverse[:, None, :]
-        for j in range(r - 2, -1, -1):
-            solved[j] -= ratio[j + 1] * solved[j + 1]
-        solved = np.ascontiguousarray(np.swapaxes(solved, 0, 1))
-        return TridiagonalModels(
-            self.vectors, z, inverse, lam, r - lam * trace, ratio=ratio, solved=solved
-        )
-
-
-def stays_definite(equations: NormalEquations, candidates: Array) -> bool:
-    """Whether T + 1/C will be positive definite at every candidate, in spite of rounding."""
-    return 1.0 / float(candidates.max()) >= _LEAST_RIDGE * float(np.linalg.norm(equations.M))
-
-
-def tridiagonal(equations: NormalEquations) -> Tridiagonal:
-    """Reduce M once for all C."""
-    return Tridiagonal(equations, *tridiagonal_in_place(equations.M.copy()))
-
-
-def factor_for(equations: NormalEquations, candidates: Array, place: Any) -> RidgeFactor:
-    """Return the fastest factor for several C: a large M on the host is only made tridiagonal."""
-    large = len(equations.c) > SMALL_MATRIX and place is None
-    if large and stays_definite(equations, candidates):
-        return tridiagonal(equations)
-    return decompose(equations, place)
 
 
 # ---------------------------------------------------------------------------- one C
@@ -306,3 +217,12 @@ def factor_prefixes(
     inverse = np.empty_like(A)
     inverse[order] = dtrtri(R)[0] if len(R) else R
     return Prefixes(equations, C, inverse, inverse.T @ c, offset)
+
+
+def model_at(equations: NormalEquations, C: float) -> RidgeModels:
+    """Return the model at one C: by Cholesky, or by eigenvalues where 1/C is lost in rounding."""
+    try:
+        found = factor_prefixes(equations, C)
+    except np.linalg.LinAlgError:
+        return decompose(equations).models(np.array([C]))
+    return found.models(found.sizes[-1:])

@@ -8,6 +8,7 @@ output; h = s (1/n + the leverage of the centred row).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ from sklearn._config import get_config
 from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host, zeros
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.ridge.criteria import add_up_squares, leave_out, mean_errors
+from leansvm.ridge.bracket import draw_judges, draws_rows, search
+from leansvm.ridge.criteria import add_up_squares, leave_out, mean_errors, standard_error
 from leansvm.ridge.eigen import solve_for_every_C
-from leansvm.ridge.factor import RidgeModels, factor_for, theta_at
+from leansvm.ridge.factor import RidgeModels, decompose, like_numbers, model_at, theta_at
 from leansvm.ridge.sums import NormalEquations, Sums, normal_equations, rows_of_Z
 from leansvm.rows import Block, RowBlocks, declare, total_weight
 from leansvm.solution import Solution, first_of_the_best
@@ -27,6 +29,8 @@ from leansvm.solution import Solution, first_of_the_best
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
 _FEW_ROWS = 2000
+_MUCH_WORK = 5e8  # rows x coordinates^2, from which on single precision is worth while
+_IN_SINGLE = 1e-5  # share of the largest eigenvalue above which the least ridge has to be for it
 _NO_ROOM = (
     "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
     "{:.3g}: scale sample_weight up, use fewer basis points, or give a number."
@@ -58,12 +62,14 @@ def solve(
         theta = theta_at(equations, C)
         return Solution("primal", features.coefficients(theta), **equations.describe(theta, C))
     by_loo = several and criterion.name == "loo"
+    if (by_loo or not several) and draws_rows(blocks, features.width):
+        return _solve_by_some_rows(blocks, features, sums.shift, equations, criterion)
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
     share = 0.5 if blocks.n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all is slow
     if features.width > share * blocks.n_rows and _all_there(blocks, equations):
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
-    factor = factor_for(equations, candidates, blocks.place)
+    factor = decompose(equations, blocks.place)
     models = factor.models(candidates)
     # as much as tiles may take, which follows the budget
     room = min(_KEEP_LOO_BYTES, get_config()["working_memory"] * 2**20)
@@ -88,6 +94,41 @@ def solve(
         left_out=left_out,
         curve=curve,
         error=np.nan if curve is None else float(curve[best]),
+    )
+
+
+def _solve_by_some_rows(
+    blocks: RowBlocks,
+    features: FeatureMap,
+    shift: Array,
+    equations: NormalEquations,
+    criterion: Criterion,
+) -> Solution:
+    """Choose C by the left-out errors of rows that stand for all; keep those at the C taken."""
+    drawn, part = draw_judges(blocks, features, shift, criterion.basis_rows)
+    errors = partial(left_out_errors, part, features, shift, equations)
+    if np.ndim(criterion.C):
+        curve, C, model = search(equations, np.asarray(criterion.C, dtype=np.float64), errors)
+    else:
+        curve, C = None, float(np.asarray(criterion.C))
+        model = model_at(equations, C)
+    theta, error = model.theta(), float(errors(model, keep=True)[0])
+    left_out = part.concatenate(_pop_left_out, 0)
+    spread = standard_error(np.square(left_out).sum(axis=1), drawn.weight)
+    note = (
+        f"{'C was chosen by' if curve is not None else 'Calibrated on'} the left-out errors of "
+        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {error:.4g} with a "
+        f"standard error of {spread:.2g}."
+    )
+    return Solution(
+        "primal",
+        features.coefficients(theta),
+        **equations.describe(theta, C),
+        left_out=left_out,
+        drawn=drawn,
+        curve=curve,
+        error=error,
+        details={"left_out_on": len(drawn.rows), "notes": [note]},
     )
 
 
@@ -183,11 +224,18 @@ def left_out_errors(
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
     if blocks.place is not None:
         turn = like_rows(turn, blocks.place)  # once, not for every block
+    elif blocks.n_rows * k**2 > _MUCH_WORK and _clear_in_single(eq, np.min(models.lam)):
+        turn = turn.astype(np.float32)
     models = replace(models, turn=turn)
     per_row = eq.free_bias / eq.n
     return mean_errors(
         blocks.sum(_left_out_of_block, features, shift, models, per_row, keep, one_copy, basis_rows)
     )
+
+
+def _clear_in_single(equations: NormalEquations, lam: float) -> bool:
+    """Whether coordinates may be rounded to float32 without a trace in the left-out errors."""
+    return bool(lam > _IN_SINGLE * np.linalg.norm(equations.M))
 
 
 @declare("X", "y", "weight", keeps=LeftOutResiduals)
@@ -202,11 +250,12 @@ def _left_out_of_block(
     basis_rows: NDArray[np.intp] | None,
 ) -> Any:
     xp, k = namespace(block.X), models.weights.shape[0]
-    Z = as_float64(rows_of_Z(block, features, shift))
-    root = Z[:, -1:]  # sqrt(s): what follows are rows times it
+    Z = rows_of_Z(block, features, shift)
+    root = as_float64(Z[:, -1:])  # sqrt(s): what follows are rows times it
+    Z = np.asarray(Z, models.turn.dtype) if isinstance(Z, np.ndarray) else as_float64(Z)
     turned = models.coordinates(Z, features.size)
     E, Y = turned[:, :k], turned[:, k:]
-    leverage = models.leverages(E)
+    leverage = as_float64(models.leverages(E))
     leverage += root * root * per_row  # of a free bias
     if one_copy:
         leverage /= xp.clip(root * root, 1.0, None)
@@ -214,7 +263,7 @@ def _left_out_of_block(
     residuals = empty((n_outputs if keep else 1, *leverage.shape), Z)
     for o in range(n_outputs):
         residual = residuals[o if keep else 0, ...]
-        matmul_into(E, like_rows(-models.coefs(o), Z), residual)
+        matmul_into(E, like_numbers(-models.coefs(o), E), residual)
         residual += Y[:, o : o + 1]
         leave_out(residual, leverage)
         squares += residual * residual

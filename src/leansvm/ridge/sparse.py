@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from leansvm._accelerated import doubles_are_fast
 from leansvm._array_api import namespace, to_host
@@ -21,17 +20,21 @@ from leansvm._phases import Phases
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, product_rounding, whiten
+from leansvm.basis.growing import first_columns
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
-from leansvm.ridge.nested import FIRST_SIZE, climb, grow, open_ladder
+from leansvm.ridge.nested import FIRST_SIZE, Ladder, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sums import Sums, add_up, drop_rows_of_Z, first_shift
-from leansvm.rows import RowBlocks, check_points, points_within
+from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
 from leansvm.solution import Solution, first_of_the_best
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
+_MOST_WORK, _ALWAYS_TRIED = 4e11, 2000  # rows x points^2 on a host; points that may cost more
+_FEW_ROWS = 15_000  # sizes are compared on all of them; to go over the rows again costs as much
+_SAMPLE = 10_000  # rows on which sizes are compared where there are more
 _FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
 
 
@@ -45,7 +48,7 @@ class SummedBasis:
     problem: SparseProblem | None  # None where the sums came from elsewhere
     keeps_rows: bool = False  # blocks still hold their rows of Z, which leave-one-out reads again
     dropped: int = 0  # points that depend on others
-    sizes: dict[str, NDArray[Any]] | None = None  # sizes that were compared, and their errors
+    sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
     known: Solution | None = None  # where comparing sizes has solved at this one
 
     @property
@@ -90,6 +93,9 @@ class SparseProblem:
         from the points that are ``there`` already.
         """
         largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
+        if self.blocks.place is None:
+            affordable = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
+            largest = min(largest, max(affordable, _ALWAYS_TRIED))
         if selector.nested and not there and not selector.state_columns(largest):
             return self._lean(choose, largest)
         C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
@@ -107,18 +113,44 @@ class SparseProblem:
         """Find the smallest of nested bases that is nearly as good as any, with its sums."""
         with self.phases("select"):
             basis = choose(largest)
+            drawn, blocks = self._rows_for_sizes(largest)
         ladder = open_ladder(
-            self.blocks, self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices
+            blocks,
+            self.kernel,
+            basis.rows,
+            self.bias_penalty,
+            self.budget,
+            basis.indices,
+            None if drawn is None else drawn.rows,
         )
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         with self.phases("sizes"), serial_blas():
             size, compared = climb(ladder, candidates)
-            features, sums = ladder.cut(size, self.count)
-        dropped = ladder.points.taken - ladder.features.size
-        if self.criterion.name == "kfold":
-            found = self._add_up(basis, features)
-            return replace(found, keeps_rows=True, dropped=dropped, sizes=compared)
-        return SummedBasis(basis, features, sums, self, True, dropped, compared)
+            if drawn is not None:
+                features = replace(first_columns(ladder.features, size), keep=False)
+            else:
+                features, sums = ladder.cut(size, self.count)
+        dropped, keeps = ladder.points.taken - ladder.features.size, drawn is None
+        if drawn is not None:
+            compared["rows"] = len(drawn.rows)
+            compared["note"] = _note(ladder, size, compared, self.blocks.n_rows)
+        if keeps and self.criterion.name != "kfold":
+            return SummedBasis(basis, features, sums, self, True, dropped, compared)
+        del ladder, blocks  # the columns that they keep
+        found = self._add_up(basis, features)
+        keeps = keeps or found.keeps_rows
+        return replace(found, keeps_rows=keeps, dropped=dropped, sizes=compared)
+
+    def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
+        """Return rows on which sizes are compared: all, or some that stand for them."""
+        blocks = self.blocks
+        if blocks.n_rows <= _FEW_ROWS:
+            return None, blocks
+        count = max(min(_SAMPLE, self.budget // (128 * max(blocks.n_features, 1))), 1)
+        drawn = draw_for_all(blocks, count, np.random.RandomState(0))
+        if len(drawn.rows) == drawn.n_rows:  # the others have no weight
+            return None, blocks
+        return drawn, drawn.as_data(blocks, 3 * (largest + 1))
 
     def _whitened(self, basis: Basis) -> KernelFeatures:
         """Factor K_BB; float32 rows stay so unless a small pivot would magnify rounding."""
@@ -190,7 +222,9 @@ class SparseProblem:
         held = self._kept_bytes(features) or selected
         details = {"dropped": summed.dropped, "selection": basis.report}
         if summed.sizes is not None:
-            details["sizes"] = summed.sizes
+            details["sizes"] = {k: found for k, found in summed.sizes.items() if k != "note"}
+            if "note" in summed.sizes:
+                details["notes"] = [summed.sizes["note"], *solution.details.get("notes", ())]
         return replace(
             solution,
             features=replace(features, in_state=False, single=False, keep=False),
@@ -199,6 +233,22 @@ class SparseProblem:
             seconds=self.phases.seconds,
             details=solution.details | details,
         )
+
+
+def _note(ladder: Ladder, size: int, compared: dict[str, Any], n_rows: int) -> str:
+    """Say on which rows the size was chosen, and how sure that is."""
+    sizes, errors = compared["sizes"], compared["errors"]
+    chosen, best = int(np.flatnonzero(sizes == size)[0]), int(errors.argmin())
+    note = f"{size:,} points were chosen on {compared['rows']:,} of {n_rows:,} rows"
+    other = best if best != chosen else chosen - 1
+    if other < 0:
+        return f"{note}."
+    apart = 100 * (errors[other] / errors[chosen] - 1)
+    spread = 100 * ladder.standard_error(other, chosen) / errors[chosen]
+    return (
+        f"{note}: the left-out error of {sizes[other]:,} is {abs(apart):.2g} % "
+        f"{'lower' if apart < 0 else 'higher'}, with a standard error of {spread:.2g} %."
+    )
 
 
 def add_batch(

@@ -128,6 +128,12 @@ def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
     return gram(Z)
 
 
+@declare("X", "y", "weight", keeps=MomentRows)
+def keep_rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> None:
+    """Let a block keep its rows of Z."""
+    block.keep(MomentRows(rows_of_Z(block, features, shift)))
+
+
 def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
     """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed."""
     known = block.find(MomentRows)

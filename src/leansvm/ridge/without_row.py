@@ -26,13 +26,15 @@ from numpy.typing import NDArray
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
 from leansvm.ridge.criteria import FLOOR, leave_out
-from leansvm.ridge.factor import decompose
+from leansvm.ridge.factor import model_at
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
 from leansvm.ridge.sums import Sums, normal_equations
 from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
-_KEEP_BYTES = 2**26  # of the training rows' coordinates; more, and they are computed again
+_KEEP_BYTES = 2**29  # of the training rows' coordinates; more, and they are computed again
+_TILE_BYTES = 2**26  # of what is computed from rows at a time
+_MUCH_WORK = 1e9  # rows x coordinates^2, from which on influences are added up in float32
 
 
 class LeftOut(ABC):
@@ -125,7 +127,7 @@ class Coordinates:
     features: KernelFeatures
     C: float
     centre: Array  # mean of phi; zeros unless the bias is free
-    turn: Array  # V / sqrt(sigma + 1/C) of M = V diag(sigma) V'
+    turn: Array  # T with T T' = (M + 1/C)^-1
     constant: float  # last coordinate, 1/sqrt(n); 0 unless the bias is free
     theta: Array
     mean_y: Array
@@ -133,9 +135,9 @@ class Coordinates:
 
     @classmethod
     def of(cls, sums: Sums, features: KernelFeatures, free_bias: bool, C: float) -> Coordinates:
-        """Decompose the small matrix of the fit."""
+        """Factor the small matrix of the fit."""
         equations = normal_equations(sums, features, free_bias)
-        models = decompose(equations).models(np.array([C]))
+        models = model_at(equations, C)
         theta, rss = models.theta(), models.rss(equations)[:, 0]
         trace = float(free_bias) + float(models.trace[0])
         return cls(
@@ -164,7 +166,7 @@ class Coordinates:
 
     def variances(self, X: Any, budget: int) -> Array:
         """Return the variance of f(x) over that of the noise, a tile at a time."""
-        tile = max(1, min(_KEEP_BYTES, budget // 8) // (16 * (len(self.turn) + 2)))
+        tile = max(1, min(_TILE_BYTES, budget // 8) // (16 * (len(self.turn) + 2)))
         result = np.empty(X.shape[0])
         for start in range(0, X.shape[0], tile):
             rows = slice(start, start + tile)
@@ -210,23 +212,28 @@ class PrimalLeftOut(LeftOut):
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
         """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i, less what row i itself has in them."""
         width = len(self.coordinates.turn) + 1
-        once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width))
+        many = len(self.rows) * width**2 > _MUCH_WORK
+        dtype: Any = np.float32 if many else np.float64
+        once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width), dtype)
+        roots = np.sqrt(c)  # a product of one matrix with itself takes half the time
         for rows in self._slices():
             W = self.coordinates_of_rows(rows)
             once += W.T @ a[rows]
             for column, total in enumerate(twice):
-                total += W.T @ (W * c[rows, column, None])
+                scaled = np.multiply(W, roots[rows, column, None], dtype=dtype)
+                total += scaled.T @ scaled
         first, second = np.empty(a.shape), np.empty(c.shape)
         for rows in self._slices():
             W = self.coordinates_of_rows(rows)
             first[rows] = W @ once
+            W = W.astype(dtype, copy=False)
             for column, total in enumerate(twice):
                 second[rows, column] = np.einsum("ij,ij->i", W @ total, W)
         own = (self.leverage / self.weight)[:, None]
         return first - own * a, second - own**2 * c
 
     def _slices(self) -> list[slice]:
-        step = max(1, _KEEP_BYTES // 4 // self.bytes_a_row)
+        step = max(1, _TILE_BYTES // 4 // self.bytes_a_row)
         return [slice(a, a + step) for a in range(0, len(self.rows), step)]
 
     def coordinates_of_rows(self, rows: Any) -> Array:
@@ -348,7 +355,7 @@ class DualLeftOut(LeftOut):
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
         """Use g_ij = -T_ij / (C s_i s_j), i != j, from the columns of T, a panel at a time."""
         first, second, m = np.empty(a.shape), np.empty(c.shape), len(self.weight)
-        step = max(1, _KEEP_BYTES // 4 // (8 * m))
+        step = max(1, _TILE_BYTES // 4 // (8 * m))
         for start in range(0, m, step):
             rows = np.arange(start, min(start + step, m))
             g = self._columns_of_T(rows)

@@ -25,10 +25,12 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.rows._base import Block, RowBlocks, declare
+from leansvm.rows._memory import MemoryBlocks
 from leansvm.rows._targets import class_numbers
 
 Rows = NDArray[np.intp]
 Mass = Callable[..., Any]
+Places = Callable[[], NDArray[np.float64]]
 _BATCH = 512  # draws in the first round
 
 
@@ -40,19 +42,30 @@ def draw_rows(
     No rows when there is no mass. ``mass`` must be a module-level function of the blocks' weights
     (and targets where these are weighted by class) and state.
     """
-    by_class = blocks.class_weight is not None
+    places: Places = partial(rng.random_sample, count)  # type: ignore[assignment]
+    return _rows_at(blocks, places, mass, args, blocks.class_weight is not None)
+
+
+def _rows_at(
+    blocks: RowBlocks,
+    places: Places,
+    mass: Mass,
+    args: tuple[Any, ...],
+    by_class: bool,
+) -> Rows:
+    """Return the rows at places from 0 to 1 along the mass; without mass none, nor any draw."""
     total: Callable[..., Any] = _total_by_class if by_class else _total
     locate: Callable[..., Any] = _locate_by_class if by_class else _locate
     starts, totals = blocks.collect(total, mass, args)
     edges = np.cumsum(np.append(0.0, totals))
     if not edges[-1] > 0:
         return np.empty(0, np.intp)
-    targets = rng.random_sample(count) * edges[-1]
+    targets = places() * edges[-1]
     # the last block that begins at or before the target; blocks without mass begin and end there
     home = np.searchsorted(edges, targets, side="right") - 1
     home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
     mine, rows = blocks.collect(locate, mass, args, starts[home], targets - edges[home])
-    result = np.empty(count, np.intp)
+    result = np.empty(len(targets), np.intp)
     result[mine] = rows
     return result
 
@@ -166,10 +179,125 @@ def weights_of_drawn(
 
     The number is the mean sample weight of all rows, as far as the drawn ones tell.
     """
-    costs = np.ones(len(weight))
-    if blocks.class_weight is not None:
-        costs = blocks.class_weight[class_numbers(Y)]
+    costs = _costs(blocks, Y)
     return len(weight) / float(np.sum(costs / weight)), costs
+
+
+def _costs(blocks: RowBlocks, Y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the class weight of every row."""
+    if blocks.class_weight is None:
+        return np.ones(len(Y))
+    return blocks.class_weight[class_numbers(np.asarray(Y))]
+
+
+# ---------------------------------------------------------------------------- for all rows
+
+
+@dataclass(frozen=True)
+class DrawnRows:
+    """Rows that stand for all rows: sums over them, times ``weight``, estimate sums over all."""
+
+    rows: Rows  # their numbers, increasing
+    weight: NDArray[np.float64]  # that each stands for
+    n_rows: int  # that were drawn from
+
+    def as_data(self, blocks: RowBlocks, columns: int = 0) -> MemoryBlocks:
+        """Return them as a smaller data set: weights are as large, on average, as those of all."""
+        X, (Y, _) = blocks.take(self.rows), blocks.targets_of(self.rows)
+        weight, by_class = self.weight * len(self.rows) / self.n_rows, blocks.class_weight
+        return MemoryBlocks(X, Y, weight, class_weight=by_class, columns=columns)
+
+    def as_rows(self, blocks: RowBlocks, columns: int = 0) -> MemoryBlocks:
+        """Return them with the weights they have; blocks keep what each `StandsFor`."""
+        Y, weight = blocks.targets_of(self.rows)
+        part = MemoryBlocks(blocks.take(self.rows), Y, weight, columns=columns)
+        part.map(_keep_shares, self.weight if weight is None else self.weight / weight)
+        return part
+
+
+def draw_for_all(
+    blocks: RowBlocks, count: int, rng: np.random.RandomState, without: Rows | None = None
+) -> DrawnRows:
+    """Draw about ``count`` rows by their sample weights, rare classes more often than others.
+
+    One row is drawn in each of many intervals of equal mass, so a heavy row may come several times
+    and then stands for more. A class has at least half of an equal share of the draws, or all of
+    its rows. Where there are no more rows than ``count``, all are taken. Rows of zero weight, and
+    those ``without``, never come.
+    """
+    without = np.empty(0, np.intp) if without is None else np.sort(without)
+    by = without, blocks.class_weight
+    sizes, weights = blocks.fold(_joined_strata, _strata_of_block, *by)
+    n_rows = int(sizes.sum())
+    if n_rows <= count:
+        rows, weight = blocks.collect(_rows_of_block, without)
+        return DrawnRows(rows, weight, n_rows)
+    fair = np.minimum(sizes, count / (2 * len(sizes)))
+    wanted = np.maximum(count * weights / weights.sum(), fair)
+    rate = np.divide(wanted, weights, out=np.zeros(len(weights)), where=weights > 0)
+    number = round(float(wanted.sum()))
+
+    def places() -> NDArray[np.float64]:
+        return (np.arange(number) + rng.random_sample(number)) / number
+
+    found = _rows_at(blocks, places, _mass_of_strata, (rate, *by), True)
+    rows, times = np.unique(found, return_counts=True)
+    weight = times * float(wanted.sum()) / number
+    if len(rate) == 1:
+        return DrawnRows(rows, weight / rate, n_rows)
+    Y, _ = blocks.targets_of(rows)
+    return DrawnRows(rows, weight / rate[class_numbers(Y)] * _costs(blocks, Y), n_rows)
+
+
+@dataclass
+class StandsFor:
+    """How many rows like it each row of a block stands for."""
+
+    rows: NDArray[np.float64]
+
+
+@declare(keeps=StandsFor)
+def _keep_shares(block: Block, share: NDArray[np.float64]) -> None:
+    block.keep(StandsFor(share[block.rows]))
+
+
+@declare("y", "weight")
+def _strata_of_block(
+    block: Block, without: Rows, class_weight: NDArray[np.float64] | None
+) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+    """Return number and sample weight of the rows of each class; numbers are one class."""
+    weight = to_host(_open_weight(block, without, class_weight))
+    Y = None if block.y is None else np.asarray(to_host(block.y))
+    if Y is None or not np.all(np.abs(Y) == 1.0):
+        return np.array([np.count_nonzero(weight)]), np.array([weight.sum()])
+    stratum, most = class_numbers(Y), max(Y.shape[1], 2)
+    sizes = np.bincount(stratum, weight > 0, minlength=most).astype(np.intp)
+    return sizes, np.bincount(stratum, weight, minlength=most).astype(np.float64)
+
+
+@declare("weight")
+def _rows_of_block(block: Block, without: Rows) -> tuple[Rows, NDArray[np.float64]]:
+    weight = to_host(_open_weight(block, without, None))
+    used = np.flatnonzero(weight > 0)
+    return block.start + used, weight[used]
+
+
+def _joined_strata(a: Any, b: Any) -> Any:
+    if len(a[0]) != len(b[0]):  # some targets are no codes of classes
+        a, b = ((part[0].sum(keepdims=True), part[1].sum(keepdims=True)) for part in (a, b))
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _mass_of_strata(
+    block: Block,
+    rate: NDArray[np.float64],
+    without: Rows,
+    class_weight: NDArray[np.float64] | None,
+) -> Any:
+    mass = _open_weight(block, without, class_weight)
+    if len(rate) == 1:
+        return mass * float(rate[0])
+    return mass * like_rows(rate[class_numbers(np.asarray(to_host(block.y)))], mass)
 
 
 def _inverse(class_weight: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -134,15 +134,15 @@ class MemoryBlocks(RowBlocks):
 
 
 def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
-    """Rows of a tile on the host: a sum of r x r results wants tiles taller than r.
+    """Rows of a tile on the host: a sum of r x r results wants tall tiles.
 
-    But no taller than leaves one for every thread.
+    But no taller than leaves one for every thread, or than it takes for products to be fast.
     """
     if n_rows <= 1:
         return 1
     threads = blas_threads()
-    share = min(max(_SMALL_TILE, -(-n_rows // 8)), _LARGE_TILE)
-    tall = min(max(share, 2 * columns), max(share, -(-n_rows // threads)))
+    share = max(_SMALL_TILE, -(-n_rows // 8))
+    tall = min(max(share, min(2 * columns, -(-n_rows // threads))), _LARGE_TILE)
     budget = get_config()["working_memory"] * 2**20
     within = budget // max(8 * (columns + n_features) * threads, 1)
     return min(tall, max(1, int(within)))

@@ -1,0 +1,88 @@
+"""Wide sparse rows, such as the words of texts: one gamma for all features, or a linear kernel.
+
+A scale for every word would be thousands of numbers that no sample of rows can tell. A few values
+of gamma around the one that suits the mean distance of rows, and the linear kernel, are compared by
+leave-one-out on a sample instead: seconds, whatever the width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from leansvm._phases import Phases
+from leansvm.kernels import Kernel
+from leansvm.ridge.nested import open_ladder
+from leansvm.rows import RowBlocks, draw_for_all
+from leansvm.solution import first_of_the_best
+
+_WIDE, _DENSE = 1000, 0.05  # features beyond which, and share of entries below which, rows are text
+_HEAD = 256  # rows that are looked at
+_ROWS, _POINTS = 2000, 500  # on which kernels are compared
+_FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the gamma that suits the mean distance
+_CANDIDATES = np.logspace(-4, 5, 28)  # of C
+
+
+def is_text(blocks: RowBlocks) -> bool:
+    """Whether rows are sparse, wide and mostly empty, as far as the first of them tell."""
+    if blocks.n_features <= _WIDE or not blocks.n_rows:
+        return False
+    X = blocks.head(_HEAD)[0]
+    return sparse.issparse(X) and X.nnz < _DENSE * X.shape[0] * X.shape[1]
+
+
+def text_kernel(
+    blocks: RowBlocks,
+    kernels: Sequence[str],
+    bias_penalty: float,
+    budget: int,
+    rng: np.random.RandomState,
+) -> tuple[str, float, dict[str, Any]]:
+    """Return a kernel, its gamma, and a report.
+
+    Where several kernels are asked for, these are "linear" and "rbf": others differ little from
+    "rbf" where all rows are about as far apart.
+    """
+    phases = Phases()
+    with phases("text"):
+        sample = draw_for_all(blocks, _ROWS, rng).as_data(blocks)
+        X, points = sample.take(np.arange(sample.n_rows)), rng.permutation(sample.n_rows)[:_POINTS]
+        names = tuple(kernels) if len(kernels) == 1 else ("linear", "rbf")
+        errors: dict[tuple[str, float], float] = {}
+        best_C = {}
+        for name in names:
+            base = 1.0 if name == "linear" else _usual_gamma(X, name)
+            for factor in (1.0,) if name == "linear" else _FACTORS:
+                kernel = Kernel(name, gamma=factor * base)
+                ladder = open_ladder(sample, kernel, X[points], bias_penalty, budget, points)
+                ladder.extend(len(points))
+                curve = ladder.curve(_CANDIDATES)
+                place = first_of_the_best(curve)
+                errors[name, factor * base] = float(curve[place])
+                best_C[name, factor * base] = float(_CANDIDATES[place])
+    best = min(errors, key=errors.__getitem__)
+    density = X.nnz / max(X.shape[0] * X.shape[1], 1)
+    report = {
+        "rows": sample.n_rows,
+        "points": len(points),
+        "errors": {f"{name} {gamma:.3g}": error for (name, gamma), error in errors.items()},
+        "C": best_C[best],
+        "note": f"The rows are sparse and wide ({blocks.n_features:,} features, {density:.2%} of "
+        f"the entries): no scale for each feature was learned.",
+        "seconds": phases.seconds,
+    }
+    return *best, report
+
+
+def _usual_gamma(X: Any, kernel: str) -> float:
+    """Return 1 over the mean squared (laplacian: absolute) distance of rows."""
+    if kernel == "laplacian":
+        distance = float(abs(X[1:] - X[:-1]).sum()) / max(X.shape[0] - 1, 1)
+    else:
+        mean: NDArray[Any] = np.asarray(X.mean(axis=0))
+        distance = 2.0 * (float(X.multiply(X).sum()) / X.shape[0] - float(np.square(mean).sum()))
+    return 1.0 / distance if distance > 0 else 1.0

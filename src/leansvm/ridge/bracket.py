@@ -1,0 +1,138 @@
+"""C by a bracketing search, where an eigen-decomposition and a pass over all rows cost too much.
+
+A value of C costs a Cholesky factor of M + 1/C, with M the sums over all rows, and the leverages of
+some rows: r^3 / 3 + v r^2 flops for r points and v rows, drawn from all rows that count with rare
+classes well represented; what each stands for makes the mean of their left-out errors an unbiased
+estimate of that of all rows. The search begins at the best C of the first few hundred columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from leansvm.basis.features import FeatureMap
+from leansvm.ridge.criteria import ENOUGH
+from leansvm.ridge.factor import RidgeModels, decompose, model_at
+from leansvm.ridge.sums import NormalEquations, keep_rows_of_Z
+from leansvm.rows import DrawnRows, RowBlocks, draw_for_all
+from leansvm.solution import first_of_the_best
+
+Array = NDArray[np.float64]
+Errors = Callable[[RidgeModels], Array]  # left-out errors of models, by the rows that judge
+_MANY_POINTS, _MUCH_WORK = 1000, 1e10  # points and rows x points^2 beyond which rows are drawn
+_JUDGES = 2000  # rows that are drawn
+_FIRST, _MIDDLE = 500, 2000  # columns of models on the way to a large one
+_STEP = 2  # candidates between the first values that are tried
+_SEED = 0
+
+
+def draws_rows(blocks: RowBlocks, width: int) -> bool:
+    """Whether left-out errors of all rows cost so much that some rows have to do."""
+    if blocks.place is not None or blocks.n_rows <= _JUDGES:
+        return False
+    return width > _MANY_POINTS or blocks.n_rows * width**2 > _MUCH_WORK
+
+
+def draw_judges(
+    blocks: RowBlocks, features: FeatureMap, shift: Array, basis_rows: NDArray[np.intp] | None
+) -> tuple[DrawnRows, RowBlocks]:
+    """Draw the rows that judge, and let them keep their rows of Z.
+
+    Basis rows are not among them where the others are enough (`criteria`).
+    """
+    rng = np.random.RandomState(_SEED)
+    drawn = draw_for_all(blocks, _JUDGES, rng, basis_rows)
+    if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
+        drawn = draw_for_all(blocks, _JUDGES, rng)
+    part = drawn.as_rows(blocks, 2 * (len(shift) + 1))
+    part.map(keep_rows_of_Z, features, shift)
+    return drawn, part
+
+
+def search(
+    equations: NormalEquations, candidates: Array, errors: Errors
+) -> tuple[Array, float, RidgeModels]:
+    """Return the errors at the candidates of C that were tried (nan: not), the best C, its model.
+
+    A large basis is left to the end: its first columns say about where the best C is.
+    """
+    order = np.argsort(candidates, kind="stable")
+    values, width = candidates[order], len(equations.c)
+    part, columns = _first_columns(equations, _FIRST)
+    start = first_of_the_best(errors(_widened(decompose(part).models(values), columns, width)))
+    step = _STEP
+    for size in sorted({min(_MIDDLE, width), width}):
+        judge = _Judge(*_first_columns(equations, size), width, values, errors)
+        tried = bracket(judge.error_at, start, len(order), step)
+        start, step = _best(tried), 1
+    curve = np.full(len(candidates), np.nan)
+    curve[order[list(tried)]] = list(tried.values())
+    return curve, float(values[start]), judge.best[1]
+
+
+@dataclass
+class _Judge:
+    """Judges values of C on some columns, and keeps the best model: one is large enough."""
+
+    equations: NormalEquations
+    columns: NDArray[np.intp]
+    width: int
+    values: Array  # of C
+    errors: Errors
+    best: Any = (None, None)  # error and position, and the model
+
+    def error_at(self, position: int) -> float:
+        """Return the left-out error at one C."""
+        model = model_at(self.equations, float(self.values[position]))
+        model = _widened(model, self.columns, self.width)
+        error = float(self.errors(model)[0])
+        if self.best[1] is None or (error, position) < self.best[0]:
+            self.best = (error, position), model
+        return error
+
+
+def bracket(
+    error_at: Callable[[int], float], start: int, count: int, step: int = _STEP
+) -> dict[int, float]:
+    """Return the errors at the positions tried: until both neighbours of the best are no better."""
+    tried, best = {start: error_at(start)}, start
+    while step:
+        for other in (best - step, best + step):
+            if 0 <= other < count and other not in tried:
+                tried[other] = error_at(other)
+        lowest = _best(tried)
+        if lowest == best:
+            step //= 2
+        best = lowest
+    return tried
+
+
+def _best(tried: dict[int, float]) -> int:
+    return min(tried, key=lambda position: (tried[position], position))
+
+
+def _first_columns(
+    equations: NormalEquations, size: int
+) -> tuple[NormalEquations, NDArray[np.intp]]:
+    """Return the equations of the first functions and of a penalised bias, and their columns."""
+    bias = int(equations.constant is not None)
+    n_functions = len(equations.c) - bias
+    if size >= n_functions:
+        return equations, np.arange(len(equations.c))
+    columns = np.append(np.arange(size), np.arange(n_functions, n_functions + bias))
+    M, c = equations.M[np.ix_(columns, columns)], equations.c[columns]
+    return replace(equations, M=M, c=c, mean_phi=equations.mean_phi[columns]), columns
+
+
+def _widened(models: RidgeModels, columns: NDArray[np.intp], width: int) -> RidgeModels:
+    """Return models of some columns as models of all."""
+    if len(columns) == width:
+        return models
+    turn = np.zeros((width, models.turn.shape[1]))
+    turn[columns] = models.turn
+    return replace(models, turn=turn)

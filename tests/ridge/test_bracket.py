@@ -1,0 +1,104 @@
+"""C and sizes by some rows that stand for all, against refitting and against all rows."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from leansvm import SparseLSSVC, SparseLSSVR
+from leansvm.ridge import bracket, sparse
+
+rng = np.random.default_rng(0)
+N = 400
+X = rng.normal(size=(N, 3))
+Y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.3 * rng.normal(size=N)
+PARAMS = {"kernel": "rbf", "gamma": 0.5, "random_state": 0}
+
+
+@pytest.fixture
+def few_judges(monkeypatch):
+    monkeypatch.setattr(bracket, "_MANY_POINTS", 20)
+    monkeypatch.setattr(bracket, "_JUDGES", 100)
+    monkeypatch.setattr(bracket, "_FIRST", 10)
+
+
+@pytest.fixture
+def sizes_on_a_sample(monkeypatch):
+    monkeypatch.setattr(sparse, "_FEW_ROWS", 150)
+    monkeypatch.setattr(sparse, "_SAMPLE", 150)
+
+
+@pytest.mark.parametrize("start", [0, 7, 30, 49])
+def test_the_bracket_closes_around_the_minimum(start):
+    tried = bracket.bracket(lambda k: abs(k - 31.3), start, 50)
+    assert min(tried, key=tried.get) == 31
+    assert {30, 32} <= set(tried) and len(tried) <= 6 + abs(start - 31) // 2
+
+
+@pytest.mark.parametrize("bias", [{}, {"bias_penalty": 0.5}, {"fit_intercept": False}], ids=str)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_errors_of_some_rows_are_those_of_refitting(few_judges, bias, weighted):
+    weight = rng.uniform(0.5, 2.0, N) if weighted else None
+    model = SparseLSSVR(n_basis=40, **PARAMS, **bias).fit(X, Y, sample_weight=weight)
+    assert model.fit_report_["left_out_on"] <= 100
+    assert "of 400 rows" in model.fit_report_["notes"][-1]
+    tried = np.flatnonzero(np.isfinite(model.cv_curve_))
+    grid = np.logspace(-6, 7, 50)
+    assert 3 <= len(tried) <= 12
+    assert grid[tried[np.argmin(model.cv_curve_[tried])]] == model.C_
+    # left out of the fit, one after the other
+    s = np.ones(N) if weight is None else weight
+    points = X[model.support_]
+    for i in range(3):
+        other = np.arange(N) != i
+        again = SparseLSSVR(model.C_, basis=points, **PARAMS, **bias)
+        again.fit(X[other], Y[other], sample_weight=s[other])
+        expected = Y[i] - again.predict(X[i : i + 1])[0]
+        assert_allclose(model.loo_residuals_[i], expected, rtol=1e-6)
+
+
+def test_all_rows_choose_about_the_same_C(few_judges, monkeypatch):
+    some = SparseLSSVR(n_basis=40, **PARAMS).fit(X, Y)
+    monkeypatch.undo()
+    every = SparseLSSVR(n_basis=40, **PARAMS).fit(X, Y)
+    assert np.isfinite(every.cv_curve_).all()
+    curve, grid = every.cv_curve_, np.logspace(-6, 7, 50)
+    assert curve[grid == some.C_][0] < 1.1 * curve.min()  # judged by 100 rows
+    again = SparseLSSVR(every.C_, n_basis=40, **PARAMS).fit(X, Y)
+    assert_allclose(again.predict(X), every.predict(X))
+
+
+def test_a_list_of_candidates_keeps_its_order(few_judges):
+    model = SparseLSSVR([100.0, 0.01, 1.0, 1e4], n_basis=40, **PARAMS).fit(X, Y)
+    assert model.C_ in (1.0, 100.0) and model.cv_curve_.shape == (4,)
+    assert model.cv_curve_[[100.0, 0.01, 1.0, 1e4].index(model.C_)] == np.nanmin(model.cv_curve_)
+
+
+def test_weights_are_repetitions_on_a_sample(few_judges, sizes_on_a_sample):
+    times = rng.integers(0, 3, N)
+    labels = np.where(Y > 1.0, "rare", "other")
+    a = SparseLSSVC(calibrate=True, **PARAMS).fit(X, labels, sample_weight=times)
+    rows = np.repeat(np.arange(N), times)
+    b = SparseLSSVC(calibrate=True, **PARAMS).fit(X[rows], labels[rows])
+    assert a.fit_report_["sizes"]["rows"] < N and a.C_ == b.C_ and a.n_support_ == b.n_support_
+    assert_allclose(a.decision_function(X), b.decision_function(X), rtol=1e-6, atol=1e-8)
+    assert_allclose(a.calibration_scale_, b.calibration_scale_, rtol=1e-5)
+
+
+def test_after_the_sizes_one_pass_gives_the_fit_on_those_points(sizes_on_a_sample):
+    model = SparseLSSVR(**PARAMS).fit(X, Y)
+    assert 100 < model.fit_report_["sizes"]["rows"] <= 150
+    assert "of 400 rows" in model.fit_report_["notes"][0]
+    given = SparseLSSVR(basis=model.support_, **PARAMS).fit(X, Y)
+    assert_allclose(model.predict(X), given.predict(X), rtol=1e-7)
+    assert_allclose(model.cv_curve_, given.cv_curve_, rtol=1e-6)
+
+
+def test_a_cluster_gives_the_same_model(few_judges, sizes_on_a_sample):
+    dask = pytest.importorskip("dask.array")
+    expected = SparseLSSVR(**PARAMS).fit(X, Y)
+    rows, targets = dask.from_array(X, chunks=(90, 3)), dask.from_array(Y, chunks=90)
+    found = SparseLSSVR(**PARAMS).fit(rows, targets)
+    assert_array_equal(found.support_, expected.support_)
+    assert found.C_ == expected.C_
+    assert_allclose(found.predict(X), expected.predict(X), rtol=1e-10, atol=1e-10)
+    assert_allclose(found.loo_residuals_, expected.loo_residuals_, rtol=1e-8, atol=1e-10)
