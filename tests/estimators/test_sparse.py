@@ -553,7 +553,9 @@ def test_refitting_forgets():
 
 @pytest.mark.parametrize("basis", ["random", PivotedCholesky(), ROWS, X[ROWS]], ids=range(4))
 def test_clones_and_pickles(basis):
-    model = PlainSparseLSSVC(basis=basis, n_basis=10, calibrate=True, random_state=0)
+    model = PlainSparseLSSVC(
+        basis=basis, n_basis=10, calibrate=True, keep_state=True, random_state=0
+    )
     with pytest.raises(NotFittedError):
         model.predict(X)
     model.fit(X, THREE)

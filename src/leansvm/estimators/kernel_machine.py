@@ -150,13 +150,17 @@ class KernelMachine(Machine):
         }
         return found if solution.weights is None else found | {"coef_": solution.weights}
 
+    def _small_matrix(self, rows: Any) -> tuple[Any, Any]:
+        """Return the map to a small basis and the sums over the rows; none where all rows are."""
+        return None, None
+
     def _refuse_changed(self) -> None:
         """Say what keeps `partial_fit` from going on: no sums, or a parameter that was changed."""
         if self._saved_small:
             raise ValueError(
-                f"This needs what {type(self).__name__} added up over earlier rows, and the file "
-                f"that the model comes from has only what prediction needs. Save it with "
-                f"leansvm.persistence.save(model, path, keep_sums=True), or call fit."
+                f"This needs the sums over all rows so far, and this {type(self).__name__} has "
+                f"only what prediction needs: it came from a file, a pickle or a deep copy. Set "
+                f"keep_state=True before the model is saved or pickled, or call fit."
             )
         for name, before in getattr(self, "_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)

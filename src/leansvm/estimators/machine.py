@@ -9,6 +9,7 @@ publish(...)                 fitted attributes, report, warnings, calibration
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -37,8 +38,7 @@ if TYPE_CHECKING:
     from leansvm.estimators.kernel_machine import FittedKernel
 
 Array = NDArray[np.float64]
-# What prediction can do without, and model files leave out.
-TRAINING_ONLY = frozenset({"_features", "_sums", "_selected", "_sequence", "loo_residuals_"})
+_IN_MEMORY = frozenset({"_rows", "_answers"})  # of no pickle and no file
 
 C_GRID = np.logspace(-6, 7, 50)
 
@@ -94,7 +94,11 @@ class Machine(CallbackSupport, Documented):
     _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
-    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `TRAINING_ONLY`
+    keep_state: bool | None = None
+    _has_batches: ClassVar[bool] = False  # True in a model that `partial_fit` made
+    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
+    # what prediction can do without: pickles and files have it with ``keep_state`` alone
+    _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_"})
     _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
     _calibrates: bool | property = False  # whether left-out values become probabilities
     _is_direct: bool | property = False  # a solver without steps that callbacks are told of
@@ -195,6 +199,36 @@ class Machine(CallbackSupport, Documented):
     ) -> dict[str, Any]:
         """Return the fitted attributes that describe the basis; `publish` sets them."""
         raise NotImplementedError
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the fitted model to a file without pickle; `leansvm.load` reads it.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; an existing one is replaced.
+        **options
+            Of `leansvm.persistence.save`: ``metadata`` and ``trusted``.
+        """
+        from leansvm.persistence import save
+
+        save(self, path, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and model files hold: what prediction needs, or all of the state."""
+        state: dict[str, Any] = super().__getstate__()
+        keep = self._has_batches if self.keep_state is None else self.keep_state
+        left_out = frozenset() if keep else self._training_only
+        found = {name: value for name, value in state.items() if name not in left_out | _IN_MEMORY}
+        return found if left_out.isdisjoint(state) else found | {"_saved_small": True}
+
+    def __copy__(self) -> Any:
+        """Return a copy in memory, which has everything."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     # ------------------------------------------------------------------ parameters
 

@@ -26,7 +26,8 @@ _TOO_SMOOTH = (
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
-_ONCE = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence", "_saved_small")
+_ONCE = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_")  # of one fit
+_ONCE += ("_sequence", "_saved_small", "_has_batches")
 
 
 def publish(

@@ -68,6 +68,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Let `fit` go on from the basis of the fit before: its points stay, and the selector is
         asked only for those missing up to ``n_basis``. ``support_`` of points that stayed is -1
         where the row of their number is another one now.
+    keep_state : bool or None, default=None
+        Whether pickles and model files hold what `partial_fit`, `state` and intervals need beyond
+        prediction, 16 n_basis^2 bytes or more. None: those of a model that `partial_fit` made do.
 
     Attributes
     ----------
@@ -149,6 +152,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         cache_size: Any = "auto",
         random_state: Any = None,
         warm_start: bool = False,
+        keep_state: bool | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -165,6 +169,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         self.cache_size = cache_size
         self.random_state = random_state
         self.warm_start = warm_start
+        self.keep_state = keep_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -205,7 +210,7 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     Parameters
     ----------
     C, kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
-cache_size, random_state, warm_start
+cache_size, random_state, warm_start, keep_state
         As in `SparseLSSVC`.
 
     Attributes
@@ -254,6 +259,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         cache_size: Any = "auto",
         random_state: Any = None,
         warm_start: bool = False,
+        keep_state: bool | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -268,6 +274,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.cache_size = cache_size
         self.random_state = random_state
         self.warm_start = warm_start
+        self.keep_state = keep_state
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:

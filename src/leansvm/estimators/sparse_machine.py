@@ -40,6 +40,7 @@ class SparseMachine(BasisMachine, Mergeable):
         **BASIS_CONSTRAINTS,
         "C": [*KernelMachine._parameter_constraints["C"], StrOptions({"kfold"}), KFoldSums],
         "warm_start": ["boolean"],
+        "keep_state": ["boolean", None],
     }
 
     def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> SummedBasis:

@@ -90,34 +90,6 @@ def with_keys(schema: Any) -> Any:
     return schema
 
 
-def without(schema: Any, kinds: Set[str], names: Set[str], mark: str) -> Any:
-    """Leave attributes out of all objects of some classes; ``mark`` says so in the objects.
-
-    Parameters
-    ----------
-    schema : dict
-        What skops wrote; it is changed.
-    kinds, names : set of str
-        Full names of the classes, and names of the attributes.
-    mark : str
-        Attribute that becomes True in objects that have lost one.
-    """
-    for node in nodes_of(schema):
-        if f"{node['__module__']}.{node['__class__']}" not in kinds or "content" not in node:
-            continue
-        keys, content = node["content"]["key_types"]["content"], node["content"]["content"]
-        if not names & content.keys():
-            continue
-        kept = [key for key, name in zip(keys, content, strict=True) if name not in names]
-        text = {"__class__": "str", "__module__": "builtins"}
-        node["content"]["key_types"]["content"] = [*kept, text | {"__loader__": "TypeNode"}]
-        node["content"]["content"] = {
-            **{name: value for name, value in content.items() if name not in names},
-            mark: text | {"__loader__": "JsonNode", "content": "true", "is_json": True},
-        }
-    return schema
-
-
 def nodes_of(state: Any) -> Iterator[dict[str, Any]]:
     """Yield all nodes of a part of a schema."""
     stack = [state]
