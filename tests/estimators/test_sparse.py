@@ -622,7 +622,7 @@ def test_callbacks(name, capsys):
     recorder = Recorder()
     model = PlainSparseLSSVC(**parameters).set_callbacks(recorder).fit(X, TWO)
     assert recorder.ended[-2:] == ["fit", "teardown"]
-    assert set(recorder.ended[:-2]) <= {"basis-point"}
+    assert set(recorder.ended[:-2]) <= {"basis-point", "percent", "steps"}
     assert_same_model(model, PlainSparseLSSVC(**parameters).fit(X, TWO))
     stopped = PlainSparseLSSVC(**parameters).set_callbacks(Recorder(stop_after=1)).fit(X, TWO)
     assert 1 <= stopped.n_support_ <= 10

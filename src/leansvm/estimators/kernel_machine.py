@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._phases import Phases
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.estimators.machine import Machine, Run
 from leansvm.estimators.training_data import TrainingData
@@ -88,6 +89,14 @@ class KernelMachine(Machine):
         learns = isinstance(self.gamma, str) and self.gamma == "learn"
         return learns and self.kernel in (*LEARNABLE, "auto")
 
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        """Return the work of learning: searches on 1,500 rows, on folds of few rows, on 4,000."""
+        if not self._learns_scales:
+            return {}
+        short, long = min(n_rows, 1500) / 1500, min(n_rows, 4000) / 4000
+        folds = 4.0 * short if n_rows < max(2000, 50 * n_features) else 0.0
+        return {"first": 7.0 * short, "guard": folds, "second": (4.0 + 0.1 * n_features) * long}
+
     def _learn_kernel(
         self, data: Any, run: Run | None, most_points: int | None = None
     ) -> FittedKernel:
@@ -116,16 +125,17 @@ class KernelMachine(Machine):
         if run is not None and not isinstance(self.C, str | KFoldSums):
             values = np.atleast_1d(run.criterion.C)
             C = float(values.min()), float(values.max())
-        learned = learn_kernel(
-            rows.blocks() if isinstance(rows, TrainingData) else rows,
-            names,
-            bias_penalty=0.0 if run is None else self._bias_penalty(),
-            budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
-            random_state=self._seed,
-            on_iteration=None if run is None else run.hook("learning-step"),
-            most_points=most_points,
-            C=C,
-        )
+        with Phases()("learn"):
+            learned = learn_kernel(
+                rows.blocks() if isinstance(rows, TrainingData) else rows,
+                names,
+                bias_penalty=0.0 if run is None else self._bias_penalty(),
+                budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
+                random_state=self._seed,
+                on_iteration=None if run is None else run.hook("learning-step", 0.5),
+                most_points=most_points,
+                C=C,
+            )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
         return FittedKernel(
             kernel,

@@ -98,6 +98,8 @@ class L2SVC(Classifier, DualMachine):
     keep_state : bool or None, default=None
         Whether pickles and model files hold all rows of `partial_fit`, so that it can go on. None:
         they do where `partial_fit` made the model.
+    verbose, time_limit
+        As in `SparseLSSVC`.
 
     Attributes
     ----------
@@ -184,6 +186,8 @@ class L2SVC(Classifier, DualMachine):
         max_iter: int = 1000,
         cache_size: Any = "auto",
         keep_state: bool | None = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -200,6 +204,8 @@ class L2SVC(Classifier, DualMachine):
         self.max_iter = max_iter
         self.cache_size = cache_size
         self.keep_state = keep_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
     def _model(self) -> tuple[FeatureMap, Array]:
         if self.kernel_ != "linear":

@@ -71,6 +71,11 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     keep_state : bool or None, default=None
         Whether pickles and model files hold what `partial_fit`, `state` and intervals need beyond
         prediction, 16 n_basis^2 bytes or more. None: those of a model that `partial_fit` made do.
+    verbose : int, default=0
+        1 prints a line for every phase: its seconds and, where that can be told, those to go.
+    time_limit : float or None, default=None
+        Seconds after which learning the kernel (after half of them) and growing the basis end
+        with the best so far, a warning and a note in ``fit_report_``; the rest takes its time.
 
     Attributes
     ----------
@@ -153,6 +158,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         random_state: Any = None,
         warm_start: bool = False,
         keep_state: bool | None = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -170,6 +177,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         self.random_state = random_state
         self.warm_start = warm_start
         self.keep_state = keep_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -210,7 +219,7 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     Parameters
     ----------
     C, kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
-cache_size, random_state, warm_start, keep_state
+cache_size, random_state, warm_start, keep_state, verbose, time_limit
         As in `SparseLSSVC`.
 
     Attributes
@@ -260,6 +269,8 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         random_state: Any = None,
         warm_start: bool = False,
         keep_state: bool | None = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -275,6 +286,8 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.random_state = random_state
         self.warm_start = warm_start
         self.keep_state = keep_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:

@@ -43,6 +43,10 @@ class SparseMachine(BasisMachine, Mergeable):
         "keep_state": ["boolean", None],
     }
 
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        work, summed = self._work(n_rows), "sizes" if self.n_basis == "auto" else "sums"
+        return super()._planned(n_rows, n_features) | {summed: work, "solve": 0.3 * work}
+
     def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> SummedBasis:
         problem = self._problem(data, kernel.kernel, run.criterion)
         options, there = {}, 0

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._phases import out_of_time, reach
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
 from leansvm.kernels import Kernel
@@ -32,6 +33,7 @@ _GAIN = 0.01  # share of the error that twice the size has to save
 _MARGIN = 0.005  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
+_TYPICAL = 1000  # points that are enough
 _EVERY_C = 1000  # points; larger bases are judged at one C
 
 
@@ -139,6 +141,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any
     size, best, C = _first_size(largest), np.inf, float(candidates[0])
     errors = None
     while True:
+        reach(min((size / _TYPICAL) ** 2 / 4, 0.8))  # what is behind: sizes quadruple the work
         ladder.extend(size)
         if len(candidates) > 1 and size <= _EVERY_C:
             curve = ladder.curve(candidates)
@@ -149,7 +152,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, NDArray[Any
         pays = error < (1.0 - _GAIN) * best
         if error < best:
             best, C = error, at
-        if size == largest or not pays:
+        if size == largest or not pays or out_of_time(growth=4.0):
             break
         size = min(2 * size, largest)
     sizes = _sizes_up_to(ladder.features.size)
@@ -195,7 +198,7 @@ def grow(solve: Callable[[int], Solved], first: int, largest: int) -> Solved:
     """
     size = min(first, largest)
     found = solve(size)
-    while size < largest and found.features.size == size:
+    while size < largest and found.features.size == size and not out_of_time(growth=4.0):
         size = min(2 * size, largest)
         larger = solve(size)
         if not larger.solution.error <= (1.0 - _GAIN) * found.solution.error:
