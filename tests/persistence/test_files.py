@@ -28,7 +28,14 @@ from leansvm import basis, low_rank, persistence
 from leansvm.kernels import Kernel
 from leansvm.model_selection import KFoldSums
 from leansvm.papers import baselines
-from leansvm.persistence import ModelFileError, UntrustedTypesError, _archive, _plain, _schema
+from leansvm.persistence import (
+    ModelFileError,
+    UntrustedTypesError,
+    _archive,
+    _plain,
+    _schema,
+    _write,
+)
 from leansvm.persistence._former import FORMER_NAMES
 from leansvm.ridge.sums import Sums
 
@@ -340,6 +347,27 @@ MADE_HERE = [
     make_pipeline(StandardScaler(), leansvm.KernelBasis(20, random_state=0), leansvm.LSSVC()),
     leansvm.LSSVC(class_weight={0: 1.0, 1: 2.5, 2: 3}),
 ]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_skops_writes_the_same_model(tmp_path, monkeypatch, model):
+    """The own way of writing, without skops, against skops: every attribute, bit by bit."""
+    persistence.save(keeping_state(model).fit(X, y), tmp_path / "own")
+    monkeypatch.setattr(_write, "write", lambda model: None)
+    persistence.save(model, tmp_path / "skops")
+    own, skops = (persistence.load(tmp_path / name) for name in ("own", "skops"))
+    assert_array_equal(own.predict(X), skops.predict(X))
+    if model in MADE_HERE:
+        assert pickle.dumps(own) == pickle.dumps(skops)
+        assert (tmp_path / "own").stat().st_size <= (tmp_path / "skops").stat().st_size
+
+
+@pytest.mark.parametrize("model", MADE_HERE, ids=lambda model: type(model).__name__)
+def test_what_is_plain_is_written_without_skops(tmp_path, monkeypatch, model):
+    model.fit(X, y)
+    monkeypatch.setattr(persistence, "_skops", lambda: pytest.fail("skops was asked"))
+    persistence.save(model, tmp_path / "m")
+    assert_array_equal(persistence.load(tmp_path / "m").predict(X), model.predict(X))
 
 
 @pytest.mark.parametrize("model", MADE_HERE, ids=lambda model: type(model).__name__)

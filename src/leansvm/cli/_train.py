@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import math
 import os
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -226,15 +223,8 @@ def fit_and_finish(
 
 def fit(run: TrainingRun, output: Printer) -> None:
     """Fit the pipeline on all rows, under a bar."""
-    threading.Thread(target=_load_ahead, daemon=True).start()
     with run.phase("fit"), output.progress() as bars:
         fit_with_bar(run.pipeline, run.data.X, run.y, bars, "fit")
-
-
-def _load_ahead() -> None:
-    """Import what writes model files while the machine is fitted: a second saved."""
-    with contextlib.suppress(ImportError):  # saving says what is missing
-        importlib.import_module("skops.io")
 
 
 def _auto_folds(run: TrainingRun) -> int | str:

@@ -110,6 +110,8 @@ def save(
     """
     import sklearn
 
+    from leansvm.persistence._write import write
+
     path = Path(path)
     facts = {
         "format": FORMAT,
@@ -119,11 +121,9 @@ def save(
         "metadata": metadata or {},
     }
     try:
-        dumped = _skops().dumps(model)
+        parts, schema = write(model) or _archive.read_dumped(_skops().dumps(model))
     except RecursionError as error:
         raise ModelFileError(f"the model refers to itself: {path} was not written") from error
-    parts, schema = _archive.read_dumped(dumped)
-    del dumped
     content = _archive.complete(parts, schema, facts)
     del parts
     with zipfile.ZipFile(io.BytesIO(content)) as archive:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_PROTOCOL = 2  # of skops; older ones build some nodes in other ways
+PROTOCOL = 2  # of skops; older ones build some nodes in other ways
 SPARSE_TYPES = frozenset(
     f"scipy.sparse._{kind}.{kind}_{form}" for kind in ("csr", "csc") for form in ("matrix", "array")
 )
@@ -63,7 +63,7 @@ def check_schema(schema: Any, parts: Iterable[str], known: Set[str], trusted: Se
     known, trusted : set of str
         Types that this package trusts, and those that the user does.
     """
-    if not isinstance(schema, dict) or schema.get("protocol") != _PROTOCOL:
+    if not isinstance(schema, dict) or schema.get("protocol") != PROTOCOL:
         raise ValueError("its schema has an unknown protocol")
     nodes = _Nodes(frozenset(parts), known, trusted)
     nodes.count(schema)
