@@ -155,12 +155,7 @@ def many_rows() -> str:
             numbers = [f"{factor * by[model][i]:{form}}" for model in PEERS]
             rows.append([place, what, *numbers])
             place = ""
-    pickled = max(_of_many_rows("bytes")[OURS]) / 1e6
-    words = (
-        f"A pickle of ours has up to {pickled:.0f} MB: it keeps what `partial_fit` and merging "
-        "need, which the model file leaves out.\n"
-    )
-    return f"{table(['set, rows × features', '', *_headers()], rows)}\n{words}"
+    return table(["set, rows × features", "", *_headers()], rows)
 
 
 def _headers() -> list[str]:

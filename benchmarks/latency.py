@@ -128,7 +128,7 @@ def _bytes_of(model: Any) -> dict[str, int]:
 
     folder = Path(tempfile.mkdtemp())
     sizes = {}
-    for what, keep in (("model file", False), ("model file, keep_sums=True", True)):
-        persistence.save(model, folder / "model.skops", keep_sums=keep)
+    for what, keep in (("model file", False), ("model file, keep_state=True", True)):
+        persistence.save(model.set_params(keep_state=keep), folder / "model.skops")
         sizes[what] = (folder / "model.skops").stat().st_size
     return sizes

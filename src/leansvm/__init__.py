@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         SparseLSSVR,
     )
     from leansvm.export.predictor import Predictor
+    from leansvm.persistence import load
     from leansvm.rows import open_dataset
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "SparseLSSVC",
     "SparseLSSVR",
     "__version__",
+    "load",
     "open_dataset",
     "to_device",
     "to_numpy",
@@ -48,6 +50,7 @@ __all__ = [
 # where names are that are not in `estimators`
 _HOMES = {
     "Predictor": "export.predictor",
+    "load": "persistence",
     "open_dataset": "rows",
     "to_device": "_device",
     "to_numpy": "_device",

@@ -255,6 +255,46 @@ def test_reproduce_names_all_papers(run):
     assert all(name in shown for name in PAPERS)
 
 
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        (["done", "skipped"], 0),
+        (["done", "failed"], 0),
+        (["skipped", "skipped"], 1),
+        (["failed"], 1),
+        (["done"], 0),
+    ],
+)
+def test_reproduce_fails_only_where_nothing_could_be_run(run, monkeypatch, rows, code):
+    from leansvm import papers
+
+    def reproduce(names, observer, **options):
+        observer.start(len(rows), 0)
+        for status in rows:
+            entry = {"status": status, "reason": "no reason"}
+            entry |= {"needs": "vehicle"} if status == "skipped" else {}
+            observer.end(papers._runner.Job.__new__(papers._runner.Job), entry)
+
+    monkeypatch.setattr(papers._runner.Job, "id", "table-1", raising=False)
+    monkeypatch.setattr(papers, "reproduce", reproduce)
+    monkeypatch.setattr(papers, "write_report", lambda out: out / "report.html")
+    done = run("reproduce", "all", "--quick")
+    assert done.exit_code == code
+    last = done.stderr.strip().splitlines()[-1:]
+    assert ("leansvm datasets download vehicle" in "".join(last)) == ("skipped" in rows)
+
+
+def test_training_needs_no_skops(folder, run, tmp_path, monkeypatch):
+    from leansvm import persistence
+
+    monkeypatch.setattr(persistence, "_skops", lambda: pytest.fail("skops was asked"))
+    write_csv(tmp_path / "rows.csv", people())
+    settings = ("--set", "kernel=rbf", "--set", "gamma=0.1", "--cv", "0")
+    done = run("train", "rows.csv", "-t", "answer", "-o", "m.skops", *settings)
+    assert done.exit_code == 0, done.output
+    assert run("predict", "m.skops", "rows.csv").exit_code == 0
+
+
 def test_strict_refuses_new_categories(folder, run, tmp_path):
     write_csv(tmp_path / "new.csv", [["30", "170", "Lima", "no"]])
     done = run("predict", folder / "model.skops", "new.csv", "--strict")

@@ -553,7 +553,9 @@ def test_refitting_forgets():
 
 @pytest.mark.parametrize("basis", ["random", PivotedCholesky(), ROWS, X[ROWS]], ids=range(4))
 def test_clones_and_pickles(basis):
-    model = PlainSparseLSSVC(basis=basis, n_basis=10, calibrate=True, random_state=0)
+    model = PlainSparseLSSVC(
+        basis=basis, n_basis=10, calibrate=True, keep_state=True, random_state=0
+    )
     with pytest.raises(NotFittedError):
         model.predict(X)
     model.fit(X, THREE)
@@ -620,7 +622,7 @@ def test_callbacks(name, capsys):
     recorder = Recorder()
     model = PlainSparseLSSVC(**parameters).set_callbacks(recorder).fit(X, TWO)
     assert recorder.ended[-2:] == ["fit", "teardown"]
-    assert set(recorder.ended[:-2]) <= {"basis-point"}
+    assert set(recorder.ended[:-2]) <= {"basis-point", "percent", "steps"}
     assert_same_model(model, PlainSparseLSSVC(**parameters).fit(X, TWO))
     stopped = PlainSparseLSSVC(**parameters).set_callbacks(Recorder(stop_after=1)).fit(X, TWO)
     assert 1 <= stopped.n_support_ <= 10

@@ -136,7 +136,7 @@ def save_models(folder: Path) -> dict[str, Path]:
         "csr": leansvm.LSSVC().fit(csr_matrix(X), y),
         "precomputed": leansvm.LSSVC(kernel="precomputed").fit(X @ X.T, y),
         "low-rank": leansvm.LowRankLSSVC(random_state=0, tol=0.1).fit(X, y),
-        "sums": leansvm.SparseLSSVC(**plain, random_state=rng).fit(X, y),
+        "sums": leansvm.SparseLSSVC(**plain, random_state=rng, keep_state=True).fit(X, y),
         "folds": leansvm.SparseLSSVC(C="kfold", gamma=0.5, n_basis=10).partial_fit(X, y),
         "sequence": leansvm.L2SVC().partial_fit(X, y),
         "basis": leansvm.KernelBasis(10, gamma=0.5, random_state=0).fit(X),
@@ -145,7 +145,7 @@ def save_models(folder: Path) -> dict[str, Path]:
     paths = {}
     for name, model in models.items():
         paths[name] = folder / f"{name}.skops"
-        persistence.save(model, paths[name], keep_sums=True)
+        persistence.save(model, paths[name])
     return paths
 
 

@@ -341,7 +341,7 @@ def test_coverage_of_sets():
 
 def test_models_without_their_rows_ask_for_them(rows):
     X, Y, _, X_new = rows
-    model = machine("few", X).fit(X, Y)
+    model = machine("few", X).set_params(keep_state=True).fit(X, Y)
     expected = model.predict_interval(X_new)
     copy = pickle.loads(pickle.dumps(model))
     assert len(pickle.dumps(model)) < 20_000

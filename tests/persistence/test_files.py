@@ -1,10 +1,12 @@
 """Saved models: equal after loading, refused when damaged, newer or made of foreign types."""
 
+import copy
 import io
 import json
 import pickle
 import zipfile
 
+import joblib
 import numpy as np
 import pytest
 import sklearn
@@ -26,7 +28,14 @@ from leansvm import basis, low_rank, persistence
 from leansvm.kernels import Kernel
 from leansvm.model_selection import KFoldSums
 from leansvm.papers import baselines
-from leansvm.persistence import ModelFileError, UntrustedTypesError, _archive, _plain, _schema
+from leansvm.persistence import (
+    ModelFileError,
+    UntrustedTypesError,
+    _archive,
+    _plain,
+    _schema,
+    _write,
+)
 from leansvm.persistence._former import FORMER_NAMES
 from leansvm.ridge.sums import Sums
 
@@ -91,6 +100,10 @@ def test_loaded_model_predicts_the_same(tmp_path, model):
     assert [file.name for file in tmp_path.iterdir()] == ["model.skops"]
 
 
+def keeping_state(model):
+    return model.set_params(keep_state=True) if "keep_state" in model.get_params() else model
+
+
 def with_former_names(path):
     """Write the names of an earlier version into a file; return which ones it has now."""
     with zipfile.ZipFile(path) as archive:
@@ -121,11 +134,11 @@ def with_former_names(path):
 )
 def test_files_of_earlier_versions_load(tmp_path, model, classes, by_skops):
     path = tmp_path / "model.leansvm"
-    fitted = clone(model).set_params(random_state=0).fit(X, y)
+    fitted = keeping_state(clone(model).set_params(random_state=0)).fit(X, y)
     if by_skops:
         fitted.extra_ = range(2)  # which is left to skops
     trusted = ["builtins.range"]
-    persistence.save(fitted, path, keep_sums=True, trusted=trusted)
+    persistence.save(fitted, path, trusted=trusted)
     assert with_former_names(path) >= classes
     loaded = persistence.load(path, trusted=trusted)
     assert_array_equal(loaded.predict(X), fitted.predict(X))
@@ -135,7 +148,8 @@ def test_files_of_earlier_versions_load(tmp_path, model, classes, by_skops):
 
 def test_former_names_of_other_classes_are_refused(tmp_path):
     path = tmp_path / "model.leansvm"
-    persistence.save(leansvm.SparseLSSVC(1.0, "rbf", gamma=0.5).fit(X, y), path, keep_sums=True)
+    model = leansvm.SparseLSSVC(1.0, "rbf", gamma=0.5, keep_state=True)
+    persistence.save(model.fit(X, y), path)
     with zipfile.ZipFile(path) as archive:
         schema = archive.read("schema.json").decode()
     rewrite(path, schema=schema.replace(Sums.__module__, "leansvm.solvers.kfold"))
@@ -197,7 +211,7 @@ def test_keys_that_are_the_same_as_text_are_refused(tmp_path):
 )
 def test_partial_fit_continues_after_loading(tmp_path, model):
     model.partial_fit(X[::2], y[::2], classes=[0, 1, 2])
-    persistence.save(model, tmp_path / "m", keep_sums=True)
+    persistence.save(model, tmp_path / "m")
     loaded = persistence.load(tmp_path / "m")
     assert_allclose(
         loaded.partial_fit(X[1::2], y[1::2]).decision_function(X),
@@ -206,24 +220,28 @@ def test_partial_fit_continues_after_loading(tmp_path, model):
     )
 
 
-@pytest.mark.parametrize("keep_sums", [False, True])
+@pytest.mark.parametrize("by_pickle", [False, True])
+@pytest.mark.parametrize("keep_state", [False, True])
 @pytest.mark.parametrize(
     "model",
     [leansvm.SparseLSSVC(**PLAIN, n_basis=20, random_state=0), leansvm.L2SVC(gamma=0.5)],
     ids=lambda model: type(model).__name__,
 )
-def test_sums_are_kept_on_request(tmp_path, model, keep_sums):
-    model.partial_fit(X[::2], y[::2], classes=[0, 1, 2])
+def test_the_state_is_kept_on_request(tmp_path, model, keep_state, by_pickle):
+    model.set_params(keep_state=keep_state).partial_fit(X[::2], y[::2], classes=[0, 1, 2])
     inside = make_pipeline(FunctionTransformer(), model)
-    persistence.save(inside, tmp_path / "m", keep_sums=keep_sums)
-    loaded = persistence.load(tmp_path / "m")[-1]
+    if by_pickle:
+        loaded = pickle.loads(pickle.dumps(inside))[-1]
+    else:
+        persistence.save(inside, tmp_path / "m")
+        loaded = leansvm.load(tmp_path / "m")[-1]
     assert_array_equal(loaded.decision_function(X), model.decision_function(X))
-    if keep_sums:
+    if keep_state:
         loaded.partial_fit(X[1::2], y[1::2])
         return
     some = np.flatnonzero(y != 1)
     for refused in ({}, {"classes": [0, 2]}):
-        with pytest.raises(ValueError, match="keep_sums=True"):
+        with pytest.raises(ValueError, match="keep_state=True"):
             loaded.partial_fit(X[some], y[some], **refused)
         assert_array_equal(loaded.classes_, [0, 1, 2])  # it stays what it was
     assert_array_equal(loaded.predict(X), model.predict(X))
@@ -237,9 +255,67 @@ def test_saving_changes_nothing_in_the_model(tmp_path):
     persistence.save(model, tmp_path / "m")
     assert set(vars(model)) == before and "loo_residuals_" in before
     lost = before - set(vars(persistence.load(tmp_path / "m")))
-    unpickled = before - set(vars(pickle.loads(pickle.dumps(model))))
-    assert unpickled == {"_rows", "_answers"}  # the training rows are nobody's file
-    assert lost == {"_features", "_sums", "_selected", "loo_residuals_", *unpickled}
+    assert lost == before - set(vars(pickle.loads(pickle.dumps(model))))
+    assert lost == {"_features", "_sums", "_selected", "loo_residuals_", "_rows", "_answers"}
+    model.set_params(keep_state=True)  # the training rows are nobody's file
+    assert before - set(vars(pickle.loads(pickle.dumps(model)))) == {"_rows", "_answers"}
+    assert set(vars(copy.copy(model))) == before
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        leansvm.SparseLSSVC(**PLAIN, n_basis=200, random_state=0),
+        leansvm.SparseLSSVR(**PLAIN, n_basis=200, random_state=0),
+        leansvm.ReducedSVC(gamma=0.05, n_basis=200, random_state=0),
+        leansvm.LSSVC("loo"),
+        leansvm.L2SVC(),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_pickle_is_no_larger_than_the_model_file(tmp_path, model):
+    rows = np.random.default_rng(0).normal(size=(600, 20))
+    model.fit(rows, rows[:, 0] > 0).save(tmp_path / "m")
+    joblib.dump(model, tmp_path / "p")
+    assert (tmp_path / "p").stat().st_size <= 1.1 * (tmp_path / "m").stat().st_size
+
+
+def test_models_have_methods_for_files(tmp_path):
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=20, random_state=0).fit(X, y)
+    model.save(tmp_path / "m", metadata={"rows": 150})
+    assert_array_equal(leansvm.load(tmp_path / "m").predict(X), model.predict(X))
+    assert persistence.read_metadata(tmp_path / "m")["metadata"] == {"rows": 150}
+
+
+def test_mlflow_logs_and_loads(tmp_path):
+    mlflow = pytest.importorskip("mlflow.sklearn")
+    model = leansvm.SparseLSSVC(**PLAIN, n_basis=20, random_state=0).fit(X, y)
+    mlflow.save_model(model, tmp_path / "m", serialization_format="cloudpickle")
+    assert_array_equal(mlflow.load_model(str(tmp_path / "m")).predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("by_pickle", [False, True])
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+@pytest.mark.parametrize("penalty", [0.0, 2.0])
+def test_rows_bring_intervals_back_to_a_small_file(tmp_path, by_pickle, kernel, penalty):
+    K = X @ X.T if kernel == "precomputed" else X
+    model = leansvm.SparseLSSVR(
+        3.0, kernel, gamma=0.05, bias_penalty=penalty, n_basis=9, random_state=0
+    )
+    model.fit(K, X[:, 0] * X[:, 1])
+    model.save(tmp_path / "m")
+    loaded = pickle.loads(pickle.dumps(model)) if by_pickle else leansvm.load(tmp_path / "m")
+    for method in ("jackknife+", "normal"):
+        with pytest.raises(ValueError, match=r"keep_rows.*keep_state=True"):
+            loaded.predict_interval(K[:5], method=method)
+    with pytest.raises(ValueError, match="keep_state=True"):
+        loaded.state()
+    with pytest.raises(ValueError, match="not those"):
+        loaded.keep_rows(K, X[:, 0])
+    loaded.keep_rows(K, X[:, 0] * X[:, 1])
+    for method in ("jackknife+", "cv+"):
+        expected = model.predict_interval(K[:5], method=method)
+        assert_allclose(loaded.predict_interval(K[:5], method=method), expected, rtol=1e-6)
 
 
 def test_warm_start_goes_on_from_a_small_file(tmp_path):
@@ -273,10 +349,31 @@ MADE_HERE = [
 ]
 
 
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_skops_writes_the_same_model(tmp_path, monkeypatch, model):
+    """The own way of writing, without skops, against skops: every attribute, bit by bit."""
+    persistence.save(keeping_state(model).fit(X, y), tmp_path / "own")
+    monkeypatch.setattr(_write, "write", lambda model: None)
+    persistence.save(model, tmp_path / "skops")
+    own, skops = (persistence.load(tmp_path / name) for name in ("own", "skops"))
+    assert_array_equal(own.predict(X), skops.predict(X))
+    if model in MADE_HERE:
+        assert pickle.dumps(own) == pickle.dumps(skops)
+        assert (tmp_path / "own").stat().st_size <= (tmp_path / "skops").stat().st_size
+
+
+@pytest.mark.parametrize("model", MADE_HERE, ids=lambda model: type(model).__name__)
+def test_what_is_plain_is_written_without_skops(tmp_path, monkeypatch, model):
+    model.fit(X, y)
+    monkeypatch.setattr(persistence, "_skops", lambda: pytest.fail("skops was asked"))
+    persistence.save(model, tmp_path / "m")
+    assert_array_equal(persistence.load(tmp_path / "m").predict(X), model.predict(X))
+
+
 @pytest.mark.parametrize("model", MADE_HERE, ids=lambda model: type(model).__name__)
 def test_skops_builds_the_same_model(tmp_path, monkeypatch, model):
     """The own way of building, without skops, against skops: every attribute, bit by bit."""
-    persistence.save(model.fit(X, y), tmp_path / "m", keep_sums=True)
+    persistence.save(keeping_state(model).fit(X, y), tmp_path / "m")
     own = persistence.load(tmp_path / "m")
     monkeypatch.setattr(_plain, "plain_types", lambda schema: None)
     assert pickle.dumps(persistence.load(tmp_path / "m")) == pickle.dumps(own)

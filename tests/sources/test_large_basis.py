@@ -105,7 +105,7 @@ def test_values_without_a_row_as_on_the_host(array_source):
 def test_matrices_stay_and_come_back(array_source):
     """Batches, states, intervals and pickles of a model whose matrices are elsewhere."""
     target = X[:, 0] ** 2 + np.sin(3 * X[:, 1])
-    model = PlainSparseLSSVR(10.0, gamma=0.5, basis=X[:40])
+    model = PlainSparseLSSVR(10.0, gamma=0.5, basis=X[:40], keep_state=True)
     whole = PlainSparseLSSVR(10.0, gamma=0.5, basis=X[:40]).fit(X, target)
     half = slice(0, 120), slice(120, 240)
     array_source.fit(model, X[half[0]], target[half[0]])

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import math
 import os
-import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +22,7 @@ from leansvm.cli._output import (
     table,
 )
 from leansvm.cli._run import TrainingRun, chosen_rows, support_size
-from leansvm.cli._wait import wait_with_bar
+from leansvm.cli._wait import fit_with_bar
 
 if TYPE_CHECKING:
     from leansvm.cli._read import Conventions
@@ -227,20 +223,8 @@ def fit_and_finish(
 
 def fit(run: TrainingRun, output: Printer) -> None:
     """Fit the pipeline on all rows, under a bar."""
-    from leansvm.cli._expect import expected_seconds
-
-    threading.Thread(target=_load_ahead, daemon=True).start()
-    expected = expected_seconds(run.model, *run.data.X.shape)
     with run.phase("fit"), output.progress() as bars:
-        if expected is not None and expected > 20:
-            output.say(f"fitting takes about {expected / 60:.1f} minutes")
-        wait_with_bar(partial(run.pipeline.fit, run.data.X, run.y), bars, "fit", expected)
-
-
-def _load_ahead() -> None:
-    """Import what writes model files while the machine is fitted: a second saved."""
-    with contextlib.suppress(ImportError):  # saving says what is missing
-        importlib.import_module("skops.io")
+        fit_with_bar(run.pipeline, run.data.X, run.y, bars, "fit")
 
 
 def _auto_folds(run: TrainingRun) -> int | str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -50,25 +51,38 @@ def still_running() -> bool:
     return any(thread.is_alive() for thread in _running)
 
 
-def wait_with_bar(
-    work: Callable[[], Result], bars: Progress, description: str, expected: float | None
-) -> Result:
-    """Run `work` under a bar that fills in the expected seconds, slower and slower after them."""
-    total = None if expected is None else 1.0
-    words = f"{description}, about {_words(expected)}" if expected is not None else description
-    task = bars.add_task(words, total=total)
+class Percents:
+    """A callback of scikit-learn that hears which share of a fit is done."""
+
+    share = 0.0
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Need nothing."""
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """Leave nothing."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """Wait for the end of a task."""
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> None:
+        """Count a percent."""
+        self.share += 0.01 * (context.task_name == "percent")
+
+
+def fit_with_bar(pipeline: Any, X: Any, y: Any, bars: Progress, description: str) -> None:
+    """Fit under a bar that moves with the work, where the machine tells how far it is."""
+    heard, task = Percents(), bars.add_task(description, total=None)
+    machine = pipeline[-1]
+    if hasattr(machine, "set_callbacks"):  # scikit-learn 1.9
+        machine.set_callbacks(heard)
 
     def tick(seconds: float) -> None:
-        if expected is not None:  # two thirds full at the expected time, and never at its end
-            share = seconds / expected
-            bars.update(task, completed=share / (share + 0.5) if share < 1 else 1 - 1 / (3 * share))
+        if heard.share:
+            bars.update(task, total=1.0, completed=heard.share)
 
-    result = wait_for(work, tick)
+    try:
+        wait_for(partial(pipeline.fit, X, y), tick)
+    finally:
+        vars(machine).pop("_skl_callbacks", None)  # which no file has to hold
     bars.update(task, total=1.0, completed=1.0)
-    return result
-
-
-def _words(seconds: float) -> str:
-    if seconds < 1:
-        return "a second"
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

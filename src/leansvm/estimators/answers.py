@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -19,11 +19,6 @@ class KeepsRows(KernelMachine):
 
     _keeps_rows = True
     _answers: Any  # worked out when first asked
-    _is_of_sums: ClassVar[bool] = False  # a small basis: the model follows from sums over rows
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: Any = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_rows", "_answers")}
 
     def __getattr__(self, name: str) -> Any:
         """Work out ``loo_residuals_`` when it is asked for, where the fit has left that open."""
@@ -69,9 +64,7 @@ class KeepsRows(KernelMachine):
         if rows is not None and seen not in (None, rows.X.shape[0]):
             rows = None  # those of the last batch alone, or others
         kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
-        small = fitted.get("_features"), fitted.get("_sums")
-        if self._is_of_sums and None in small:
-            raise ValueError("The sums of the fit are not known: save them with the model, or fit.")
+        small = self._small_matrix(rows)
         terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
         return Answers(Fitted(kernel, *terms, *small, self._criterion().folds, self.support_), rows)
 

@@ -63,6 +63,12 @@ class BasisMachine(KernelMachine):
             **known, rows=blocks, selector=selector, size=size, auto=auto, budget=budget
         )
 
+    def _work(self, n_rows: int) -> float:
+        """Return the work of one pass over the rows for all points, in units of `_planned`."""
+        points = 1000.0 if self.n_basis == "auto" else float(self.n_basis)
+        points = min(points * (n_rows if points < 1 else 1), n_rows)
+        return 1.3e-9 * n_rows * points**2
+
     def _learn_kernel(
         self, data: Any, run: Run | None, most_points: int | None = None
     ) -> FittedKernel:
@@ -83,7 +89,7 @@ class BasisMachine(KernelMachine):
             select_on=self.select_on,
             budget=data.budget,
             random_state=self.random_state,
-            on_step=run.hook("basis-point"),
+            on_step=run.hook("basis-point", 1.0, data.size),
             **options,
         )
 

@@ -150,7 +150,7 @@ class LowRankMachine(ReadableModel, Machine):
             self.n_iter_no_change,
             float(self.anchor),
             basis.ascent,
-            run.hook("iteration"),
+            run.hook("iteration", 1.0),
         )
         rng = check_random_state(self.random_state)
         functions, solution = learn_functions(

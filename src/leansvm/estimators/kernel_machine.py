@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._phases import Phases
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.estimators.machine import Machine, Run
 from leansvm.estimators.training_data import TrainingData
@@ -85,6 +86,14 @@ class KernelMachine(Machine):
         learns = isinstance(self.gamma, str) and self.gamma == "learn"
         return learns and isinstance(self.kernel, str) and self.kernel in (*LEARNABLE, "auto")
 
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        """Return the work of learning: searches on 1,500 rows, on folds of few rows, on 4,000."""
+        if not self._learns_scales:
+            return {}
+        short, long = min(n_rows, 1500) / 1500, min(n_rows, 4000) / 4000
+        folds = 4.0 * short if n_rows < max(2000, 50 * n_features) else 0.0
+        return {"first": 7.0 * short, "guard": folds, "second": (4.0 + 0.1 * n_features) * long}
+
     def _learn_kernel(
         self, data: Any, run: Run | None, most_points: int | None = None
     ) -> FittedKernel:
@@ -115,16 +124,17 @@ class KernelMachine(Machine):
         if run is not None and not isinstance(self.C, str | KFoldSums):
             values = np.atleast_1d(run.criterion.C)
             C = float(values.min()), float(values.max())
-        learned = learn_kernel(
-            rows.blocks() if isinstance(rows, TrainingData) else rows,
-            names,
-            bias_penalty=0.0 if run is None else self._bias_penalty(),
-            budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
-            random_state=self._seed,
-            on_iteration=None if run is None else run.hook("learning-step"),
-            most_points=most_points,
-            C=C,
-        )
+        with Phases()("learn"):
+            learned = learn_kernel(
+                rows.blocks() if isinstance(rows, TrainingData) else rows,
+                names,
+                bias_penalty=0.0 if run is None else self._bias_penalty(),
+                budget=3 * resolve_cache_size(self.cache_size) // 4,  # the rest is for tiles
+                random_state=self._seed,
+                on_iteration=None if run is None else run.hook("learning-step", 0.5),
+                most_points=most_points,
+                C=C,
+            )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
         return FittedKernel(
             kernel,
@@ -149,13 +159,17 @@ class KernelMachine(Machine):
         }
         return found if solution.weights is None else found | {"coef_": solution.weights}
 
+    def _small_matrix(self, rows: Any) -> tuple[Any, Any]:
+        """Return the map to a small basis and the sums over the rows; none where all rows are."""
+        return None, None
+
     def _refuse_changed(self) -> None:
         """Say what keeps `partial_fit` from going on: no sums, or a parameter that was changed."""
         if self._saved_small:
             raise ValueError(
-                f"This needs what {type(self).__name__} added up over earlier rows, and the file "
-                f"that the model comes from has only what prediction needs. Save it with "
-                f"leansvm.persistence.save(model, path, keep_sums=True), or call fit."
+                f"This needs the sums over all rows so far, and this {type(self).__name__} has "
+                f"only what prediction needs: it came from a file, a pickle or a deep copy. Set "
+                f"keep_state=True before the model is saved or pickled, or call fit."
             )
         for name, before in getattr(self, "_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)

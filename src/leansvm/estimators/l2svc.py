@@ -95,6 +95,11 @@ class L2SVC(Classifier, DualMachine):
         Megabytes that kernel rows and factors may take; "auto" is 80 % of the memory that is
         available. Kernel rows that do not fit are recomputed; a factor that does not fit raises
         MemoryError before it is made.
+    keep_state : bool or None, default=None
+        Whether pickles and model files hold all rows of `partial_fit`, so that it can go on. None:
+        they do where `partial_fit` made the model.
+    verbose, time_limit
+        As in `SparseLSSVC`.
 
     Attributes
     ----------
@@ -152,12 +157,14 @@ class L2SVC(Classifier, DualMachine):
     _family = "hinge"
     _candidates = np.logspace(-3, 4, 15)
     _merges_for_choice = True
+    _training_only = DualMachine._training_only | {"_sequence"}
     _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **DualMachine._parameter_constraints,
         **Classifier._class_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), "array-like", StrOptions({"loo"})],
         "solver": [StrOptions(set(table.solver_names("hinge")))],
+        "keep_state": ["boolean", None],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
 
@@ -178,6 +185,9 @@ class L2SVC(Classifier, DualMachine):
         tol: float = 1e-8,
         max_iter: int = 1000,
         cache_size: Any = "auto",
+        keep_state: bool | None = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -193,6 +203,9 @@ class L2SVC(Classifier, DualMachine):
         self.tol = tol
         self.max_iter = max_iter
         self.cache_size = cache_size
+        self.keep_state = keep_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
     def _model(self) -> tuple[FeatureMap, Array]:
         if self.kernel_ != "linear":
@@ -278,5 +291,5 @@ class L2SVC(Classifier, DualMachine):
                     solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
                 active_set.problem = replace(active_set.problem, on_iteration=None)  # of this call
                 publish(self, data, kernel, problem, self._carried(problem, data, solution))
-            self._sequence = active_set, data.weight
+            self._sequence, self._has_batches = (active_set, data.weight), True
         return self

@@ -85,6 +85,11 @@ default="auto"
         that is available. A fit that needs more raises MemoryError before it allocates.
     random_state : int, RandomState instance or None, default=None
         Seed of sampled medoids and random rows.
+    verbose : int, default=0
+        1 prints a line for every phase: its seconds.
+    time_limit : float or None, default=None
+        Seconds after which learning ends with the best so far, a warning and a note in
+        ``fit_report_``.
 
     Attributes
     ----------
@@ -172,6 +177,8 @@ default="auto"
         calibrate: bool = False,
         cache_size: Any = "auto",
         random_state: Any = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.n_basis = n_basis
@@ -194,6 +201,8 @@ default="auto"
         self.calibrate = calibrate
         self.cache_size = cache_size
         self.random_state = random_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
     def _ascent(self) -> Ascent | None:
         if self.objective == "loss":
@@ -220,7 +229,7 @@ class LowRankLSSVR(Regressor, LowRankMachine):
     n_basis : int, float in (0, 1) or "auto", default="auto"
         Number of functions, or their share of the rows; see `LowRankLSSVC`.
     function, init, shape_init, n_init, anchor, iterate, max_iter, tol, n_iter_no_change, \
-fit_intercept, bias_penalty, cache_size, random_state
+fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
         As in `LowRankLSSVC`.
 
     Attributes
@@ -272,6 +281,8 @@ fit_intercept, bias_penalty, cache_size, random_state
         bias_penalty: float = 0.0,
         cache_size: Any = "auto",
         random_state: Any = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.n_basis = n_basis
@@ -288,3 +299,5 @@ fit_intercept, bias_penalty, cache_size, random_state
         self.bias_penalty = bias_penalty
         self.cache_size = cache_size
         self.random_state = random_state
+        self.verbose = verbose
+        self.time_limit = time_limit

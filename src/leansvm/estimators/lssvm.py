@@ -43,6 +43,10 @@ class DualMachine(KernelMachine):
     def _is_direct(self) -> bool:  # type: ignore[override]
         return self.solver == "cholesky"
 
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        plan = super()._planned(n_rows, n_features)
+        return plan | {"solve": 1e-9 * n_rows**3} if plan else {}
+
     def _counted(self, data: TrainingData, run: Run) -> TrainingData:
         criterion, several = run.criterion, np.ndim(run.criterion.C) == 1
         data = data.counted(criterion.left_out or (several and self._merges_for_choice))
@@ -149,6 +153,8 @@ default="auto"
     cache_size : float or "auto", default="auto"
         Megabytes that kernel values and factors may take; "auto" is 80 % of the memory that is
         available. A fit that needs more raises MemoryError before it allocates.
+    verbose, time_limit
+        As in `SparseLSSVC`.
 
     Attributes
     ----------
@@ -221,6 +227,8 @@ default="auto"
         tol: float = 1e-8,
         max_iter: int = 1000,
         cache_size: Any = "auto",
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -235,6 +243,8 @@ default="auto"
         self.tol = tol
         self.max_iter = max_iter
         self.cache_size = cache_size
+        self.verbose = verbose
+        self.time_limit = time_limit
 
 
 class LSSVR(PredictsIntervals, Regressor, DualMachine):
@@ -249,7 +259,8 @@ class LSSVR(PredictsIntervals, Regressor, DualMachine):
         Regularisation: weight of the squared errors. Several candidates are scored by one
         eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
         leave-one-out squared error; the strings try ``numpy.logspace(-6, 7, 50)``.
-    kernel, gamma, degree, coef0, fit_intercept, bias_penalty, solver, tol, max_iter, cache_size
+    kernel, gamma, degree, coef0, fit_intercept, bias_penalty, solver, tol, max_iter, cache_size, \
+verbose, time_limit
         As in `LSSVC`.
 
     Attributes
@@ -296,6 +307,8 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
         tol: float = 1e-8,
         max_iter: int = 1000,
         cache_size: Any = "auto",
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -308,3 +321,5 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.tol = tol
         self.max_iter = max_iter
         self.cache_size = cache_size
+        self.verbose = verbose
+        self.time_limit = time_limit

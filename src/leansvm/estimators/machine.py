@@ -9,6 +9,7 @@ publish(...)                 fitted attributes, report, warnings, calibration
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -22,10 +23,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._parallel import serial_blas
+from leansvm._phases import Watch, out_of_time, step, watched_by
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis import BasisSelector
 from leansvm.basis.features import FeatureMap, evaluate
-from leansvm.estimators.publish import publish
+from leansvm.estimators.publish import publish, warn_of_time
 from leansvm.estimators.read import check_features, read, validate
 from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import KFoldSums
@@ -37,9 +39,9 @@ if TYPE_CHECKING:
     from leansvm.estimators.kernel_machine import FittedKernel
 
 Array = NDArray[np.float64]
-# What prediction can do without, and model files leave out.
-TRAINING_ONLY = frozenset({"_features", "_sums", "_selected", "_sequence", "loo_residuals_"})
+_IN_MEMORY = frozenset({"_rows", "_answers"})  # of no pickle and no file
 
+_STEP = 1 / 15  # weight of a step in its phase
 C_GRID = np.logspace(-6, 7, 50)
 
 BASIS_CONSTRAINTS: dict[str, Any] = {
@@ -58,30 +60,69 @@ BASIS_CONSTRAINTS: dict[str, Any] = {
 }
 
 
+class Tasks:
+    """What scikit-learn's callbacks hear of a fit: steps by their names and, planned, percents."""
+
+    def __init__(self, estimator: Any, planned: bool) -> None:
+        self.estimator, self.percent = estimator, 0
+        self.heard = bool(getattr(estimator, "_skl_callbacks", None))
+        most = 0 if estimator._is_direct else None
+        self.fit = estimator._init_callback_context(max_subtasks=101 if planned else most)
+        self._steps = None if planned else self.fit  # a task of its own, beside the percents
+
+    def step(self, name: str) -> bool:
+        """Tell of a step; return whether a callback asks to stop."""
+        if not self.heard:
+            return False
+        if self._steps is None:
+            self._steps = self.fit.subcontext(task_name="steps", max_subtasks=None)
+            self._steps.call_on_fit_task_begin(estimator=self.estimator)
+        return self._one(self._steps, name)
+
+    def tell(self, share: float) -> None:
+        """Tell how much of the fit is done: a task for every percent."""
+        while self.percent < int(100 * share):
+            self.percent += 1
+            self._one(self.fit, "percent")
+
+    def end(self) -> None:
+        """End the task of the steps."""
+        if self._steps is not None and self._steps is not self.fit:
+            self._steps.call_on_fit_task_end(estimator=self.estimator)
+
+    def _one(self, parent: Any, name: str) -> bool:
+        task = parent.subcontext(task_name=name)
+        task.call_on_fit_task_begin(estimator=self.estimator)
+        return bool(task.call_on_fit_task_end(estimator=self.estimator))
+
+
 @dataclass(frozen=True)
 class Run:
     """One call of `fit`, `partial_fit` or a path: how C is found, and who is told of progress."""
 
     estimator: Any
-    context: Any  # of scikit-learn's callbacks
+    tasks: Tasks  # of scikit-learn's callbacks
+    watch: Watch
     criterion: Criterion
     is_path: bool = False  # a model for every C, instead of the best one
 
-    def hook(self, name: str) -> Callable[..., bool] | None:
-        """Return a function that runs scikit-learn's callbacks once per step, None without any.
+    def hook(
+        self, name: str, share: float | None = None, last: float = np.inf
+    ) -> Callable[..., bool] | None:
+        """Return a function to call after every step, None where nobody hears of steps.
 
-        It returns True when a callback asks to stop.
+        It returns True when a callback asks to stop or, of steps that may end before the ``last``
+        one, when they have taken their ``share`` of the time limit.
         """
-        estimator, context = self.estimator, self.context
-        if not getattr(estimator, "_skl_callbacks", None):
+        if not self.tasks.heard and (share is None or self.watch.limit == np.inf):
             return None
 
-        def step(iteration: int, residual: float = 0.0) -> bool:
-            task = context.subcontext(task_name=name)
-            task.call_on_fit_task_begin(estimator=estimator)
-            return bool(task.call_on_fit_task_end(estimator=estimator))
+        def one(iteration: int, residual: float = 0.0) -> bool:
+            step(_STEP)
+            ends = share is not None and iteration < last and out_of_time(share)
+            return self.tasks.step(name) or ends
 
-        return step
+        return one
 
 
 class Machine(CallbackSupport, Documented):
@@ -94,7 +135,13 @@ class Machine(CallbackSupport, Documented):
     _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
-    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `TRAINING_ONLY`
+    keep_state: bool | None = None
+    verbose: int = 0
+    time_limit: float | None = None
+    _has_batches: bool = False  # True in a model that `partial_fit` made
+    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
+    # what prediction can do without: pickles and files have it with ``keep_state`` alone
+    _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_"})
     _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
     _calibrates: bool | property = False  # whether left-out values become probabilities
     _is_direct: bool | property = False  # a solver without steps that callbacks are told of
@@ -106,6 +153,8 @@ class Machine(CallbackSupport, Documented):
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
+        "verbose": ["verbose"],
+        "time_limit": [Interval(Real, 0, None, closed="neither"), None],
     }
     fit_report_: dict[str, Any]
     _answers: Any
@@ -138,6 +187,7 @@ class Machine(CallbackSupport, Documented):
     def _fit_on(self, data: TrainingData, run: Run) -> None:
         """Fit the model on rows that were read; nothing is set before the last line."""
         data = self._counted(data, run)
+        run.watch.plan = self._planned(data.X.shape[0], data.n_features)
         kernel = self._learn_kernel(data, run)
         basis = self._grow(data, kernel, run)
         solution = self._solve(data, basis, run)
@@ -157,13 +207,17 @@ class Machine(CallbackSupport, Documented):
         to do where numbers are too large. Any error or interrupt leaves the estimator as it was:
         no attribute of a fit that did not come to its end is seen.
         """
-        context = self._init_callback_context(max_subtasks=0 if self._is_direct else None)
-        before = self.__dict__.copy()
+        tasks, before = Tasks(self, bool(self._planned(1, 1))), self.__dict__.copy()
+        watch = Watch(tell=tasks.tell if tasks.heard else None)
+        if self.time_limit is not None:
+            watch.limit = float(self.time_limit)
+        if self.verbose:
+            watch.say = lambda line: print(f"{type(self).__name__}: {line}", flush=True)
         try:
-            context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+            tasks.fit.call_on_fit_task_begin(estimator=self, X=X, y=y)
             within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
-            with within, serial_blas():
-                yield Run(self, context, criterion or self._criterion(), is_path)
+            with within, serial_blas(), watched_by(watch):
+                yield Run(self, tasks, watch, criterion or self._criterion(), is_path)
         except BaseException as error:
             self.__dict__ = before
             if not isinstance(error, np.linalg.LinAlgError | OverflowError):
@@ -172,7 +226,14 @@ class Machine(CallbackSupport, Documented):
                 f"{type(self).__name__} is too ill-conditioned for float64: lower C, scale X, y or "
                 f"sample_weight, or use a positive semidefinite kernel."
             ) from error
-        context.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+        if watch.cut:
+            warn_of_time(self, watch)
+        tasks.end()
+        tasks.fit.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        """Return the expected work of each phase, relative to the others; none where unknown."""
+        return {}
 
     def _counted(self, data: TrainingData, run: Run) -> TrainingData:
         """Return the rows as this family counts them: which stand for their copies, in blocks."""
@@ -195,6 +256,36 @@ class Machine(CallbackSupport, Documented):
     ) -> dict[str, Any]:
         """Return the fitted attributes that describe the basis; `publish` sets them."""
         raise NotImplementedError
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the fitted model to a file without pickle; `leansvm.load` reads it.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; an existing one is replaced.
+        **options
+            Of `leansvm.persistence.save`: ``metadata`` and ``trusted``.
+        """
+        from leansvm.persistence import save
+
+        save(self, path, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickles and model files hold: what prediction needs, or all of the state."""
+        state: dict[str, Any] = super().__getstate__()
+        keep = self._has_batches if self.keep_state is None else self.keep_state
+        left_out = frozenset() if keep else self._training_only
+        found = {name: value for name, value in state.items() if name not in left_out | _IN_MEMORY}
+        return found if left_out.isdisjoint(state) else found | {"_saved_small": True}
+
+    def __copy__(self) -> Any:
+        """Return a copy in memory, which has everything."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     # ------------------------------------------------------------------ parameters
 

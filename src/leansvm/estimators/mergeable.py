@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm._array_api import moved, to_host
+from leansvm._array_api import moved, rows_at, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.kernel_machine import BATCH_PARAMETERS, FittedKernel, KernelMachine
@@ -18,7 +18,8 @@ from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
 from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import FoldSums, KFoldSums
-from leansvm.ridge.sparse import SummedBasis, add_batch, solve_sums
+from leansvm.ridge.primal import Criterion
+from leansvm.ridge.sparse import SparseProblem, SummedBasis, add_batch, solve_sums
 from leansvm.ridge.state import FitState
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
@@ -40,7 +41,7 @@ class StateData(TrainingData):
 class Mergeable(KernelMachine):
     """Models that are made of sums over the rows, which later rows are added to."""
 
-    _is_of_sums: ClassVar[bool] = True
+    _training_only = KernelMachine._training_only | {"_features", "_sums", "_selected"}
     _features: KernelFeatures
     _sums: Sums | FoldSums
     _selected: Any  # rows in the order in which they were chosen
@@ -107,6 +108,24 @@ class Mergeable(KernelMachine):
             self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
         return self
 
+    def _small_matrix(self, rows: TrainingData | None) -> tuple[KernelFeatures, Any]:
+        """Return the map to the basis and the sums, added up again where a file has none."""
+        if "_sums" in vars(self):
+            return self._features, self._sums
+        if rows is None:
+            raise ValueError(
+                f"This {type(self).__name__} has only what prediction needs: it came from a file, "
+                f"a pickle or a deep copy. Call keep_rows(X, y) with its training rows, or set "
+                f"keep_state=True before the model is saved or pickled."
+            )
+        kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
+        points = rows_at(rows.X, self.support_) if kernel.precomputed else self.support_vectors_
+        blocks = rows.blocks(3 * (self.n_support_ + rows.n_outputs + 1))
+        terms = self._bias_penalty(), Criterion(self.C_), rows.count
+        problem = SparseProblem(blocks, kernel, *terms, blocks.state_budget(self.cache_size))
+        summed = problem.summed(lambda size: Basis(self.support_, points), self.n_support_)
+        return summed.features, summed.sums
+
     def _merged_basis(self, selected: Any, solution: Solution) -> SummedBasis:
         """Return the points of a model whose sums came from elsewhere, as `publish` takes them."""
         basis = Basis(selected, solution.features.points)
@@ -144,6 +163,7 @@ class Mergeable(KernelMachine):
             if first:
                 data = read(self, X, y, sample_weight, classes=classes, batch=True)
                 self._fit_on(data, run)
+                self._has_batches = True
                 return self
             data = self._read_more(X, y, sample_weight, classes)
             blocks, features = self._blocks_of(data)
@@ -161,5 +181,5 @@ class Mergeable(KernelMachine):
                 details=solution.details | {"rows": seen, **kept},
             )
             publish(self, data, None, self._merged_basis(self._selected, solution), solution)
-            self.n_rows_seen_ = seen
+            self.n_rows_seen_, self._has_batches = seen, True
         return self

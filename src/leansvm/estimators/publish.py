@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
+from leansvm._phases import Watch
 from leansvm.estimators.calibration import fit_scale
 from leansvm.estimators.read import ROW_ATTRIBUTES
 from leansvm.estimators.training_data import TrainingData
@@ -26,7 +27,8 @@ _TOO_SMOOTH = (
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
-_ONCE = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence", "_saved_small")
+_ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "coef_"}  # of one fit
+_ONCE |= {"_sequence", "_saved_small", "_has_batches"}
 
 
 def publish(
@@ -86,6 +88,18 @@ def publish(
             UserWarning,
             stacklevel=_frames_to_caller(),
         )
+
+
+def warn_of_time(estimator: Any, watch: Watch) -> None:
+    """Say which phases ended early because of ``time_limit``."""
+    phases = " and ".join(watch.cut)
+    estimator.fit_report_["ended_early"] = list(watch.cut)
+    warnings.warn(
+        f"{type(estimator).__name__}: time_limit={estimator.time_limit:g} s ended {phases} early, "
+        f"with the best so far; the fit took {watch.elapsed:.1f} s.",
+        UserWarning,
+        stacklevel=_frames_to_caller(),
+    )
 
 
 def _falls_at_its_end(candidates: Array, solution: Solution) -> bool:

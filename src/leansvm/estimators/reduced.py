@@ -80,6 +80,8 @@ class ReducedSVC(Classifier, ReducedMachine):
         every pass if they do not fit; "auto" is 80 % of the memory that is available.
     random_state : int, RandomState instance or None, default=None
         Seed of random selectors.
+    verbose, time_limit
+        As in `SparseLSSVC`.
 
     Attributes
     ----------
@@ -184,6 +186,8 @@ class ReducedSVC(Classifier, ReducedMachine):
         max_iter: int = 500,
         cache_size: Any = "auto",
         random_state: Any = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -205,6 +209,8 @@ class ReducedSVC(Classifier, ReducedMachine):
         self.max_iter = max_iter
         self.cache_size = cache_size
         self.random_state = random_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
 
 class ReducedSVR(Regressor, ReducedMachine):
@@ -223,7 +229,7 @@ class ReducedSVR(Regressor, ReducedMachine):
     delta : float or None, default=None
         Where "huber" becomes linear, in units of y; None is 1.35.
     kernel, regularizer, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, \
-select_on, tol, max_iter, cache_size, random_state
+select_on, tol, max_iter, cache_size, random_state, verbose, time_limit
         As in `ReducedSVC`.
 
     Attributes
@@ -278,6 +284,8 @@ fit_report_, n_features_in_, feature_names_in_
         max_iter: int = 500,
         cache_size: Any = "auto",
         random_state: Any = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -296,3 +304,5 @@ fit_report_, n_features_in_, feature_names_in_
         self.max_iter = max_iter
         self.cache_size = cache_size
         self.random_state = random_state
+        self.verbose = verbose
+        self.time_limit = time_limit

@@ -55,6 +55,9 @@ class ReducedMachine(BasisMachine):
     }
     _scores_lists_by = "loo"
 
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        return super()._planned(n_rows, n_features) | {"solve": 5.0 * self._work(n_rows)}
+
     def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> ReducedPlan:
         """Pose the problem and choose its points; where sizes need others, while solving."""
         path = np.atleast_1d(run.criterion.C)

@@ -2,110 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import _fit_context
-from sklearn.utils._param_validation import StrOptions
 
-from leansvm.basis import Fit, RandomBasis
-from leansvm.basis.choose import Basis, points_of_before
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
-from leansvm.estimators.basis_machine import BasisData, BasisMachine
-from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
-from leansvm.estimators.machine import BASIS_CONSTRAINTS, Run
-from leansvm.estimators.mergeable import Mergeable
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.training_data import TrainingData
-from leansvm.kernels import Kernel
-from leansvm.newton.refit import refit
-from leansvm.ridge.kfold import KFoldSums
-from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sparse import SparseProblem, SummedBasis
-from leansvm.rows import RowBlocks
-from leansvm.solution import Solution, Support
-
-_PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
-
-
-class SparseMachine(BasisMachine, Mergeable):
-    """Choose a basis, add up the rows once, solve the small system."""
-
-    _scores_lists_by = "loo"
-    _last_size = 4000
-
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **{
-            name: rule
-            for name, rule in KernelMachine._parameter_constraints.items()
-            if name not in ("tol", "max_iter")
-        },
-        **BASIS_CONSTRAINTS,
-        "C": [*KernelMachine._parameter_constraints["C"], StrOptions({"kfold"}), KFoldSums],
-        "warm_start": ["boolean"],
-    }
-
-    def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> SummedBasis:
-        problem = self._problem(data, kernel.kernel, run.criterion)
-        options, there = {}, 0
-        if self.warm_start and "support_" in vars(self):
-            options["earlier"] = self._earlier_basis(data.rows)
-            there = options["earlier"].rows.shape[0]
-        chooser = self._chooser(data, problem, run, **options)
-        if data.auto:
-            return problem.sized(chooser, data.selector, data.size, there)
-        return problem.summed(chooser, data.size)
-
-    def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
-        assert basis.problem is not None
-        return basis.problem.solve(basis)
-
-    def _problem(self, data: BasisData, kernel: Kernel, criterion: Criterion) -> SparseProblem:
-        folds, rows = criterion.folds, None
-        if folds is not None and folds.groups is not None:  # copies may be in several groups
-            rows = data.blocks(3 * (data.size + data.n_outputs + 1), data.budget)
-        return SparseProblem(
-            data.rows,
-            kernel,
-            self._bias_penalty(),
-            criterion,
-            data.count,
-            data.budget,
-            1 if folds is None else folds.count(data.X.shape[0]),
-            rows,
-        )
-
-    def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
-        C = problem.criterion.C
-        if np.ndim(C) == 1:
-            pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
-            chooser = self._chooser(data, problem, run, RandomBasis())
-            C = pilot.solve(pilot.summed(chooser, min(_PILOT_SIZE, data.n_positive))).C
-        return Fit(float(C), problem.bias_penalty, refit=refit)
-
-    def _basis_attributes(
-        self, data: TrainingData, basis: SummedBasis, solution: Solution
-    ) -> dict[str, Any]:
-        support = Support.of(basis.basis, solution.features)
-        found = self._support_attributes(data, support, solution)
-        found |= {"_features": solution.features, "_sums": solution.sums}
-        return found | {"_selected": basis.basis.indices, "n_rows_seen_": data.X.shape[0]}
-
-    def _earlier_basis(self, blocks: RowBlocks) -> Basis:
-        """Return the basis of the fit before, in the order of choice."""
-        if self.kernel != "precomputed":
-            if self.support_vectors_.shape[1] != blocks.n_features:
-                raise ValueError(
-                    f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
-                    f"before {self.support_vectors_.shape[1]}."
-                )
-            return points_of_before(blocks, self.support_, self.support_vectors_)
-        if self.support_.max() >= blocks.n_rows:
-            raise ValueError(
-                "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
-            )
-        return Basis(self.support_, blocks.take(self.support_))
+from leansvm.estimators.sparse_machine import SparseMachine
 
 
 class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
@@ -167,6 +70,14 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Let `fit` go on from the basis of the fit before: its points stay, and the selector is
         asked only for those missing up to ``n_basis``. ``support_`` of points that stayed is -1
         where the row of their number is another one now.
+    keep_state : bool or None, default=None
+        Whether pickles and model files hold what `partial_fit`, `state` and intervals need beyond
+        prediction, 16 n_basis^2 bytes or more. None: those of a model that `partial_fit` made do.
+    verbose : int, default=0
+        1 prints a line for every phase: its seconds and, where that can be told, those to go.
+    time_limit : float or None, default=None
+        Seconds after which learning the kernel (after half of them) and growing the basis end
+        with the best so far, a warning and a note in ``fit_report_``; the rest takes its time.
 
     Attributes
     ----------
@@ -251,6 +162,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         cache_size: Any = "auto",
         random_state: Any = None,
         warm_start: bool = False,
+        keep_state: bool | None = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -267,6 +181,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         self.cache_size = cache_size
         self.random_state = random_state
         self.warm_start = warm_start
+        self.keep_state = keep_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -307,7 +224,7 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     Parameters
     ----------
     C, kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
-cache_size, random_state, warm_start
+cache_size, random_state, warm_start, keep_state, verbose, time_limit
         As in `SparseLSSVC`.
 
     Attributes
@@ -356,6 +273,9 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         cache_size: Any = "auto",
         random_state: Any = None,
         warm_start: bool = False,
+        keep_state: bool | None = None,
+        verbose: int = 0,
+        time_limit: float | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -370,6 +290,9 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.cache_size = cache_size
         self.random_state = random_state
         self.warm_start = warm_start
+        self.keep_state = keep_state
+        self.verbose = verbose
+        self.time_limit = time_limit
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._parallel import blas_for, blas_threads
-from leansvm._phases import Phases
+from leansvm._phases import Phases, out_of_time
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.basis.growing import NestedPoints, prefixes
@@ -265,7 +265,7 @@ class SizeSearch:
             elif features.size < self.last:  # where the next size starts
                 self.solver.minimise(problem.loss, float(self.candidates[0]), None, _ROUGH)
             self.best, self.position, first = found, found.position, False
-            if self.solver.stopped:
+            if self.solver.stopped or (self.last is None and out_of_time(growth=4.0)):
                 break
         if self.best.theta is not None:
             return [self._solved(self.best)]

@@ -9,8 +9,8 @@ SECURITY.md says what that promises.
 
 A file has what prediction needs: points, coefficients and preprocessing, 8 bytes a number, packed.
 200 points of 20 features take some 40 kB. What `partial_fit` needs beyond it grows with the square
-of the points (2,000 of them: 66 MB) and is written on request (``keep_sums=True``). A pickle of a
-model has all of it, always.
+of the points (2,000 of them: 66 MB): models with ``keep_state=True``, and those that `partial_fit`
+made, have it in their files. Pickles hold the same.
 """
 
 from __future__ import annotations
@@ -70,12 +70,11 @@ def save(
     *,
     metadata: dict[str, Any] | None = None,
     trusted: Iterable[str] = (),
-    keep_sums: bool = False,
 ) -> None:
     """Write a fitted model, or a pipeline that holds one, to a file.
 
-    The file has what prediction needs, and appears under its name only when it is complete and
-    has been read back.
+    The file has what prediction needs, with ``keep_state=True`` what `partial_fit` needs, too. It
+    appears under its name only when it is complete and has been read back.
 
     Parameters
     ----------
@@ -88,10 +87,6 @@ def save(
     trusted : iterable of str, default=()
         Full names of types beyond scikit-learn's and leansvm's, such as those of a selector of
         your own; :func:`load` needs them, too.
-    keep_sums : bool, default=False
-        Also keep what `partial_fit` goes on from, and ``loo_residuals_``: sums of
-        8 (n_basis + n_outputs + 2)^2 bytes and a factor of 8 n_basis^2, for `L2SVC` all rows.
-        Without it a model that was loaded refuses `partial_fit`, until `fit` is called.
 
     Raises
     ------
@@ -115,6 +110,8 @@ def save(
     """
     import sklearn
 
+    from leansvm.persistence._write import write
+
     path = Path(path)
     facts = {
         "format": FORMAT,
@@ -124,13 +121,9 @@ def save(
         "metadata": metadata or {},
     }
     try:
-        dumped = _skops().dumps(model)
+        parts, schema = write(model) or _archive.read_dumped(_skops().dumps(model))
     except RecursionError as error:
         raise ModelFileError(f"the model refers to itself: {path} was not written") from error
-    parts, schema = _archive.read_dumped(dumped)
-    del dumped
-    if not keep_sums:
-        schema = _schema.without(schema, *_training_only())
     content = _archive.complete(parts, schema, facts)
     del parts
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -161,6 +154,17 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str] = ()) -> Any:
         The file is not a model, is damaged, or is of a newer format.
     UntrustedTypesError
         The file names types that are not allowed; none of them was built.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import leansvm
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> path = os.path.join(tempfile.mkdtemp(), "iris.skops")
+    >>> leansvm.LSSVC().fit(X, y).save(path)
+    >>> leansvm.load(path).predict(X[:1])
+    array([0])
     """
     path = Path(path)
     with _opened(path) as archive:
@@ -274,18 +278,6 @@ def _estimator(model: Any, path: Path, saving: bool) -> Any:
         return model
     done = "was not written: the model" if saving else "is not a model file: what it holds"
     raise ModelFileError(f"{path} {done} is of type {type(model).__name__}, no estimator")
-
-
-def _training_only() -> tuple[set[str], frozenset[str], str]:
-    """Return the classes and the attributes that prediction can do without, and their mark."""
-    from leansvm.estimators.machine import TRAINING_ONLY
-    from leansvm.estimators.predict import Classifier, Regressor
-    from leansvm.persistence._plain import own_types
-
-    machines = {
-        name for name, kind in own_types().items() if issubclass(kind, Classifier | Regressor)
-    }
-    return machines, TRAINING_ONLY, "_saved_small"
 
 
 @cache

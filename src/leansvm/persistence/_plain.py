@@ -40,7 +40,7 @@ _PARTS_OF_SKLEARN = frozenset(
         "random_projection",
     }
 )
-_KEYS = {f"builtins.{kind.__name__}": kind for kind in (bool, float, int, str)}
+KEYS = {f"builtins.{kind.__name__}": kind for kind in (bool, float, int, str)}
 _CONTAINERS = frozenset(
     {"JsonNode", "ListNode", "TupleNode", "SliceNode", "DTypeNode", "SparseMatrixNode"}
 )
@@ -72,16 +72,16 @@ def plain_types(schema: Any) -> dict[str, type] | None:
             continue
         full = f"{module}.{name}"
         if loader in ("NdArrayNode", "TypeNode"):
-            kind = getattr(np, name, None) if full in SCALARS else _KEYS.get(full)
+            kind = getattr(np, name, None) if full in SCALARS else KEYS.get(full)
         elif loader == "ObjectNode":
-            kind = own_types().get(full) or _estimator_of_sklearn(module, name)
+            kind = own_types().get(full) or estimator_of_sklearn(module, name)
         if kind is None:
             return None
         found[full] = kind
     return found
 
 
-def _estimator_of_sklearn(module: str, name: str) -> type | None:
+def estimator_of_sklearn(module: str, name: str) -> type | None:
     """Return a public estimator of some parts of scikit-learn; import nothing but these parts.
 
     Or the list in which a ColumnTransformer of scikit-learn before 1.7 keeps columns.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-_PROTOCOL = 2  # of skops; older ones build some nodes in other ways
+PROTOCOL = 2  # of skops; older ones build some nodes in other ways
 SPARSE_TYPES = frozenset(
     f"scipy.sparse._{kind}.{kind}_{form}" for kind in ("csr", "csc") for form in ("matrix", "array")
 )
@@ -63,7 +63,7 @@ def check_schema(schema: Any, parts: Iterable[str], known: Set[str], trusted: Se
     known, trusted : set of str
         Types that this package trusts, and those that the user does.
     """
-    if not isinstance(schema, dict) or schema.get("protocol") != _PROTOCOL:
+    if not isinstance(schema, dict) or schema.get("protocol") != PROTOCOL:
         raise ValueError("its schema has an unknown protocol")
     nodes = _Nodes(frozenset(parts), known, trusted)
     nodes.count(schema)
@@ -86,34 +86,6 @@ def with_keys(schema: Any) -> Any:
         node["content"] = {
             "" if boolean and key == "false" else key: value
             for boolean, (key, value) in zip(booleans, content.items(), strict=True)
-        }
-    return schema
-
-
-def without(schema: Any, kinds: Set[str], names: Set[str], mark: str) -> Any:
-    """Leave attributes out of all objects of some classes; ``mark`` says so in the objects.
-
-    Parameters
-    ----------
-    schema : dict
-        What skops wrote; it is changed.
-    kinds, names : set of str
-        Full names of the classes, and names of the attributes.
-    mark : str
-        Attribute that becomes True in objects that have lost one.
-    """
-    for node in nodes_of(schema):
-        if f"{node['__module__']}.{node['__class__']}" not in kinds or "content" not in node:
-            continue
-        keys, content = node["content"]["key_types"]["content"], node["content"]["content"]
-        if not names & content.keys():
-            continue
-        kept = [key for key, name in zip(keys, content, strict=True) if name not in names]
-        text = {"__class__": "str", "__module__": "builtins"}
-        node["content"]["key_types"]["content"] = [*kept, text | {"__loader__": "TypeNode"}]
-        node["content"]["content"] = {
-            **{name: value for name, value in content.items() if name not in names},
-            mark: text | {"__loader__": "JsonNode", "content": "true", "is_json": True},
         }
     return schema
 

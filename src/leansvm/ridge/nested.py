@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
+from leansvm._phases import out_of_time, reach
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
 from leansvm.kernels import Kernel
@@ -33,6 +34,7 @@ _GAIN = 0.01  # share of the error that twice the size has to save
 _MARGIN = 0.002  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
+_TYPICAL = 1000  # points that are enough
 _EVERY_C = 1000  # points; larger bases are judged at one C
 
 
@@ -165,6 +167,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any]]:
     size, best, C = _first_size(largest), np.inf, float(candidates[0])
     errors = None
     while True:
+        reach(min((size / _TYPICAL) ** 2 / 4, 0.8))  # what is behind: sizes quadruple the work
         ladder.extend(size)
         if len(candidates) > 1 and size <= _EVERY_C:
             curve = ladder.curve(candidates)
@@ -175,7 +178,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any]]:
         pays = error < (1.0 - _GAIN) * best
         if error < best:
             best, C = error, at
-        if size == largest or not pays:
+        if size == largest or not pays or out_of_time(growth=4.0):
             break
         size = min(2 * size, largest)
     sizes = _sizes_up_to(ladder.features.size)
@@ -221,7 +224,7 @@ def grow(solve: Callable[[int], Solved], first: int, largest: int) -> Solved:
     """
     size = min(first, largest)
     found = solve(size)
-    while size < largest and found.features.size == size:
+    while size < largest and found.features.size == size and not out_of_time(growth=4.0):
         size = min(2 * size, largest)
         larger = solve(size)
         if not larger.solution.error <= (1.0 - _GAIN) * found.solution.error:

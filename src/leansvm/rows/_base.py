@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
+from operator import length_hint
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import as_float64, namespace, rows_at, to_host
+from leansvm._phases import counted
 from leansvm.linalg import canonical_csr
 from leansvm.rows._budget import resolve_cache_size
 
@@ -185,7 +187,7 @@ class RowBlocks(ABC):
 
         ``combine`` must be associative, to rounding.
         """
-        return reduce(combine, self.each(function, *args))
+        return reduce(combine, counted(self.each(function, *args), length_hint(self, 100)))
 
     def fold_parts(
         self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any

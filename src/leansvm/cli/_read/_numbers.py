@@ -47,9 +47,10 @@ def is_code(texts: pa.Array) -> bool:
     """Return whether digits are a name: leading zeros, or more of them than float64 can hold."""
     from pyarrow import compute
 
-    digits = _flags(compute.match_substring_regex(texts, r"^\d+$"))
-    odd = _flags(compute.match_substring_regex(texts, r"^(?:0\d+|\d{17,})$"))
-    return bool(odd.any() and digits.sum() == len(texts) - texts.null_count)
+    odd = compute.match_substring_regex(texts, r"^(?:0\d+|\d{17,})$")
+    if not compute.any(odd).as_py():  # as in nearly all of the columns of a wide file
+        return False
+    return bool(compute.all(compute.match_substring_regex(texts, r"^\d+$")).as_py())
 
 
 def to_numbers(texts: pa.Array, style: str) -> np.ndarray:
