@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.publish import calibrate
 from leansvm.estimators.read import read, validate
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import resolve_cache_size, tiles_within
@@ -45,6 +46,9 @@ class KeepsRows(KernelMachine):
         with tiles_within(self.cache_size):
             answers.refuse_other_rows()
         self._rows, self._answers = data, answers
+        if self._calibrates and "calibration_scale_" not in vars(self):  # sums have no such values
+            found = answers.left_out
+            calibrate(self, found.target - found.residual, found.target, found.weight)
         return self
 
     def _ask(self) -> Answers:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import log_expit
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import expit, log_expit
 
 from leansvm.rows import column_per_class
 
 Array = NDArray[np.float64]
 _LOG_SCALES = np.linspace(-12.0, 12.0, 97)
+_GRID_ROWS = 1000  # on which the grid is looked at
 
 
 def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
@@ -31,23 +32,45 @@ def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
     weight : ndarray of shape (n_rows,)
         Sample weights.
     """
-    values = column_per_class(values)
-    n_classes = values.shape[1]
+    n_classes = max(values.shape[1], 2)
     counts = np.bincount(labels, weights=weight, minlength=n_classes)
     # soft targets: (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others
     other = 1.0 / (counts[labels] + 2.0)
     targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
     targets[np.arange(len(labels)), labels] = 1.0 - other
+    if n_classes == 2:
+        return _scale_of_two(values[:, 0], targets[:, 1], weight)
+    return _scale_of_several(values, targets, weight)
 
-    def cross_entropy(log_a: float) -> float:
-        return -float(weight @ np.sum(targets * log_shares(np.exp(log_a) * values), axis=1))
 
-    # with several classes there may be more than one valley: refine around the best of a grid
-    losses = [cross_entropy(log_a) for log_a in _LOG_SCALES]
-    best = int(np.argmin(losses))
+def _scale_of_two(values: Array, targets: Array, weight: Array) -> float:
+    """Return the zero of the slope of the cross-entropy, which is convex in a."""
+    weighted = weight * values
+
+    def slope(log_a: float) -> float:
+        return float(weighted @ (expit(np.exp(log_a) * values) - targets))
+
+    least, most = _LOG_SCALES[[0, -1]]
+    if slope(least) >= 0.0:
+        return float(np.exp(least))
+    if slope(most) <= 0.0:
+        return float(np.exp(most))
+    return float(np.exp(brentq(slope, least, most, xtol=1e-9)))
+
+
+def _scale_of_several(values: Array, targets: Array, weight: Array) -> float:
+    """Refine around the best of a grid: there may be more than one valley."""
+
+    def cross_entropy(log_a: float, rows: slice = slice(None)) -> float:
+        logs = log_shares(np.exp(log_a) * values[rows])
+        return -float(weight[rows] @ np.einsum("ij,ij->i", targets[rows], logs))
+
+    few = slice(None, None, -(-len(values) // _GRID_ROWS))
+    best = int(np.argmin([cross_entropy(log_a, few) for log_a in _LOG_SCALES]))
     bounds = (_LOG_SCALES[max(best - 1, 0)], _LOG_SCALES[min(best + 1, len(_LOG_SCALES) - 1)])
-    found = minimize_scalar(cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-9})
-    return float(np.exp(found.x if found.fun <= losses[best] else _LOG_SCALES[best]))
+    found = minimize_scalar(cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-5})
+    known = _LOG_SCALES[best]
+    return float(np.exp(found.x if found.fun <= cross_entropy(known) else known))
 
 
 def log_shares(scaled: Array) -> Array:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 # What prediction can do without, and model files leave out.
-TRAINING_ONLY = frozenset({"_features", "_sums", "_selected", "_sequence", "loo_residuals_"})
+TRAINING_ONLY = frozenset(
+    {"_features", "_sums", "_selected", "_sequence", "_left_out", "loo_residuals_"}
+)
 
 C_GRID = np.logspace(-6, 7, 50)
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
@@ -24,10 +25,10 @@ from leansvm.rows import is_dask
 
 
 class _WithCalibration:
-    """A method that exists with ``calibrate=True`` or a loss of probabilities; else an error.
+    """A method that exists unless ``calibrate=False``; else an error.
 
-    Its own line says how to get the method: scikit-learn's `available_if` would end with "has no
-    attribute", the reason far above it.
+    A loss of probabilities has it in any case. Its own line says how to get the method:
+    scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
     """
 
     def __init__(self, method: Callable[[Any, Any], Any]) -> None:
@@ -41,6 +42,13 @@ class _WithCalibration:
             raise AttributeError(
                 f"{owner.__name__}: {self._method.__name__} needs calibrate=True. Set it before "
                 f"fit, or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
+            )
+        fitted = vars(estimator)
+        if estimator.calibrate and "intercept_" in fitted and "calibration_scale_" not in fitted:
+            raise NotFittedError(  # an AttributeError, too
+                f"{owner.__name__}: {self._method.__name__} needs left-out decision values, and "
+                f"this model has none: it came from a state, had one row, or calibrate=True was "
+                f"set after fit. Call fit or, where there is one, keep_rows(X, y)."
             )
         return MethodType(self._method, estimator)
 
@@ -136,7 +144,7 @@ class Classifier(ClassifierMixin, Machine):
 
     @_WithCalibration
     def predict_proba(self, X: Any) -> Any:
-        """Probability of every class; exists with ``calibrate=True`` or a logistic loss.
+        """Probability of every class; exists unless ``calibrate=False``.
 
         Parameters
         ----------
@@ -148,7 +156,7 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Probabilities in the order of ``classes_``; the largest belongs to `predict`.
         """
-        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
+        check_is_fitted(self)
         if is_dask(X):
             return predict_later(self, "predict_proba", X)
         values = self._in_shape(self._decision_values(X))
@@ -169,7 +177,7 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Log-probabilities in the order of ``classes_``.
         """
-        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
+        check_is_fitted(self)
         if is_dask(X):
             return predict_later(self, "predict_log_proba", X)
         values = self._in_shape(self._decision_values(X))

@@ -26,7 +26,16 @@ _TOO_SMOOTH = (
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
-_ONCE = ("cv_curve_", "loo_residuals_", "calibration_scale_", "coef_", "_sequence", "_saved_small")
+_KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
+_ONCE = (
+    "cv_curve_",
+    "loo_residuals_",
+    "calibration_scale_",
+    "_left_out",
+    "coef_",
+    "_sequence",
+    "_saved_small",
+)
 
 
 def publish(
@@ -54,6 +63,7 @@ def publish(
             f"scale X, y or sample_weight."
         )
     fitted = estimator.__dict__
+    before = fitted.get("_left_out")
     for name in (*_ONCE, *(ROW_ATTRIBUTES if data.attributes else ())):
         fitted.pop(name, None)
     fitted.update(data.attributes)
@@ -74,6 +84,9 @@ def publish(
     estimator.fit_report_ = _report(data, kernel, solution)
     if solution.left_out is not None and data.merged is not None:
         _use_left_out(estimator, data, solution.left_out)
+    elif solution.left_out is not None and estimator._calibrates:  # of a batch
+        targets, weight = data.targets(), data.blocks().targets_of(np.arange(data.X.shape[0]))[1]
+        calibrate(estimator, targets - solution.left_out, targets, weight, before)
     if not solution.converged:
         text = f"{type(estimator).__name__}: {solution.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
@@ -134,15 +147,15 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array) -> None:
     """Calibrate and set ``loo_residuals_`` from the left-out residuals of distinct rows."""
     merged, whole = data.merged, data if data.whole is None else data.whole
     assert merged is not None
+    Y = whole.targets()
     if data.taken is not None:  # back to the places of the original rows
-        given = np.full((whole.X.shape[0], left_out.shape[1]), np.nan)
+        given = np.full(Y.shape, np.nan)
         given[data.taken] = left_out
         left_out = given
-    left_out, Y = left_out[merged.first], whole.targets()
+    left_out = left_out[merged.first]
     if estimator._calibrates:
         targets = Y[merged.first]
-        scale = fit_scale(targets - left_out, class_numbers(targets), merged.weight)
-        estimator.calibration_scale_ = scale
+        calibrate(estimator, targets - left_out, targets, merged.weight)
     if isinstance(estimator.C, str) and estimator.C == "loo":
         residuals = left_out[merged.group]
         unused = np.flatnonzero(merged.group < 0)  # of zero weight: they change no model
@@ -150,3 +163,21 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array) -> None:
             rows = whole.blocks().take(unused)
             residuals[unused] = Y[unused] - to_host(estimator._values(rows))
         estimator.loo_residuals_ = estimator._in_shape(residuals)
+
+
+def calibrate(
+    estimator: Any, values: Array, targets: Array, weight: Array | None, before: Array | None = None
+) -> None:
+    """Fit probabilities to left-out decision values, and keep these: value, class, weight.
+
+    Batches go on with the values ``before`` them; of many rows the last are kept.
+    """
+    weight = np.ones(len(values)) if weight is None else weight
+    known = np.column_stack([values, class_numbers(targets), weight])
+    known = known[np.isfinite(values).all(axis=1) & (weight > 0)]
+    if before is not None:
+        known = np.concatenate([before, known])
+    if len(known):
+        found = known[:, :-2], known[:, -2].astype(np.intp), known[:, -1]
+        estimator.calibration_scale_ = fit_scale(*found)
+        estimator._left_out = known[-_KEPT_ROWS:]

@@ -68,7 +68,7 @@ class ReducedSVC(Classifier, ReducedMachine):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
         rows are drawn.
-    calibrate : bool, default=False
+    calibrate : bool, default=True
         Fit probabilities to left-out decision values, for `predict_proba`.
     tol : float, default=1e-6
         Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
@@ -179,7 +179,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         delta: float | None = None,
         p: float | None = None,
         class_weight: Any = None,
-        calibrate: bool = False,
+        calibrate: bool = True,
         tol: float = 1e-6,
         max_iter: int = 500,
         cache_size: Any = "auto",

@@ -154,8 +154,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
         rows are drawn.
-    calibrate : bool, default=False
-        Fit probabilities to leave-one-out decision values, for `predict_proba`.
+    calibrate : bool, default=True
+        Fit probabilities to leave-one-out decision values, for `predict_proba`. Where C is not
+        chosen by leave-one-out they take a second pass over the rows.
     cache_size : float or "auto", default="auto"
         Megabytes that a selector may keep; "auto" is 80 % of the memory that is available.
     random_state : int, RandomState instance or None, default=None
@@ -241,7 +242,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         n_basis: Any = "auto",
         select_on: Any = "auto",
         class_weight: Any = None,
-        calibrate: bool = False,
+        calibrate: bool = True,
         cache_size: Any = "auto",
         random_state: Any = None,
         warm_start: bool = False,
@@ -269,6 +270,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
 
         The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
+        Probabilities come from left-out decision values of the last 100,000 rows, each in the
+        model of its batch and those before.
 
         Parameters
         ----------
@@ -286,10 +289,10 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         SparseLSSVC
             The estimator.
         """
-        if self.calibrate or self.class_weight == "balanced":
+        if self.class_weight == "balanced":
             raise ValueError(
-                "partial_fit cannot look at all rows again: calibrate=True and "
-                "class_weight='balanced' need fit."
+                "partial_fit cannot look at all rows again: class_weight='balanced' needs fit. "
+                "Give the weights as a dictionary."
             )
         classes = self._same_classes(classes) if "_sums" in vars(self) else classes
         return self._add_batch(X, y, sample_weight, classes)

@@ -141,7 +141,6 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
         "kernel": (parameters["kernel"] in ("auto", kernel.name, _alias(kernel.name)), kernel.name),
         "gamma": (_same_gamma(parameters["gamma"], kernel.gamma), kernel.gamma),
         "fit_intercept": (parameters["fit_intercept"] == (penalty < np.inf), penalty < np.inf),
-        "calibrate": (not parameters.get("calibrate", False), False),
     }
     if penalty < np.inf:
         expected["bias_penalty"] = (parameters["bias_penalty"] == penalty, penalty)
@@ -163,7 +162,6 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
 
 
 _WHY = {
-    "calibrate": " (probabilities need the rows)",
     "C": " and folds of its own, which C='kfold' uses",
 }
 
