@@ -239,7 +239,7 @@ def test_saving_changes_nothing_in_the_model(tmp_path):
     lost = before - set(vars(persistence.load(tmp_path / "m")))
     unpickled = before - set(vars(pickle.loads(pickle.dumps(model))))
     assert unpickled == {"_rows", "_answers"}  # the training rows are nobody's file
-    assert lost == {"_features", "_sums", "_selected", "loo_residuals_", *unpickled}
+    assert lost == {"_features", "_sums", "_selected", "_left_out", "loo_residuals_", *unpickled}
 
 
 def test_warm_start_goes_on_from_a_small_file(tmp_path):

@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._array_api import rows_at
 from leansvm._phases import Phases
 from leansvm.dual.kernel_matrix import values_between
 from leansvm.dual.problem import DualProblem
-from leansvm.rows import class_numbers, tile_rows_for
+from leansvm.rows import Block, class_numbers, row_hashes, tile_rows_for
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -25,7 +26,10 @@ def residuals_of_folds(problem: DualProblem, solve: Callable[[DualProblem], Solu
     """Return y - f of rows in the model without their fold; NaN for rows in no such fold."""
     Y, m = problem.Y, len(problem.Y)
     fold, rows = np.empty(m, dtype=np.intp), np.arange(m) if problem.rows is None else problem.rows
-    fold[np.argsort(class_numbers(Y), kind="stable")] = np.arange(m) % _FOLDS
+    keys = rows  # else by the values of a row, so that the order of rows decides nothing
+    if not problem.kernel.precomputed:
+        keys = row_hashes(Block(0, m, rows_at(problem.X, rows), Y, None))
+    fold[np.lexsort([keys, class_numbers(Y)])] = np.arange(m) % _FOLDS
     residuals = np.full(Y.shape, np.nan)
     for number in range(_FOLDS):
         rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)

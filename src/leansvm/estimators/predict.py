@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
-from leansvm.estimators.calibration import log_probabilities, probabilities
+from leansvm.estimators.calibration import Array, Slopes, log_probabilities, probabilities
 from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.read import targets_to_score
@@ -58,6 +58,7 @@ class Classifier(ClassifierMixin, Machine):
 
     _classifies = True
     calibration_scale_: float
+    calibration_slopes_: Array
     calibrate: bool
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
     _class_constraints: ClassVar[dict[str, Any]] = {
@@ -186,14 +187,14 @@ class Classifier(ClassifierMixin, Machine):
         result[np.exp(result) == 1.0] = 0.0  # as rounded as the probability is
         return like_rows(result, values)
 
-    def _log_odds(self, values: Any) -> tuple[Any, float]:
-        """Return the inputs of the logistic function and their scale."""
+    def _log_odds(self, values: Any) -> tuple[Any, Slopes]:
+        """Return the values that log odds are made of, and their slopes."""
         loss, scale = self._link()
         return values if loss is None else loss.log_odds(values), scale
 
-    def _link(self) -> tuple[Logistic | None, float]:
-        """Return the loss that turns values into log odds (None: they are), and their scale."""
-        return None, self.calibration_scale_
+    def _link(self) -> tuple[Logistic | None, Slopes]:
+        """Return the loss that turns values into log odds (None: none does), and the slopes."""
+        return None, getattr(self, "calibration_slopes_", self.calibration_scale_)
 
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
-from leansvm.estimators.calibration import fit_scale
+from leansvm.estimators.calibration import fit_slopes
 from leansvm.estimators.read import ROW_ATTRIBUTES
 from leansvm.estimators.training_data import TrainingData
 from leansvm.rows import class_numbers
@@ -28,6 +28,7 @@ _TOO_LARGE = "kernel values or weights are very large (scale the features or the
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
 _KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
 _ONCE = (
+    "calibration_slopes_",
     "cv_curve_",
     "loo_residuals_",
     "calibration_scale_",
@@ -168,7 +169,7 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array) -> None:
 def calibrate(
     estimator: Any, values: Array, targets: Array, weight: Array | None, before: Array | None = None
 ) -> None:
-    """Fit probabilities to left-out decision values, and keep these: value, class, weight.
+    """Fit probabilities to left-out decision values; keep values, class and weight of the rows.
 
     Batches go on with the values ``before`` them; of many rows the last are kept.
     """
@@ -179,5 +180,5 @@ def calibrate(
         known = np.concatenate([before, known])
     if len(known):
         found = known[:, :-2], known[:, -2].astype(np.intp), known[:, -1]
-        estimator.calibration_scale_ = fit_scale(*found)
+        estimator.calibration_scale_, estimator.calibration_slopes_ = fit_slopes(*found)
         estimator._left_out = known[-_KEPT_ROWS:]

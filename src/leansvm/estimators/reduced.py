@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
+from leansvm.estimators.calibration import Slopes
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.reduced_machine import ReducedMachine
 from leansvm.losses import Logistic
@@ -154,7 +155,7 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _is_probabilistic(self) -> bool:  # type: ignore[override]
         return self.loss == "logistic" or isinstance(self.loss, Logistic)
 
-    def _link(self) -> tuple[Logistic | None, float]:
+    def _link(self) -> tuple[Logistic | None, Slopes]:
         if self.calibrate:
             return super()._link()
         loss = loss_for_newton(self.loss, True, self.delta, self.p)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.answers import KeepsRows
-from leansvm.estimators.calibration import fit_scale, log_probabilities
+from leansvm.estimators.calibration import fit_slopes, log_probabilities
 from leansvm.estimators.read import validate
 from leansvm.ridge.answers import Answers
 from leansvm.ridge.jackknife import refuse_unknown, spreads_at
@@ -163,7 +163,7 @@ def _asked(model: Any, *rows: Any) -> Answers:
 def _suspicion(model: Any, found: LeftOut) -> Array:
     if is_classifier(model):
         labels, values = class_numbers(found.target), found.target - found.residual
-        logs = log_probabilities(values, fit_scale(values, labels, found.weight))
+        logs = log_probabilities(values, fit_slopes(values, labels, found.weight)[1])
         return np.asarray(-np.expm1(logs[np.arange(len(labels)), labels]))
     spread = np.sqrt(np.maximum(found.noise(), np.finfo(np.float64).tiny))
     size = np.abs(found.residual * np.sqrt(1.0 - found.leverage)[:, None] / spread).max(axis=1)
