@@ -71,7 +71,7 @@ def test_switched_off_ranks_are_still_scored_by_decisions():
 
 
 def left_out(model):
-    return model._left_out[:, :-2]
+    return model._left_out[:, :-3]
 
 
 def test_batches_leave_out_their_rows_exactly():
@@ -79,7 +79,7 @@ def test_batches_leave_out_their_rows_exactly():
     model = SparseLSSVC(2.0, kernel="rbf", gamma=0.3, basis=X[:15])
     for rows in (slice(0, 50), slice(50, 100), slice(100, 120)):
         model.partial_fit(X[rows], TWO[rows])
-    assert model._left_out.shape == (120, 3)
+    assert model._left_out.shape == (120, 4)
     for i in (100, 110, 119):
         rest = np.delete(np.arange(120), i)
         other = clone(model).fit(X[rest], TWO[rest])

@@ -87,7 +87,8 @@ def publish(
         _use_left_out(estimator, data, solution.left_out)
     elif solution.left_out is not None and estimator._calibrates:  # of a batch
         targets, weight = data.targets(), data.blocks().targets_of(np.arange(data.X.shape[0]))[1]
-        calibrate(estimator, targets - solution.left_out, targets, weight, before)
+        terms = targets - solution.left_out, targets, weight, data.class_weight
+        calibrate(estimator, *terms, before)
     if not solution.converged:
         text = f"{type(estimator).__name__}: {solution.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
@@ -156,7 +157,7 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array) -> None:
     left_out = left_out[merged.first]
     if estimator._calibrates:
         targets = Y[merged.first]
-        calibrate(estimator, targets - left_out, targets, merged.weight)
+        calibrate(estimator, targets - left_out, targets, merged.weight, data.class_weight)
     if isinstance(estimator.C, str) and estimator.C == "loo":
         residuals = left_out[merged.group]
         unused = np.flatnonzero(merged.group < 0)  # of zero weight: they change no model
@@ -167,18 +168,26 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array) -> None:
 
 
 def calibrate(
-    estimator: Any, values: Array, targets: Array, weight: Array | None, before: Array | None = None
+    estimator: Any,
+    values: Array,
+    targets: Array,
+    weight: Array | None,
+    class_weight: Array | None,
+    before: Array | None = None,
 ) -> None:
-    """Fit probabilities to left-out decision values; keep values, class and weight of the rows.
+    """Fit probabilities to left-out decision values.
 
-    Batches go on with the values ``before`` them; of many rows the last are kept.
+    Rows of ``_left_out`` are their values, class, weight, and weight without that of the class.
+    Batches go on with those ``before`` them; of many rows the last are kept.
     """
+    labels = class_numbers(targets)
     weight = np.ones(len(values)) if weight is None else weight
-    known = np.column_stack([values, class_numbers(targets), weight])
+    own = weight if class_weight is None else weight / class_weight[labels]
+    known = np.column_stack([values, labels, weight, own])
     known = known[np.isfinite(values).all(axis=1) & (weight > 0)]
     if before is not None:
         known = np.concatenate([before, known])
     if len(known):
-        found = known[:, :-2], known[:, -2].astype(np.intp), known[:, -1]
+        found = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
         estimator.calibration_scale_, estimator.calibration_slopes_ = fit_slopes(*found)
         estimator._left_out = known[-_KEPT_ROWS:]
