@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +27,15 @@ def residuals_of_folds(problem: DualProblem, solve: Callable[[DualProblem], Solu
     """Return y - f of rows in the model without their fold; NaN for rows in no such fold."""
     Y, m = problem.Y, len(problem.Y)
     fold, rows = np.empty(m, dtype=np.intp), np.arange(m) if problem.rows is None else problem.rows
-    keys = rows  # else by the values of a row, so that the order of rows decides nothing
+    keys: Any = rows  # else by the values of a row, so that the order of rows decides nothing
     if not problem.kernel.precomputed:
         keys = row_hashes(Block(0, m, rows_at(problem.X, rows), Y, None))
     fold[np.lexsort([keys, class_numbers(Y)])] = np.arange(m) % _FOLDS
     residuals = np.full(Y.shape, np.nan)
     for number in range(_FOLDS):
         rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        known = Y[rest], problem.weight[rest], rows[rest]
-        part = dict(zip(("Y", "weight", "rows"), known, strict=True))
-        found = solve(replace(problem, **part, phases=Phases(), on_iteration=None))
+        part = replace(problem, Y=Y[rest], weight=problem.weight[rest], rows=rows[rest])
+        found = solve(replace(part, phases=Phases(), on_iteration=None))
         step = max(1, tile_rows_for(8 * len(rest)))
         for start in range(0, len(out), step):
             some = out[start : start + step]

@@ -157,14 +157,13 @@ def solve_dual(
     _check_range(C, problem.weight)
     check_solver(family, name, problem, several=several, bounded=bounded)
     options: dict[str, Any] = {"tol": tol, "max_iter": max_iter}
-    solve = solver.solve_one
+    solve: Any = solver.solve_one
     if solve is None:
         assert solver.solve_any is not None
         limits = {"criterion": criterion, "max_support": max_support}
         solve = partial(solver.solve_any, left_out=left_out, **limits)
     with explain_failure(problem.kernel):
-        solution = solve(problem, C, **options)
-        assert solution is not None  # nothing to give up for
+        solution: Solution = solve(problem, C, **options)  # there is nothing to give up for
         if left_out and solution.left_out is None:
             with problem.phases("left out"):
                 residuals = residuals_of_folds(problem, partial(solve, C=C, **options))

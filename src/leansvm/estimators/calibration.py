@@ -57,8 +57,8 @@ def fit_slopes(
     def cost(logs: Array) -> tuple[float, Array]:
         slopes = scale * np.exp(logs)
         entropy, pull = _cross_entropy(_log_odds_in(zone, values, slopes), targets, weight)
-        sums = np.bincount(places, pull.ravel() * numbers, minlength=6)
-        sums += np.bincount(places, pull.ravel(), minlength=6) @ _OFFSETS
+        sums: Any = np.bincount(places, pull.ravel() * numbers, minlength=6)
+        sums = sums + np.bincount(places, pull.ravel(), minlength=6) @ _OFFSETS
         entropy += _PRIOR * float(logs @ logs)
         return entropy / total, (2 * _PRIOR * logs + sums * slopes) / total
 

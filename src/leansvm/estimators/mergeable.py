@@ -136,6 +136,11 @@ class Mergeable(KernelMachine):
         """Add the sums of more rows and solve again."""
         criterion = self._criterion()
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
+            if criterion.judge != "squared":
+                raise ValueError(
+                    f"partial_fit: criterion={criterion.judge!r} looks at all rows again. Use "
+                    f"'squared', or fit."
+                )
             criterion = replace(criterion, name="kfold")  # in the folds there are
         criterion = replace(criterion, left_out=bool(self._calibrates))
         first = not ("_sums" in vars(self) or self._saved_small)

@@ -20,6 +20,7 @@ from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.training_data import TrainingData
 from leansvm.kernels import Kernel
 from leansvm.newton.refit import refit
+from leansvm.ridge.criteria import JUDGES
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sparse import SparseProblem, SummedBasis
@@ -151,12 +152,13 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
+    criterion : {"squared", "accuracy", "log_loss"}, default="squared"
+        What leave-one-out averages to choose C; kernel and size are chosen by squared errors.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
         rows are drawn.
     calibrate : bool, default=True
-        Fit probabilities to leave-one-out decision values, for `predict_proba`. Where C is not
-        chosen by leave-one-out they take a second pass over the rows.
+        Fit probabilities to leave-one-out decision values, which C="loo" has for free.
     cache_size : float or "auto", default="auto"
         Megabytes that a selector may keep; "auto" is 80 % of the memory that is available.
     random_state : int, RandomState instance or None, default=None
@@ -226,7 +228,14 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseMachine._parameter_constraints,
         **Classifier._class_constraints,
+        "criterion": [StrOptions(set(JUDGES))],
     }
+
+    def _criterion(self) -> Criterion:
+        found = super()._criterion()
+        if self.criterion != "squared" and np.ndim(found.C) == 1 and found.name != "loo":
+            raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
+        return replace(found, judge=self.criterion)
 
     def __init__(
         self,
@@ -241,6 +250,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         basis: Any = "random",
         n_basis: Any = "auto",
         select_on: Any = "auto",
+        criterion: str = "squared",
         class_weight: Any = None,
         calibrate: bool = True,
         cache_size: Any = "auto",
@@ -257,6 +267,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         self.basis = basis
         self.n_basis = n_basis
         self.select_on = select_on
+        self.criterion = criterion
         self.class_weight = class_weight
         self.calibrate = calibrate
         self.cache_size = cache_size
@@ -270,8 +281,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
 
         The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
-        Probabilities come from left-out decision values of the last 100,000 rows, each in the
-        model of its batch and those before.
+        Probabilities come from left-out decision values of the last 100,000 rows.
 
         Parameters
         ----------
@@ -291,8 +301,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         """
         if self.class_weight == "balanced":
             raise ValueError(
-                "partial_fit cannot look at all rows again: class_weight='balanced' needs fit. "
-                "Give the weights as a dictionary."
+                "partial_fit: class_weight='balanced' needs all rows. Give it as a dictionary."
             )
         classes = self._same_classes(classes) if "_sums" in vars(self) else classes
         return self._add_batch(X, y, sample_weight, classes)
