@@ -32,7 +32,8 @@ CONFIGURED = [
     LSSVC(kernel="linear", solver="cholesky"),
     LSSVC(fit_intercept=False),
     # the checks also pass matrices that are no kernel: enough of a ridge makes them definite
-    LSSVC(kernel="precomputed", C=1e-4),
+    # and a check of probabilities knows no kernel matrices
+    LSSVC(kernel="precomputed", C=1e-4, calibrate=False),
     LSSVR(solver="cg", bias_penalty=0.1),
     LSSVR(C="loo"),
     LSSVR(C=[0.1, 1, 10]),
@@ -45,10 +46,10 @@ CONFIGURED = [
     L2SVC(solver="newton", C=10.0),
     L2SVC(solver="smo", tol=1e-10),
     L2SVC(calibrate=True, class_weight="balanced"),
-    L2SVC(kernel="precomputed", C=1e-4),
+    L2SVC(kernel="precomputed", C=1e-4, calibrate=False),
     ReducedSVC(1.0, loss="huber", regularizer="coef"),
     ReducedSVC(calibrate=True, class_weight="balanced", basis="all"),
-    ReducedSVC(kernel="precomputed", regularizer="coef"),
+    ReducedSVC(kernel="precomputed", regularizer="coef", calibrate=False),
     ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
     LowRankLSSVC(n_basis=5, function="simplex", objective="abs", max_iter=20),
     LowRankLSSVR("gcv", 5, bias_penalty=1.0),

@@ -2,8 +2,8 @@
 Probabilities from leave-one-out values
 =======================================
 
-With ``calibrate=True`` the machine fits a logistic curve to its exact leave-one-out decision
-values: no second fit, no rows held back, and the most probable class is always the predicted one.
+A classifier fits a rising curve to its exact leave-one-out decision values: no second fit, no rows
+held back, and the most probable class is always the predicted one.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +13,7 @@ from leansvm import LSSVC
 from leansvm.datasets import make_ripley
 
 X, y = make_ripley(4250, random_state=1)
-model = LSSVC(C="loo", calibrate=True).fit(X[:250], y[:250])
+model = LSSVC(C="loo").fit(X[:250], y[:250])
 
 figure, axis = plt.subplots(figsize=(4.5, 4.2), layout="constrained")
 CalibrationDisplay.from_estimator(model, X[250:], y[250:], n_bins=10, ax=axis, name="LSSVC")

@@ -386,7 +386,10 @@ def test_left_out_rows_score_as_refitting_does(run, tmp_path):
         rows = np.arange(40) != i
         other = clone(model).set_params(C=model.C_, calibrate=False).fit(X[rows], y[rows])
         values[i] = other.decision_function(X[[i]])[0]
-    p = np.exp(-np.logaddexp(0, -model.calibration_scale_ * values))
+    ends, z = [-np.inf, -0.9, -0.5, 0.0, 0.5, 0.9, np.inf], 0.0
+    for slope, low, high in zip(model.calibration_slopes_, ends, ends[1:], strict=False):
+        z += slope * (np.clip(values, low, high) - np.clip(0.0, low, high))
+    p = np.exp(-np.logaddexp(0, -z))
     assert scores["AUC"] == pytest.approx(roc_auc_score(y, values))
     assert scores["accuracy"] == pytest.approx(np.mean((values > 0) == y))
     assert scores["log-loss"] == pytest.approx(log_loss(y, p), rel=1e-6)

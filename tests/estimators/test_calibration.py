@@ -8,13 +8,14 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from leansvm import LSSVC, SparseLSSVC
-from leansvm.estimators.calibration import fit_scale, probabilities
+from leansvm.estimators.calibration import fit_scale, fit_slopes, probabilities
 
 
 def noisy_problem(n_classes, m=60):
@@ -108,8 +109,34 @@ def test_probabilities_are_probabilities(n_classes, dtype):
 def test_binary_probabilities_are_a_sigmoid_of_the_decision():
     X, y = noisy_problem(2)
     model = LSSVC(calibrate=True).fit(X, y)
-    expected = 1 / (1 + np.exp(-model.calibration_scale_ * model.decision_function(X)))
-    assert_allclose(model.predict_proba(X)[:, 1], expected, rtol=1e-12)
+    f, z = model.decision_function(X), 0.0
+    ends = [-np.inf, -0.9, -0.5, 0.0, 0.5, 0.9, np.inf]
+    for slope, low, high in zip(model.calibration_slopes_, ends, ends[1:], strict=False):
+        z += slope * (np.clip(f, low, high) - np.clip(0.0, low, high))
+    assert_allclose(model.predict_proba(X)[:, 1], 1 / (1 + np.exp(-z)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_slopes_against_a_search_without_derivatives(n_classes):
+    rng = np.random.default_rng(1)
+    values = rng.uniform(-1.2, 1.2, size=(300, 1 if n_classes == 2 else n_classes))
+    noisy = values + 0.3 * rng.normal(size=values.shape)
+    labels = (noisy[:, 0] > 0).astype(int) if n_classes == 2 else noisy.argmax(axis=1)
+    weight = rng.uniform(0.5, 2.0, size=300)
+    scale, slopes = fit_slopes(values, labels, weight)
+    assert scale == fit_scale(values, labels, weight)
+
+    def cost(logs):
+        ends, z = [-np.inf, -0.9, -0.5, 0.0, 0.5, 0.9, np.inf], 0.0
+        for log, low, high in zip(logs, ends, ends[1:], strict=False):
+            z = z + scale * np.exp(log) * (np.clip(values, low, high) - np.clip(0.0, low, high))
+        return cross_entropy(1.0, z, labels, weight) + logs @ logs
+
+    best = cost(np.log(slopes / scale))
+    found = minimize(cost, np.zeros(6), method="Powell", bounds=[(-5, 5)] * 6)
+    assert best <= found.fun * (1 + 1e-6)
+    for _ in range(50):
+        assert best <= cost(np.log(slopes / scale) + 0.01 * rng.normal(size=6)) + 1e-9
 
 
 def test_calibration_does_not_change_the_model():

@@ -89,7 +89,7 @@ def test_a_smooth_kernel_ends_with_advice():
         L2SVC(C=1e6, gamma=1e-3, solver="smo", max_iter=3).fit(X, Y)
 
 
-@pytest.mark.parametrize("options", [{"calibrate": True}, {"C": [1, 2]}, {"max_support": 9}])
+@pytest.mark.parametrize("options", [{"C": [1, 2]}, {"max_support": 9}])
 def test_what_smo_cannot_do_is_said(options):
     with pytest.raises(ValueError, match=r"solver='smo' is for one C.*active-set"):
         L2SVC(solver="smo", **options).fit(X, Y)

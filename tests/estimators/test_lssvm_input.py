@@ -226,24 +226,22 @@ def test_choosing_C_needs_a_factorisation(machine, C):
         machine(C=C, solver="cg").fit(X, LABELS)
 
 
-def test_calibration_needs_a_factorisation():
-    with pytest.raises(ValueError, match=r"calibrate=True.*solver='cg'"):
-        LSSVC(calibrate=True, solver="cg").fit(X, LABELS)
-
-
-def test_probabilities_exist_only_with_calibrate():
-    assert not hasattr(LSSVC(), "predict_proba")
-    assert not hasattr(LSSVC().fit(X, LABELS), "predict_log_proba")
-    assert hasattr(LSSVC(calibrate=True), "predict_proba")
+def test_probabilities_exist_unless_they_are_switched_off():
+    plain = LSSVC(calibrate=False)
+    assert not hasattr(plain, "predict_proba")
+    assert not hasattr(plain.fit(X, LABELS), "predict_log_proba")
+    assert hasattr(LSSVC(), "predict_proba")
     assert not hasattr(LSSVR(), "predict_proba")
     with pytest.raises(AttributeError, match="predict_proba needs calibrate=True"):
-        LSSVC().fit(X, LABELS).predict_proba(X)
+        plain.predict_proba(X)
 
 
 def test_calibrate_switched_on_after_fit():
-    model = LSSVC().fit(X, LABELS).set_params(calibrate=True)
-    with pytest.raises(NotFittedError):
+    model = LSSVC(calibrate=False).fit(X, LABELS).set_params(calibrate=True)
+    with pytest.raises(NotFittedError, match="set after fit"):
         model.predict_proba(X)
+    expected = LSSVC().fit(X, LABELS).predict_proba(X)
+    np.testing.assert_allclose(model.keep_rows(X, LABELS).predict_proba(X), expected, rtol=1e-6)
 
 
 # ---------------------------------------------------------------------------- sample weights

@@ -104,8 +104,6 @@ def test_classical_solvers_need_the_free_bias():
 def test_what_needs_a_factorisation_is_refused(solver):
     with pytest.raises(ValueError, match="needs a factorisation"):
         LSSVC(solver=solver, C="loo").fit(X, LABELS)
-    with pytest.raises(ValueError, match="needs a factorisation"):
-        LSSVC(solver=solver, calibrate=True).fit(X, LABELS)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -222,7 +222,7 @@ def test_probabilities_rest_on_left_out_decisions():
     plain = 1 / (1 + np.exp(-2 * model.decision_function(X[300:]) * (2 * y[300:] - 1)))
     assert log_loss < -np.mean(np.log(plain))
     with pytest.raises(AttributeError, match="predict_proba needs calibrate=True"):
-        ReducedSVC().fit(X, y).predict_proba  # noqa: B018
+        ReducedSVC(calibrate=False).fit(X, y).predict_proba  # noqa: B018
 
 
 def test_logistic_loss_gives_probabilities_by_itself():
@@ -240,7 +240,10 @@ def test_logistic_loss_gives_probabilities_by_itself():
     p = three.predict_proba(X)
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
     assert np.array_equal(p.argmax(axis=1), three.predict(X))
-    assert not hasattr(ReducedSVC().fit(X[:50], y[:50]), "predict_proba")
+    plain = ReducedSVC(loss="logistic", n_basis=40, random_state=0, calibrate=False).fit(X, y)
+    assert np.abs(plain.predict_proba(X)[:, 1] - truth).mean() < 0.05
+    hinge = ReducedSVC(calibrate=False, loss="squared_hinge").fit(X[:50], y[:50])
+    assert not hasattr(hinge, "predict_proba")
 
 
 def test_C_is_chosen_where_left_out_rows_lose_least(moons):
@@ -404,8 +407,8 @@ def test_path_says_what_it_needs(moons):
         c_path(ReducedSVC(), X, y, [1.0])
     with pytest.raises(ValueError, match="C must hold finite numbers"):
         c_path(ReducedSVC(n_basis=10), X, y, [1.0, 0.0])
-    with pytest.raises(ValueError, match="calibrate=True"):
-        c_path(ReducedSVC(n_basis=10, calibrate=True), X, y, [1.0])
+    for model in c_path(ReducedSVC(n_basis=10, loss="squared_hinge"), X, y, [1.0]).models:
+        assert not hasattr(model, "predict_proba")
 
 
 def test_budget_and_convergence(moons):

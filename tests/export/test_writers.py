@@ -61,7 +61,7 @@ def check_labels(model, found, dtype):
 
 def check_probabilities(model, found, dtype):
     wanted = model.predict_proba(models.rows())
-    slack = TOLERANCE[dtype] * (1 + model.calibration_scale_ * scales(model).max())
+    slack = TOLERANCE[dtype] * (1 + model.calibration_slopes_.max() * scales(model).max())
     np.testing.assert_allclose(np.reshape(found, wanted.shape), wanted, rtol=0, atol=slack)
 
 
@@ -138,7 +138,7 @@ def compiled_run(folder, names, dtype):
             predict = f"p[0] = (REAL){predict}"
             more = "fwrite(p, sizeof *p, 1, stdout);"
             widths[name] += [1]
-        if formula.steepness is not None:
+        if formula.slopes is not None:
             more += f" {name}_probabilities(out, p); fwrite(p, sizeof *p, {name}_CLASSES, stdout);"
             widths[name] += [len(model.classes_)]
         calls.append(_CALL.format(rows=len(rows), name=name, predict=predict, more=more))

@@ -489,6 +489,7 @@ for model, name, value in (
     ("lssvc", "degree", "3"),
     ("lssvc", "dual_coef_", [[1.0]]),
     ("lssvc", "calibration_scale_", "1"),
+    ("lssvc", "calibration_slopes_", [1.0, 2.0]),
     ("lssvc", "clip_", [[0.0], [1.0]]),
     ("lssvc", "C", -1.0),
     ("low-rank", "function_", "rbf"),

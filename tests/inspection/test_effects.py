@@ -34,7 +34,14 @@ def machine(name, gamma=0.3, **options):
 def assert_same_dependence(model, X, tolerance=1e-8):
     found = effects(model, X, n_individual=5, pairs=[], grid_resolution=40)
     for f in range(X.shape[1]):
-        expected = partial_dependence(model, X, [f], kind="both", grid_resolution=40)
+        expected = partial_dependence(
+            model,
+            X,
+            [f],
+            kind="both",
+            grid_resolution=40,
+            response_method="decision_function" if hasattr(model, "classes_") else "auto",
+        )
         np.testing.assert_allclose(found.grids[f], expected["grid_values"][0])
         np.testing.assert_allclose(found.average[f], expected["average"], atol=tolerance, rtol=0)
         lines = expected["individual"][:, :5]

@@ -350,7 +350,6 @@ PARAMETERS = {
     "fit_intercept": {"fit_intercept": False},
     "bias_penalty": {"bias_penalty": 1.0},
     "class_weight": {"class_weight": {0: 3.0}},
-    "calibrate": {"calibrate": True},
     "C": {"C": KFoldSums(7)},
 }
 

@@ -63,6 +63,7 @@ def test_selectors_read_few_times(counted, name):
         pytest.importorskip("kmedoids", reason="kmedoids is not installed")
     data, reads = counted
     model = PlainSparseLSSVC(C=1.0, gamma=1.0, basis=name, n_basis=50, random_state=0)
+    model.set_params(calibrate=False)
     expected = model.fit(X, y).support_
     model.fit(data)
     assert_array_equal(model.support_, expected)
@@ -75,7 +76,7 @@ def test_scale_is_one_pass_and_random_rows_are_none(counted):
     blocks = data.blocks(Targets(None))
     assert blocks.variance() == pytest.approx(X.var())
     assert reads == {"X": 1}
-    model = PlainSparseLSSVC(C=1.0, gamma="scale", n_basis=30, random_state=0)
+    model = PlainSparseLSSVC(C=1.0, gamma="scale", n_basis=30, random_state=0, calibrate=False)
     expected = model.fit(X, y).support_
     reads.clear()
     assert_array_equal(model.fit(data).support_, expected)

@@ -126,7 +126,7 @@ def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
         classes = model.classes_
         if model.calibrate:
             values = _left_out_values(model, y, model.loo_residuals_)
-            probabilities = _calibrated(values, model.calibration_scale_)
+            probabilities = _calibrated(values, model.calibration_slopes_)
     notes = [
         "the accuracy is that of left-out rows, but preprocessing, C and scales of features saw "
         "all rows: it is slightly optimistic (--cv 5 fits again without each fifth of the rows)"
@@ -151,10 +151,13 @@ def _left_out_values(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.nda
     return np.asarray(np.where(own, 1.0, -1.0) - residuals)
 
 
-def _calibrated(values: np.ndarray, scale: float) -> np.ndarray:
-    """Return p of every class, proportional to sigma(scale f), as `predict_proba` does."""
-    columns = values if values.ndim > 1 else np.column_stack([-values, values])
-    return np.asarray(softmax(log_expit(scale * columns), axis=1))
+def _calibrated(values: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    """Return p of every class, proportional to sigma of its log odds, as `predict_proba` does."""
+    ends, z = [-np.inf, -0.9, -0.5, 0.0, 0.5, 0.9, np.inf], np.zeros_like(values)
+    for slope, low, high in zip(slopes, ends, ends[1:], strict=False):
+        z += slope * (np.clip(values, low, high) - np.clip(0.0, low, high))
+    columns = z if z.ndim > 1 else np.column_stack([-z, z])
+    return np.asarray(softmax(log_expit(columns), axis=1))
 
 
 def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequence[str]) -> None:

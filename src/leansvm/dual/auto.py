@@ -48,13 +48,18 @@ _MANY_SUPPORT = 0.4
 _SUPPORT_SAMPLE, _SUPPORT_TOL, _SUPPORT_SWEEPS = 500, 1e-2, 50
 
 
-def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
-    """Solve the LS-SVM by whichever solver is expected to be the fastest."""
+def solve_lssvm(
+    problem: DualProblem, C: float, *, tol: float, max_iter: int, left_out: bool = False
+) -> Solution:
+    """Solve the LS-SVM by whichever solver is expected to be the fastest.
+
+    Left-out residuals come with a factorisation alone.
+    """
     m, n_outputs = problem.Y.shape
     if m < _FEW_ROWS:
-        return solve_cholesky(problem, C)
+        return solve_cholesky(problem, C, left_out=left_out)
     on_device = foreign_namespace(problem.X) is not None
-    needed = factor_bytes(m, n_outputs, on_device=on_device)
+    needed = factor_bytes(m, n_outputs, left_out=left_out, on_device=on_device)
     k = cg.preconditioner_columns(m)
     with_cg = needed + cg.preconditioner_bytes(m, n_outputs, k)
     matrix = None
@@ -72,7 +77,7 @@ def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
         if solution is not None:
             return solution
     if matrix is None:
-        return solve_cholesky(problem, C)  # which says how much memory it needs
+        return solve_cholesky(problem, C, left_out=left_out)  # which says how much memory it needs
     # where sequential updates are slow so is CG, and trying it takes a share of a factorisation
     if problem.fits(with_cg) and (sweeps is None or m >= _MANY_ROWS):
         affordable = int(m / 3 / max(2 * (n_outputs + 1), _ENTRY_FLOPS))
@@ -81,21 +86,26 @@ def solve_lssvm(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
         )
         if solution is not None:
             return solution
-    return factor_and_solve(problem, matrix.values, C)
+    return factor_and_solve(problem, matrix.values, C, left_out=left_out)
 
 
-def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
+def solve_hinge(
+    problem: DualProblem, C: float, *, tol: float, max_iter: int, left_out: bool = False
+) -> Solution:
     """Solve the squared-hinge SVM on working sets, else by SesquiSMO or the active set.
+
+    SesquiSMO has no left-out residuals.
 
     Working sets give up where conjugate gradients are slow (a large C) or K_WW does not fit. An
     active set of k rows then takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
     so many rows have to be support vectors, which a sample tells.
     """
     m, sweeps = len(problem.weight), None
+    options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "left_out": left_out}
     if problem.kernel.name == "linear":  # the active set has a smaller system for it
-        return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
+        return ActiveSet(problem).solve(C, **options)
     sets = WorkingSets(problem)
-    solution = sets.solve(C, tol=tol, max_iter=max_iter)
+    solution = sets.solve(C, **options)
     if solution is not None:
         return solution
     problem = sets.problem
@@ -109,7 +119,7 @@ def solve_hinge(problem: DualProblem, C: float, *, tol: float, max_iter: int) ->
         solution = solve_sesqui(problem, C, tol=tol, max_iter=max_iter, give_up_after=sweeps)
         if solution is not None:
             return solution
-    return ActiveSet(problem).solve(C, tol=tol, max_iter=max_iter)
+    return ActiveSet(problem).solve(C, **options)
 
 
 def solve_hinge_left_out(

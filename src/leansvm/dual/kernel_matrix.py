@@ -23,6 +23,7 @@ from leansvm._array_api import (
     in_float64,
     like_rows,
     namespace,
+    rows_at,
     to_host,
     zeros,
 )
@@ -346,7 +347,10 @@ def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
         a, b = problem.rows[a], problem.rows[b]
     if problem.kernel.precomputed:
         return np.asarray(problem.X[np.ix_(a, b)], dtype=np.float64)
-    return np.asarray(problem.kernel.block(problem.X[a], problem.X[b], dtype=np.float64))
+    block = problem.kernel.block
+    if foreign_namespace(problem.X) is not None:
+        return np.asarray(to_host(block(rows_at(problem.X, a), rows_at(problem.X, b))), np.float64)
+    return np.asarray(block(problem.X[a], problem.X[b], dtype=np.float64))
 
 
 def _product_rows(X: Any, m: int) -> int:

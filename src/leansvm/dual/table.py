@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from leansvm.dual import auto
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.cg import solve_cg
 from leansvm.dual.cholesky import solve_cholesky, solve_eigen
+from leansvm.dual.folds import residuals_of_folds
 from leansvm.dual.free_bias import solve_penalty_flow, solve_substitution, solve_sumt
 from leansvm.dual.hinge_newton import solve_newton
 from leansvm.dual.problem import DualProblem
@@ -31,12 +32,24 @@ from leansvm.solution import Solution
 Array = NDArray[np.float64]
 
 
-def _factorise(
-    problem: DualProblem, C: float | Array, *, criterion: str, left_out: bool, **_: Any
+def _solve_squared(
+    problem: DualProblem,
+    C: float | Array,
+    *,
+    criterion: str,
+    left_out: bool,
+    max_support: None,
+    watch: bool = False,
+    **options: Any,
 ) -> Solution:
-    """Choose among several C by an eigen-decomposition, or solve for one by Cholesky."""
+    """Choose among several C by an eigen-decomposition, or solve for one by Cholesky.
+
+    With ``watch`` iterative solvers are tried first.
+    """
     if isinstance(C, np.ndarray):
         return solve_eigen(problem, C, criterion)
+    if watch:
+        return auto.solve_lssvm(problem, C, left_out=left_out, **options)
     return solve_cholesky(problem, C, left_out=left_out)
 
 
@@ -52,12 +65,14 @@ def _solve_hinge(
 ) -> Solution:
     """Follow the support set; ``on_sets``, start on working sets unless the support is bounded.
 
-    Several C are compared by the left-out loss, which working sets compute in any case.
+    Several C are compared by the left-out loss.
     """
     on_sets = on_sets and max_support is None
-    if on_sets or isinstance(C, np.ndarray):
+    if isinstance(C, np.ndarray):
         options |= {"on_sets": on_sets, "max_support": max_support}
         return auto.solve_hinge_left_out(problem, C, **options)
+    if on_sets:
+        return auto.solve_hinge(problem, C, left_out=left_out, **options)
     return ActiveSet(problem, max_support=max_support).solve(C, left_out=left_out, **options)
 
 
@@ -68,7 +83,7 @@ class Solver:
     # (problem, C, *, tol, max_iter) for one C; None where `solve_any` does that too
     solve_one: Callable[..., Solution | None] | None = None
     # for several C, left-out residuals or max_support too, which are keywords then as in
-    # `solve_dual`; None: it can do none of these
+    # `solve_dual`; None: it can do none of these, and rows are left out in folds
     solve_any: Callable[..., Solution] | None = None
     free_bias: bool = False  # needs bias_penalty=0
     on_host: bool = False  # needs rows in the memory of the host
@@ -76,8 +91,8 @@ class Solver:
 
 SOLVERS = {
     "lssvm": {
-        "auto": Solver(auto.solve_lssvm, _factorise),
-        "cholesky": Solver(None, _factorise),
+        "auto": Solver(None, partial(_solve_squared, watch=True)),
+        "cholesky": Solver(None, _solve_squared),
         "cg": Solver(solve_cg),
         "smo": Solver(solve_smo, on_host=True),
         "sumt": Solver(solve_sumt, free_bias=True, on_host=True),
@@ -85,7 +100,7 @@ SOLVERS = {
         "penalty-flow": Solver(solve_penalty_flow, free_bias=True, on_host=True),
     },
     "hinge": {
-        "auto": Solver(auto.solve_hinge, partial(_solve_hinge, on_sets=True), on_host=True),
+        "auto": Solver(None, partial(_solve_hinge, on_sets=True), on_host=True),
         "active-set": Solver(None, _solve_hinge, on_host=True),
         "newton": Solver(solve_newton),
         "smo": Solver(solve_sesqui, on_host=True),
@@ -125,7 +140,8 @@ def solve_dual(
     criterion : {"gcv", "loo"}
         How "lssvm" scores candidates; "hinge" always takes the left-out loss.
     left_out : bool
-        Whether the residuals of models without each row are wanted.
+        Whether the residuals of models without each row are wanted; where the solver has none
+        they are those of models without a fold of the rows (`folds`), NaN at other rows.
     tol, max_iter
         Where iterative solvers stop.
     max_support : int, optional
@@ -139,16 +155,19 @@ def solve_dual(
     solver, several = SOLVERS[family][name], isinstance(C, np.ndarray)
     bounded = max_support is not None
     _check_range(C, problem.weight)
-    check_solver(family, name, problem, several=several, left_out=left_out, bounded=bounded)
+    check_solver(family, name, problem, several=several, bounded=bounded)
     options: dict[str, Any] = {"tol": tol, "max_iter": max_iter}
+    solve: Any = solver.solve_one
+    if solve is None:
+        assert solver.solve_any is not None
+        limits = {"criterion": criterion, "max_support": max_support}
+        solve = partial(solver.solve_any, left_out=left_out, **limits)
     with explain_failure(problem.kernel):
-        if solver.solve_one is not None and not (several or left_out or bounded):
-            solution = solver.solve_one(problem, float(C), **options)
-        else:
-            assert solver.solve_any is not None  # checked
-            options |= {"criterion": criterion, "left_out": left_out, "max_support": max_support}
-            solution = solver.solve_any(problem, C, **options)
-    assert solution is not None  # nothing to give up for
+        solution: Solution = solve(problem, C, **options)  # there is nothing to give up for
+        if left_out and solution.left_out is None:
+            with problem.phases("left out"):
+                residuals = residuals_of_folds(problem, partial(solve, C=C, **options))
+            solution = replace(solution, left_out=residuals)
     return solution
 
 
@@ -169,25 +188,21 @@ def check_solver(
     problem: DualProblem,
     *,
     several: bool = False,
-    left_out: bool = False,
     bounded: bool = False,
 ) -> None:
     """Refuse what a solver cannot do.
 
-    ``several`` C, ``left_out`` residuals, a ``bounded`` support set, or a problem whose bias or
-    rows it cannot take.
+    ``several`` C, a ``bounded`` support set, or a problem whose bias or rows it cannot take.
     """
     solver = SOLVERS[family][name]
-    if solver.solve_any is None and (several or left_out or bounded):
+    if solver.solve_any is None and (several or bounded):
         if family == "hinge":
             raise ValueError(
-                f"solver={name!r} is for one C, without calibrate and max_support: use "
-                f"solver='active-set'."
+                f"solver={name!r} is for one C, without max_support: use solver='active-set'."
             )
-        asked = "C='loo', C='gcv' or a list of C" if several else "calibrate=True"
         raise ValueError(
-            f"{asked} needs a factorisation of the kernel matrix, which solver={name!r} avoids: "
-            f"use solver='auto' or 'cholesky', or SparseLSSVC."
+            f"C='loo', C='gcv' or a list of C needs a factorisation of the kernel matrix, which "
+            f"solver={name!r} avoids: use solver='auto' or 'cholesky', or SparseLSSVC."
         )
     if solver.free_bias and problem.bias_penalty != 0:
         raise ValueError(

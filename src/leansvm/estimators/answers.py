@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.publish import calibrate
 from leansvm.estimators.read import read, validate
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import resolve_cache_size, tiles_within
@@ -49,6 +50,10 @@ class KeepsRows(KernelMachine):
         with tiles_within(self.cache_size):
             answers.refuse_other_rows()
         self._rows, self._answers = data, answers
+        if self._calibrates and "calibration_scale_" not in vars(self):  # sums have no such values
+            found = answers.left_out
+            terms = found.target, found.weight, answers.data.class_weight
+            calibrate(self, found.target - found.residual, *terms)
         return self
 
     def _ask(self) -> Answers:
@@ -117,7 +122,7 @@ class PredictsIntervals(KeepsRows):
 class PredictsSets(KeepsRows):
     """Adds prediction sets to a classifier."""
 
-    def predict_set(self, X: Any, alpha: float = 0.1) -> Any:
+    def predict_set(self, X: Any, alpha: float = 0.1, by_class: bool | str = "auto") -> Any:
         """Return the classes that every row may belong to.
 
         A class is in the set unless nearly all training rows have a larger margin (decision value
@@ -129,6 +134,11 @@ class PredictsSets(KeepsRows):
             Rows, in memory.
         alpha : float, default=0.1
             Share of the sets that may miss the class.
+        by_class : bool or "auto", default="auto"
+            Whether that is the share in every class, by comparison with the training rows of this
+            class alone (Mondrian sets), or in all rows together, where a rare class may be missed
+            nearly always. "auto" is True unless the smallest class has half of the rows of the
+            largest. A class of fewer than 1 / alpha - 1 rows is in every set.
 
         Returns
         -------
@@ -138,4 +148,4 @@ class PredictsSets(KeepsRows):
             1 - 2 alpha at least (in practice 1 - alpha), as `SparseLSSVR.predict_interval` says.
         """
         with tiles_within(self.cache_size):
-            return self._ask().sets(*self._rows_and_values(X), alpha)
+            return self._ask().sets(*self._rows_and_values(X), alpha, by_class)

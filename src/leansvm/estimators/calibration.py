@@ -1,7 +1,9 @@
-"""Probabilities from leave-one-out decision values: p proportional to sigma(a f), one a > 0.
+"""Probabilities from left-out decision values: p proportional to sigma(g(f)).
 
-No offset and one scale for all classes, so that the most probable class is always the one that
-`predict` returns. Targets are smoothed as Platt does, (N + 1) / (N + 2) for the own class.
+g rises, g(0) = 0 and all classes share it, so that the most probable class is always the one that
+`predict` returns. It has one slope in each of six zones of f: a squared loss makes f the mean of
+targets +-1, whose log odds are steep near +-1 alone. Slopes are drawn to one scale for all where
+rows say little. Targets are smoothed as Platt does, (N + 1) / (N + 2) for the own class.
 """
 
 from __future__ import annotations
@@ -10,17 +12,30 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
-from scipy.special import log_expit
+from scipy.optimize import brentq, minimize
+from scipy.special import expit, log_expit
 
 from leansvm.rows import column_per_class
 
 Array = NDArray[np.float64]
-_LOG_SCALES = np.linspace(-12.0, 12.0, 97)
+Slopes = float | Array
+_LOG_SCALES = np.linspace(-12.0, 12.0, 49)
+_GRID_ROWS = 1000  # on which the grid is looked at
+_NUMBERS = 20_000  # decision values that the slopes of several classes are fitted to
+KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
+_PRIOR = 1.0  # weight of the squared log ratios of slopes to the one scale, in rows
+# offsets c = _OFFSETS s make s f + c continuous, with 0 in the two zones beside f = 0
+_OFFSETS = np.zeros((6, 6))
+_OFFSETS[0, [0, 1, 2]] = 0.9, -0.4, -0.5
+_OFFSETS[1, [1, 2]] = 0.5, -0.5
+_OFFSETS[4, [3, 4]] = 0.5, -0.5
+_OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
 
 
-def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
-    """Return a that minimises the weighted cross-entropy of p ~ sigma(a f).
+def fit_slopes(
+    values: Array, labels: NDArray[np.intp], weight: Array
+) -> tuple[float, NDArray[np.float64]]:
+    """Return the best scale for all of f, and the slope of g in every zone, drawn to it.
 
     Parameters
     ----------
@@ -31,23 +46,69 @@ def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
     weight : ndarray of shape (n_rows,)
         Sample weights.
     """
-    values = column_per_class(values)
-    n_classes = values.shape[1]
-    counts = np.bincount(labels, weights=weight, minlength=n_classes)
-    # soft targets: (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others
-    other = 1.0 / (counts[labels] + 2.0)
+    targets = _soft_targets(values, labels, weight)
+    if values.shape[1] > 1:  # of many numbers a part says enough
+        some = slice(None, None, -(-values.size // _NUMBERS))
+        values, targets, weight = values[some], targets[some], weight[some]
+    scale = _scale(values, targets, weight)
+    zone, total = np.searchsorted(KNOTS, values), float(weight.sum())
+    places, numbers = zone.ravel(), values.ravel()
+
+    def cost(logs: Array) -> tuple[float, Array]:
+        slopes = scale * np.exp(logs)
+        entropy, pull = _cross_entropy(_log_odds_in(zone, values, slopes), targets, weight)
+        sums: Any = np.bincount(places, pull.ravel() * numbers, minlength=6)
+        sums = sums + np.bincount(places, pull.ravel(), minlength=6) @ _OFFSETS
+        entropy += _PRIOR * float(logs @ logs)
+        return entropy / total, (2 * _PRIOR * logs + sums * slopes) / total
+
+    options: Any = {"gtol": 1e-10, "ftol": 1e-15}
+    found = minimize(cost, np.zeros(6), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options)
+    return scale, np.asarray(scale * np.exp(found.x))
+
+
+def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
+    """Return a that minimises the weighted cross-entropy of p ~ sigma(a f)."""
+    return _scale(values, _soft_targets(values, labels, weight), weight)
+
+
+def _scale(values: Array, targets: Array, weight: Array) -> float:
+    least, most = 0, len(_LOG_SCALES) - 1
+    if values.shape[1] > 1:  # there may be more than one valley: look around the best of a grid
+        few = slice(None, None, -(-len(values) // _GRID_ROWS))
+        known = values[few], targets[few], weight[few]
+        costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(_LOG_SCALES)]
+        least, most = max(int(np.argmin(costs)) - 1, 0), min(int(np.argmin(costs)) + 1, most)
+
+    def slope(log_a: float) -> float:
+        z = np.exp(log_a) * values
+        return float(np.sum(_cross_entropy(z, targets, weight)[1] * z))
+
+    ends = float(_LOG_SCALES[least]), float(_LOG_SCALES[most])
+    if slope(ends[0]) >= 0.0:
+        return float(np.exp(ends[0]))
+    if slope(ends[1]) <= 0.0:
+        return float(np.exp(ends[1]))
+    return float(np.exp(brentq(slope, *ends, xtol=1e-12)))
+
+
+def _soft_targets(values: Array, labels: NDArray[np.intp], weight: Array) -> Array:
+    """Return (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others."""
+    n_classes = max(values.shape[1], 2)
+    other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
     targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
     targets[np.arange(len(labels)), labels] = 1.0 - other
+    return targets
 
-    def cross_entropy(log_a: float) -> float:
-        return -float(weight @ np.sum(targets * log_shares(np.exp(log_a) * values), axis=1))
 
-    # with several classes there may be more than one valley: refine around the best of a grid
-    losses = [cross_entropy(log_a) for log_a in _LOG_SCALES]
-    best = int(np.argmin(losses))
-    bounds = (_LOG_SCALES[max(best - 1, 0)], _LOG_SCALES[min(best + 1, len(_LOG_SCALES) - 1)])
-    found = minimize_scalar(cross_entropy, bounds=bounds, method="bounded", options={"xatol": 1e-9})
-    return float(np.exp(found.x if found.fun <= losses[best] else _LOG_SCALES[best]))
+def _cross_entropy(z: Array, targets: Array, weight: Array) -> tuple[float, Array]:
+    """Return the weighted cross-entropy and its derivative by the log odds z."""
+    if z.shape[1] == 1:  # log sigma(z) = z + log sigma(-z)
+        total = -float(weight @ (targets[:, 1] * z[:, 0] + log_expit(-z[:, 0])))
+        return total, np.asarray(weight[:, None] * (expit(z) - targets[:, 1:]))
+    logs = log_shares(z)
+    total = -float(weight @ np.einsum("ij,ij->i", targets, logs))
+    return total, np.asarray(weight[:, None] * (np.exp(logs) - targets) * expit(-z))
 
 
 def log_shares(scaled: Array) -> Array:
@@ -57,14 +118,29 @@ def log_shares(scaled: Array) -> Array:
     return np.asarray(logs - top - np.log(np.sum(np.exp(logs - top), axis=1, keepdims=True)))
 
 
-def log_probabilities(values: NDArray[Any], scale: float) -> Array:
-    """Return log p of every class; one value a row means two classes."""
+def offsets_of(slopes: Array) -> Array:
+    """Return c of g(f) = s f + c in every zone."""
+    return np.asarray(_OFFSETS @ slopes)
+
+
+def _log_odds_in(zone: NDArray[np.intp], values: Array, slopes: Array) -> Array:
+    return np.asarray(slopes[zone] * values + offsets_of(slopes)[zone])
+
+
+def log_probabilities(values: NDArray[Any], slopes: Slopes) -> Array:
+    """Return log p of every class; one value a row means two classes.
+
+    ``slopes`` are those of the zones, or one for all.
+    """
     columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
-    return log_shares(scale * column_per_class(columns))
+    if np.ndim(slopes) == 0:
+        return log_shares(column_per_class(slopes * columns))
+    zone = np.searchsorted(KNOTS, columns)
+    return log_shares(column_per_class(_log_odds_in(zone, columns, np.asarray(slopes))))
 
 
 def probabilities(
-    log_odds: NDArray[Any], scale: float, values: NDArray[Any] | None = None
+    log_odds: NDArray[Any], slopes: Slopes, values: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Return p of every class; the class that the decision values predict has the largest.
 
@@ -72,7 +148,7 @@ def probabilities(
     class is one rounding step ahead. Without ``values`` the log odds are the decision values.
     """
     values = log_odds if values is None else values
-    p = np.exp(log_probabilities(log_odds, scale)).astype(values.dtype)
+    p = np.exp(log_probabilities(log_odds, slopes)).astype(values.dtype)
     predicted = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
     rows = np.arange(len(p))
     largest = p.max(axis=1)

@@ -28,8 +28,8 @@ Array = NDArray[np.float64]
 
 
 def _learns_from_batches(estimator: Any) -> bool:
-    if not isinstance(estimator.C, Real) or estimator.calibrate:
-        raise AttributeError("partial_fit: several C and calibrate=True need fit on all rows.")
+    if not isinstance(estimator.C, Real):
+        raise AttributeError("partial_fit: several C need fit on all rows.")
     if estimator.class_weight == "balanced":
         raise AttributeError("partial_fit: class_weight='balanced' needs fit on all rows.")
     if estimator.kernel == "precomputed" or estimator.solver in ("newton", "smo"):
@@ -83,7 +83,7 @@ class L2SVC(Classifier, DualMachine):
         so in ``fit_report_``. "auto" takes as many as it needs.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``.
-    calibrate : bool, default=False
+    calibrate : bool, default=True
         Fit probabilities to leave-one-out decision values (at fixed support sets), for
         `predict_proba`.
     tol : float, default=1e-8
@@ -181,7 +181,7 @@ class L2SVC(Classifier, DualMachine):
         solver: str = "auto",
         max_support: Any = "auto",
         class_weight: Any = None,
-        calibrate: bool = False,
+        calibrate: bool = True,
         tol: float = 1e-8,
         max_iter: int = 1000,
         cache_size: Any = "auto",
@@ -238,7 +238,7 @@ class L2SVC(Classifier, DualMachine):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
         """Add rows and repair the support set; the result equals `fit` on all rows.
 
-        Exists for one C, without ``calibrate``, class_weight="balanced", kernel="precomputed" and
+        Exists for one C, without class_weight="balanced", kernel="precomputed" and
         solver="newton" or "smo". ``gamma`` comes from the first batch. Rows without error may
         become support vectors later, so all rows are kept, with kernel rows and factors (within
         ``cache_size``). `fit` keeps none: after it, partial_fit starts anew, with a warning.
@@ -287,8 +287,10 @@ class L2SVC(Classifier, DualMachine):
             with added:
                 hook = run.hook("iteration")
                 active_set.problem = problem = replace(active_set.problem, on_iteration=hook)
+                data = data.with_targets(problem.Y)
+                options: Any = {"tol": self.tol, "max_iter": self.max_iter}
                 with table.explain_failure(problem.kernel):
-                    solution = active_set.solve(float(self.C), tol=self.tol, max_iter=self.max_iter)
+                    solution = active_set.solve(float(self.C), left_out=self.calibrate, **options)
                 active_set.problem = replace(active_set.problem, on_iteration=None)  # of this call
                 publish(self, data, kernel, problem, self._carried(problem, data, solution))
             self._sequence, self._has_batches = (active_set, data.weight), True

@@ -78,7 +78,7 @@ default="auto"
         A of the term A b^2 / 2; 0 leaves the bias free.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``.
-    calibrate : bool, default=False
+    calibrate : bool, default=True
         Fit probabilities to leave-one-out decision values, for `predict_proba`.
     cache_size : float or "auto", default="auto"
         Megabytes that the functions' values at the rows may take; "auto" is 80 % of the memory
@@ -174,7 +174,7 @@ default="auto"
         fit_intercept: bool = True,
         bias_penalty: float = 0.0,
         class_weight: Any = None,
-        calibrate: bool = False,
+        calibrate: bool = True,
         cache_size: Any = "auto",
         random_state: Any = None,
         verbose: int = 0,

@@ -143,7 +143,7 @@ default="auto"
         faster.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``.
-    calibrate : bool, default=False
+    calibrate : bool, default=True
         Fit probabilities to leave-one-out decision values, for `predict_proba`.
     tol : float, default=1e-8
         Relative residual of the optimality conditions at which iterative solvers stop.
@@ -223,7 +223,7 @@ default="auto"
         bias_penalty: float = 0.0,
         solver: str = "auto",
         class_weight: Any = None,
-        calibrate: bool = False,
+        calibrate: bool = True,
         tol: float = 1e-8,
         max_iter: int = 1000,
         cache_size: Any = "auto",

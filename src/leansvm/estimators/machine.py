@@ -141,7 +141,7 @@ class Machine(CallbackSupport, Documented):
     _has_batches: bool = False  # True in a model that `partial_fit` made
     _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
     # what prediction can do without: pickles and files have it with ``keep_state`` alone
-    _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_"})
+    _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_", "_left_out"})
     _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
     _calibrates: bool | property = False  # whether left-out values become probabilities
     _is_direct: bool | property = False  # a solver without steps that callbacks are told of

@@ -155,13 +155,21 @@ class Mergeable(KernelMachine):
         """Add the sums of more rows and solve again."""
         criterion = self._criterion()
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
-            criterion = replace(criterion, name="kfold", left_out=False)  # in the folds there are
+            if criterion.judge != "squared":
+                raise ValueError(
+                    f"partial_fit: criterion={criterion.judge!r} looks at all rows again. Use "
+                    f"'squared', or fit."
+                )
+            criterion = replace(criterion, name="kfold")  # in the folds there are
+        criterion = replace(criterion, left_out=bool(self._calibrates))
         first = not ("_sums" in vars(self) or self._saved_small)
         if first and criterion.name == "kfold" and criterion.folds is None:
             criterion = replace(criterion, folds=KFoldSums())
         with self._fitting(X, y, criterion) as run:
             if first:
                 data = read(self, X, y, sample_weight, classes=classes, batch=True)
+                if data.n_positive < 2:
+                    run = replace(run, criterion=replace(criterion, left_out=False))
                 self._fit_on(data, run)
                 self._has_batches = True
                 return self

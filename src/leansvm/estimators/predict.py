@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
-from leansvm.estimators.calibration import log_probabilities, probabilities
+from leansvm.estimators.calibration import Array, Slopes, log_probabilities, probabilities
 from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.read import targets_to_score
@@ -24,10 +25,10 @@ from leansvm.rows import is_dask
 
 
 class _WithCalibration:
-    """A method that exists with ``calibrate=True`` or a loss of probabilities; else an error.
+    """A method that exists unless ``calibrate=False``; else an error.
 
-    Its own line says how to get the method: scikit-learn's `available_if` would end with "has no
-    attribute", the reason far above it.
+    A loss of probabilities has it in any case. Its own line says how to get the method:
+    scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
     """
 
     def __init__(self, method: Callable[[Any, Any], Any]) -> None:
@@ -42,6 +43,13 @@ class _WithCalibration:
                 f"{owner.__name__}: {self._method.__name__} needs calibrate=True. Set it before "
                 f"fit, or wrap the estimator in sklearn.calibration.CalibratedClassifierCV."
             )
+        fitted = vars(estimator)
+        if estimator.calibrate and "intercept_" in fitted and "calibration_scale_" not in fitted:
+            raise NotFittedError(  # an AttributeError, too
+                f"{owner.__name__}: {self._method.__name__} needs left-out decision values, and "
+                f"this model has none: it came from a state, had one row, or calibrate=True was "
+                f"set after fit. Call fit or, where there is one, keep_rows(X, y)."
+            )
         return MethodType(self._method, estimator)
 
 
@@ -50,6 +58,7 @@ class Classifier(ClassifierMixin, Machine):
 
     _classifies = True
     calibration_scale_: float
+    calibration_slopes_: Array
     calibrate: bool
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
     _class_constraints: ClassVar[dict[str, Any]] = {
@@ -136,7 +145,7 @@ class Classifier(ClassifierMixin, Machine):
 
     @_WithCalibration
     def predict_proba(self, X: Any) -> Any:
-        """Probability of every class; exists with ``calibrate=True`` or a logistic loss.
+        """Probability of every class; exists unless ``calibrate=False``.
 
         Parameters
         ----------
@@ -148,7 +157,7 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Probabilities in the order of ``classes_``; the largest belongs to `predict`.
         """
-        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
+        check_is_fitted(self)
         if is_dask(X):
             return predict_later(self, "predict_proba", X)
         values = self._in_shape(self._decision_values(X))
@@ -169,7 +178,7 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Log-probabilities in the order of ``classes_``.
         """
-        check_is_fitted(self, "calibration_scale_" if self.calibrate else None)
+        check_is_fitted(self)
         if is_dask(X):
             return predict_later(self, "predict_log_proba", X)
         values = self._in_shape(self._decision_values(X))
@@ -178,14 +187,14 @@ class Classifier(ClassifierMixin, Machine):
         result[np.exp(result) == 1.0] = 0.0  # as rounded as the probability is
         return like_rows(result, values)
 
-    def _log_odds(self, values: Any) -> tuple[Any, float]:
-        """Return the inputs of the logistic function and their scale."""
+    def _log_odds(self, values: Any) -> tuple[Any, Slopes]:
+        """Return the values that log odds are made of, and their slopes."""
         loss, scale = self._link()
         return values if loss is None else loss.log_odds(values), scale
 
-    def _link(self) -> tuple[Logistic | None, float]:
-        """Return the loss that turns values into log odds (None: they are), and their scale."""
-        return None, self.calibration_scale_
+    def _link(self) -> tuple[Logistic | None, Slopes]:
+        """Return the loss that turns values into log odds (None: none does), and the slopes."""
+        return None, getattr(self, "calibration_slopes_", self.calibration_scale_)
 
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values

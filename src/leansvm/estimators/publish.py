@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from leansvm._array_api import to_host
 from leansvm._phases import Watch
-from leansvm.estimators.calibration import fit_scale
+from leansvm.estimators.calibration import fit_slopes
 from leansvm.estimators.read import ROW_ATTRIBUTES
 from leansvm.estimators.training_data import TrainingData
 from leansvm.rows import class_numbers
@@ -27,8 +27,9 @@ _TOO_SMOOTH = (
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
-_ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "coef_"}  # of one fit
-_ONCE |= {"_sequence", "_saved_small", "_has_batches"}
+_KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
+_ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
+_ONCE |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}  # of one fit
 
 
 def publish(
@@ -56,6 +57,7 @@ def publish(
             f"scale X, y or sample_weight."
         )
     fitted = estimator.__dict__
+    before = fitted.get("_left_out")
     for name in (*_ONCE, *(ROW_ATTRIBUTES if data.attributes else ())):
         fitted.pop(name, None)
     fitted.update(data.attributes)
@@ -76,6 +78,10 @@ def publish(
     estimator.fit_report_ = _report(data, kernel, solution)
     if solution.left_out is not None and data.merged is not None:
         _use_left_out(estimator, data, solution.left_out, solution.drawn)
+    elif solution.left_out is not None and estimator._calibrates:  # of a batch
+        targets, weight = data.targets(), data.blocks().targets_of(np.arange(data.X.shape[0]))[1]
+        terms = targets - solution.left_out, targets, weight, data.class_weight
+        calibrate(estimator, *terms, before)
     if not solution.converged:
         text = f"{type(estimator).__name__}: {solution.advice}"
         warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
@@ -151,19 +157,18 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array, drawn: An
     """
     merged, whole = data.merged, data if data.whole is None else data.whole
     assert merged is not None
+    Y = whole.targets()
     if data.taken is not None:  # back to the places of the original rows
-        given = np.full((whole.X.shape[0], left_out.shape[1]), np.nan)
+        given = np.full(Y.shape, np.nan)
         given[data.taken] = left_out
         left_out = given
     if drawn is None:
         left_out, rows, weight = left_out[merged.first], merged.first, merged.weight
     else:
         rows, weight = drawn.rows, drawn.weight
-    Y = whole.targets()
     if estimator._calibrates:
         targets = Y[rows]
-        scale = fit_scale(targets - left_out, class_numbers(targets), weight)
-        estimator.calibration_scale_ = scale
+        calibrate(estimator, targets - left_out, targets, weight, data.class_weight)
     if isinstance(estimator.C, str) and estimator.C == "loo" and drawn is None:
         residuals = left_out[merged.group]
         unused = np.flatnonzero(merged.group < 0)  # of zero weight: they change no model
@@ -171,3 +176,29 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array, drawn: An
             rows = whole.blocks().take(unused)
             residuals[unused] = Y[unused] - to_host(estimator._values(rows))
         estimator.loo_residuals_ = estimator._in_shape(residuals)
+
+
+def calibrate(
+    estimator: Any,
+    values: Array,
+    targets: Array,
+    weight: Array | None,
+    class_weight: Array | None,
+    before: Array | None = None,
+) -> None:
+    """Fit probabilities to left-out decision values.
+
+    Rows of ``_left_out`` are their values, class, weight, and weight without that of the class.
+    Batches go on with those ``before`` them; of many rows the last are kept.
+    """
+    labels = class_numbers(targets)
+    weight = np.ones(len(values)) if weight is None else weight
+    own = weight if class_weight is None else weight / class_weight[labels]
+    known = np.column_stack([values, labels, weight, own])
+    known = known[np.isfinite(values).all(axis=1) & (weight > 0)]
+    if before is not None:
+        known = np.concatenate([before, known])
+    if len(known):
+        found = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
+        estimator.calibration_scale_, estimator.calibration_slopes_ = fit_slopes(*found)
+        estimator._left_out = known[-_KEPT_ROWS:]

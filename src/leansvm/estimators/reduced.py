@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
+from leansvm.estimators.calibration import Slopes
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.reduced_machine import ReducedMachine
 from leansvm.losses import Logistic
@@ -68,7 +69,7 @@ class ReducedSVC(Classifier, ReducedMachine):
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
         rows are drawn.
-    calibrate : bool, default=False
+    calibrate : bool, default=True
         Fit probabilities to left-out decision values, for `predict_proba`.
     tol : float, default=1e-6
         Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
@@ -156,7 +157,7 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _is_probabilistic(self) -> bool:  # type: ignore[override]
         return self.loss == "logistic" or isinstance(self.loss, Logistic)
 
-    def _link(self) -> tuple[Logistic | None, float]:
+    def _link(self) -> tuple[Logistic | None, Slopes]:
         if self.calibrate:
             return super()._link()
         loss = loss_for_newton(self.loss, True, self.delta, self.p)
@@ -181,7 +182,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         delta: float | None = None,
         p: float | None = None,
         class_weight: Any = None,
-        calibrate: bool = False,
+        calibrate: bool = True,
         tol: float = 1e-6,
         max_iter: int = 500,
         cache_size: Any = "auto",

@@ -100,7 +100,7 @@ class ReducedMachine(BasisMachine):
             self.tol,
             self.max_iter,
             data.budget,
-            self._calibrates or (compares and isinstance(self.C, str)),
+            not run.is_path and (self._calibrates or (compares and isinstance(self.C, str))),
             run.hook("newton-iteration"),
             compares,
         )
@@ -122,8 +122,6 @@ class ReducedMachine(BasisMachine):
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator, fitted at every C of the path on one basis."""
-        if self._calibrates:
-            raise ValueError("calibrate=True is not available along a path of C: fit at one C.")
         models = []
         with self._fitting(X, y, Criterion(path), is_path=True) as run:
             data = self._counted(read(self, X, y, sample_weight), run)
@@ -133,6 +131,8 @@ class ReducedMachine(BasisMachine):
             plan = self._grow(data, kernel, run)
             for solution in self._solve_path(data, plan):
                 model = copy(self).set_params(C=solution.C)
+                if self._classifies:  # no rows are left out along a path
+                    model.set_params(calibrate=False)
                 publish(model, data, kernel, plan, solution)
                 models.append(model)
         return models

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
 from sklearn.base import _fit_context
+from sklearn.utils._param_validation import StrOptions
 
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.sparse_machine import SparseMachine
+from leansvm.ridge.criteria import JUDGES
+from leansvm.ridge.primal import Criterion
 
 
 class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
@@ -57,11 +62,13 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.
+    criterion : {"squared", "accuracy", "log_loss"}, default="squared"
+        What leave-one-out averages to choose C; kernel and size are chosen by squared errors.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
         rows are drawn.
-    calibrate : bool, default=False
-        Fit probabilities to leave-one-out decision values, for `predict_proba`.
+    calibrate : bool, default=True
+        Fit probabilities to leave-one-out decision values, which C="loo" has for free.
     cache_size : float or "auto", default="auto"
         Megabytes that a selector may keep; "auto" is 80 % of the memory that is available.
     random_state : int, RandomState instance or None, default=None
@@ -142,7 +149,14 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **SparseMachine._parameter_constraints,
         **Classifier._class_constraints,
+        "criterion": [StrOptions(set(JUDGES))],
     }
+
+    def _criterion(self) -> Criterion:
+        found = super()._criterion()
+        if self.criterion != "squared" and np.ndim(found.C) == 1 and found.name != "loo":
+            raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
+        return replace(found, judge=self.criterion)
 
     def __init__(
         self,
@@ -157,8 +171,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         basis: Any = "random",
         n_basis: Any = "auto",
         select_on: Any = "auto",
+        criterion: str = "squared",
         class_weight: Any = None,
-        calibrate: bool = False,
+        calibrate: bool = True,
         cache_size: Any = "auto",
         random_state: Any = None,
         warm_start: bool = False,
@@ -176,6 +191,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         self.basis = basis
         self.n_basis = n_basis
         self.select_on = select_on
+        self.criterion = criterion
         self.class_weight = class_weight
         self.calibrate = calibrate
         self.cache_size = cache_size
@@ -192,6 +208,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
 
         The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
+        Probabilities come from left-out decision values of the last 100,000 rows.
 
         Parameters
         ----------
@@ -209,10 +226,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         SparseLSSVC
             The estimator.
         """
-        if self.calibrate or self.class_weight == "balanced":
+        if self.class_weight == "balanced":
             raise ValueError(
-                "partial_fit cannot look at all rows again: calibrate=True and "
-                "class_weight='balanced' need fit."
+                "partial_fit: class_weight='balanced' needs all rows. Give it as a dictionary."
             )
         classes = self._same_classes(classes) if "_sums" in vars(self) else classes
         return self._add_batch(X, y, sample_weight, classes)

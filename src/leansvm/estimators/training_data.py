@@ -110,6 +110,13 @@ class TrainingData:
         merged = MergedRows(first, group, weight[first])
         return replace(self, weight=weight, merged=merged, n_positive=len(first), taken=first)
 
+    def with_targets(self, Y: Array) -> TrainingData:
+        """Take the targets of the rows that count, which earlier batches may have brought."""
+        assert self.weight is not None and self.taken is not None
+        every = np.zeros((len(self.weight), Y.shape[1]))
+        every[self.taken] = Y
+        return replace(self, Y=every)
+
     def distinct(self) -> TrainingData:
         """Merge equal rows and put the rest in an order that their values alone decide.
 

@@ -361,18 +361,24 @@ class _Header:
 
     def _probabilities(self) -> Iterable[str]:
         formula, real = self.formula, self.real
-        if formula.steepness is None:
+        if formula.slopes is None:
             return
-        (a,) = c_numbers([formula.steepness], self.dtype)
+        knots, slopes, offsets = (c_numbers(part, self.dtype) for part in formula.log_odds)
         exp, log1p = self._call("exp"), self._call("log1p")
+        yield f"\nstatic inline {real} NAME_log_odds({real} f) {{"
+        yield f"  static const {real} slope[6] = {{{', '.join(slopes)}}};"
+        yield f"  static const {real} offset[6] = {{{', '.join(offsets)}}};"
+        yield f"  const int zone = {' + '.join(f'(f > {knot})' for knot in knots)};"
+        yield "  return slope[zone] * f + offset[zone];\n}"
         yield f"\nstatic inline void NAME_probabilities(const {real} *out, {real} *p) {{"
         if formula.outputs == 1:
-            yield f"  p[0] = 1 / (1 + {exp}({a} * out[0]));"
-            yield f"  p[1] = 1 / (1 + {exp}(-{a} * out[0]));"
+            yield f"  const {real} z = NAME_log_odds(out[0]);"
+            yield f"  p[0] = 1 / (1 + {exp}(z));"
+            yield f"  p[1] = 1 / (1 + {exp}(-z));"
         else:
             yield f"  {real} top = -INFINITY, sum = 0;"
-            yield f"  for (int k = 0; k < {formula.outputs}; k++) {{ /* logarithm of sigma(a f) */"
-            yield f"    const {real} z = {a} * out[k];"
+            yield f"  for (int k = 0; k < {formula.outputs}; k++) {{ /* logarithm of sigma(z) */"
+            yield f"    const {real} z = NAME_log_odds(out[k]);"
             yield f"    p[k] = (z < 0 ? z : 0) - {log1p}({exp}(z < 0 ? z : -z));"
             yield "    if (p[k] > top) top = p[k];"
             yield "  }"

@@ -23,6 +23,7 @@ from leansvm._array_api import to_host
 from leansvm._version import __version__
 from leansvm.basis.features import KernelFeatures
 from leansvm.estimators import KernelBasis
+from leansvm.estimators.calibration import KNOTS, offsets_of
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.export._columns import Column, after, known_texts, raw_columns
@@ -57,7 +58,7 @@ class Formula:
     coef0: float = 0.0
     degree: float = 1.0
     classes: NDArray[Any] | None = None  # of a classifier
-    steepness: float | None = None  # a of the probabilities sigma(a f)
+    slopes: Array | None = None  # of the log odds in zones of f; None: no probabilities
     single: bool = True  # one number a row where there is one output
     facts: dict[str, Any] = field(default_factory=dict)
     store: str = "float64"  # type of the numbers of points and shapes
@@ -72,6 +73,12 @@ class Formula:
     def terms(self) -> tuple[Formula, ...]:
         """The formulas that are added up: this one and the others."""
         return (replace(self, others=()), *self.others)
+
+    @property
+    def log_odds(self) -> tuple[Array, Array, Array]:
+        """Knots between zones of f; slope and offset of the log odds in every zone."""
+        assert self.slopes is not None
+        return KNOTS, self.slopes, offsets_of(self.slopes)
 
     @property
     def texts(self) -> dict[int, list[str]]:
@@ -201,8 +208,10 @@ def _machine(machine: Any, columns: list[Column]) -> Formula:
         assert isinstance(features, KernelFeatures)
         formula = _of_kernel(features.kernel, _dense(features.points), columns, coef, intercept)
     if isinstance(machine, Classifier):
-        steepness = getattr(machine, "calibration_scale_", None) if machine.calibrate else None
-        return replace(formula, classes=np.asarray(machine.classes_), steepness=steepness)
+        slopes = None
+        if machine.calibrate and hasattr(machine, "calibration_scale_"):
+            slopes = np.broadcast_to(machine._link()[1], len(KNOTS) + 1)
+        return replace(formula, classes=np.asarray(machine.classes_), slopes=slopes)
     single = not isinstance(machine, KernelBasis) and bool(machine._single_output)
     return replace(formula, single=single)
 

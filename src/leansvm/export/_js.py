@@ -273,16 +273,20 @@ class _Module:
 
     def _probabilities(self) -> Iterable[str]:
         formula = self.formula
-        if formula.steepness is None:
+        if formula.slopes is None:
             return
-        a = _number(formula.steepness)
+        knots, slopes, offsets = ([_number(v) for v in part] for part in formula.log_odds)
+        yield "\nfunction logOdds(f) {"
+        yield f"  const zone = {' + '.join(f'(f > {knot})' for knot in knots)};"
+        yield f"  return [{', '.join(slopes)}][zone] * f + [{', '.join(offsets)}][zone];\n}}"
         yield "\n// in the order of `classes`\nexport function probabilities(row) {"
         yield "  const f = values(row);"
         if formula.outputs == 1:
-            yield f"  return [1 / (1 + Math.exp({a} * f[0])), 1 / (1 + Math.exp(-{a} * f[0]))];"
+            yield "  const z = logOdds(f[0]);"
+            yield "  return [1 / (1 + Math.exp(z)), 1 / (1 + Math.exp(-z))];"
         else:
             yield "  const logs = f.map((v) => {"
-            yield f"    const z = {a} * v; // logarithm of sigma(a f)"
+            yield "    const z = logOdds(v); // logarithm of sigma(z)"
             yield "    return Math.min(z, 0) - Math.log1p(Math.exp(-Math.abs(z)));"
             yield "  });"
             yield "  const top = logs.reduce((a, b) => Math.max(a, b));"

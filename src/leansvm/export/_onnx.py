@@ -366,18 +366,23 @@ class Graph(GraphNodes):
             self.named(self._given(self._flat(f) if two else f), "scores")
             shape = [None] if two else [None, n_classes]
             outputs.append(self.info("scores", self.dtype, shape))
-        elif formula.steepness is None:
+        elif formula.slopes is None:
             both = self.add("Concat", self.add("Neg", f), f, axis=1) if two else f
             self.named(self._given(both), "scores")
             outputs.append(self.info("scores", self.dtype, [None, n_classes]))
-        if formula.steepness is not None:
+        if formula.slopes is not None:
             self.named(self._given(self._probabilities(f)), "probabilities")
             outputs.append(self.info("probabilities", self.dtype, [None, n_classes]))
         return outputs
 
     def _probabilities(self, f: str) -> str:
-        """Return p ~ sigma(a f), from logarithms."""
-        z = self.add("Mul", f, self.constant(self.formula.steepness))
+        """Return p ~ sigma(z), z the log odds in the zone of f, from logarithms."""
+        knots, slopes, offsets = self.formula.log_odds
+        beyond = [self.add("Greater", f, self.constant(knot)) for knot in knots.tolist()]
+        zone = self.add("Sum", *(self.cast(part, "float32") for part in beyond))
+        zone = self.cast(zone, "int64")
+        slope, offset = (self.add("Gather", self.constant(v), zone) for v in (slopes, offsets))
+        z = self.add("Add", self.add("Mul", f, slope), offset)
         if self.formula.outputs == 1:
             both = self.add("Concat", self.add("Neg", z), z, axis=1)
             return self.add("Sigmoid", both)

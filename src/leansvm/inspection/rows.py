@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.answers import KeepsRows
-from leansvm.estimators.calibration import fit_scale, log_probabilities
+from leansvm.estimators.calibration import fit_slopes, log_probabilities
 from leansvm.estimators.read import validate
 from leansvm.ridge.answers import Answers
 from leansvm.ridge.jackknife import refuse_unknown, spreads_at
@@ -39,7 +39,9 @@ class RowInspection:
         What the row adds to the mean squared left-out error of the other rows; above 0 they would
         do better without it.
     suspicion : ndarray of shape (n_samples,)
-        Classes: probability that the label is another one, by the model without the row.
+        Classes: from 0 to 1, how much rather the label is another one, by the model without the
+        row; p of every class is measured against its mean in the rows of that class, so that rows
+        of a rare class are not suspicious for being rare.
         Numbers: share of the rows whose left-out residual, in units of its spread, is smaller.
     novelty : ndarray of shape (n_samples,)
         Share of the rows that are at least as far from the others: small means unusual.
@@ -160,8 +162,11 @@ def _asked(model: Any, *rows: Any) -> Answers:
 def _suspicion(model: Any, found: LeftOut) -> Array:
     if is_classifier(model):
         labels, values = class_numbers(found.target), found.target - found.residual
-        logs = log_probabilities(values, fit_scale(values, labels, found.weight))
-        return np.asarray(-np.expm1(logs[np.arange(len(labels)), labels]))
+        logs = log_probabilities(values, fit_slopes(values, labels, found.weight)[1])
+        p, own = np.exp(logs), np.eye(logs.shape[1])[labels] * found.weight[:, None]
+        usual = np.sum(own * p, axis=0) / np.maximum(own.sum(axis=0), np.finfo(np.float64).tiny)
+        p /= np.maximum(usual, np.finfo(np.float64).tiny)
+        return np.asarray(1.0 - p[np.arange(len(labels)), labels] / p.sum(axis=1))
     spread = np.sqrt(np.maximum(found.noise(), np.finfo(np.float64).tiny))
     size = np.abs(found.residual * np.sqrt(1.0 - found.leverage)[:, None] / spread).max(axis=1)
     order = np.argsort(size, kind="stable")

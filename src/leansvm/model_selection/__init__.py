@@ -12,6 +12,7 @@ from leansvm.model_selection.paths import (
     basis_path,
     c_path,
 )
+from leansvm.model_selection.threshold import tune_threshold
 from leansvm.ridge.kfold import KFoldSums
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "c_path",
     "cross_val_from_sums",
     "learning_curve_from_sums",
+    "tune_threshold",
 ]

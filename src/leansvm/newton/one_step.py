@@ -226,6 +226,8 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     if m * width > _FEW_NUMBERS:
         return residuals
     rows = np.asarray(solver.blocks.concatenate(_fitted_rows, task))
+    used = rows[:, width] > 0  # the others are in no model
+    rows = rows[used]
     Phi, s = np.ascontiguousarray(rows[:, :width]), rows[:, width]
     Y, F = np.split(rows[:, width + 1 :], 2, axis=1)
     Side = Y if task.margin else np.ones_like(Y)
@@ -236,7 +238,7 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     if moving * m * width <= _FEW_PRODUCTS:
         for o, loss in task.outputs:
             y, side, f, ridge = Y[:, o], Side[:, o], F[:, o], solver.lam * solver.rho
-            residuals[:, o] = y - values_without(Phi, y, side, s, f, loss, ridge)
+            residuals[used, o] = y - values_without(Phi, y, side, s, f, loss, ridge)
     return residuals
 
 

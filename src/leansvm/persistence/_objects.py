@@ -135,6 +135,11 @@ def _check_machine(model: Machine) -> None:
             raise ValueError(f"{n_classes} classes have {n_outputs} outputs")
         if hasattr(model, "calibration_scale_"):
             _number(model, "calibration_scale_", 0.0)
+        if (
+            hasattr(model, "calibration_slopes_")
+            and _array(model, "calibration_slopes_", (6,)).min() < 0
+        ):
+            raise ValueError("calibration_slopes_ must not be negative")
     if isinstance(model, LowRankMachine):
         _check_functions(model, n_outputs, n_features)
     if isinstance(model, KernelMachine):

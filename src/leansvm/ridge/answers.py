@@ -35,6 +35,7 @@ from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalL
 from leansvm.rows import class_numbers, column_per_class
 
 Array = NDArray[np.float64]
+_ALIKE = 0.5  # classes are of about the same size if the smallest has this share of the largest
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
     "This model does not know its training rows: it came from a file, a pickle, batches or a "
@@ -234,14 +235,26 @@ class Answers:
         rank = np.searchsorted(known[order], variance, side="left")
         return np.asarray((1.0 + below[-1] - below[rank]) / (1.0 + below[-1]))
 
-    def sets(self, X: Any, values: Array, alpha: float) -> NDArray[np.bool_]:
+    def sets(self, X: Any, values: Array, alpha: float, by_class: bool | str) -> NDArray[np.bool_]:
         """Return which classes are in the set of every row, given f(x)."""
         _check_alpha(alpha)
-        model = self.left_out
-        margins = own_margins(model.target - model.residual, class_numbers(model.target))
-        counted, budget = self.counted(model.rows), self.fitted.budget
+        if not (isinstance(by_class, bool | np.bool_) or by_class == "auto"):
+            raise ValueError(f"by_class must be True, False or 'auto', got {by_class!r}.")
+        model, budget = self.left_out, self.fitted.budget
+        labels = class_numbers(model.target)
+        margins = own_margins(model.target - model.residual, labels)
         values = np.ascontiguousarray(column_per_class(values))
-        return prediction_sets(model, counted, X, values, margins, alpha, budget)
+        members = [np.flatnonzero(labels == k) for k in range(values.shape[1])]
+        sizes = [len(rows) for rows in members]
+        if not (by_class if by_class != "auto" else min(sizes) < _ALIKE * max(sizes)):
+            counted = self.counted(model.rows)
+            return prediction_sets(model, counted, X, values, margins, alpha, budget)
+        sets = np.ones(values.shape, dtype=bool)
+        for k, rows in enumerate(members):
+            counted = rows[self.counted(model.rows[rows])]
+            found = prediction_sets(model, counted, X, values, margins, alpha, budget)
+            sets[:, k] = found[:, k]
+        return sets
 
 
 def _check_alpha(alpha: float) -> None:

@@ -23,6 +23,9 @@ Array = NDArray[np.float64]
 ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
 _FEW = 0.25  # with a smaller share of a class outside, and fewer than ENOUGH, all of it is counted
 FLOOR = 1e-12  # of 1 - h, of which rounding may leave nothing
+JUDGES = ("squared", "accuracy", "log_loss")  # what is averaged over rows that are left out
+_BLURRED = 0.5  # margins up to this are mistakes in part: single rows decide little
+_SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # of the log odds, of which the best counts
 
 
 def leave_out(residuals: Any, leverage: Any) -> Any:
@@ -69,6 +72,37 @@ def _classes_of_block(block: Block) -> tuple[NDArray[np.intp] | None, float, flo
 def _joined_classes(a: Any, b: Any) -> Any:
     sizes = None if a[0] is None or b[0] is None else a[0] + b[0]
     return sizes, min(a[1], b[1]), max(a[2], b[2])
+
+
+def losses_of_classes(judge: str, values: Any, Y: Any, weight: Any) -> Any:
+    """Return s times the loss of left-out decision values of classes, rows x models.
+
+    ``values`` are outputs x rows x models, targets +-1. "accuracy" counts mistakes; "log_loss" has
+    as many columns for each model as there are scales a of p ~ sigma(a f), see `best_of_scales`.
+    """
+    xp, Y = namespace(values), like_rows(Y, values)
+    if values.shape[0] == 1:
+        values = values * Y.T[:, :, None]
+        own, others = values[0, ...], -values
+    else:
+        is_own = (Y > 0).T[:, :, None]
+        own = xp.sum(xp.where(is_own, values, 0.0), axis=0)
+        others = xp.where(is_own, -xp.inf, values)
+    if judge == "accuracy":
+        margin = own - xp.max(others, axis=0)
+        return weight[:, None] * xp.clip(0.5 - margin / (2.0 * _BLURRED), 0.0, 1.0)
+    found = []
+    for a in _SCALES.tolist():
+        z = a * own
+        mine = xp.clip(z, None, 0.0) - xp.log1p(xp.exp(-abs(z)))  # log sigma(a f)
+        rest = xp.sum(1.0 / (1.0 + xp.exp(xp.clip(-a * others, None, 700.0))), axis=0)
+        found.append(weight[:, None] * (xp.log(xp.exp(mine) + rest) - mine))
+    return xp.concat(found, axis=1)
+
+
+def best_of_scales(judge: str, errors: Array) -> Array:
+    """Return one error for each model: that of the best scale of its log odds."""
+    return errors.reshape(len(_SCALES), -1).min(axis=0) if judge == "log_loss" else errors
 
 
 def add_up_squares(

@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.ridge._lapack import eigh_in_place
-from leansvm.ridge.criteria import add_up_squares, gcv, mean_errors
+from leansvm.ridge.criteria import (
+    add_up_squares,
+    best_of_scales,
+    gcv,
+    losses_of_classes,
+    mean_errors,
+)
 from leansvm.rows import Block
 from leansvm.solution import Solution, first_of_the_best
 
@@ -60,6 +66,7 @@ def solve_for_every_C(
     *,
     count: float | None = None,
     basis_rows: NDArray[np.intp] | None = None,
+    judge: str = "squared",
     eps: float = float(np.finfo(np.float64).eps),
 ) -> Solution:
     """Score every candidate C by ``criterion`` ("gcv" or "loo") and solve at the best.
@@ -73,7 +80,10 @@ def solve_for_every_C(
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
     b = spectrum.bias()
-    curve = _gcv(spectrum, b, count) if criterion == "gcv" else _press(spectrum, b, basis_rows)
+    if criterion == "gcv":
+        curve = _gcv(spectrum, b, count)
+    else:
+        curve = _press(spectrum, b, basis_rows, Y, judge)
     if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
@@ -132,14 +142,19 @@ def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:
     return gcv(rss, (n - len(spectrum.root)) + spectrum.ridges * trace, n)
 
 
-def _press(spectrum: _KernelSpectrum, b: Array, basis_rows: NDArray[np.intp] | None) -> Array:
-    """Weighted mean of the squared left-out residuals for every ridge, summed over outputs."""
-    total = np.zeros((2, len(b) + 2))
+def _press(
+    spectrum: _KernelSpectrum, b: Array, basis_rows: NDArray[np.intp] | None, Y: Array, judge: str
+) -> Array:
+    """Weighted mean of the squared left-out residuals (or the loss) for every ridge."""
+    total: Any = 0.0
     for rows, left_out in _left_out(spectrum, b):
         block, root = Block(rows.start, rows.stop, None, None, None), spectrum.root[rows]
         squares = root[:, None] ** 2 * np.sum(left_out**2, axis=2)
+        if judge != "squared":
+            values = (Y[rows][:, None, :] - left_out).transpose(2, 0, 1)
+            squares = losses_of_classes(judge, values, Y[rows], root**2)
         total += add_up_squares(block, squares, root, basis_rows)
-    return mean_errors(total)
+    return best_of_scales(judge, mean_errors(total))
 
 
 def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:

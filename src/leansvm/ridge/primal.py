@@ -19,7 +19,14 @@ from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host, zeros
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.ridge.bracket import draw_judges, draws_rows, search
-from leansvm.ridge.criteria import add_up_squares, leave_out, mean_errors, standard_error
+from leansvm.ridge.criteria import (
+    add_up_squares,
+    best_of_scales,
+    leave_out,
+    losses_of_classes,
+    mean_errors,
+    standard_error,
+)
 from leansvm.ridge.eigen import solve_for_every_C
 from leansvm.ridge.factor import RidgeModels, decompose, like_numbers, model_at, theta_at
 from leansvm.ridge.sums import NormalEquations, Sums, normal_equations, rows_of_Z
@@ -46,6 +53,7 @@ class Criterion:
     left_out: bool = False  # whether left-out residuals are asked for at the C that is taken
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
     basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
+    judge: str = "squared"  # loss of left-out rows that "loo" averages
 
 
 def solve(
@@ -76,7 +84,8 @@ def solve(
     kept = 8 * blocks.n_rows * len(candidates) * sums.n_outputs <= room and criterion.left_out
     rows, curve = (blocks, features, sums.shift, equations), None
     if by_loo:
-        curve = left_out_errors(*rows, models, keep=kept, basis_rows=criterion.basis_rows)
+        asked: Any = {"basis_rows": criterion.basis_rows, "judge": criterion.judge}
+        curve = left_out_errors(*rows, models, keep=kept, **asked)
     elif several:
         curve = models.gcv(equations)
         if len(curve) > 1 and not np.isfinite(curve).any():
@@ -106,7 +115,7 @@ def _solve_by_some_rows(
 ) -> Solution:
     """Choose C by the left-out errors of rows that stand for all; keep those at the C taken."""
     drawn, part = draw_judges(blocks, features, shift, criterion.basis_rows)
-    errors = partial(left_out_errors, part, features, shift, equations)
+    errors = partial(left_out_errors, part, features, shift, equations, judge=criterion.judge)
     if np.ndim(criterion.C):
         curve, C, model = search(equations, np.asarray(criterion.C, dtype=np.float64), errors)
     else:
@@ -162,6 +171,7 @@ def _solve_in_dual(
         criterion.name,
         count=equations.count,
         basis_rows=basis_rows,
+        judge=criterion.judge,
     )
     theta = Phi[used].T @ every.coef
     known = equations.describe(theta, every.C)
@@ -208,8 +218,9 @@ def left_out_errors(
     keep: bool = False,
     one_copy: bool = False,
     basis_rows: NDArray[np.intp] | None = None,
+    judge: str = "squared",
 ) -> Array:
-    """Return the mean square of the left-out residuals of every model; one pass.
+    """Return the mean square (or loss) of the left-out residuals of every model; one pass.
 
     With ``keep`` blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy`` a row of
     weight s > 1 is taken for s equal rows, of which one is left out. ``basis_rows`` do not count
@@ -228,9 +239,9 @@ def left_out_errors(
         turn = turn.astype(np.float32)
     models = replace(models, turn=turn)
     per_row = eq.free_bias / eq.n
-    return mean_errors(
-        blocks.sum(_left_out_of_block, features, shift, models, per_row, keep, one_copy, basis_rows)
-    )
+    how = keep, one_copy, basis_rows, judge
+    totals = blocks.sum(_left_out_of_block, features, shift, models, per_row, *how)
+    return best_of_scales(judge, mean_errors(totals))
 
 
 def _clear_in_single(equations: NormalEquations, lam: float) -> bool:
@@ -248,6 +259,7 @@ def _left_out_of_block(
     keep: bool,
     one_copy: bool,
     basis_rows: NDArray[np.intp] | None,
+    judge: str,
 ) -> Any:
     xp, k = namespace(block.X), models.weights.shape[0]
     Z = rows_of_Z(block, features, shift)
@@ -260,9 +272,10 @@ def _left_out_of_block(
     if one_copy:
         leverage /= xp.clip(root * root, 1.0, None)
     n_outputs, squares = Y.shape[1], zeros(leverage.shape, Z)
-    residuals = empty((n_outputs if keep else 1, *leverage.shape), Z)
+    every = keep or judge != "squared"
+    residuals = empty((n_outputs if every else 1, *leverage.shape), Z)
     for o in range(n_outputs):
-        residual = residuals[o if keep else 0, ...]
+        residual = residuals[o if every else 0, ...]
         matmul_into(E, like_numbers(-models.coefs(o), E), residual)
         residual += Y[:, o : o + 1]
         leave_out(residual, leverage)
@@ -270,4 +283,8 @@ def _left_out_of_block(
     if keep:
         with np.errstate(invalid="ignore"):  # rows of zero weight have none
             block.keep(LeftOutResiduals(residuals / root))
+    if judge != "squared":
+        tiny = float(np.finfo(np.float64).tiny)  # rows of zero weight have no residual
+        values = block.y.T[:, :, None] - residuals / xp.clip(root, tiny, None)
+        squares = losses_of_classes(judge, values, block.y, root[:, 0] ** 2)
     return add_up_squares(block, squares, root[:, 0], basis_rows)

@@ -325,7 +325,8 @@ class FitState:
                     f"neither: give C as a number or 'gcv', or make the state of a model with "
                     f"C='kfold'."
                 )
-            criterion = replace(criterion, name="kfold", left_out=False)
+            criterion = replace(criterion, name="kfold")
+        criterion = replace(criterion, left_out=False)  # no rows are left of a state
         if self.weight > 0:
             rows, free_bias = NoRows(self.n_features), self.bias_penalty == 0
             solution = solve_sums(rows, self.features, self.sums, free_bias, criterion)

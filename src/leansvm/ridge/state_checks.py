@@ -144,7 +144,6 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
             kernel.given,
         ),
         "fit_intercept": (parameters["fit_intercept"] == (penalty < np.inf), penalty < np.inf),
-        "calibrate": (not parameters.get("calibrate", False), False),
     }
     if not isinstance(kernel.given, Mixture):  # which has its own scales
         expected["gamma"] = (_same_gamma(parameters["gamma"], kernel.gamma), kernel.gamma)
@@ -168,7 +167,6 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
 
 
 _WHY = {
-    "calibrate": " (probabilities need the rows)",
     "C": " and folds of its own, which C='kfold' uses",
 }
 

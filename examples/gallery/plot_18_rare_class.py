@@ -1,0 +1,56 @@
+"""
+One row in fifty
+================
+
+A class that one row in fifty belongs to is rarely predicted: at the usual threshold nearly all
+decisions are for the other class. What is left out of ``fit`` row by row tells a threshold, honest
+probabilities and sets that cover the rare class too, without another fit.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.calibration import CalibrationDisplay
+from sklearn.metrics import average_precision_score, precision_recall_curve
+
+from leansvm import SparseLSSVC
+from leansvm.model_selection import tune_threshold
+
+rng = np.random.default_rng(0)
+y = (rng.random(9000) < 0.02).astype(int)
+X = rng.normal(size=(9000, 5))
+X[:, :2] += 1.6 * y[:, None]
+X, X_new, y, y_new = X[:3000], X[3000:], y[:3000], y[3000:]
+
+model = SparseLSSVC(kernel="rbf", gamma=0.1, n_basis=150, random_state=0).fit(X, y)
+tuned = tune_threshold(model, "f1")
+p = model.predict_proba(X_new)[:, 1]
+print(f"average precision {average_precision_score(y_new, p):.2f}")
+for name, predicted in (("0", model.predict(X_new)), ("tuned", tuned.predict(X_new))):
+    found = np.sum((predicted == 1) & (y_new == 1))
+    print(f"threshold {name}: {found} of {y_new.sum()} found, {predicted.sum()} called positive")
+
+# %%
+# Sets with 90 % of the rows of every class, not only of all rows together.
+
+for by_class in (False, True):
+    sets = model.predict_set(X_new, alpha=0.1, by_class=by_class)
+    covered = [sets[y_new == k, k].mean() for k in (0, 1)]
+    print(f"by_class={by_class}: " + ", ".join(f"{100 * share:.0f} %" for share in covered))
+
+# %%
+# Precision and recall over all thresholds with the tuned one, and how often rows of a probability
+# are positive.
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.8), layout="constrained")
+precision, recall, _ = precision_recall_curve(y_new, model.decision_function(X_new))
+left.plot(recall, precision)
+for label, predicted in (("threshold 0", model.predict(X_new)), ("tuned", tuned.predict(X_new))):
+    hits = np.sum((predicted == 1) & (y_new == 1))
+    left.plot(hits / y_new.sum(), hits / max(predicted.sum(), 1), "o", label=label)
+left.set(xlabel="share of the rare rows that are found", ylabel="share of the calls that are right")
+left.legend()
+CalibrationDisplay.from_predictions(
+    y_new, p, n_bins=8, strategy="quantile", ax=right, name="SparseLSSVC"
+)
+right.set(xlim=(0, 0.4), ylim=(0, 0.4))
+plt.show()
