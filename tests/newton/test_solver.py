@@ -11,7 +11,6 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from sklearn.svm import LinearSVC
 
-from leansvm import ReducedSVC
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.kernels import Kernel
@@ -21,6 +20,7 @@ from leansvm.newton.passes import HessianPlan
 from leansvm.newton.reduced import ReducedProblem
 from leansvm.newton.solver import NewtonSolver
 from leansvm.rows import MemoryBlocks
+from tests.plain import PlainReducedSVC
 
 LOSSES = [Squared(), SquaredHinge(), Huber(0.1), Huber(1.0), Logistic(10.0), Logistic(1.0)]
 SHARP = [Squared(), SquaredHinge(), Huber(), Logistic()]
@@ -173,7 +173,7 @@ def test_linear_kernel_with_penalised_bias_is_linear_svc(C):
     X, y, s = problem()
     X = np.hstack([X, X**2])
     theirs = LinearSVC(C=C, dual=False, tol=1e-12, max_iter=100_000).fit(X, y, sample_weight=s)
-    ours = ReducedSVC(
+    ours = PlainReducedSVC(
         2 * C, "linear", bias_penalty=1.0, basis="all", tol=1e-10, regularizer="rkhs"
     ).fit(X, y, sample_weight=s)
     expected = theirs.decision_function(X)

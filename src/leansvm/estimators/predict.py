@@ -187,6 +187,11 @@ class Classifier(ClassifierMixin, Machine):
         """Return the loss that turns values into log odds (None: they are), and their scale."""
         return None, self.calibration_scale_
 
+    def _known_link(self) -> tuple[Logistic | None, float] | None:
+        """Return `_link` of a model that gives probabilities, None of others."""
+        known = hasattr(self, "calibration_scale_") if self.calibrate else self._is_probabilistic
+        return self._link() if known else None
+
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values
 

@@ -184,7 +184,8 @@ def _machine(machine: Any, columns: list[Column]) -> Formula:
         assert isinstance(features, KernelFeatures)
         formula = _of_kernel(features.kernel, _dense(features.points), columns, coef, intercept)
     if isinstance(machine, Classifier):
-        steepness = getattr(machine, "calibration_scale_", None) if machine.calibrate else None
+        link = machine._known_link()
+        steepness = link[1] if link is not None and link[0] is None else None
         return replace(formula, classes=np.asarray(machine.classes_), steepness=steepness)
     single = not isinstance(machine, KernelBasis) and bool(machine._single_output)
     return replace(formula, single=single)

@@ -98,10 +98,7 @@ class Predictor:
         if isinstance(machine, Classifier):
             self.classes_ = self._labels = np.array(machine.classes_)
             self._single = len(self.classes_) == 2
-            probable = machine._is_probabilistic
-            if machine.calibrate:
-                probable = hasattr(machine, "calibration_scale_")
-            self._link = machine._link() if probable else None
+            self._link = machine._known_link()
         if self._single:  # one number for each row
             self._weights: Any = self._coef[:, 0].copy()
             self._bias: Any = float(self._intercept[0])
