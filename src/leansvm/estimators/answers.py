@@ -111,6 +111,30 @@ class PredictsIntervals(KeepsRows):
             ends = answers.intervals(*self._rows_and_values(X), alpha, method, adaptive)
         return self._in_shape(ends)
 
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Any:
+        """Return quantiles of the target of every row.
+
+        They are f(x) and quantiles of the left-out errors of the training rows, in units of a
+        spread that is learned from these errors: wider where training rows are few, and where
+        errors are larger.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows, in memory.
+        quantiles : float or sequence of float, default=(0.05, 0.5, 0.95)
+            Between 0 and 1: the share of targets that shall lie below.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
+            In the order of ``quantiles``; a larger one is never below a smaller one.
+        """
+        answers = self._ask()
+        with tiles_within(self.cache_size):
+            found = answers.quantiles(*self._rows_and_values(X), quantiles)
+        return self._in_shape(found)
+
 
 class PredictsSets(KeepsRows):
     """Adds prediction sets to a classifier."""
