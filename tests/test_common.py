@@ -55,6 +55,7 @@ CONFIGURED = [
     LowRankLSSVR("gcv", 5, bias_penalty=1.0),
     SparseLSSVC("kfold", "rbf", gamma="scale", bias_penalty=1.0),
     SparseLSSVR(1.0, "rbf", gamma="scale", basis="pivoted-cholesky", n_basis="auto"),
+    SparseLSSVR(1.0, "rbf", gamma="scale", target="quantile"),
 ]
 # what differs from one of those above in a part that the checks do not touch, or takes long
 FURTHER = [

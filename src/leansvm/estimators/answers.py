@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.read import read, validate
+from leansvm.estimators.target import Scale, to_units
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import resolve_cache_size, tiles_within
 
@@ -74,6 +75,8 @@ class KeepsRows(KernelMachine):
 class PredictsIntervals(KeepsRows):
     """Adds prediction intervals to a regressor."""
 
+    _scale: Scale | None
+
     def predict_interval(
         self, X: Any, alpha: float = 0.1, method: str = "jackknife+", adaptive: bool = False
     ) -> Any:
@@ -109,7 +112,7 @@ class PredictsIntervals(KeepsRows):
         answers = self._ask()
         with tiles_within(self.cache_size):
             ends = answers.intervals(*self._rows_and_values(X), alpha, method, adaptive)
-        return self._in_shape(ends)
+        return self._in_shape(to_units(self._scale, ends))
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Any:
         """Return quantiles of the target of every row.
@@ -133,7 +136,7 @@ class PredictsIntervals(KeepsRows):
         answers = self._ask()
         with tiles_within(self.cache_size):
             found = answers.quantiles(*self._rows_and_values(X), quantiles)
-        return self._in_shape(found)
+        return self._in_shape(to_units(self._scale, found))
 
 
 class PredictsSets(KeepsRows):

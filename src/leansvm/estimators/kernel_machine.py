@@ -30,6 +30,7 @@ BATCH_PARAMETERS = (
     "fit_intercept",
     "bias_penalty",
     "class_weight",
+    "target",
 )
 
 # That kernel="auto" compares; each one more costs as much as a plain fit.

@@ -222,6 +222,9 @@ class LowRankLSSVR(Regressor, LowRankMachine):
     function, init, shape_init, n_init, anchor, iterate, max_iter, tol, n_iter_no_change, \
 fit_intercept, bias_penalty, cache_size, random_state
         As in `LowRankLSSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -252,7 +255,10 @@ fit_intercept, bias_penalty, cache_size, random_state
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = LowRankMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **LowRankMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -272,6 +278,7 @@ fit_intercept, bias_penalty, cache_size, random_state
         bias_penalty: float = 0.0,
         cache_size: Any = "auto",
         random_state: Any = None,
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.n_basis = n_basis
@@ -288,3 +295,4 @@ fit_intercept, bias_penalty, cache_size, random_state
         self.bias_penalty = bias_penalty
         self.cache_size = cache_size
         self.random_state = random_state
+        self.target = target

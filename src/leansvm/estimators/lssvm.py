@@ -251,6 +251,9 @@ class LSSVR(PredictsIntervals, Regressor, DualMachine):
         leave-one-out squared error; the strings try ``numpy.logspace(-6, 7, 50)``.
     kernel, gamma, degree, coef0, fit_intercept, bias_penalty, solver, tol, max_iter, cache_size
         As in `LSSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -280,7 +283,10 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = DualMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **DualMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -296,6 +302,7 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
         tol: float = 1e-8,
         max_iter: int = 1000,
         cache_size: Any = "auto",
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -308,3 +315,4 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.tol = tol
         self.max_iter = max_iter
         self.cache_size = cache_size
+        self.target = target

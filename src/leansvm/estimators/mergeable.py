@@ -62,6 +62,7 @@ class Mergeable(KernelMachine):
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")
+        self._refuse_target()
         known = FitState.of(self.__dict__, self._bias_penalty())
         if X is None:
             return known
@@ -85,6 +86,7 @@ class Mergeable(KernelMachine):
             Fitted. ``C`` may be a number, "gcv" or, where the state has folds, "kfold", which
             "loo" and lists become. Parameters that contradict the state are refused.
         """
+        self._refuse_target()
         parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
         with self._fitting() as run:
             solution = state.solve(parameters, run.criterion, budget)
@@ -106,6 +108,14 @@ class Mergeable(KernelMachine):
             self.n_rows_seen_ = state.n_rows
             self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
         return self
+
+    def _refuse_target(self) -> None:
+        target = getattr(self, "target", None)
+        if target is not None:
+            raise ValueError(
+                f"target={target!r}: a state does not have the scale of its targets. Set "
+                f"target=None, and transform y before."
+            )
 
     def _merged_basis(self, selected: Any, solution: Solution) -> SummedBasis:
         """Return the points of a model whose sums came from elsewhere, as `publish` takes them."""

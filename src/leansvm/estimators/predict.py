@@ -19,6 +19,7 @@ from leansvm.estimators.calibration import log_probabilities, probabilities
 from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.read import targets_to_score
+from leansvm.estimators.target import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.rows import is_dask
 
@@ -200,6 +201,11 @@ class Regressor(RegressorMixin, Machine):
     """Adds numeric targets, one or many."""
 
     _single_output: bool
+    target: str | None = None
+    _scale: Scale | None = None  # that the model learned on; None: units of y
+    _target_constraints: ClassVar[dict[str, Any]] = {
+        "target": [StrOptions({"log", "quantile"}), None]
+    }
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -221,7 +227,7 @@ class Regressor(RegressorMixin, Machine):
         """
         if is_dask(X):
             return predict_later(self, "predict", X)
-        return self._in_shape(self._decision_values(X))
+        return self._in_shape(to_units(self._scale, self._decision_values(X)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination R^2 of `predict`.

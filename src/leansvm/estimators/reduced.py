@@ -234,6 +234,9 @@ class ReducedSVR(Regressor, ReducedMachine):
     regularizer, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, tol, \
 max_iter, cache_size, random_state
         As in `ReducedSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -265,7 +268,10 @@ fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = ReducedMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **ReducedMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -287,6 +293,7 @@ fit_report_, n_features_in_, feature_names_in_
         max_iter: int = 500,
         cache_size: Any = "auto",
         random_state: Any = None,
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -305,3 +312,4 @@ fit_report_, n_features_in_, feature_names_in_
         self.max_iter = max_iter
         self.cache_size = cache_size
         self.random_state = random_state
+        self.target = target

@@ -303,6 +303,9 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     C, kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
 cache_size, random_state, warm_start
         As in `SparseLSSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -332,7 +335,10 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = SparseMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -350,6 +356,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         cache_size: Any = "auto",
         random_state: Any = None,
         warm_start: bool = False,
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -364,6 +371,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.cache_size = cache_size
         self.random_state = random_state
         self.warm_start = warm_start
+        self.target = target
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:

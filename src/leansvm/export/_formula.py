@@ -127,6 +127,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     except NotFittedError as error:
         text = f"This {type(machine).__name__} is not fitted: call fit before exporting it."
         raise NotFittedError(text) from error
+    refuse_scale(machine)
     # of a pipeline that begins with "passthrough", the first step that knows its input
     first = next(step for step in (*steps, machine) if not isinstance(step, str))
     n_inputs, names = int(first.n_features_in_), getattr(first, "feature_names_in_", None)
@@ -148,6 +149,16 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
         prepared=tuple(columns),
         facts=facts,
     )
+
+
+def refuse_scale(machine: Any) -> None:
+    """Refuse a machine whose values are not in units of the target."""
+    if getattr(machine, "_scale", None) is not None:
+        raise ValueError(
+            f"{type(machine).__name__} with target={machine.target!r} cannot be exported: its "
+            f"values are not in units of y. Fit it on transformed targets with target=None, and "
+            f"transform its predictions back."
+        )
 
 
 def _in_order(formula: Formula) -> Formula:

@@ -19,6 +19,7 @@ from leansvm._array_api import foreign_namespace
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.calibration import probabilities
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.export._formula import refuse_scale
 from leansvm.kernels._function import Array, RowForm
 
 _FAR = 1e100  # distances of larger numbers may overflow
@@ -77,6 +78,7 @@ class Predictor:
                 f"Predictor needs a classifier or a regressor of leansvm, or a pipeline that ends "
                 f"with one, got {type(machine).__name__}. Of a search take best_estimator_."
             )
+        refuse_scale(machine)
         self._features, coef = machine._model()
         self._form: RowForm | None = None
         if isinstance(self._features, KernelFeatures):
