@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
-from leansvm import KernelBasis, ReducedSVR
+from leansvm import KernelBasis, ReducedSVC, ReducedSVR
+from leansvm.newton import matrix
 from tests.loops import case
 from tests.plain import PlainReducedSVC
 
@@ -35,6 +36,15 @@ def check_loss(array_source, loss, regularizer):
     assert_allclose(model.objective_, objective, rtol=1e-8)
     assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-5)
     assert_array_equal(array_source.apply(model, "predict", X), model.classes_[(values > 0) * 1])
+
+
+def test_conjugate_gradients(array_source, monkeypatch):
+    monkeypatch.setattr(matrix, "_CG_FROM", 1)
+    model = ReducedSVC(10.0, "rbf", gamma=1.0, n_basis=25, random_state=0, tol=1e-9)
+    values = model.fit(X, Y3).decision_function(X)
+    assert "conjugate gradients" in model.fit_report_["history"][0]["hessian"]
+    array_source.fit(model, X, Y3)
+    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-6)
 
 
 @pytest.mark.parametrize("basis", ["pivoted-cholesky", "random-pivoted-cholesky", "backfitting"])
