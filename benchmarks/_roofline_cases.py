@@ -54,7 +54,7 @@ def small_bases(X: Any, y: Any, r: int) -> list[Case]:
         Case(
             "`ReducedSVC`, C given",
             problem,
-            lambda: ReducedSVC(10.0, **given).fit(X, y),
+            lambda: ReducedSVC(10.0, loss="squared_hinge", **given).fit(X, y),
             lambda model: floors.newton_basis(
                 m, d, model.n_support_, model.n_iter_, _inside_margin(model, X, y)
             ),

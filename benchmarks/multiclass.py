@@ -34,7 +34,8 @@ LOSSES = {  # name in the table: loss, and sharpness of the logistic one
 def _reduced(**options: Any) -> Any:
     from leansvm import ReducedSVC
 
-    return ReducedSVC(random_state=0, **options)
+    hinge = {"kernel": "rbf", "gamma": "scale", "loss": "squared_hinge", **options}
+    return ReducedSVC(random_state=0, **hinge)
 
 
 def _learned() -> Any:

@@ -44,7 +44,7 @@ def _nystroem(gamma: float, n_components: int, C: float) -> Any:
 def _reduced(**options: Any) -> Any:
     from leansvm import ReducedSVC
 
-    return ReducedSVC(random_state=0, **options)
+    return ReducedSVC(kernel="rbf", loss="squared_hinge", random_state=0, **options)
 
 
 MAKERS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""`SparseLSSVC` and `SparseLSSVR` with one gamma for all features and C by GCV: nothing is learned.
+"""`SparseLSSVC`, `SparseLSSVR` (C by GCV) and `ReducedSVC` (squared hinge) with one plain gamma.
 
 For tests of everything but the defaults, which have tests of their own
 (`tests/estimators/test_defaults.py`): learning takes a fraction of a second a fit.
@@ -6,16 +6,17 @@ For tests of everything but the defaults, which have tests of their own
 
 import inspect
 
-from leansvm import SparseLSSVC, SparseLSSVR
+from leansvm import ReducedSVC, SparseLSSVC, SparseLSSVR
 
 FIXED = {"C": "gcv", "kernel": "rbf", "gamma": "scale"}
+HINGE = {"kernel": "rbf", "gamma": "scale", "loss": "squared_hinge"}
 
 
-def _with_fixed_kernel(base):
-    """Return a subclass whose defaults are those of FIXED."""
+def _with_defaults(base, defaults):
+    """Return a subclass with other defaults."""
     signature = inspect.signature(base.__init__)
     parameters = [
-        p.replace(default=FIXED.get(p.name, p.default)) for p in signature.parameters.values()
+        p.replace(default=defaults.get(p.name, p.default)) for p in signature.parameters.values()
     ]
     signature = signature.replace(parameters=parameters)
 
@@ -28,5 +29,6 @@ def _with_fixed_kernel(base):
     return type(f"Plain{base.__name__}", (base,), {"__init__": init, "__module__": __name__})
 
 
-PlainSparseLSSVC = _with_fixed_kernel(SparseLSSVC)
-PlainSparseLSSVR = _with_fixed_kernel(SparseLSSVR)
+PlainSparseLSSVC = _with_defaults(SparseLSSVC, FIXED)
+PlainSparseLSSVR = _with_defaults(SparseLSSVR, FIXED)
+PlainReducedSVC = _with_defaults(ReducedSVC, HINGE)

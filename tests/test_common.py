@@ -18,6 +18,7 @@ from leansvm import (
     SparseLSSVR,
 )
 from tests.checks import names, run_checks
+from tests.plain import PlainReducedSVC
 
 PUBLIC = [
     thing
@@ -47,14 +48,15 @@ CONFIGURED = [
     L2SVC(solver="smo", tol=1e-10),
     L2SVC(calibrate=True, class_weight="balanced"),
     L2SVC(kernel="precomputed", C=1e-4, calibrate=False),
-    ReducedSVC(1.0, loss="huber", regularizer="coef"),
-    ReducedSVC(calibrate=True, class_weight="balanced", basis="all"),
-    ReducedSVC(kernel="precomputed", regularizer="coef", calibrate=False),
+    ReducedSVC(1.0, "rbf", loss="huber", gamma="scale", regularizer="coef"),
+    PlainReducedSVC(calibrate=True, class_weight="balanced", basis="all"),
+    PlainReducedSVC(kernel="precomputed", regularizer="coef", calibrate=False),
     ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
     LowRankLSSVC(n_basis=5, function="simplex", objective="abs", max_iter=20),
     LowRankLSSVR("gcv", 5, bias_penalty=1.0),
     SparseLSSVC("kfold", "rbf", gamma="scale", bias_penalty=1.0),
     SparseLSSVR(1.0, "rbf", gamma="scale", basis="pivoted-cholesky", n_basis="auto"),
+    SparseLSSVR(1.0, "rbf", gamma="scale", target="quantile"),
 ]
 # what differs from one of those above in a part that the checks do not touch, or takes long
 FURTHER = [
@@ -65,7 +67,7 @@ FURTHER = [
     LSSVC(solver="sumt", tol=1e-10),
     LSSVR(solver="substitution", tol=1e-10),
     L2SVC(C=[0.1, 1, 10], bias_penalty=1.0),
-    ReducedSVC(1.0, loss="logistic", p=10.0, basis="forward", bias_penalty=1.0, tol=1e-12),
+    PlainReducedSVC(1.0, loss="logistic", p=10, basis="forward", bias_penalty=1.0, tol=1e-12),
     ReducedSVR(C=100, delta=0.1, basis="forward"),
     LowRankLSSVC("loo", 5, objective="squared", update="sequential", backtracking=True, max_iter=6),
     LowRankLSSVC(n_basis=5, function="rbf", calibrate=True, iterate="last", n_init=2),

@@ -247,6 +247,19 @@ def test_logistic_tends_to_the_hinge(p):
     assert_allclose(Logistic(p).value(0.0), math.log(2) / p, rtol=1e-15)
 
 
+def test_logistic_with_another_margin_is_the_same_loss_moved():
+    u, v = np.linspace(-3.0, 3.0, 61), np.linspace(0.0, 1.0, 11)
+    hinge_like, moved = Logistic(2.0), Logistic(2.0, margin=0.25)
+    for method in ("value", "derivative", "second_derivative"):
+        assert_allclose(getattr(moved, method)(u), getattr(hinge_like, method)(u - 0.75))
+    assert_allclose(moved.conjugate(v), hinge_like.conjugate(v) + 0.75 * v)
+    assert moved.smoothed_over(1e3).margin == 0.25
+    assert [loss.margin for loss in Logistic(1e3, margin=0.0).smoothing_path()] == [0.0] * 3
+    # logistic regression: decision values are log odds
+    assert_allclose(Logistic(1.0, margin=0.0).value(1.0 - u), np.logaddexp(0.0, -u))
+    assert_allclose(Logistic(1.0, margin=0.0).log_odds(u), u, atol=1e-15)
+
+
 def test_symmetric_huber_with_large_delta_is_squared():
     u = np.linspace(-3.0, 3.0, 61)
     for method in ("value", "derivative", "second_derivative"):

@@ -56,11 +56,11 @@ def large_bases(device: Any, sizes: list[int], rows: int) -> list[dict[str, Any]
         device.put(a.astype(np.float32) if a.ndim == 2 else a) for a in covtype(rows)
     )
     SparseLSSVC(10.0, n_basis=sizes[0], **COVTYPE).fit(X[:50_000], y[:50_000])
-    ReducedSVC(10.0, n_basis=sizes[0], **COVTYPE).fit(X[:50_000], y[:50_000])
+    ReducedSVC(10.0, loss="squared_hinge", n_basis=sizes[0], **COVTYPE).fit(X[:50_000], y[:50_000])
     middle = sizes[: max(1, len(sizes) - 2)]
     models = [SparseLSSVC(10.0, n_basis=size, **COVTYPE) for size in sizes]
     models += [SparseLSSVC(C, n_basis=middle[-1], **COVTYPE) for C in ("loo", "kfold")]
-    models += [ReducedSVC(10.0, n_basis=size, **COVTYPE) for size in middle]
+    models += [ReducedSVC(10.0, loss="squared_hinge", n_basis=size, **COVTYPE) for size in middle]
     found = []
     for model in models:
         fitted, spent = timed(device, clone(model), X, y)
@@ -78,7 +78,9 @@ def equality(device: Any, rows: int, size: int) -> list[dict[str, Any]]:
     models = {
         "SparseLSSVC(10.0)": SparseLSSVC(10.0, n_basis=size, **COVTYPE),
         "SparseLSSVC('gcv')": SparseLSSVC("gcv", n_basis=size, **COVTYPE),
-        "ReducedSVC(10.0)": ReducedSVC(10.0, n_basis=size, tol=1e-8, **COVTYPE),
+        "ReducedSVC(10.0)": ReducedSVC(
+            10.0, loss="squared_hinge", n_basis=size, tol=1e-8, **COVTYPE
+        ),
         "L2SVC('newton')": L2SVC(10.0, gamma=8.0, solver="newton"),
     }
     found = []

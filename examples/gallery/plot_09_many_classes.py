@@ -2,13 +2,15 @@
 Ten classes: C and size by left-out rows
 ========================================
 
-``ReducedSVC()`` compares values of C by the left-out rows that it misclassifies and sizes of its
-basis by their loss, one Newton step for each. The left picture shows what it saw beside the errors
+With the squared hinge ``ReducedSVC`` compares values of C by the left-out rows that it
+misclassifies and sizes of its basis by their loss, one Newton step for each. The left picture shows
+what it saw beside the errors
 on rows that it never saw, the right one the size it stopped at.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -17,12 +19,13 @@ from leansvm.model_selection import c_path
 
 X, y = load_digits(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
-model = ReducedSVC(random_state=0).fit(X_train, y_train)
+machine = ReducedSVC(kernel="rbf", gamma="scale", loss="squared_hinge", random_state=0)
+model = clone(machine).fit(X_train, y_train)
 
 candidates = np.logspace(-6, 7, 27)  # those of C="loo"
 seen = np.isfinite(model.cv_curve_)
 path = c_path(
-    ReducedSVC(n_basis=100, random_state=0),
+    machine.set_params(n_basis=100),
     X_train,
     y_train,
     candidates[seen],

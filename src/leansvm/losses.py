@@ -187,14 +187,18 @@ class Huber(Loss):
 
 
 class Logistic(Loss):
-    """Logistic: L(u) = log(1 + exp(p u))/p; L <= max(0, u) + log(2)/p.
+    """Logistic: L(u) = log(1 + exp(p (u - 1 + margin)))/p.
 
-    L*(v) = (v log v + (1 - v) log(1 - v))/p on [0, 1], with 0 log 0 = 0.
+    With ``margin=1`` a smooth hinge, L <= max(0, u) + log(2)/p (zhou2013). With ``margin=0`` and
+    p = 1 the loss of logistic regression, log(1 + exp(-y f)), and f are log odds.
+    L*(v) = (v log v + (1 - v) log(1 - v))/p + (1 - margin) v on [0, 1], with 0 log 0 = 0.
 
     Parameters
     ----------
     p : float, default=1e4
-        Sharpness, > 0; the default is the last value zhou2013 uses, p = 1 is logistic regression.
+        Sharpness, > 0; the default is the last value zhou2013 uses.
+    margin : float, default=1.0
+        Value of y f at the middle of the bend.
 
     Examples
     --------
@@ -204,26 +208,28 @@ class Logistic(Loss):
 
     name = "logistic"
     curvature_is_piecewise_constant = False
+    margin: float = 1.0
 
-    def __init__(self, p: float = 1e4) -> None:
+    def __init__(self, p: float = 1e4, margin: float = 1.0) -> None:
         self.p = _positive("p", p)
+        self.margin = float(margin)
         self.max_curvature = 0.25 * self.p
 
     def value(self, u: Array) -> Array:
         """Return L(u)."""
-        xp, u = floating(u)
+        xp, u = self._bent(u)
         # log(1 + exp(p u)) = p max(0, u) + log(1 + exp(-p|u|))
         return xp.clip(u, 0.0, None) + xp.log1p(xp.exp(-self.p * abs(u))) / self.p
 
     def derivative(self, u: Array) -> Array:
         """Return L'(u)."""
-        xp, u = floating(u)
+        xp, u = self._bent(u)
         e = xp.exp(-self.p * abs(u))
         return xp.where(u < 0, e, 1.0) / (1.0 + e)
 
     def second_derivative(self, u: Array) -> Array:
         """Return L''(u)."""
-        xp, u = floating(u)
+        xp, u = self._bent(u)
         e = xp.exp(-self.p * abs(u))
         return self.p * e / (1.0 + e) ** 2
 
@@ -232,7 +238,8 @@ class Logistic(Loss):
         xp, v = floating(v)
         w = xp.clip(v, 0.0, 1.0)
         entropy = sum(x * xp.log(xp.where(x > 0, x, 1.0)) for x in (w, 1.0 - w))
-        return xp.where((v < 0.0) | (v > 1.0), math.inf, entropy / self.p)
+        conjugate = entropy / self.p + (1.0 - self.margin) * w
+        return xp.where((v < 0.0) | (v > 1.0), math.inf, conjugate)
 
     def log_odds(self, f: Array) -> Array:
         """Return log(q / (1 - q)) of the class +1 where f minimises the expected loss.
@@ -245,16 +252,22 @@ class Logistic(Loss):
         [-0.566, 0.0, 0.566]
         """
         _, f = floating(f)
-        odds = np.logaddexp(0.0, self.p * (f - 1.0)) - np.logaddexp(0.0, -self.p * (f + 1.0))
-        return odds.astype(f.dtype)
+        above, below = self.p * (f - self.margin), -self.p * (f + self.margin)
+        return (np.logaddexp(0.0, above) - np.logaddexp(0.0, below)).astype(f.dtype)
 
     def smoothed_over(self, width: float) -> Logistic:
         """Return the loss with a sharpness of at most 2 / width, as curved as Huber's."""
-        return self if self.p * width <= 2.0 else Logistic(2.0 / width)
+        return self if self.p * width <= 2.0 else Logistic(2.0 / width, self.margin)
 
     def smoothing_path(self) -> tuple[Logistic, ...]:
         """Return p = 10, 100, ... up to this one (zhou2013 §4.2.4)."""
-        return (*(Logistic(10.0**k) for k in range(1, 9) if 10.0**k < self.p), self)
+        sharper = (Logistic(10.0**k, self.margin) for k in range(1, 9) if 10.0**k < self.p)
+        return (*sharper, self)
+
+    def _bent(self, u: Array) -> tuple[Any, Array]:
+        """Return the namespace of u, and how far u is beyond the middle of the bend."""
+        xp, u = floating(u)
+        return xp, u if self.margin == 1.0 else u - (1.0 - self.margin)
 
 
 _LOSSES: dict[str, dict[str, Callable[..., Loss]]] = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leansvm import ReducedSVC, ReducedSVR
+from leansvm import ReducedSVR
 from leansvm.basis import Fit, ForwardSelection
 from leansvm.basis.candidates.best_of import CandidateRows
 from leansvm.basis.cholesky import FactorRows
@@ -12,7 +12,7 @@ from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge
 from leansvm.newton.refit import refit
 from leansvm.rows import MemoryBlocks
-from tests.plain import PlainSparseLSSVC
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC
 
 KERNEL = Kernel("rbf", gamma=0.5)
 
@@ -69,7 +69,7 @@ def test_gains_are_newton_decrements_of_the_objective(loss, regularizer, bias_pe
 def test_it_beats_a_random_basis_of_the_same_size(regularizer):
     X, y, _ = problem(600)
     models = [
-        ReducedSVC(
+        PlainReducedSVC(
             10.0, regularizer=regularizer, gamma=0.5, basis=basis, n_basis=12, random_state=seed
         ).fit(X, y)
         for basis in ("forward", "random")
@@ -129,7 +129,7 @@ def test_it_serves_every_estimator_and_task():
         > 0.8
     )
     for loss in ("squared", "huber", "logistic"):
-        model = ReducedSVC(10.0, loss=loss, basis="forward", n_basis=10, random_state=0)
+        model = PlainReducedSVC(10.0, loss=loss, basis="forward", n_basis=10, random_state=0)
         assert model.fit(X, labels).score(X, labels) > 0.9
     target = np.stack([np.sin(X[:, 0]), np.cos(X[:, 1])], axis=1)
     model = ReducedSVR(100.0, delta=0.1, basis="forward", n_basis=15, random_state=0)
@@ -143,4 +143,4 @@ def test_it_asks_for_the_model():
     with pytest.raises(ValueError, match="pass the function"):
         ForwardSelection().select(MemoryBlocks(X, y[:, None]), KERNEL, 3, fit=Fit(1.0))
     with pytest.raises(ValueError, match="n_candidates"):
-        ReducedSVC(basis=ForwardSelection(0), n_basis=3).fit(X, y)
+        PlainReducedSVC(basis=ForwardSelection(0), n_basis=3).fit(X, y)

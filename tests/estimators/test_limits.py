@@ -7,9 +7,9 @@ import pytest
 from sklearn import get_config
 from sklearn.exceptions import ConvergenceWarning
 
-from leansvm import L2SVC, ReducedSVC, _parallel
+from leansvm import L2SVC, _parallel
 from leansvm.model_selection import c_path
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(90, 3))
@@ -59,7 +59,7 @@ WAYS = [
     (L2SVC, path),
     (PlainSparseLSSVC, one_batch),
     (PlainSparseLSSVC, two_batches),
-    (ReducedSVC, path),
+    (PlainReducedSVC, path),
 ]
 
 

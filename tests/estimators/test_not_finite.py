@@ -15,12 +15,11 @@ from leansvm import (
     KernelBasis,
     LowRankLSSVC,
     LowRankLSSVR,
-    ReducedSVC,
     ReducedSVR,
     SparseLSSVC,
 )
 from leansvm.kernels import Kernel
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -29,8 +28,8 @@ CLASSIFIERS = [
     LSSVC(C=1.0),
     L2SVC(),
     PlainSparseLSSVC(C=1.0, n_basis=10, random_state=0),
-    ReducedSVC(n_basis=10, random_state=0),
-    ReducedSVC(n_basis=10, regularizer="coef", random_state=0),
+    PlainReducedSVC(n_basis=10, random_state=0),
+    PlainReducedSVC(n_basis=10, regularizer="coef", random_state=0),
 ]
 REGRESSORS = [LSSVR(), PlainSparseLSSVR(), ReducedSVR(), LowRankLSSVR(n_basis=3)]
 
@@ -64,7 +63,7 @@ def test_a_power_that_does_not_exist_gives_no_label(model):
 @pytest.mark.parametrize("size", [1e4, 1e2])  # values overflow, or their squares do
 @pytest.mark.parametrize("regularizer", ["rkhs", "coef"])
 def test_newton_ends_where_its_matrix_overflows(regularizer, size):
-    model = ReducedSVC(kernel="poly", degree=80, gamma=1.0, regularizer=regularizer)
+    model = PlainReducedSVC(kernel="poly", degree=80, gamma=1.0, regularizer=regularizer)
     with pytest.raises(ValueError, match="not finite"):
         model.fit(size * X, Y)
 
@@ -97,7 +96,7 @@ def test_a_supervised_basis_refuses_targets_that_are_no_numbers():
 
 @pytest.mark.parametrize("rows", [1e200 * X, sparse.csr_matrix(1e200 * X)], ids=["dense", "csr"])
 def test_a_variance_that_overflows_is_named(rows):
-    for model in (LSSVC(), PlainSparseLSSVC(), ReducedSVC()):
+    for model in (LSSVC(), PlainSparseLSSVC(), PlainReducedSVC()):
         with pytest.raises(ValueError, match="gamma='scale': the variance of X is too large"):
             model.fit(rows, Y)
 
@@ -118,7 +117,7 @@ def test_no_default_gives_constant_predictions_in_silence(unit):
             assert model.score(unit * X, Y) > 0.8
         except ValueError as error:
             assert "Scale X" in str(error)
-    for model in (LSSVC(), L2SVC(), ReducedSVC(), LowRankLSSVC()):
+    for model in (LSSVC(), L2SVC(), PlainReducedSVC(), LowRankLSSVC()):
         with pytest.raises(ValueError, match=r"(?i)scale X"):
             model.fit(unit * X, Y)
 
@@ -128,7 +127,7 @@ def test_no_default_gives_constant_predictions_in_silence(unit):
     ("model", "m"),
     [
         (PlainSparseLSSVC(basis="all"), 120),
-        (ReducedSVC(regularizer="coef", n_basis=20, random_state=0), 60),
+        (PlainReducedSVC(regularizer="coef", n_basis=20, random_state=0), 60),
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

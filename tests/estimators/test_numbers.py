@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from leansvm import L2SVC, LSSVR, LowRankLSSVC, ReducedSVC
+from leansvm import L2SVC, LSSVR, LowRankLSSVC
 from leansvm.dual.active_set import ActiveSet
 from leansvm.losses import Huber
 from tests.loops import case
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
@@ -36,7 +36,7 @@ def test_calibration_at_one_C_asks_for_no_degrees_of_freedom():
 
 
 @pytest.mark.parametrize("basis", ["all", "random", "pivoted-cholesky", "forward"])
-@pytest.mark.parametrize("kind", [PlainSparseLSSVC, ReducedSVC])
+@pytest.mark.parametrize("kind", [PlainSparseLSSVC, PlainReducedSVC])
 def test_rows_of_zeros_give_a_constant_model(kind, basis):
     y = (np.arange(40) % 4 == 0).astype(int)
     for intercept, dtype in product([True, False], [np.float32, np.float64]):
@@ -59,7 +59,7 @@ def test_rows_of_zeros_leave_no_basis_to_grow(basis):
 @pytest.mark.parametrize("max_iter", [1, 3, 6])
 def test_newton_stopped_early_certifies_the_loss_that_was_asked_for(max_iter):
     y = np.where(X[:, 0] * X[:, 1] + 0.5 * np.random.default_rng(1).normal(size=len(X)) > 0, 1, -1)
-    model = ReducedSVC(
+    model = PlainReducedSVC(
         C=1e3, loss="huber", delta=0.5, n_basis=40, max_iter=max_iter, random_state=0
     )
     with pytest.warns(ConvergenceWarning):

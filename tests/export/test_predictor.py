@@ -79,7 +79,7 @@ def test_values_of_one_row(kernel, clip, gamma):
     [
         leansvm.SparseLSSVC(n_basis=20, C=1.0, random_state=0),  # scales are learned
         leansvm.SparseLSSVR(n_basis=20, C=1.0, kernel="rbf", gamma="scale", random_state=0),
-        leansvm.ReducedSVC(n_basis=20, random_state=0),
+        leansvm.ReducedSVC(kernel="rbf", gamma="scale", n_basis=20, random_state=0),
         leansvm.ReducedSVR(n_basis=20, random_state=0),
         leansvm.L2SVC(),
         leansvm.L2SVC(kernel="linear"),

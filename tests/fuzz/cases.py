@@ -67,7 +67,7 @@ _CHEAP: dict[str, dict[str, Any]] = {
     "LSSVC": {"max_iter": 30},
     "L2SVC": {"max_iter": 30},
     "SparseLSSVC": {"C": 1.0, "kernel": "rbf", "gamma": "scale"},
-    "ReducedSVC": {"n_basis": 3, "max_iter": 10},
+    "ReducedSVC": {"kernel": "rbf", "gamma": "scale", "n_basis": 3, "max_iter": 10},
     "LowRankLSSVC": {"n_basis": 2, "max_iter": 3},
 }
 _CHEAP |= {name.replace("SVC", "SVR"): params for name, params in _CHEAP.items()}

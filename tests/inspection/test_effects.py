@@ -5,10 +5,10 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.inspection import partial_dependence
 
-from leansvm import KernelBasis, LowRankLSSVR, ReducedSVC
+from leansvm import KernelBasis, LowRankLSSVR
 from leansvm.inspection import _dependence, effects
 from leansvm.plotting import EffectsDisplay
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 GAMMAS = {"one": 0.3, "each": [0.8, 0.0, 2.5, 0.01]}
 RADIAL = ("rbf", "matern12", "matern32", "matern52", "laplacian")
@@ -83,7 +83,7 @@ def test_clipped_features(rows):
     assert_same_dependence(model, X)
 
 
-@pytest.mark.parametrize("machine", [PlainSparseLSSVC, ReducedSVC])
+@pytest.mark.parametrize("machine", [PlainSparseLSSVC, PlainReducedSVC])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes(rows, machine, n_classes):
     X, Y = rows

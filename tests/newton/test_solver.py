@@ -11,16 +11,17 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 from sklearn.svm import LinearSVC
 
-from leansvm import ReducedSVC
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
+from leansvm.newton import matrix
 from leansvm.newton import matrix as _newton_matrix
 from leansvm.newton.passes import HessianPlan
 from leansvm.newton.reduced import ReducedProblem
 from leansvm.newton.solver import NewtonSolver
 from leansvm.rows import MemoryBlocks
+from tests.plain import PlainReducedSVC
 
 LOSSES = [Squared(), SquaredHinge(), Huber(0.1), Huber(1.0), Logistic(10.0), Logistic(1.0)]
 SHARP = [Squared(), SquaredHinge(), Huber(), Logistic()]
@@ -173,7 +174,7 @@ def test_linear_kernel_with_penalised_bias_is_linear_svc(C):
     X, y, s = problem()
     X = np.hstack([X, X**2])
     theirs = LinearSVC(C=C, dual=False, tol=1e-12, max_iter=100_000).fit(X, y, sample_weight=s)
-    ours = ReducedSVC(
+    ours = PlainReducedSVC(
         2 * C, "linear", bias_penalty=1.0, basis="all", tol=1e-10, regularizer="rkhs"
     ).fit(X, y, sample_weight=s)
     expected = theirs.decision_function(X)
@@ -323,3 +324,25 @@ def test_callback_stops_and_an_unfinished_fit_says_so():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not solved(X, y, s, features, Huber(), 100.0, 0.0, max_iter=2).converged
+
+
+@pytest.mark.parametrize("bias_penalty", [0.0, 2.0, np.inf])
+def test_conjugate_gradients_lead_to_the_same_minimum(bias_penalty, monkeypatch):
+    X, y, s = problem()
+    Y = np.column_stack([y, np.where(X[:, 2] > 0.5, 1.0, -1.0)])
+    features = features_of(X, np.arange(40), "rkhs", bias_penalty)
+    loss = Logistic(1.0, margin=0.0)
+    exact = solved(X, Y, s, features, loss, 30.0, bias_penalty, tol=1e-9)
+    assert all("conjugate gradients" not in one["hessian"] for one in exact.history)
+    monkeypatch.setattr(matrix, "_CG_FROM", 1)
+    found = solved(X, Y, s, features, loss, 30.0, bias_penalty, tol=1e-9)
+    for one in found.history:  # the first step makes the matrix that preconditions the others
+        assert one["hessian"][0] == "rebuild" and one["hessian"].count("rebuild") <= 2
+        assert "conjugate gradients" in one["hessian"]
+    assert found.gap < 1e-8
+    np.testing.assert_allclose(found.objective, exact.objective, rtol=1e-12)
+    np.testing.assert_allclose(found.theta, exact.theta, atol=1e-5)
+    monkeypatch.setattr(matrix, "_CG_STEPS", 0)  # never enough: a new matrix in every step
+    np.testing.assert_allclose(
+        solved(X, Y, s, features, loss, 30.0, bias_penalty, tol=1e-9).theta, exact.theta, atol=1e-9
+    )

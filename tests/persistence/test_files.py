@@ -49,7 +49,7 @@ MODELS = [
     leansvm.L2SVC(),
     leansvm.SparseLSSVC(n_basis=20, basis=basis.PivotedCholesky()),
     leansvm.SparseLSSVR(n_basis=20, random_state=0),
-    leansvm.ReducedSVC(n_basis=20, loss="logistic", random_state=0),
+    leansvm.ReducedSVC(kernel="rbf", gamma="scale", n_basis=20, random_state=0),
     leansvm.ReducedSVR(n_basis=20, random_state=0),
     leansvm.LowRankLSSVC(random_state=0),
     leansvm.LowRankLSSVR(n_basis=5, function=low_rank.Simplex(), random_state=0),
@@ -163,7 +163,7 @@ def test_former_names_of_other_classes_are_refused(tmp_path):
     [
         leansvm.LSSVC(),
         leansvm.L2SVC(kernel="linear"),
-        leansvm.ReducedSVC(n_basis=20, random_state=0),
+        leansvm.ReducedSVC(kernel="rbf", gamma="scale", n_basis=20, random_state=0),
         leansvm.SparseLSSVC(n_basis=20, C=1.0, gamma=0.5, random_state=0),
     ],
     ids=lambda model: type(model).__name__,

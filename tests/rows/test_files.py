@@ -7,12 +7,12 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 import leansvm
-from leansvm import LSSVC, ReducedSVC
+from leansvm import LSSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.kernels import Kernel
 from leansvm.model_selection import basis_path
 from leansvm.rows import MemoryBlocks, Targets
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -80,8 +80,8 @@ def test_reduced_machines(tmp_path):
     data = leansvm.open_dataset(write(table(y=y), tmp_path / "x.parquet"), target="y")
     parameters = {"gamma": 1.0, "n_basis": 25, "random_state": 0}
     for loss in ("squared_hinge", "logistic"):
-        expected = ReducedSVC(loss=loss, **parameters).fit(X, y).decision_function(X)
-        fitted = ReducedSVC(loss=loss, cache_size=0.2, **parameters).fit(data)
+        expected = PlainReducedSVC(loss=loss, **parameters).fit(X, y).decision_function(X)
+        fitted = PlainReducedSVC(loss=loss, cache_size=0.2, **parameters).fit(data)
         assert_allclose(fitted.decision_function(data), expected, atol=1e-8)
 
 

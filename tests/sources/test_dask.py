@@ -12,10 +12,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
-from leansvm import LSSVC, ReducedSVC
+from leansvm import LSSVC
 from leansvm.basis import PivotedCholesky
 from leansvm.kernels import Kernel
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 da = pytest.importorskip("dask.array", reason="dask is not installed")
 pytest.importorskip("distributed", reason="distributed is not installed")
@@ -341,7 +341,7 @@ def test_a_function_that_changes_what_it_did_not_declare_is_stopped(client):
 
 def test_reduced_machines(scheduler):
     rows, labels = da.from_array(X, chunks=(150, 2)), da.from_array(y, chunks=150)
-    model = ReducedSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0, tol=1e-9)
+    model = PlainReducedSVC(C=10.0, gamma=1.0, n_basis=20, random_state=0, tol=1e-9)
     expected = model.fit(X, y).decision_function(X)
     found = model.fit(rows, labels).decision_function(rows)
     assert_allclose(found.compute(), expected, atol=1e-7)

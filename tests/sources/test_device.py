@@ -10,16 +10,16 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 import leansvm
-from leansvm import LSSVC, KernelBasis, ReducedSVC
+from leansvm import LSSVC, KernelBasis
 from leansvm import _accelerated as fast
 from leansvm.rows import MemoryBlocks
 from leansvm.rows._memory import tile_rows_for
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
 MODELS = [
     PlainSparseLSSVC(10.0, gamma=1.0, n_basis=30, random_state=0),
-    ReducedSVC(10.0, gamma=1.0, n_basis=30, random_state=0),
+    PlainReducedSVC(10.0, gamma=1.0, n_basis=30, random_state=0),
     LSSVC(10.0, gamma=1.0),
 ]
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import solve_triangular
 
 import leansvm
-from leansvm import L2SVC, KernelBasis, ReducedSVC
+from leansvm import L2SVC, KernelBasis
 from leansvm import _accelerated as fast
 from leansvm.basis import on_device
 from leansvm.basis.features import KernelFeatures
@@ -17,7 +17,7 @@ from leansvm.kernels import Kernel
 from leansvm.rows import merge_equal_rows, row_hashes
 from leansvm.rows._base import Block
 from tests.loops import case
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(240, 4))
@@ -28,8 +28,8 @@ MODELS = [
     PlainSparseLSSVC("gcv", gamma=0.5, n_basis=60, random_state=0),
     PlainSparseLSSVC("loo", gamma=0.5, n_basis=60, bias_penalty=1.0, random_state=0),
     PlainSparseLSSVC("kfold", "laplacian", gamma=0.5, n_basis=60, random_state=0),
-    ReducedSVC(10.0, gamma=0.5, n_basis=60, tol=1e-9, random_state=0),
-    ReducedSVC(1.0, gamma=0.5, n_basis=60, tol=1e-9, loss="logistic", random_state=0),
+    PlainReducedSVC(10.0, gamma=0.5, n_basis=60, tol=1e-9, random_state=0),
+    PlainReducedSVC(1.0, gamma=0.5, n_basis=60, tol=1e-9, loss="logistic", random_state=0),
 ]
 
 
@@ -96,7 +96,7 @@ def test_learned_scales(array_source):
 
 
 def test_values_without_a_row_as_on_the_host(array_source):
-    model = ReducedSVC(1.0, gamma=0.5, n_basis=60, tol=1e-9, calibrate=True, random_state=0)
+    model = PlainReducedSVC(1.0, gamma=0.5, n_basis=60, tol=1e-9, calibrate=True, random_state=0)
     expected = model.fit(X, y).predict_proba(X)  # made from these values
     array_source.fit(model, X, y)
     assert_allclose(array_source.apply(model, "predict_proba", X), expected, atol=1e-7)

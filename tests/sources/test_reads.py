@@ -9,11 +9,11 @@ from sklearn import config_context
 from sklearn.datasets import make_moons
 
 import leansvm
-from leansvm import ReducedSVC, ReducedSVR
+from leansvm import ReducedSVR
 from leansvm.basis import CSI, SparseGreedy
 from leansvm.basis.choose import SELECTORS
 from leansvm.rows import MemoryBlocks, Targets, declare
-from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
+from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -89,8 +89,8 @@ def test_scale_is_one_pass_and_random_rows_are_none(counted):
         PlainSparseLSSVC("gcv", n_basis=20),
         PlainSparseLSSVC("loo", n_basis="auto", calibrate=True),
         PlainSparseLSSVR(10.0, n_basis=20, basis="backfitting"),
-        ReducedSVC(n_basis=20, calibrate=True),
-        ReducedSVC(1.0, n_basis=20, loss="huber", regularizer="coef", basis="forward"),
+        PlainReducedSVC(n_basis=20, calibrate=True),
+        PlainReducedSVC(1.0, n_basis=20, loss="huber", regularizer="coef", basis="forward"),
         ReducedSVR(n_basis=20, basis="csi"),
     ],
 )

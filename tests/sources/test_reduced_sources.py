@@ -8,7 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 
 from leansvm import KernelBasis, ReducedSVC, ReducedSVR
+from leansvm.newton import matrix
 from tests.loops import case
+from tests.plain import PlainReducedSVC
 
 X, y = make_moons(200, noise=0.25, random_state=0)
 Y3 = (y + (X[:, 0] > 1)).astype(np.int64)
@@ -24,7 +26,7 @@ def test_every_loss(array_source):
 
 def check_loss(array_source, loss, regularizer):
     options = {"gamma": 1.0, "n_basis": 30, "random_state": 0, "tol": 1e-9}
-    model = ReducedSVC(10.0, loss=loss, regularizer=regularizer, **options)
+    model = PlainReducedSVC(10.0, loss=loss, regularizer=regularizer, **options)
     if loss in ("huber", "logistic"):
         model.set_params(delta=0.1, p=10.0)
     values = model.fit(X, y, sample_weight=WEIGHT).decision_function(X)
@@ -36,16 +38,25 @@ def check_loss(array_source, loss, regularizer):
     assert_array_equal(array_source.apply(model, "predict", X), model.classes_[(values > 0) * 1])
 
 
+def test_conjugate_gradients(array_source, monkeypatch):
+    monkeypatch.setattr(matrix, "_CG_FROM", 1)
+    model = ReducedSVC(10.0, "rbf", gamma=1.0, n_basis=25, random_state=0, tol=1e-9)
+    values = model.fit(X, Y3).decision_function(X)
+    assert "conjugate gradients" in model.fit_report_["history"][0]["hessian"]
+    array_source.fit(model, X, Y3)
+    assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-6)
+
+
 @pytest.mark.parametrize("basis", ["pivoted-cholesky", "random-pivoted-cholesky", "backfitting"])
 def test_other_bases_and_several_classes(array_source, basis):
-    model = ReducedSVC(10.0, gamma=1.0, basis=basis, n_basis=25, random_state=0, tol=1e-9)
+    model = PlainReducedSVC(10.0, gamma=1.0, basis=basis, n_basis=25, random_state=0, tol=1e-9)
     values = model.fit(X, Y3).decision_function(X)
     array_source.fit(model, X, Y3)
     assert_allclose(array_source.apply(model, "decision_function", X), values, atol=1e-6)
 
 
 def test_probabilities_and_automatic_size(array_source):
-    model = ReducedSVC(1.0, gamma=1.0, random_state=0, calibrate=True, tol=1e-9)
+    model = PlainReducedSVC(1.0, gamma=1.0, random_state=0, calibrate=True, tol=1e-9)
     probabilities = model.fit(X, y).predict_proba(X)
     array_source.fit(model, X, y)
     assert_allclose(array_source.apply(model, "predict_proba", X), probabilities, atol=1e-5)
@@ -76,7 +87,7 @@ def test_many_classes_on_files_and_clusters(source):
     rows = centres[labels] + rng.normal(size=(260, 3))
     order = rng.permutation(260)
     rows, labels = rows[order], labels[order]
-    model = ReducedSVC([1.0, 10.0], gamma=0.1, n_basis=40, random_state=0, tol=1e-7)
+    model = PlainReducedSVC([1.0, 10.0], gamma=0.1, n_basis=40, random_state=0, tol=1e-7)
     values = model.fit(rows, labels).decision_function(rows)
     support, C = model.support_, model.C_
     source.fit(model, rows, labels)

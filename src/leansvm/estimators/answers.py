@@ -11,6 +11,7 @@ from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.publish import calibrate
 from leansvm.estimators.read import read, validate
+from leansvm.estimators.target import Scale, to_units
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import resolve_cache_size, tiles_within
 
@@ -81,6 +82,8 @@ class KeepsRows(KernelMachine):
 class PredictsIntervals(KeepsRows):
     """Adds prediction intervals to a regressor."""
 
+    _scale: Scale | None
+
     def predict_interval(
         self, X: Any, alpha: float = 0.1, method: str = "jackknife+", adaptive: bool = False
     ) -> Any:
@@ -116,7 +119,31 @@ class PredictsIntervals(KeepsRows):
         answers = self._ask()
         with tiles_within(self.cache_size):
             ends = answers.intervals(*self._rows_and_values(X), alpha, method, adaptive)
-        return self._in_shape(ends)
+        return self._in_shape(to_units(self._scale, ends))
+
+    def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Any:
+        """Return quantiles of the target of every row.
+
+        They are f(x) and quantiles of the left-out errors of the training rows, in units of a
+        spread that is learned from these errors: wider where training rows are few, and where
+        errors are larger.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows, in memory.
+        quantiles : float or sequence of float, default=(0.05, 0.5, 0.95)
+            Between 0 and 1: the share of targets that shall lie below.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_quantiles) or (n_samples, n_outputs, n_quantiles)
+            In the order of ``quantiles``; a larger one is never below a smaller one.
+        """
+        answers = self._ask()
+        with tiles_within(self.cache_size):
+            found = answers.quantiles(*self._rows_and_values(X), quantiles)
+        return self._in_shape(to_units(self._scale, found))
 
 
 class PredictsSets(KeepsRows):

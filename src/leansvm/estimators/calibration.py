@@ -149,6 +149,7 @@ def probabilities(
     """
     values = log_odds if values is None else values
     p = np.exp(log_probabilities(log_odds, slopes)).astype(values.dtype)
+    p = np.maximum(p, np.finfo(p.dtype).tiny)  # no class is impossible
     predicted = (values > 0).astype(np.intp) if values.ndim == 1 else values.argmax(axis=1)
     rows = np.arange(len(p))
     largest = p.max(axis=1)

@@ -31,6 +31,7 @@ BATCH_PARAMETERS = (
     "fit_intercept",
     "bias_penalty",
     "class_weight",
+    "target",
 )
 
 

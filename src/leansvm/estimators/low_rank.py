@@ -231,6 +231,9 @@ class LowRankLSSVR(Regressor, LowRankMachine):
     function, init, shape_init, n_init, anchor, iterate, max_iter, tol, n_iter_no_change, \
 fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
         As in `LowRankLSSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -261,7 +264,10 @@ fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = LowRankMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **LowRankMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -283,6 +289,7 @@ fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
         random_state: Any = None,
         verbose: int = 0,
         time_limit: float | None = None,
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.n_basis = n_basis
@@ -301,3 +308,4 @@ fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
         self.random_state = random_state
         self.verbose = verbose
         self.time_limit = time_limit
+        self.target = target

@@ -262,6 +262,9 @@ class LSSVR(PredictsIntervals, Regressor, DualMachine):
     kernel, gamma, degree, coef0, fit_intercept, bias_penalty, solver, tol, max_iter, cache_size, \
 verbose, time_limit
         As in `LSSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -291,7 +294,10 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = DualMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **DualMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -309,6 +315,7 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
         cache_size: Any = "auto",
         verbose: int = 0,
         time_limit: float | None = None,
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -323,3 +330,4 @@ n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.cache_size = cache_size
         self.verbose = verbose
         self.time_limit = time_limit
+        self.target = target

@@ -63,6 +63,7 @@ class Mergeable(KernelMachine):
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")
+        self._refuse_target()
         known = FitState.of(self.__dict__, self._bias_penalty())
         if X is None:
             return known
@@ -86,6 +87,7 @@ class Mergeable(KernelMachine):
             Fitted. ``C`` may be a number, "gcv" or, where the state has folds, "kfold", which
             "loo" and lists become. Parameters that contradict the state are refused.
         """
+        self._refuse_target()
         parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
         with self._fitting() as run:
             solution = state.solve(parameters, run.criterion, budget)
@@ -125,6 +127,13 @@ class Mergeable(KernelMachine):
         problem = SparseProblem(blocks, kernel, *terms, blocks.state_budget(self.cache_size))
         summed = problem.summed(lambda size: Basis(self.support_, points), self.n_support_)
         return summed.features, summed.sums
+    def _refuse_target(self) -> None:
+        target = getattr(self, "target", None)
+        if target is not None:
+            raise ValueError(
+                f"target={target!r}: a state does not have the scale of its targets. Set "
+                f"target=None, and transform y before."
+            )
 
     def _merged_basis(self, selected: Any, solution: Solution) -> SummedBasis:
         """Return the points of a model whose sums came from elsewhere, as `publish` takes them."""

@@ -20,6 +20,7 @@ from leansvm.estimators.calibration import Array, Slopes, log_probabilities, pro
 from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.read import targets_to_score
+from leansvm.estimators.target import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.rows import is_dask
 
@@ -196,6 +197,11 @@ class Classifier(ClassifierMixin, Machine):
         """Return the loss that turns values into log odds (None: none does), and the slopes."""
         return None, getattr(self, "calibration_slopes_", self.calibration_scale_)
 
+    def _known_link(self) -> tuple[Logistic | None, Slopes] | None:
+        """Return `_link` of a model that gives probabilities, None of others."""
+        known = hasattr(self, "calibration_scale_") if self.calibrate else self._is_probabilistic
+        return self._link() if known else None
+
     def _in_shape(self, values: Any) -> Any:
         return values[:, 0] if len(self.classes_) == 2 else values
 
@@ -204,6 +210,11 @@ class Regressor(RegressorMixin, Machine):
     """Adds numeric targets, one or many."""
 
     _single_output: bool
+    target: str | None = None
+    _scale: Scale | None = None  # that the model learned on; None: units of y
+    _target_constraints: ClassVar[dict[str, Any]] = {
+        "target": [StrOptions({"log", "quantile"}), None]
+    }
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -225,7 +236,7 @@ class Regressor(RegressorMixin, Machine):
         """
         if is_dask(X):
             return predict_later(self, "predict", X)
-        return self._in_shape(self._decision_values(X))
+        return self._in_shape(to_units(self._scale, self._decision_values(X)))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination R^2 of `predict`.

@@ -15,6 +15,7 @@ from leansvm._array_api import to_host
 from leansvm._phases import Watch
 from leansvm.estimators.calibration import fit_slopes
 from leansvm.estimators.read import ROW_ATTRIBUTES
+from leansvm.estimators.target import to_units
 from leansvm.estimators.training_data import TrainingData
 from leansvm.rows import class_numbers
 from leansvm.solution import Solution
@@ -175,6 +176,9 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array, drawn: An
         if len(unused):
             rows = whole.blocks().take(unused)
             residuals[unused] = Y[unused] - to_host(estimator._values(rows))
+        scale = vars(estimator).get("_scale")
+        if scale is not None:  # both in units of y
+            residuals = to_units(scale, Y) - to_units(scale, Y - residuals)
         estimator.loo_residuals_ = estimator._in_shape(residuals)
 
 

@@ -34,6 +34,7 @@ from leansvm._array_api import (
     zeros,
 )
 from leansvm.dual.problem import check_kernel_matrix
+from leansvm.estimators.target import learn_scale, to_scale
 from leansvm.estimators.training_data import TrainingData
 from leansvm.linalg import canonical_csr
 from leansvm.rows import (
@@ -49,7 +50,7 @@ _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide b
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 _FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
 # what an estimator is told of its rows
-ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_single_output")
+ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_single_output", "_scale")
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
 
@@ -119,6 +120,11 @@ def _read_arrays(
         _check_single_output(estimator, Y.ndim == 1, reset)
         Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
         weight = _sample_weights(sample_weight, X)
+        if reset:
+            estimator._scale = None
+            if estimator.target is not None:
+                estimator._scale = learn_scale(estimator.target, Y, weight)
+        Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
     # after the labels: an error of theirs comes first
     if reset and estimator.kernel == "precomputed":
         check_kernel_matrix(X)
@@ -280,6 +286,12 @@ def _numbers_of_source(
 ) -> TrainingData:
     """Look at the weights; targets are numbers."""
     _check_single_output(estimator, source.single_target, reset)
+    if estimator.target is not None:
+        raise ValueError(
+            f"target={estimator.target!r} needs rows in memory: set target=None, and transform y "
+            f"before."
+        )
+    estimator._scale = None
     seen = source.survey(numeric=True)
     if not seen.weights.any():
         raise ValueError(_NO_WEIGHT)

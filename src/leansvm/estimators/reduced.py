@@ -15,32 +15,35 @@ from leansvm.newton.losses import loss_for_newton
 
 
 class ReducedSVC(Classifier, ReducedMachine):
-    """Support vector classifier on a small basis, for smooth losses.
+    """Kernel logistic regression, or an SVM with another smooth loss, on a small basis.
 
     The decision function is a combination of ``n_basis`` kernel functions, chosen among the
-    training rows by ``basis``; all rows count in the loss. Rows that are classified with a margin
-    cost nothing (squared hinge, Huber), which makes the model more accurate than the
-    least-squares one on the same basis where classes are well separated.
+    training rows by ``basis``; all rows count in the loss. By default the loss is the logistic one,
+    decision values are log odds, and C and the number of points are those at which the log-loss of
+    left-out rows is lowest: the machine for probabilities and rare classes. With the squared hinge
+    or Huber's loss, rows that are classified with a margin cost nothing.
 
     Parameters
     ----------
     C : "loo", float or list of float, default="loo"
         Regularisation: weight of the losses. "loo" takes the half-decade, a list its member, at
-        which the fewest left-out rows are misclassified, or at which their loss is lowest for
-        "logistic". Values are compared on a part of the basis and followed as it grows.
-    kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
-        better of "matern32" and "laplacian", with ``gamma="learn"``).
-    loss : {"squared_hinge", "squared", "huber", "logistic"} or Loss, default="squared_hinge"
-        Loss of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or one of two smooth forms of
-        the hinge loss max(0, u); or an object with the methods of `leansvm.losses.Loss`.
-        "logistic" gives probabilities by itself.
+        which the log-loss of left-out rows is lowest; for other losses than "logistic", at which
+        the fewest of them are misclassified. Values are compared on a part of the basis and
+        followed as it grows.
+    kernel : str or callable, default="auto"
+        As in `SparseLSSVC`: "auto" is the better of "matern32" and "laplacian" on a sample ("rbf"
+        where ``gamma`` is given); or a name of `leansvm.kernels.KERNELS`, or a vectorised function
+        ``f(X, Z)``.
+    loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
+        "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
+        of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
+        max(0, u); or an object with the methods of `leansvm.losses.Loss`.
     regularizer : {"rkhs", "coef"}, default="rkhs"
         Norm of the decision function in the kernel's space, or of its coefficients.
-    gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
-        Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
-        1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets
-        ``feature_scales_``, ``kernel_`` and ``clip_`` too.
+    gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
+        Kernel coefficient. "learn" finds one per feature as in `SparseLSSVC`, by the squared error
+        of left-out rows; "scale" is 1 / (n_features * weighted variance of X), "auto" is
+        1 / n_features.
     degree : float, default=3
         Degree of the polynomial kernel.
     coef0 : float, default=0.0
@@ -64,8 +67,8 @@ class ReducedSVC(Classifier, ReducedMachine):
         Half-width of the quadratic zone of "huber"; None is max(1e-4, 4 * tol / n_samples). It is
         approached from 1 by factors of 10.
     p : float or None, default=None
-        Sharpness of "logistic"; None is 1, as in logistic regression. Large ones come close to the
-        hinge loss and are approached from 10 by factors of 10.
+        None is the loss of logistic regression. With a number, "logistic" is the smooth hinge
+        log(1 + exp(p u)) / p; large ones are approached from 10 by factors of 10.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
         rows are drawn.
@@ -136,11 +139,13 @@ class ReducedSVC(Classifier, ReducedMachine):
     >>> from sklearn.datasets import load_digits
     >>> from leansvm import ReducedSVC
     >>> X, y = load_digits(return_X_y=True)
-    >>> model = ReducedSVC(C=10, n_basis=100, random_state=0).fit(X, y)
-    >>> model.support_vectors_.shape
+    >>> model = ReducedSVC(C=10, kernel="rbf", gamma="scale", n_basis=100, random_state=0)
+    >>> model.fit(X, y).support_vectors_.shape
     (100, 64)
     >>> bool(model.score(X, y) > 0.97)
     True
+    >>> model.predict_proba(X[:1]).round(2).argmax()
+    np.int64(0)
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -162,16 +167,16 @@ class ReducedSVC(Classifier, ReducedMachine):
             return super()._link()
         loss = loss_for_newton(self.loss, True, self.delta, self.p)
         assert isinstance(loss, Logistic)
-        return loss, 1.0
+        return (None, loss.p) if loss.margin == 0.0 else (loss, 1.0)
 
     def __init__(
         self,
         C: Any = "loo",
-        kernel: Any = "rbf",
+        kernel: Any = "auto",
         *,
-        loss: Any = "squared_hinge",
+        loss: Any = "logistic",
         regularizer: str = "rkhs",
-        gamma: Any = "scale",
+        gamma: Any = "learn",
         degree: float = 3,
         coef0: float = 0.0,
         fit_intercept: bool = True,
@@ -229,9 +234,16 @@ class ReducedSVR(Regressor, ReducedMachine):
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.
     delta : float or None, default=None
         Where "huber" becomes linear, in units of y; None is 1.35.
-    kernel, regularizer, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, \
-select_on, tol, max_iter, cache_size, random_state, verbose, time_limit
+    kernel : str or callable, default="rbf"
         As in `ReducedSVC`.
+    gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
+        As in `ReducedSVC`; "learn" looks at squared errors, which outliers may decide.
+    regularizer, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, tol, \
+max_iter, cache_size, random_state, verbose, time_limit
+        As in `ReducedSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -263,7 +275,10 @@ fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = ReducedMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **ReducedMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -287,6 +302,7 @@ fit_report_, n_features_in_, feature_names_in_
         random_state: Any = None,
         verbose: int = 0,
         time_limit: float | None = None,
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -307,3 +323,4 @@ fit_report_, n_features_in_, feature_names_in_
         self.random_state = random_state
         self.verbose = verbose
         self.time_limit = time_limit
+        self.target = target

@@ -242,6 +242,9 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     C, kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
 cache_size, random_state, warm_start, keep_state, verbose, time_limit
         As in `SparseLSSVC`.
+    target : {"log", "quantile"} or None, default=None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
@@ -271,7 +274,10 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = SparseMachine._parameter_constraints
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SparseMachine._parameter_constraints,
+        **Regressor._target_constraints,
+    }
 
     def __init__(
         self,
@@ -292,6 +298,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         keep_state: bool | None = None,
         verbose: int = 0,
         time_limit: float | None = None,
+        target: str | None = None,
     ) -> None:
         self.C = C
         self.kernel = kernel
@@ -309,6 +316,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         self.keep_state = keep_state
         self.verbose = verbose
         self.time_limit = time_limit
+        self.target = target
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:

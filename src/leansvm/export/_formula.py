@@ -147,6 +147,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     except NotFittedError as error:
         text = f"This {type(machine).__name__} is not fitted: call fit before exporting it."
         raise NotFittedError(text) from error
+    refuse_scale(machine)
     # of a pipeline that begins with "passthrough", the first step that knows its input
     first = next(step for step in (*steps, machine) if not isinstance(step, str))
     n_inputs, names = int(first.n_features_in_), getattr(first, "feature_names_in_", None)
@@ -172,6 +173,16 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
         for term in _machine(machine, columns).terms
     )
     return replace(first, others=tuple(others))
+
+
+def refuse_scale(machine: Any) -> None:
+    """Refuse a machine whose values are not in units of the target."""
+    if getattr(machine, "_scale", None) is not None:
+        raise ValueError(
+            f"{type(machine).__name__} with target={machine.target!r} cannot be exported: its "
+            f"values are not in units of y. Fit it on transformed targets with target=None, and "
+            f"transform its predictions back."
+        )
 
 
 def _in_order(formula: Formula) -> Formula:
@@ -208,9 +219,9 @@ def _machine(machine: Any, columns: list[Column]) -> Formula:
         assert isinstance(features, KernelFeatures)
         formula = _of_kernel(features.kernel, _dense(features.points), columns, coef, intercept)
     if isinstance(machine, Classifier):
-        slopes = None
-        if machine.calibrate and hasattr(machine, "calibration_scale_"):
-            slopes = np.broadcast_to(machine._link()[1], len(KNOTS) + 1)
+        link, slopes = machine._known_link(), None
+        if link is not None and link[0] is None:
+            slopes = np.broadcast_to(link[1], len(KNOTS) + 1)
         return replace(formula, classes=np.asarray(machine.classes_), slopes=slopes)
     single = not isinstance(machine, KernelBasis) and bool(machine._single_output)
     return replace(formula, single=single)

@@ -19,6 +19,7 @@ from leansvm._array_api import foreign_namespace
 from leansvm.basis.features import KernelFeatures, evaluate
 from leansvm.estimators.calibration import probabilities
 from leansvm.estimators.predict import Classifier, Regressor
+from leansvm.export._formula import refuse_scale
 from leansvm.kernels._function import Array, RowForm
 
 _FAR = 1e100  # distances of larger numbers may overflow
@@ -77,6 +78,7 @@ class Predictor:
                 f"Predictor needs a classifier or a regressor of leansvm, or a pipeline that ends "
                 f"with one, got {type(machine).__name__}. Of a search take best_estimator_."
             )
+        refuse_scale(machine)
         self._features, coef = machine._model()
         self._form: RowForm | None = None
         if isinstance(self._features, KernelFeatures):
@@ -98,10 +100,7 @@ class Predictor:
         if isinstance(machine, Classifier):
             self.classes_ = self._labels = np.array(machine.classes_)
             self._single = len(self.classes_) == 2
-            probable = machine._is_probabilistic
-            if machine.calibrate:
-                probable = hasattr(machine, "calibration_scale_")
-            self._link = machine._link() if probable else None
+            self._link = machine._known_link()
         if self._single:  # one number for each row
             self._weights: Any = self._coef[:, 0].copy()
             self._bias: Any = float(self._intercept[0])

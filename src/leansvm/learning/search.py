@@ -170,7 +170,8 @@ class ScaleSearch:
         log_gamma = np.full((len(kernels), self.sample.X.shape[1]), -np.inf)
         for row, kernel in zip(log_gamma, kernels, strict=True):
             seen = row[self.sample.columns(kernel)]
-            seen[:] = np.log((1.0 if kernel in ("laplacian", "linear") else 0.5) / max(len(seen), 1))
+            total = 1.0 if kernel in ("laplacian", "linear") else 0.5
+            seen[:] = np.log(total / max(len(seen), 1))
         return Scales(tuple(kernels), log_gamma, np.zeros(len(kernels)), 0.0)
 
     def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:

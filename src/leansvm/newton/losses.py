@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leansvm.losses import Loss, get_loss
+from leansvm.losses import Logistic, Loss, get_loss
 
 # What Newton's method asks of a loss.
 NEEDS = (
@@ -32,7 +32,7 @@ def loss_for_newton(
     """Return the loss of that name, or the given one; refuse what Newton's method cannot use.
 
     In classification ``delta=None`` of "huber" is 1e-4 or, if that is larger, ``least``; ``p=None``
-    of "logistic" is 1.
+    of "logistic" is logistic regression's loss.
     """
     if not isinstance(loss, str):
         missing = [name for name in NEEDS if not hasattr(loss, name)]
@@ -56,5 +56,7 @@ def loss_for_newton(
         raise ValueError(f"loss must be one of {names} or a Loss, got {loss!r}.")
     if not margin:
         return get_loss(loss, "regression", delta=delta)
+    if loss == "logistic" and p is None:
+        return Logistic(1.0, margin=0.0)
     delta = max(1e-4, least) if delta is None else delta
-    return get_loss(loss, "classification", delta=delta, p=1.0 if p is None else p)
+    return get_loss(loss, "classification", delta=delta, p=p)

@@ -211,6 +211,18 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
     return results
 
 
+@declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS))
+def curvature_times(block: Block, task: NewtonPass, V: Array) -> Array:
+    """Return Phi' diag(s L'') Phi V, with a column of V for every output."""
+    (side, y, s), kept = targets_of_block(block, task), block.kept(NewtonRows)
+    Phi = task.features.of(block)
+    products = Phi @ like_rows(V, Phi)
+    for c, (o, loss) in enumerate(task.outputs):
+        u = side[:, o] * (y[:, o] - kept.f[o, :])
+        products[:, c] *= s * loss.second_derivative(u)
+    return np.asarray(to_host(Phi.T @ products))
+
+
 def _scaled(block: Block, features: FeatureMap, marked: Any, loss: Loss, u: Any, s: Any) -> Any:
     """Return the marked rows of Phi times sqrt(s L'' / max L'')."""
     xp = namespace(s)

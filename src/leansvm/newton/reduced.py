@@ -38,6 +38,7 @@ _ROUGH = 1e-2  # relative gradient and gap of solutions that are compared, or th
 _COMPARED = 256  # points of the largest basis on which values of C are compared
 _TIE = 1e-3  # share of the loss that is added to the mistakes: several C may make none
 _BETTER = 1e-3  # another C has to lower the error by this share: rounding decides nothing
+_FOR_MANY = 500  # points that n_basis="auto" may take with any number of classes
 _FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this share
 # Half-decades: C="loo" looks at as many of them as it needs.
 CANDIDATES = np.logspace(-6, 7, 27)
@@ -91,7 +92,12 @@ class ReducedProblem:
         return 1.0 if np.isfinite(self.bias_penalty) else None
 
     def largest_size(self, wanted: int) -> int:
-        """Return how many of the points that ``n_basis="auto"`` may take fit in the budget."""
+        """Return how many of the points that ``n_basis="auto"`` may take fit in the budget.
+
+        Where the curvature varies every output has a Gram matrix of its own: fewer points for many.
+        """
+        if not self.loss.curvature_is_piecewise_constant:
+            wanted = min(wanted, max(_FOR_MANY, int(wanted / self.outputs**0.5)))
         return min(wanted, max(points_within(self.budget, _MATRICES), 1))
 
     def select(self, choose: Callable[[int], Basis], size: int) -> Basis:

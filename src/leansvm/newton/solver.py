@@ -140,8 +140,7 @@ class NewtonSolver:
             running = [o for o in self.outputs if o.state == "running"]
             if not running or self.stopped:
                 break
-            found = self.matrices.for_each(running, self.matrices.direction, self.lam)
-            self._line_search(running, np.stack(found, axis=1))
+            self._line_search(running, self.matrices.directions(running, self.lam))
             self._check_convergence(running, tol)
             if self._told_to_stop(iteration, running):
                 break
@@ -174,7 +173,9 @@ class NewtonSolver:
             o.lowest, o.idle = (np.inf, np.inf), 0
             if not warm:
                 o.theta = np.zeros_like(self.rho) if theta is None else theta[:, c].copy()
-                start[:, o.number], o.gram = o.theta, None
+                start[:, o.number] = o.theta
+                if loss.curvature_is_piecewise_constant:  # else an earlier one is near enough
+                    o.gram = None
         if not warm:
             self.blocks.map(passes.begin, self.features, start)
             self._begun = True

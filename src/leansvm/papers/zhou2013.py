@@ -37,6 +37,7 @@ def _model(method: str, lam: float, gamma: float, r: int, seed: int) -> ReducedS
     regularizer, loss, *basis = method.split("+")
     return ReducedSVC(
         1 / lam,
+        "rbf",
         loss=_LOSSES[loss],
         p=1e4,  # the last of the paper's values
         regularizer=_REGULARIZERS[regularizer],

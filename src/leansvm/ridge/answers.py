@@ -30,6 +30,7 @@ from leansvm.ridge.jackknife import (
 )
 from leansvm.ridge.kfold import FoldSums, KFoldSums, folds_by_hash
 from leansvm.ridge.sparse import check_memory
+from leansvm.ridge.spread import LocalSpread, local_spread
 from leansvm.ridge.sums import Sums
 from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalLeftOut
 from leansvm.rows import class_numbers, column_per_class
@@ -212,6 +213,22 @@ class Answers:
             tie = np.zeros(1)
         return np.stack([values - below - tie, values + above + tie], axis=2)
 
+    def quantiles(self, X: Any, values: Array, levels: Any) -> Array:
+        """Return quantiles of the target at rows with f(x), rows x outputs x levels."""
+        levels = _checked_levels(levels)
+        variance = spreads_at(self.left_out, X, self.fitted.budget)[1]
+        refuse_unknown(variance, "predict_quantiles")
+        spread = self.local_spread
+        widths = spread.at(X, values, variance)
+        return np.asarray(values[:, :, None] + widths[:, :, None] * spread.quantiles(levels))
+
+    @cached_property
+    def local_spread(self) -> LocalSpread:
+        """How far targets are from f(x), learned from left-out residuals."""
+        model, blocks = self.left_out, self.distinct.blocks()
+        counted, budget = self.counted(model.rows), self.fitted.budget
+        return local_spread(model, counted, blocks, self.fitted.kernel, budget)
+
     def _normal_margins(self, X: Any, alpha: float) -> Array:
         """Return z sigma sqrt(1 + variance of f), from the sums of the fit where it has them."""
         budget = self.fitted.budget
@@ -255,6 +272,19 @@ class Answers:
             found = prediction_sets(model, counted, X, values, margins, alpha, budget)
             sets[:, k] = found[:, k]
         return sets
+
+
+def _checked_levels(levels: Any) -> Array:
+    """Return the levels of quantiles as an array."""
+    try:
+        found = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+    except (TypeError, ValueError):
+        found = np.empty(0)
+    if found.ndim != 1 or not found.size or not np.all((found > 0) & (found < 1)):
+        raise ValueError(
+            f"quantiles must be numbers between 0 and 1, such as (0.05, 0.5, 0.95), got {levels!r}."
+        )
+    return found
 
 
 def _check_alpha(alpha: float) -> None:
