@@ -331,9 +331,9 @@ class Mixture(KernelFunction):
                 found = function.sums_over(rest, along)  # grid x points
                 total += part.weight * (found @ coef)
             else:
-                total += part.weight * function.sums_along(
-                    rows, points, coef, base[number], f, moved[:, f]
-                )
+                sums = function.sums_along(rows, points, coef, base[number], f, moved[:, f])
+                assert sums is not None  # the linear kernel
+                total += part.weight * sums
         return total
 
 
