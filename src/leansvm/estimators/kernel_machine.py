@@ -19,6 +19,7 @@ from leansvm.learning.learn import LEARNABLE, learn_kernel
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution, Support
+from leansvm.tables import TableEncoder
 
 Array = NDArray[np.float64]
 # What `partial_fit` must find as it was in the first batch: sums and factors depend on it.
@@ -88,15 +89,23 @@ class KernelMachine(Machine):
         learns = isinstance(self.gamma, str) and self.gamma == "learn"
         return learns and self.kernel in (*LEARNABLE, "auto")
 
+    @property
+    def _has_one_scale(self) -> bool:  # type: ignore[override]
+        return not self._learns_scales and np.ndim(self.gamma) == 0
+
     def _learn_kernel(
-        self, data: Any, run: Run | None, most_points: int | None = None
+        self, data: Any, run: Run | None, most_points: int | None = None, table: Any = None
     ) -> FittedKernel:
-        """Resolve gamma, or learn it on a sample; ``data`` are blocks or training data."""
+        """Resolve gamma, or learn it on a sample; ``data`` are blocks or training data.
+
+        ``table`` is the encoder of rows that were a table: it says which features share a scale.
+        """
         given: dict[str, Any] = {}
         for name in BATCH_PARAMETERS:
             given[name] = getattr(self, name, None)
         if self._learns_scales:
-            return self._learned_kernel(data, run, most_points, given)
+            table = table or getattr(data, "attributes", {}).get("table_")
+            return self._learned_kernel(data, run, most_points, given, table)
         # "auto" without anything to compare kernels by: the Gaussian one
         chosen = "rbf" if self.kernel == "auto" else self.kernel
         asked = "scale" if isinstance(self.gamma, str) and self.gamma == "learn" else self.gamma
@@ -110,6 +119,7 @@ class KernelMachine(Machine):
         run: Run | None,
         most_points: int | None,
         given: dict[str, Any],
+        table: TableEncoder | None,
     ) -> FittedKernel:
         names = AUTO_KERNELS if self.kernel == "auto" else (self.kernel,)
         C = None
@@ -125,6 +135,8 @@ class KernelMachine(Machine):
             on_iteration=None if run is None else run.hook("learning-step"),
             most_points=most_points,
             C=C,
+            groups=None if table is None else table.groups_,
+            numeric=None if table is None else table.numeric_,
         )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
         return FittedKernel(

@@ -86,6 +86,8 @@ def learn_kernel(
     on_iteration: OnIteration | None = None,
     most_points: int | None = None,
     C: tuple[float, float] | None = None,
+    groups: NDArray[np.intp] | None = None,
+    numeric: NDArray[np.bool_] | None = None,
 ) -> LearnedKernel:
     """Learn the scales of the features, and choose among kernels.
 
@@ -109,6 +111,12 @@ def learn_kernel(
     C : tuple of two floats, optional
         The least and the largest C that the model may have: wide kernels go with a large C, and
         scales that were found with one would be too wide for a small one. Anything by default.
+    groups : ndarray of shape (n_features,), optional
+        Number of the group of every feature; those of a group share one scale. By default every
+        feature has its own.
+    numeric : ndarray of shape (n_features,), optional
+        Which features are quantities. The others, such as one-hot columns, are neither
+        standardised nor clipped.
 
     Raises
     ------
@@ -118,13 +126,22 @@ def learn_kernel(
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     with phases("sample"):
         sample = draw_sample(
-            blocks, SECOND.rows, rng, free_bias=bias_penalty == 0, budget=budget // 2
+            blocks,
+            SECOND.rows,
+            rng,
+            free_bias=bias_penalty == 0,
+            budget=budget // 2,
+            numeric=numeric,
         )
-    search = ScaleSearch(sample, bias_penalty, budget // 2, progress, blas_threads(), most_points)
+    tied = np.arange(len(sample.units.varies)) if groups is None else groups
+    tied = np.unique(tied[sample.units.varies], return_inverse=True)[1].ravel()
+    search = ScaleSearch(
+        sample, bias_penalty, budget // 2, progress, tied, blas_threads(), most_points
+    )
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _why_not(sample)}
     report["seconds"] = phases.seconds
     if report["fallback"] is not None:
-        d = sample.X.shape[1]
+        d = search.n_scales
         return _in_raw_units(
             Scales(kernels[0], np.full(d, -np.log(max(d, 1))), 0.0), search, report
         )
@@ -159,8 +176,9 @@ def _why_not(sample: ScaleSample) -> str | None:
 
 def _in_raw_units(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
     stage, units, progress = search.sized(SECOND), search.sample.units, search.progress
-    gamma, relative = units.gamma(scales.kernel, scales.gamma), np.zeros(len(units.spread))
-    relative[units.varies] = scales.relative
+    gamma = units.gamma(scales.kernel, scales.gamma[search.groups])
+    relative = np.zeros(len(units.spread))
+    relative[units.varies] = scales.relative[search.groups]
     report |= {
         "rows": stage.rows,
         "points": stage.points,
@@ -190,7 +208,7 @@ def _guard(search: ScaleSearch, kernel: str) -> dict[str, Any] | None:
     The first of these that is within a standard error of the best is chosen. None where there are
     rows enough to trust the learned ones.
     """
-    n, d = search.sample.X.shape
+    n, d = len(search.sample.X), search.n_scales
     many = n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) and _others(search.sample) >= _FEW_OTHERS
     if many or d == 1 or search.progress.stopped:
         return None

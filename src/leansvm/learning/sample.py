@@ -56,6 +56,15 @@ class ClippedUnits:
         upper = np.where(used, self.upper, np.inf)
         return (lower, upper) if np.isfinite([lower, upper]).any() else None
 
+    def of_quantities(self, numeric: NDArray[np.bool_]) -> ClippedUnits:
+        """Return units that leave all other features as they are."""
+        return ClippedUnits(
+            np.where(numeric, self.lower, -np.inf),
+            np.where(numeric, self.upper, np.inf),
+            np.where(numeric, self.centre, 0.0),
+            np.where(numeric | ~self.varies, self.spread, 1.0),
+        )
+
     def standardised(self, X: Array) -> Array:
         """Return the features that vary, clipped, with mean 0 and standard deviation 1."""
         used = self.varies
@@ -140,12 +149,19 @@ class ScaleSample:
 
 
 def draw_sample(
-    blocks: RowBlocks, count: int, rng: np.random.RandomState, *, free_bias: bool, budget: int
+    blocks: RowBlocks,
+    count: int,
+    rng: np.random.RandomState,
+    *,
+    free_bias: bool,
+    budget: int,
+    numeric: NDArray[np.bool_] | None = None,
 ) -> ScaleSample:
     """Draw rows by their sample weights and bring them to the host; all of them where they are few.
 
     There are at most ``count`` of them, fewer where the budget in bytes is small. ``rng`` decides
-    which, and in which order. Targets are centred where the bias is free.
+    which, and in which order. Targets are centred where the bias is free. Features that are not
+    ``numeric`` keep their units.
     """
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1)
     check_budget(
@@ -174,6 +190,8 @@ def draw_sample(
     unit *= float(weight.mean())
     weight = weight / weight.mean()
     units = clipped_units(X, weight, contain_zero=sparse.issparse(taken))
+    if numeric is not None:
+        units = units.of_quantities(numeric)
     targets = _standardised_targets(Y, weight, free_bias)
     return ScaleSample(units.standardised(X), targets, weight, unit, total, units)
 

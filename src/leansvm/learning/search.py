@@ -103,9 +103,15 @@ class ScaleSearch:
     bias_penalty: float
     budget: int
     progress: ScaleProgress
+    groups: NDArray[np.intp]  # for every feature which of the scales is its own
     threads: int = 1
     most_points: int | None = None  # that the model will have, where it is known
     lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
+
+    @property
+    def n_scales(self) -> int:
+        """Scales to find: one for every group of features."""
+        return int(self.groups.max(initial=-1)) + 1
 
     def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Return the same search on some rows of the sample."""
@@ -136,7 +142,7 @@ class ScaleSearch:
 
     def start(self, kernel: str) -> Scales:
         """Return one scale for all features: 1 / (2 d), or 1 / d for laplacian."""
-        d = self.sample.X.shape[1]
+        d = self.n_scales
         return Scales(kernel, np.full(d, np.log((1.0 if kernel == "laplacian" else 0.5) / d)), 0.0)
 
     def objective(self, kernel: str, stage: Stage) -> LooObjective:
@@ -154,10 +160,11 @@ class ScaleSearch:
         iterations = TIED.iterations if tied else stage.iterations
         objective = self.objective(start.kernel, stage)
         if tied:
-            descent = _Descent(objective, start.log_gamma, 0.0, self.progress)
+            descent = _Descent(objective, start.log_gamma, 0.0, self.progress, self.groups)
             first, bounds = np.zeros(1), [(-_TIE, _TIE)]
         else:
-            descent = _Descent(objective, np.zeros(d), 1.0 / stage.rows, self.progress)
+            prior = 1.0 / stage.rows
+            descent = _Descent(objective, np.zeros(d), prior, self.progress, self.groups)
             centre = float(np.log(0.5 / d))
             first, bounds = start.log_gamma, [(centre - _BELOW, centre + _ABOVE)] * d
         lam = _LAM
@@ -184,16 +191,15 @@ class ScaleSearch:
 
     def log_loo(self, scales: Scales, stage: Stage) -> float:
         """Return log S."""
-        descent = _Descent(
-            self.objective(scales.kernel, self.sized(stage)), scales.log_gamma, 0.0, self.progress
-        )
+        objective = self.objective(scales.kernel, self.sized(stage))
+        descent = _Descent(objective, scales.log_gamma, 0.0, self.progress, self.groups)
         return descent(np.array([0.0, scales.log_lam]))[0]
 
     def judged(self, scales: Scales) -> Scales:
         """Return the scales with log S of many points, at the best lam."""
         stage = self.sized(JUDGE)
         rows = self.sample.take(slice(stage.rows))
-        kernel = Kernel(scales.kernel, gamma=scales.gamma)
+        kernel = Kernel(scales.kernel, gamma=scales.gamma[self.groups])
         blocks, points = MemoryBlocks(rows.X, rows.Y, rows.weight), np.arange(stage.points)
         ladder = open_ladder(blocks, kernel, rows.X[points], self.bias_penalty, self.budget, points)
         ladder.extend(stage.points)
@@ -204,7 +210,7 @@ class ScaleSearch:
         """Return the weighted squared error of each row of another sample."""
         objective = self.objective(scales.kernel, self.sized(HELD_OUT))
         lam = float(np.exp(scales.log_lam))
-        residuals = other.Y - objective.predictions(other.X, scales.gamma[None], lam)
+        residuals = other.Y - objective.predictions(other.X, scales.gamma[self.groups][None], lam)
         return other.weight * np.square(residuals).mean(axis=1)
 
 
@@ -220,17 +226,19 @@ class _Descent:
     start: Array
     prior: float
     progress: ScaleProgress
+    groups: NDArray[np.intp]
 
     def __call__(self, variables: Array) -> tuple[float, Array]:
         """Return value and gradient."""
         log_gamma, lam = self.start + variables[:-1], float(np.exp(variables[-1]))
         self.progress.evaluations += 1
         try:
-            found = self.objective(np.exp(log_gamma)[None], lam)
+            found = self.objective(np.exp(log_gamma)[self.groups][None], lam)
         except np.linalg.LinAlgError:
             return _FAILED, np.zeros(len(variables))
         S = max(found.value, _TINY)
-        value, slope = float(np.log(S)), found.log_gamma[0] / S
+        value = float(np.log(S))
+        slope = np.bincount(self.groups, found.log_gamma[0] / S, minlength=len(log_gamma))
         if self.prior > 0:
             apart = log_gamma - log_gamma.mean()
             value += self.prior * float(apart @ apart)

@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 MOST_LEVELS = 30  # that have a feature of their own
 _FEWEST, _SHARE, _LEAST = 10.0, 0.01, 2.0  # rows of such a level; less in a small table
-_CYCLES = {"hour": DAY, "weekday": 7.0, "month": 12.0, "yearday": 365.25}
+CYCLES = {"hour": DAY, "weekday": 7.0, "month": 12.0, "yearday": 365.25}
 _APART = 2.0**-0.5  # one-hot columns of this size: different levels have distance 1
 
 
@@ -119,7 +119,7 @@ class DateColumn:
             return None
         first = float(x[known].min()) if values.kind == "date" else 0.0
         fill = weighted_median(x[known], weight[known])
-        names = _CYCLES if values.kind == "date" else ["hour"]
+        names = CYCLES if values.kind == "date" else ["hour"]
         positions = {cycle: position(cycle, x[known]) for cycle in names}
         cycles = tuple(cycle for cycle, p in positions.items() if p.min() < p.max())
         found = cls(name, values.kind, values.zone, first, fill, not known.all(), cycles)
@@ -129,7 +129,12 @@ class DateColumn:
 
     def trend(self, x: Array) -> Array:
         """Return days since the first row, or hours of the day."""
-        return (x - self.first) / (DAY if self.kind == "date" else 3600.0)
+        return np.asarray((x - self.first) / self.unit_seconds)
+
+    @property
+    def unit_seconds(self) -> float:
+        """Seconds in a unit of the trend."""
+        return DAY if self.kind == "date" else 3600.0
 
     def parts(self) -> list[TableFeature]:
         """Return the features."""
@@ -148,7 +153,7 @@ class DateColumn:
         x = np.where(missing, self.fill, x)
         found = [_in_units(self.trend(x), self.unit)]
         for cycle in self.cycles:
-            angle = 2.0 * np.pi / _CYCLES[cycle] * position(cycle, x)
+            angle = 2.0 * np.pi / CYCLES[cycle] * position(cycle, x)
             found += [np.where(missing, 0.0, f(angle)) for f in (np.sin, np.cos)]
         return np.column_stack([*found, missing] if self.gaps else found)
 
@@ -224,7 +229,10 @@ class CategoryColumn:
             values = Values(
                 "truth", np.where(np.isin(values.data, (0.0, 1.0)), values.data, np.nan)
             )
-        texts = levels(values, self.name)
+        return self.rows_of(levels(values, self.name), own_means)
+
+    def rows_of(self, texts: list[str | None], own_means: Array | None = None) -> Array:
+        """Return features of levels."""
         one_hot = self._one_hot()
         place = {level: i for i, level in enumerate(self.levels)}
         at = np.array([place.get(text, len(place)) for text in texts], dtype=np.intp)
@@ -237,6 +245,28 @@ class CategoryColumn:
             own_means = self.means[[row.get(text, -1) for text in texts]]
         means = [_in_units(mean, unit) for unit, mean in zip(self.units, own_means.T, strict=True)]
         return np.column_stack([*found, *means])
+
+
+Column = NumberColumn | CategoryColumn | DateColumn
+
+
+def check_column(column: Any) -> None:
+    """Refuse a column, of a file that anybody may have written, whose parts do not match."""
+    if not isinstance(column, Column) or not isinstance(column.name, str):
+        raise ValueError("a column of the table has the wrong type")
+    if isinstance(column, CategoryColumn):
+        units, means, texts = column.units, column.means, (*column.levels, *column.known)
+        n_known = len(column.known) + 1
+        fits = isinstance(means, np.ndarray) and means.dtype == np.float64 and means.ndim == 2
+        fits &= means.shape == (n_known, len(units)) and bool(np.isfinite(means).all())
+        fits &= all(text is None or isinstance(text, str) for text in texts)
+    else:
+        units, fits = (column.unit,), bool(np.isfinite(column.fill))
+    if isinstance(column, DateColumn):
+        fits &= bool(np.isfinite(column.first)) and set(column.cycles) <= CYCLES.keys()
+        fits &= column.kind in ("date", "time")
+    if not fits or not all(np.isfinite(shift) and 0 < scale < np.inf for shift, scale in units):
+        raise ValueError(f"column {column.name!r:.50} of the table has parts that do not match")
 
 
 def refuse_infinite(x: Array, name: str) -> None:

@@ -27,15 +27,49 @@ def is_frame(X: Any) -> bool:
     return hasattr(X, "columns") and (hasattr(X, "dtypes") or hasattr(X, "schema"))
 
 
-def has_words(X: Any) -> bool:
+def is_table(X: Any, *, numbers: bool = True) -> bool:
+    """Whether rows need a `TableEncoder`: there are texts, dates, categories or missing values.
+
+    Parameters
+    ----------
+    X : object
+        Rows as they were given.
+    numbers : bool, default=True
+        Also look for missing values among numbers; False: only at the types of a frame's columns.
+    """
+    if is_frame(X):
+        return _has_words(X) or (numbers and _has_gaps(X))
+    if not numbers:
+        return False
+    if sparse.issparse(X):
+        return _has_gaps(X.tocsr().data)
+    try:
+        rows = np.asarray(X)
+    except ValueError:  # rows of different lengths
+        return False
+    return rows.ndim == 2 and (rows.dtype.kind in "OUSmM" or _has_gaps(rows))
+
+
+def _has_words(X: Any) -> bool:
     """Whether a frame has a column of another type than numbers and booleans."""
     import narwhals as nw
 
     try:
         schema = nw.from_native(X, eager_only=True).schema
-    except (TypeError, ValueError):  # a duplicate name; or no frame that narwhals knows
+    except Exception:  # a name that is there twice, or a frame that narwhals does not know
         return False
     return not all(dtype.is_numeric() or dtype == nw.Boolean for dtype in schema.values())
+
+
+def _has_gaps(X: Any) -> bool:
+    """Whether numbers are missing, and none is infinite."""
+    if getattr(getattr(X, "dtype", None), "kind", "f") == "c":
+        return False
+    try:
+        rows = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        return is_frame(X)
+    return bool(np.isnan(rows).any() and not np.isinf(rows).any())
 
 
 def open_table(X: Any) -> NamedColumns:

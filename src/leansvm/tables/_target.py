@@ -54,7 +54,7 @@ def units_of(columns: list[Array | tuple[Codes, list[str]]], weight: Array) -> U
     _, first, unit = np.unique(found, return_index=True, return_inverse=True)
     unit = unit.ravel()
     fold = (found[first] >> np.uint64(32)) % np.uint64(_FOLDS)
-    total = np.bincount(unit, weights=weight, minlength=len(first))
+    total: Array = np.bincount(unit, weights=weight, minlength=len(first)).astype(np.float64)
     return Units(first, unit, total, fold.astype(np.intp))
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 DAY = 86400.0  # seconds
-_EPOCH = datetime(1970, 1, 1)
+_EPOCH = date(1970, 1, 1).toordinal()
 _DATE = re.compile(
     r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
 )
@@ -99,8 +99,8 @@ def recognised(values: Values, name: str) -> Values:
     if kinds <= {str}:
         return _of_texts(values, name)
     if all(issubclass(kind, bool | np.bool_) for kind in kinds):
-        data = [np.nan if is_missing(v) else float(v) for v in values.data]
-        return Values("truth", np.array(data))
+        truth = [np.nan if is_missing(v) else float(v) for v in values.data]
+        return Values("truth", np.array(truth))
     if all(issubclass(kind, timedelta | np.timedelta64) for kind in kinds):
         return Values("number", numbers(values, name))
     if all(issubclass(kind, date | np.datetime64) for kind in kinds):  # datetime is a date
@@ -237,14 +237,13 @@ def second_of(value: Any, name: str, zone: str | None = None) -> float:
     if not isinstance(moment, datetime):
         if not isinstance(moment, date):
             _refuse(name, "dates", repr(value))
-        return float((moment - _EPOCH.date()).days) * DAY
-    if moment.tzinfo is not None:
-        if zone is not None and not isinstance(value, str):
-            from zoneinfo import ZoneInfo
+        return (moment.toordinal() - _EPOCH) * DAY
+    if zone is not None and moment.tzinfo is not None and moment is value:
+        from zoneinfo import ZoneInfo
 
-            moment = moment.astimezone(ZoneInfo(zone))
-        moment = moment.replace(tzinfo=None)
-    return (moment - _EPOCH).total_seconds()
+        moment = moment.astimezone(ZoneInfo(zone))
+    day = moment.toordinal() - _EPOCH
+    return day * DAY + clock_of(moment, name)
 
 
 def clock_of(value: Any, name: str, zone: str | None = None) -> float:
