@@ -228,6 +228,7 @@ def fit_and_finish(
 def fit(run: TrainingRun, output: Printer) -> None:
     """Fit the pipeline on all rows, under a bar."""
     from leansvm.cli._expect import expected_seconds
+    from leansvm.cli._pipeline import encoder_of
 
     threading.Thread(target=_load_ahead, daemon=True).start()
     expected = expected_seconds(run.model, *run.data.X.shape)
@@ -235,6 +236,8 @@ def fit(run: TrainingRun, output: Printer) -> None:
         if expected is not None and expected > 20:
             output.say(f"fitting takes about {expected / 60:.1f} minutes")
         wait_with_bar(partial(run.pipeline.fit, run.data.X, run.y), bars, "fit", expected)
+    left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
+    run.notes += [f"column '{name}' is left out: {why}" for name, why in left_out.items()]
 
 
 def _load_ahead() -> None:

@@ -26,9 +26,12 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
+from leansvm.tables import TableEncoder
+from leansvm.tables._columns import APART, CategoryColumn, NumberColumn
+
 STEPS = (
-    "Pipeline, ColumnTransformer, SimpleImputer, OneHotEncoder, StandardScaler, MinMaxScaler, "
-    "MaxAbsScaler, RobustScaler"
+    "TableEncoder, Pipeline, ColumnTransformer, SimpleImputer, OneHotEncoder, StandardScaler, "
+    "MinMaxScaler, MaxAbsScaler, RobustScaler"
 )
 # for users of a pipeline with a step that has no such form
 _WAY_OUT = (
@@ -230,6 +233,44 @@ def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
     return result
 
 
+def _table(step: TableEncoder, columns: list[Column]) -> list[Column]:
+    """Return what an encoder of tables makes of the columns."""
+    names = getattr(step, "feature_names_in_", [f"x{i}" for i in range(len(columns))])
+    place = {str(name): i for i, name in enumerate(names)}
+    result: list[Column] = []
+    for fitted in step._columns:
+        column = columns[place[fitted.name]]
+        if isinstance(fitted, NumberColumn):
+            shift, scale = fitted.unit
+            if fitted.varies:
+                result.append(_filled(column, fitted.fill).moved(shift, 1.0 / scale))
+            if fitted.gaps:
+                result.append(Column(column.source, "missing"))
+        elif isinstance(fitted, CategoryColumn) and not fitted.means.shape[1]:
+            result += _levels(fitted, column)
+        else:
+            what = "dates" if fitted.kind != "category" else "more than 30 levels"
+            raise ValueError(
+                f"Column {fitted.name!r} has {what}, which cannot be exported: use the model in "
+                f"Python (leansvm.Predictor), or fit it on TableEncoder().fit_transform(X, y)."
+            )
+    return result
+
+
+def _levels(fitted: CategoryColumn, column: Column) -> list[Column]:
+    """Return the one-hot columns of a category."""
+    marks = {"True": 1.0, "False": 0.0} if fitted.truth else {}
+    own = [MISSING if text is None else marks.get(text, text) for text in fitted.levels]
+    result, size = [], 1.0 if len(fitted.one_hot()) == 1 else APART
+    for _, i in fitted.one_hot():
+        kind: Any = "member" if i < len(own) else "other"
+        levels = (own[i],) if i < len(own) else tuple(own)
+        result.append(
+            replace(column, kind=kind, categories=levels, scale=size, gap=None, upper=size)
+        )
+    return result
+
+
 def _category(value: Any) -> Any:
     """Return a category as text, as a number, or as `MISSING`."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
@@ -245,6 +286,7 @@ _APPLY: dict[type[BaseEstimator], Any] = {
     SimpleImputer: _imputed,
     OneHotEncoder: _one_hot,
     FunctionTransformer: _unchanged,
+    TableEncoder: _table,
 }
 
 

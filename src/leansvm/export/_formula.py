@@ -131,7 +131,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     first = next(step for step in (*steps, machine) if not isinstance(step, str))
     n_inputs, names = int(first.n_features_in_), getattr(first, "feature_names_in_", None)
     columns = raw_columns(n_inputs)
-    for step in steps:
+    for step in (*steps, *([machine.table_] if hasattr(machine, "table_") else [])):
         columns = after(step, columns)
     facts = {
         "leansvm": __version__,

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 MOST_LEVELS = 30  # that have a feature of their own
 _FEWEST, _SHARE, _LEAST = 10.0, 0.01, 2.0  # rows of such a level; less in a small table
 CYCLES = {"hour": DAY, "weekday": 7.0, "month": 12.0, "yearday": 365.25}
-_APART = 2.0**-0.5  # one-hot columns of this size: different levels have distance 1
+APART = 2.0**-0.5  # one-hot columns of this size: different levels have distance 1
 
 
 class TableFeature(NamedTuple):
@@ -127,9 +127,9 @@ class DateColumn:
             return found
         return replace(found, unit=unit_of(found.trend(np.where(known, x, fill)), weight))
 
-    def trend(self, x: Array) -> Array:
+    def trend(self, x: Any) -> Any:
         """Return days since the first row, or hours of the day."""
-        return np.asarray((x - self.first) / self.unit_seconds)
+        return (x - self.first) / self.unit_seconds
 
     @property
     def unit_seconds(self) -> float:
@@ -160,7 +160,7 @@ class DateColumn:
 
 def position(cycle: str, x: Array) -> Array:
     """Return where in a cycle a date is: seconds of the day, or days or months from 0."""
-    day = np.floor(x / DAY)
+    day: Array = np.floor(x / DAY).astype(np.float64)
     if cycle == "hour":
         return x - day * DAY
     if cycle == "weekday":
@@ -183,8 +183,8 @@ class CategoryColumn:
     levels: tuple[str | None, ...]  # with a feature of their own; None: missing
     rest: bool  # whether a feature stands for all others
     truth: bool = False  # levels were booleans
-    known: tuple[str | None, ...] = ()  # all levels, where their means are features
-    means: Array = field(default_factory=lambda: np.empty((1, 0)))  # last: of unseen levels
+    known: tuple[str | None, ...] = ()  # all levels of training
+    means: Array = field(default_factory=lambda: np.empty((0, 0)))  # last: of unseen levels
     units: tuple[Unit, ...] = ()  # of the means
     kind: ClassVar[str] = "category"
 
@@ -197,7 +197,7 @@ class CategoryColumn:
         enough = max(_LEAST, min(_FEWEST, _SHARE * counts.sum()))
         order = sorted(range(len(texts)), key=lambda i: (-counts[i], texts[i] or ""))
         own = [texts[i] for i in order if counts[i] >= enough][:MOST_LEVELS]
-        return cls(name, tuple(own), len(own) < len(texts), truth)
+        return cls(name, tuple(own), len(own) < len(texts), truth, texts)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return levels as one text: a file with thousands of them stays small."""
@@ -207,7 +207,7 @@ class CategoryColumn:
         vars(self).update(state)
         vars(self).update({n: tuple(json.loads(state[n])) for n in ("levels", "known")})
 
-    def _one_hot(self) -> list[tuple[str, int]]:
+    def one_hot(self) -> list[tuple[str, int]]:
         """Return names of the one-hot features and which levels they stand for."""
         found = []
         for i, level in enumerate(self.levels):
@@ -218,7 +218,7 @@ class CategoryColumn:
 
     def parts(self) -> list[TableFeature]:
         """Return the features."""
-        found = [TableFeature(name, 0, False) for name, _ in self._one_hot()]
+        found = [TableFeature(name, 0, False) for name, _ in self.one_hot()]
         n_means = self.means.shape[1]
         names = [f"{self.name}:mean{i if n_means > 1 else ''}" for i in range(n_means)]
         return found + [TableFeature(name, i + 1, True) for i, name in enumerate(names)]
@@ -231,12 +231,16 @@ class CategoryColumn:
             )
         return self.rows_of(levels(values, self.name), own_means)
 
+    def unseen(self, values: Values) -> list[str]:
+        """Return the levels that training did not see."""
+        return sorted({text for text in levels(values, self.name) if text} - {*self.known, None})
+
     def rows_of(self, texts: list[str | None], own_means: Array | None = None) -> Array:
         """Return features of levels."""
-        one_hot = self._one_hot()
+        one_hot = self.one_hot()
         place = {level: i for i, level in enumerate(self.levels)}
         at = np.array([place.get(text, len(place)) for text in texts], dtype=np.intp)
-        size = 1.0 if len(one_hot) == 1 else _APART
+        size = 1.0 if len(one_hot) == 1 else APART
         found = [np.where(at == i, size, 0.0) for _, i in one_hot]
         if not self.means.shape[1]:
             return np.column_stack(found)
@@ -258,7 +262,7 @@ def check_column(column: Any) -> None:
         units, means, texts = column.units, column.means, (*column.levels, *column.known)
         n_known = len(column.known) + 1
         fits = isinstance(means, np.ndarray) and means.dtype == np.float64 and means.ndim == 2
-        fits &= means.shape == (n_known, len(units)) and bool(np.isfinite(means).all())
+        fits &= means.shape in ((n_known, len(units)), (0, 0)) and bool(np.isfinite(means).all())
         fits &= all(text is None or isinstance(text, str) for text in texts)
     else:
         units, fits = (column.unit,), bool(np.isfinite(column.fill))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,8 @@ from leansvm.tables._values import Values, coded, levels, recognised
 
 Array = NDArray[np.float64]
 _ALL_DIFFERENT = 0.9  # share of texts that no other row has, as of an id
+_FEWEST_IDS = 20
+_ID = re.compile(r"(?:^|[\s_.-])(?:id|uuid|guid|nr|no|key|index|idx|number|nummer)$|^unnamed: 0$")
 _MOST_MEANS = 10  # outputs whose means are features
 
 
@@ -57,10 +60,23 @@ class TableFit:
         rows = x[self.used], self.weight[self.used]
         column: NumberColumn | DateColumn | None
         if values.kind == "number":
+            if self._is_id(name, x):
+                return "whole numbers and the name of an id"
             column = NumberColumn.fit(name, *rows, self.standardize)
         else:
             column = DateColumn.fit(name, values, *rows, self.standardize)
         return "the same in all rows" if column is None else (column, column.encode(values))
+
+    def _is_id(self, name: str, x: Array) -> bool:
+        """Whether a column is called an id and its whole numbers are nearly all different."""
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()  # customerId
+        if not _ID.search(words):
+            return False
+        known = ~np.isnan(x) & self.used
+        different = len(np.unique(x[known]))
+        if np.any(x[known] != np.round(x[known])) or different < _FEWEST_IDS:
+            return False
+        return different >= _ALL_DIFFERENT * len(np.unique(self.units().unit[known]))
 
     def _category(self, values: Values, name: str) -> tuple[Column, Array] | str:
         codes, texts = coded(levels(values, name))
@@ -91,7 +107,6 @@ class TableFit:
         units = [unit_of(m[self.used], self.weight[self.used]) for m in own.T]
         column = replace(
             column,
-            known=known,
             means=np.vstack([means, overall]),
             units=tuple(units if self.standardize else [RAW] * len(units)),
         )

@@ -56,7 +56,7 @@ class RowEncoder:
                     self.template[start], units[start] = column.fill, column.unit
             elif isinstance(column, DateColumn):
                 self.dates.append((column, start))
-                self.template[start] = float(column.trend(np.float64(column.fill)))
+                self.template[start] = column.trend(column.fill)
                 units[start] = column.unit
             else:
                 self.categories.append((column.name, column.truth, *_lookup(column, start)))

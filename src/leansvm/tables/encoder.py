@@ -12,7 +12,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from leansvm._sklearn import Documented
-from leansvm.tables._columns import Column, check_column
+from leansvm.tables._columns import CategoryColumn, Column, check_column
 from leansvm.tables._fit import TableFit, targets_of
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
@@ -219,6 +219,27 @@ class TableEncoder(TransformerMixin, Documented):
     def _n_features_out(self) -> int:
         return len(self.groups_)
 
+    def unseen(self, X: Any) -> dict[str, list[str]]:
+        """Return, by column, the levels of categories that training did not see.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_columns)
+            Rows.
+
+        Returns
+        -------
+        dict
+            Columns that have such levels, and these.
+        """
+        check_is_fitted(self)
+        table = self._opened(X, reset=False)
+        place, found = {name: i for i, name in enumerate(table.names)}, {}
+        for column in self._columns:
+            if isinstance(column, CategoryColumn):
+                found[column.name] = column.unseen(table.column(place[column.name], None))
+        return {name: texts for name, texts in found.items() if texts}
+
     def row_encoder(self) -> RowEncoder:
         """Return a function that turns one row, a dict or a sequence, into its features.
 
@@ -256,7 +277,7 @@ class TableEncoder(TransformerMixin, Documented):
             X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
             return open_table(X)
         table = open_table(X)
-        if not reset and not set(self.kinds_.values()) <= {"number"}:
+        if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
             missing = [name for name in self.kinds_ if name not in table.names]
             if missing:
                 raise ValueError(
