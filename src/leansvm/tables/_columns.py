@@ -37,11 +37,12 @@ RAW: Unit = (0.0, 1.0)
 
 def unit_of(x: Array, weight: Array) -> Unit:
     """Return mean and standard deviation of weighted numbers."""
-    size = float(np.abs(x).max(initial=0.0)) or 1.0
-    share = weight / weight.sum()
-    mean = float(share @ (x / size))
-    spread = float(np.sqrt(share @ np.square(x / size - mean)))
-    return mean * size, spread * size if spread > 1e-12 else 1.0
+    origin, share = float(x[0]), weight / weight.sum()
+    size = float(np.abs(x - origin).max()) or 1.0
+    rows = (x - origin) / size  # squares neither overflow nor lose digits
+    mean = float(share @ rows)
+    spread = float(np.sqrt(share @ np.square(rows - mean)))
+    return origin + mean * size, spread * size if spread > 0 else 1.0
 
 
 def _in_units(x: Array, unit: Unit) -> Array:

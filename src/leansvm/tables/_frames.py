@@ -54,9 +54,10 @@ def _has_words(X: Any) -> bool:
     """Whether a frame has a column of another type than numbers and booleans."""
     import narwhals as nw
 
+    _names(X)
     try:
         schema = nw.from_native(X, eager_only=True).schema
-    except Exception:  # a name that is there twice, or a frame that narwhals does not know
+    except TypeError:  # a frame that narwhals does not know
         return False
     return not all(dtype.is_numeric() or dtype == nw.Boolean for dtype in schema.values())
 
@@ -83,13 +84,18 @@ def open_table(X: Any) -> NamedColumns:
     return NamedColumns(names, len(rows), lambda i, zone: _of_array(rows[:, i]))
 
 
-def _of_frame(X: Any) -> NamedColumns:
-    import narwhals as nw
-
+def _names(X: Any) -> list[str]:
     names = [str(name) for name in getattr(X, "column_names", X.columns)]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"X has more than one column {twice[0]!r}: rename or remove them.")
+    return names
+
+
+def _of_frame(X: Any) -> NamedColumns:
+    import narwhals as nw
+
+    names = _names(X)
     frame = nw.from_native(X, eager_only=True)
     series = list(frame.iter_columns())
     return NamedColumns(names, len(frame), lambda i, zone: _of_series(series[i], names[i], zone))
