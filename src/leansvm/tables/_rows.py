@@ -1,6 +1,7 @@
 """One row of a table at a time, in microseconds: `TableEncoder.transform` without arrays.
 
-A row is a dict by column, or a sequence in the order of the columns of training.
+A row is a dict by column, where what is not given is missing, or a sequence in the order of the
+columns of training.
 """
 
 from __future__ import annotations
@@ -69,32 +70,27 @@ class RowEncoder:
             if len(row) != len(self.names):
                 raise ValueError(f"A row has {len(row)} values, training had {len(self.names)}.")
             row = dict(zip(self.names, row, strict=True))
-        out = self.template[:]
-        try:
-            for name, place, gap in self.numbers:
-                value = row[name]
-                if type(value) is not float:
-                    value = number_of(value, name)
-                if value != value:
-                    if gap >= 0:
-                        out[gap] = 1.0
-                elif place >= 0:
-                    out[place] = value
-            for name, truth, known, unseen in self.categories:
-                value = row[name]
-                if type(value) is not str:
-                    value = _text(value, name, truth)
-                found = known.get(value)
-                if found is None:
-                    found = known.get(None, unseen) if is_missing(value) else unseen
-                for place, number in found:
-                    out[place] = number
-            for column, place in self.dates:
-                _write_date(out, place, column, row[column.name])
-        except KeyError as error:
-            raise ValueError(
-                f"The row has no column {error.args[0]!r}: give None where a value is missing."
-            ) from error
+        out, given = self.template[:], row.get
+        for name, place, gap in self.numbers:
+            value = given(name)
+            if type(value) is not float:
+                value = number_of(value, name)
+            if value != value:
+                if gap >= 0:
+                    out[gap] = 1.0
+            elif place >= 0:
+                out[place] = value
+        for name, truth, known, unseen in self.categories:
+            value = given(name)
+            if type(value) is not str:
+                value = _text(value, name, truth)
+            found = known.get(value)
+            if found is None:
+                found = known.get(None, unseen) if is_missing(value) else unseen
+            for place, number in found:
+                out[place] = number
+        for column, place in self.dates:
+            _write_date(out, place, column, given(column.name))
         x = np.array(out)
         if not math.isfinite(x.sum()):
             for name, place, _ in self.numbers:
