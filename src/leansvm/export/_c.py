@@ -232,6 +232,15 @@ class _Header:
         """A line that sets u to one of two numbers."""
         value = f"x[{column.source}]"
         missing = f"{value} != {value}"
+        if column.kind == "mean":
+            assert texts is not None
+            each = [column.result(column.number_of(key)) for key in (*texts, MISSING, None)]
+            *levels, gap, rest = c_numbers(each, self.dtype)
+            return (
+                f"  {c_table(self.real, f'means{place}', levels)}\n"
+                f"  u[{place}] = {missing} ? {gap} : {value} >= 0 && {value} < {len(texts)} "
+                f"? means{place}[(int){value}] : {rest};"
+            )
         if column.kind == "missing":
             test = missing
         else:
@@ -247,10 +256,7 @@ class _Header:
             test = " || ".join(tests) or "0"
             if column.kind == "other":
                 test = f"!({test})"
-        yes, no = (
-            min(max((v - column.center) * column.scale, column.lower), column.upper)
-            for v in (1.0, 0.0)
-        )
+        yes, no = column.result(1.0), column.result(0.0)
         yes_text, no_text = c_numbers([yes, no], self.dtype)
         return f"  u[{place}] = ({test}) ? {yes_text} : {no_text};"
 

@@ -2,7 +2,7 @@
 
 A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper]. v is an
 input value (missing ones filled in), or 1 and 0: the value is one of some categories or not, or is
-missing or not. Scalers, imputers and one-hot encoders, one after the other, keep this form.
+missing or not; or a number that goes with its category. Scalers, imputers and one-hot encoders, one after the other, keep this form.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ class Column:
     """One number that the machine sees, made of one input value."""
 
     source: int  # position of the input value
-    kind: Literal["number", "member", "other", "missing"] = "number"
+    kind: Literal["number", "member", "other", "missing", "mean"] = "number"
     categories: tuple[Any, ...] = ()  # "member": 1 for one of these; "other": 1 for none of them
+    numbers: tuple[float, ...] = ()  # "mean": v of each category
+    rest: float = 0.0  # and of any other value
     strict: bool = False  # whether Python refuses other categories
     fill: Any = None  # what a missing value is replaced by; None: it stays missing
     gap: Any = np.nan  # what stands for a missing value in Python: NaN or None
@@ -78,6 +80,17 @@ class Column:
             lower=min(max(low, lower), upper),
             upper=min(max(high, lower), upper),
         )
+
+    def number_of(self, category: Any) -> float:
+        """Return v of a category; of None that of a value which is none of them."""
+        if self.kind == "mean":
+            return dict(zip(self.categories, self.numbers, strict=True)).get(category, self.rest)
+        known = category is MISSING if self.kind == "missing" else category in self.categories
+        return float(known != (self.kind == "other"))
+
+    def result(self, v: float) -> float:
+        """Return the number that the machine sees."""
+        return min(max((v - self.center) * self.scale, self.lower), self.upper)
 
     def bounds(self) -> tuple[float, float]:
         """Return the least and the largest result there can be."""
@@ -246,12 +259,11 @@ def _table(step: TableEncoder, columns: list[Column]) -> list[Column]:
                 result.append(_filled(column, fitted.fill).moved(shift, 1.0 / scale))
             if fitted.gaps:
                 result.append(Column(column.source, "missing"))
-        elif isinstance(fitted, CategoryColumn) and not fitted.means.shape[1]:
+        elif isinstance(fitted, CategoryColumn):
             result += _levels(fitted, column)
         else:
-            what = "dates" if fitted.kind != "category" else "more than 30 levels"
             raise ValueError(
-                f"Column {fitted.name!r} has {what}, which cannot be exported: use the model in "
+                f"Column {fitted.name!r} holds dates, which cannot be exported: use the model in "
                 f"Python (leansvm.Predictor), or fit it on TableEncoder().fit_transform(X, y)."
             )
     return result
@@ -265,9 +277,11 @@ def _levels(fitted: CategoryColumn, column: Column) -> list[Column]:
     for _, i in fitted.one_hot():
         kind: Any = "member" if i < len(own) else "other"
         levels = (own[i],) if i < len(own) else tuple(own)
-        result.append(
-            replace(column, kind=kind, categories=levels, scale=size, gap=None, upper=size)
-        )
+        result.append(replace(column, kind=kind, categories=levels, scale=size, gap=None))
+    known = tuple(MISSING if text is None else text for text in fitted.known)
+    for means, (shift, scale) in zip(fitted.means.T.tolist(), fitted.units, strict=True):
+        mean = replace(column, kind="mean", categories=known, gap=None, rest=means[-1])
+        result.append(replace(mean, numbers=tuple(means[:-1])).moved(shift, 1.0 / scale))
     return result
 
 

@@ -50,6 +50,10 @@ def _column(column: Column, values: NDArray[Any]) -> Array:
         result = np.asarray(values, np.float64)
     elif column.kind == "missing":
         result = missing.astype(np.float64)
+    elif column.kind == "mean":
+        known = dict(zip(column.categories, column.numbers, strict=True))
+        keys = [MISSING if gap else v for v, gap in zip(values.tolist(), missing, strict=True)]
+        result = np.array([known.get(key, column.rest) for key in keys])
     else:
         found = missing if MISSING in column.categories else np.zeros(len(values), bool)
         for category in column.categories:

@@ -152,6 +152,11 @@ class _Module:
         for name in ("center", "scale", "lower", "upper", "fill"):
             each = [getattr(column, name) for column in numbers]
             yield f"const {name} = {_list(np.nan if v is None else v for v in each)};"
+        for place, column in enumerate(formula.columns):
+            if column.kind == "mean":  # means of the target by level
+                keys = [None if text is MISSING else text for text in column.categories]
+                values = [column.result(v) for v in column.numbers]
+                yield f"const means{place} = new Map({_json(list(zip(keys, values, strict=True)))});"
 
     def _columns(self) -> Iterable[str]:
         formula = self.formula
@@ -173,6 +178,10 @@ class _Module:
     def _category(self, place: int, column: Column, is_text: bool) -> str:
         """Return a line that sets u to one of two numbers."""
         value = f"x[{column.source}]"
+        if column.kind == "mean":
+            key = f"missing({value}) ? null : {value}"
+            rest = _number(column.result(column.rest))
+            return f"  u[{place}] = means{place}.get({key}) ?? {rest};"
         if not is_text:
             value = f"number({value})"
         tests = [f"{value} === {_json(c)}" for c in column.categories if c is not MISSING]
@@ -182,10 +191,7 @@ class _Module:
         test = " || ".join(tests) or "false"
         if column.kind == "other":
             test = f"!({test})"
-        yes, no = (
-            min(max((v - column.center) * column.scale, column.lower), column.upper)
-            for v in (1.0, 0.0)
-        )
+        yes, no = column.result(1.0), column.result(0.0)
         return f"  u[{place}] = {test} ? {_number(yes)} : {_number(no)};"
 
     def _values(self) -> Iterable[str]:

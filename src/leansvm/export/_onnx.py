@@ -176,12 +176,10 @@ class Graph(GraphNodes):
             known, equal = self._equal_texts(read[source], texts)
         table, bias = np.zeros((len(known), len(columns))), np.zeros(len(columns))
         for j, column in enumerate(columns):
-            members = [MISSING] if column.kind == "missing" else [*column.categories]
-            if fill is not None and fill in members:
-                members.append(MISSING)
-            found = np.array([value in members for value in known], float)
-            table[:, j] = -found if column.kind == "other" else found
-            bias[j] = column.kind == "other"
+            as_filled = fill is not None and column.kind != "missing"
+            keys = [fill if value is MISSING and as_filled else value for value in known]
+            bias[j] = column.number_of(None)
+            table[:, j] = [column.number_of(key) - bias[j] for key in keys]
         ones = self.add("Gemm", equal, self.constant(table), self.constant(bias))
         return self._moved(ones, columns)
 
