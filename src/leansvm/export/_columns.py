@@ -2,7 +2,8 @@
 
 A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper]. v is an
 input value (missing ones filled in), or 1 and 0: the value is one of some categories or not, or is
-missing or not; or a number that goes with its category. Scalers, imputers and one-hot encoders, one after the other, keep this form.
+missing or not; or a number that goes with its category; or the sine or cosine of a cycle. Scalers,
+imputers, one-hot encoders and encoders of tables, one after the other, keep this form.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ from sklearn.preprocessing import (
 )
 
 from leansvm.tables import TableEncoder
-from leansvm.tables._columns import APART, CategoryColumn, NumberColumn
+from leansvm.tables._columns import (
+    APART,
+    CYCLES,
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
+    position,
+)
+from leansvm.tables._values import DAY
 
 STEPS = (
     "TableEncoder, Pipeline, ColumnTransformer, SimpleImputer, OneHotEncoder, StandardScaler, "
@@ -55,10 +64,12 @@ class Column:
     """One number that the machine sees, made of one input value."""
 
     source: int  # position of the input value
-    kind: Literal["number", "member", "other", "missing", "mean"] = "number"
+    kind: Literal["number", "member", "other", "missing", "mean", "sin", "cos"] = "number"
     categories: tuple[Any, ...] = ()  # "member": 1 for one of these; "other": 1 for none of them
     numbers: tuple[float, ...] = ()  # "mean": v of each category
     rest: float = 0.0  # and of any other value
+    cycle: str = ""  # "sin", "cos": "hour", "weekday", "month" or "yearday"
+    reads: str = ""  # "date": the value is days since 1970; "time": hours since midnight
     strict: bool = False  # whether Python refuses other categories
     fill: Any = None  # what a missing value is replaced by; None: it stays missing
     gap: Any = np.nan  # what stands for a missing value in Python: NaN or None
@@ -262,11 +273,29 @@ def _table(step: TableEncoder, columns: list[Column]) -> list[Column]:
         elif isinstance(fitted, CategoryColumn):
             result += _levels(fitted, column)
         else:
-            raise ValueError(
-                f"Column {fitted.name!r} holds dates, which cannot be exported: use the model in "
-                f"Python (leansvm.Predictor), or fit it on TableEncoder().fit_transform(X, y)."
-            )
+            result += _date(fitted, column)
     return result
+
+
+def _date(fitted: DateColumn, column: Column) -> list[Column]:
+    """Return trend, cycles and indicator of a date or of a time of day."""
+    unit, (shift, scale) = fitted.unit_seconds, fitted.unit
+    column = replace(column, reads=fitted.kind)
+    trend = replace(column, fill=fitted.fill / unit).moved(fitted.first / unit, 1.0)
+    result = [trend.moved(shift, 1.0 / scale)]
+    for cycle in fitted.cycles:
+        result += [
+            replace(column, kind="sin", cycle=cycle),
+            replace(column, kind="cos", cycle=cycle),
+        ]
+    return [*result, replace(column, kind="missing")] if fitted.gaps else result
+
+
+def turns(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    """Return how far around its circle every value of a cycle is, from 0 to 1."""
+    if column.reads == "time":
+        return values / 24.0
+    return position(column.cycle, values * DAY) / CYCLES[column.cycle]
 
 
 def _levels(fitted: CategoryColumn, column: Column) -> list[Column]:

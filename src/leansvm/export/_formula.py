@@ -72,6 +72,11 @@ class Formula:
         return known_texts(self.prepared)
 
     @property
+    def dates(self) -> dict[int, str]:
+        """Which input values are dates ("date") or times of day ("time")."""
+        return {column.source: column.reads for column in self.prepared if column.reads}
+
+    @property
     def outputs(self) -> int:
         """Number of values for a row; one for two classes."""
         return len(self.intercept)

@@ -51,6 +51,31 @@ const number = (v) => {
 const valuesOf = (row) =>
   Array.isArray(row) || ArrayBuffer.isView(row) ? row : features.map((name) => row[name]);
 """
+_DATES = """
+// days since 1970 of a number of days, a Date (in UTC) or a text such as "2024-03-01T08:30:00"
+const daysOf = (v) => {
+  if (v instanceof Date) return v.getTime() / 864e5;
+  if (typeof v !== "string" || v.trim() === "") return number(v);
+  const written = v.replace(" ", "T").replace(/(Z|[+-]\\d\\d:?\\d\\d)$/, "");
+  const days = Date.parse(written.length > 10 ? written + "Z" : written) / 864e5;
+  if (days !== days) throw new TypeError(`${v} is no date`);
+  return days;
+};
+// hours since midnight of a number of hours or a text such as "08:30"
+const hoursOf = (v) => {
+  if (typeof v !== "string" || v.trim() === "") return number(v);
+  const [h, m, s] = v.split(":").map(Number);
+  return number(h + m / 60 + (s || 0) / 3600);
+};
+const hour = (d) => d - Math.floor(d);
+const weekday = (d) => ((((Math.floor(d) + 3) % 7) + 7) % 7) / 7;
+const month = (d) => new Date(Math.floor(d) * 864e5).getUTCMonth() / 12;
+const yearday = (d) => {
+  const first = new Date(Math.floor(d) * 864e5);
+  return (Math.floor(d) - first.setUTCMonth(0, 1) / 864e5) / 365.25;
+};
+const clock = (h) => h / 24;
+"""
 _TERMS = {
     "squared": "d * d",
     "absolute": "Math.abs(d)",
@@ -116,7 +141,8 @@ class _Module:
             f"// {facts['model']}, written by leansvm {facts['leansvm']}: {formula.size} functions "
             f"of {len(formula.columns)} columns, {table_bytes(formula):,} bytes of {formula.store}."
         )
-        lines = [head, *self._exports(), *self._tables(), _VALUES, *self._columns()]
+        lines = [head, *self._exports(), *self._tables(), _VALUES]
+        lines += [_DATES if formula.dates else "", *self._columns()]
         lines += [*self._values(), *self._predict(), *self._probabilities()]
         return "\n".join(line for line in lines if line) + "\n"
 
@@ -156,13 +182,18 @@ class _Module:
             if column.kind == "mean":  # means of the target by level
                 keys = [None if text is MISSING else text for text in column.categories]
                 values = [column.result(v) for v in column.numbers]
-                yield f"const means{place} = new Map({_json(list(zip(keys, values, strict=True)))});"
+                pairs = _json(list(zip(keys, values, strict=True)))
+                yield f"const means{place} = new Map({pairs});"
 
     def _columns(self) -> Iterable[str]:
         formula = self.formula
         yield "// what the machine sees of a row"
         yield "const columnsOf = (row) => {"
-        yield f"  const x = valuesOf(row), u = new Float64Array({len(formula.columns)});"
+        dates = formula.dates
+        given = "Array.from(valuesOf(row))" if dates else "valuesOf(row)"
+        yield f"  const x = {given}, u = new Float64Array({len(formula.columns)});"
+        for i, kind in dates.items():
+            yield f"  x[{i}] = {'daysOf' if kind == 'date' else 'hoursOf'}(x[{i}]);"
         yield "  for (let i = 0; i < source.length; i++) {"
         yield "    let v = number(x[source[i]]);"
         yield "    if (v !== v) v = fill[i];"
@@ -178,6 +209,11 @@ class _Module:
     def _category(self, place: int, column: Column, is_text: bool) -> str:
         """Return a line that sets u to one of two numbers."""
         value = f"x[{column.source}]"
+        if column.kind in ("sin", "cos"):
+            turn = "clock" if column.reads == "time" else column.cycle
+            point = f"{value} !== {value} ? 0 : Math.{column.kind}(2 * Math.PI * {turn}({value}))"
+            center, scale = _number(column.center), _number(column.scale)
+            return f"  u[{place}] = (({point}) - {center}) * {scale};"
         if column.kind == "mean":
             key = f"missing({value}) ? null : {value}"
             rest = _number(column.result(column.rest))

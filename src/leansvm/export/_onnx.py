@@ -113,6 +113,11 @@ class Graph(GraphNodes):
     def _inputs(self) -> tuple[list[Any], dict[int, str]]:
         """Return the inputs of the graph, and for each input value the name of its column."""
         formula, texts = self.formula, self.formula.texts
+        if formula.dates:
+            raise ValueError(
+                f"Column {formula.inputs[min(formula.dates)]!r} holds dates, which graphs cannot "
+                f"take: use to_c or to_js, or fit on TableEncoder().fit_transform(X, y)."
+            )
         if not texts:
             return [self.info("X", self.dtype, [None, len(formula.inputs)])], {}
         names = dict(enumerate(formula.inputs))

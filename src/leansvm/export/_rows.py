@@ -84,6 +84,8 @@ def _numbers(formula: Formula, source: int, U: Array, rng: np.random.Generator) 
     for i, column in enumerate(formula.columns):
         if column.source == source and column.kind == "number" and column.scale:
             values = U[:, i] / column.scale + column.center
+    if formula.dates.get(source) == "time":
+        values = np.clip(values, 0.0, 23.999)
     if any(c.source == source and c.fill is not None for c in formula.prepared):
         values[rng.random(len(U)) < _MISSING_SHARE] = np.nan
     return values
