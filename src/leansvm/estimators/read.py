@@ -206,6 +206,11 @@ def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
 
 def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
     """Compare number and names of the features with those of the fit."""
+    if "table_" in vars(estimator):
+        raise TypeError(
+            f"This {type(estimator).__name__} was fitted on a table with text, dates or gaps: give "
+            f"it frames in memory, part by part, not data sets in files or Dask collections."
+        )
     if n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {n_features} features, but {type(estimator).__name__} is expecting "

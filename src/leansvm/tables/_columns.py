@@ -165,10 +165,10 @@ def position(cycle: str, x: Array) -> Array:
     if cycle == "hour":
         return x - day * DAY
     if cycle == "weekday":
-        return (day + 3.0) % 7.0  # 1970 began on a Thursday; Monday is 0
+        return np.mod(day + 3.0, 7.0).astype(np.float64)  # 1970 began on a Thursday; Monday is 0
     calendar = day.astype("datetime64[D]")
     if cycle == "month":
-        return calendar.astype("datetime64[M]").astype(np.int64) % 12.0
+        return (calendar.astype("datetime64[M]").astype(np.int64) % 12).astype(np.float64)
     return (calendar - calendar.astype("datetime64[Y]")).astype(np.float64)
 
 
