@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ._harness import Options, Report, SkipBenchmark
 
-# In running order; the last four take long: "large" and "criterion" minutes, "coverage" half an
-# hour, "tabular" hours.
+# In running order; the last five take long: "large" and "criterion" minutes, "coverage" and "mixed"
+# half an hour, "tabular" hours.
 NAMES = (
     "import_time",
     "latency",
@@ -45,6 +45,7 @@ NAMES = (
     "large",
     "criterion",
     "coverage",
+    "mixed",
     "tabular",
 )
 

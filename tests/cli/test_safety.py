@@ -141,7 +141,6 @@ def test_models_that_cannot_predict_are_named(run, tmp_path):
         (StandardScaler().fit(np.eye(2)), kinds, "no attribute 'predict'"),
         (LSSVC(), kinds, "not fitted yet"),
         (LSSVC().fit(np.eye(2), [0, 1]), {"x": "number"}, "X has 1 features"),
-        (LSSVC().fit(np.eye(2), [0, 1]), kinds | {"x": "category"}, "named_steps"),
     ):
         with case(words=words):
             facts = {"n_features": len(columns), "columns": columns, "target": None}

@@ -1,4 +1,4 @@
-"""From options to a scikit-learn pipeline: preprocessing by kind of column, then a machine."""
+"""From options to a scikit-learn pipeline: scaling of numbers, then a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from leansvm.cli._output import CommandError, readable
-from leansvm.cli._read import CATEGORY, KINDS, FileData
+from leansvm.cli._read import KINDS, NUMBER, TRUTH, FileData
 
 # Classifier and regressor of every family.
 FAMILIES = {
@@ -22,7 +22,6 @@ FAMILIES = {
     "l2": ("L2SVC", None),
 }
 AUTO = "sparse"  # the family whose defaults need nothing set by hand
-MOST_CATEGORIES = 50  # of a column; rarer ones are put together
 
 
 def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
@@ -131,52 +130,34 @@ def parse_value(text: str) -> Any:
 
 
 def make_pipeline(data: FileData, estimator: Any, scale: bool) -> Any:
-    """Return preprocessing and machine as one pipeline, not fitted."""
+    """Return preprocessing and machine as one pipeline, not fitted.
+
+    The machine itself makes numbers of a table with text or dates, and ties the scales of what
+    belongs together.
+    """
     from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-    return Pipeline([("preprocessing", _preprocessing(data, scale)), ("model", estimator)])
+    from leansvm.tables import TableEncoder
 
-
-def _preprocessing(data: FileData, scale: bool) -> Any:
-    from sklearn.compose import ColumnTransformer
-    from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder
-
-    if data.kinds is None:
-        if issparse(data.X):
-            return MaxAbsScaler() if scale else "passthrough"
-        return _numbers(scale)
-    numbers = [name for name, kind in data.kinds.items() if kind != CATEGORY]
-    categories = [name for name, kind in data.kinds.items() if kind == CATEGORY]
-    # a missing category is a category; those that training did not see count as rare ones,
-    # or as none where there are no rare ones
-    encoder = OneHotEncoder(
-        handle_unknown="infrequent_if_exist", max_categories=MOST_CATEGORIES, sparse_output=False
-    )
-    return ColumnTransformer(
-        [("numbers", _numbers(scale), numbers), ("categories", encoder, categories)],
-        verbose_feature_names_out=False,
-    )
+    step: Any = "passthrough"
+    if data.kinds is None and scale:
+        step = MaxAbsScaler() if issparse(data.X) else StandardScaler()
+    elif data.kinds is not None and set(data.kinds.values()) <= {NUMBER, TRUTH}:
+        step = TableEncoder(standardize=scale)
+    return Pipeline([("preprocessing", step), ("model", estimator)])
 
 
-def _numbers(scale: bool) -> Any:
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import StandardScaler
+def encoder_of(pipeline: Any) -> Any:
+    """Return the fitted encoder of a table, None where there is none."""
+    from leansvm.tables import TableEncoder
 
-    steps: list[tuple[str, Any]] = [("missing", SimpleImputer(strategy="median"))]
-    if scale:
-        steps.append(("scale", StandardScaler()))
-    return Pipeline(steps)
+    steps = [step for _, step in getattr(pipeline, "steps", [("model", pipeline)])]
+    first = steps[0]
+    return first if isinstance(first, TableEncoder) else getattr(steps[-1], "table_", None)
 
 
 def unknown_categories(pipeline: Any, data: FileData) -> dict[str, list[str]]:
     """Return, by column, values that training did not see."""
-    if data.kinds is None or CATEGORY not in data.kinds.values():
-        return {}
-    encoder = pipeline.named_steps["preprocessing"].named_transformers_["categories"]
-    found = {}
-    for name, known in zip(encoder.feature_names_in_, encoder.categories_, strict=True):
-        values = {value for value in data.X[name] if isinstance(value, str)}
-        if new := sorted(values - set(known)):
-            found[str(name)] = new
-    return found
+    table = encoder_of(pipeline)
+    return {} if table is None or data.kinds is None else table.unseen(data.X)

@@ -296,8 +296,8 @@ def _data(run: TrainingRun) -> str:
         for name, kind in shown
     ]
     text = (
-        "Numbers: missing values become the median. Categories become indicator columns, "
-        "a missing value is a category of its own."
+        "Numbers: missing values become the median, and an indicator. Categories become indicator "
+        "columns, a missing value is a category of its own. Dates become days and cycles."
     )
     return html.section("Data", html.table(["column", "kind", "missing", "distinct"], rows), text)
 
@@ -319,7 +319,7 @@ def _use(run: TrainingRun, model_file: Path) -> str:
         )
     else:  # pandas would have to be told about marks, dates and answers
         text = "The command reads the file as training did: marks of numbers, dates, yes and no."
-        rows = "# X: frame with these columns; dates as days since 1970, yes/no as 1 and 0\n"
+        rows = "# X: frame with these columns; dates as dates, yes/no as True and False\n"
         python = f"from leansvm import persistence\n\n{load}{rows}model.predict(X)"
     return html.section("Use the model", html.code(shell) + html.code(python), text, "use")
 

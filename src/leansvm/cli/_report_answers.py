@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from leansvm.cli._evaluate import left_out_predictions
+from leansvm.cli._evaluate import left_out_predictions, rows_of
 from leansvm.cli._output import readable
 from leansvm.cli._run import TrainingRun
 from leansvm.inspection import Effects, effects, inspect_rows
@@ -29,14 +29,14 @@ def answers(run: TrainingRun) -> list[str]:
     if len(run.y) < FEWEST_ROWS:
         return []
     X = run.pipeline[:-1].transform(run.data.X)
-    X = X.tocsr() if issparse(X) else np.asarray(X)
+    X = X.tocsr() if issparse(X) else X
     some = np.sort(np.random.default_rng(0).permutation(len(run.y))[:SOME_ROWS])
     sections = []
     if hasattr(run.model, "keep_rows"):
         regression = run.task == "regression"
         sections.append(_intervals(run, X, some) if regression else _sets(run, X, some))
     if hasattr(run.model, "support_vectors_"):
-        sections.append(_effects(run, X[some]))
+        sections.append(_effects(run, rows_of(X, some)))
     if hasattr(run.model, "keep_rows"):
         sections.append(_suspicious(run, X))
     return sections
@@ -44,8 +44,8 @@ def answers(run: TrainingRun) -> list[str]:
 
 def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     """Draw intervals of some rows, by prediction."""
-    low, high = run.model.predict_interval(X[some], ALPHA).T
-    y, middle = run.y[some], run.model.predict(X[some])
+    low, high = run.model.predict_interval(rows_of(X, some), ALPHA).T
+    y, middle = run.y[some], run.model.predict(rows_of(X, some))
     order = np.argsort(middle, kind="stable")
     inside = (low <= y) & (y <= high)
     with html.drawing() as (fig, ax):
@@ -69,7 +69,7 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
 
 def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     """Count the classes in the sets of some rows."""
-    sets = run.model.predict_set(X[some], ALPHA)
+    sets = run.model.predict_set(rows_of(X, some), ALPHA)
     sizes = sets.sum(axis=1)
     counts = np.bincount(sizes, minlength=2)
     names = {0: "none: no class is clear", 1: "one", 2: "two", 3: "three"}

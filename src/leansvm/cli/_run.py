@@ -74,16 +74,20 @@ class TrainingRun:
 
     def feature_names(self) -> list[str]:
         """Return the names of the columns that the machine sees."""
-        names = self.pipeline[:-1].get_feature_names_out()
-        if names is None:  # nothing was done to an array, whose columns have no names
-            names = [f"x{i}" for i in range(self.model.n_features_in_)]
-        return [str(name) for name in names]
+        from leansvm.cli._pipeline import encoder_of
+
+        table = encoder_of(self.pipeline)
+        if table is not None:
+            return [str(name) for name in table.get_feature_names_out()]
+        return [f"x{i}" for i in range(self.model.n_features_in_)]  # an array has no names
 
     def seen_by_kernel(self, X: Any) -> Any:
         """Return rows as the fitted kernel sees them: prepared, and within the learned bounds."""
         from leansvm.kernels import clipped
 
         rows = self.pipeline[:-1].transform(X)
+        if hasattr(self.model, "table_"):
+            rows = self.model.table_.transform(rows)
         return rows if self.model.clip_ is None else clipped(rows, self.model.clip_)
 
     def kernel_parameters(self) -> dict[str, Any]:
@@ -95,17 +99,21 @@ class TrainingRun:
 
     def metadata(self) -> dict[str, Any]:
         """Return what is kept with the model, in JSON's types."""
+        from leansvm.cli._pipeline import encoder_of
+
         model = self.model
         chosen = {
             name.rstrip("_"): _json(getattr(model, name))
             for name in ("kernel_", "C_", "gamma_")
             if hasattr(model, name)
         }
-        evaluation = self.evaluation
+        evaluation, columns, table = self.evaluation, self.data.kinds, encoder_of(self.pipeline)
+        if columns is not None and table is not None:  # the file to predict needs no others
+            columns = {name: columns[name] for name in table.kinds_}
         return {
             "task": self.task,
             "target": self.target,
-            "columns": self.data.kinds,
+            "columns": columns,
             "reading": self.data.reading,
             "n_features": self.data.X.shape[1],
             "classes": model.classes_.tolist() if hasattr(model, "classes_") else None,

@@ -223,8 +223,12 @@ def fit_and_finish(
 
 def fit(run: TrainingRun, output: Printer) -> None:
     """Fit the pipeline on all rows, under a bar."""
+    from leansvm.cli._pipeline import encoder_of
+
     with run.phase("fit"), output.progress() as bars:
         fit_with_bar(run.pipeline, run.data.X, run.y, bars, "fit")
+    left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
+    run.notes += [f"column '{name}' is left out: {why}" for name, why in left_out.items()]
 
 
 def _auto_folds(run: TrainingRun) -> int | str:

@@ -81,7 +81,10 @@ def _gammas(X: Any) -> list[float]:
     """Return seven values around gamma="scale"."""
     from leansvm.kernels import resolve_gamma
     from leansvm.rows import MemoryBlocks
+    from leansvm.tables import TableEncoder, is_table
 
+    if is_table(X, numbers=False):
+        X = TableEncoder().fit_transform(X)
     scale = resolve_gamma("scale", "rbf", X.shape[1], MemoryBlocks(X).variance)
     return [float(f"{scale * 4.0**k:.3g}") for k in range(-3, 4)]
 

@@ -70,9 +70,10 @@ class BasisMachine(KernelMachine):
         return 1.3e-9 * n_rows * points**2
 
     def _learn_kernel(
-        self, data: Any, run: Run | None, most_points: int | None = None
+        self, data: Any, run: Run | None, most_points: int | None = None, table: Any = None
     ) -> FittedKernel:
-        return super()._learn_kernel(data.rows, run, None if data.auto else data.size)
+        size, table = None if data.auto else data.size, data.attributes.get("table_")
+        return super()._learn_kernel(data.rows, run, size, table)
 
     def _chooser(
         self, data: BasisData, problem: Any, run: Run, selector: Any = None, **options: Any

@@ -27,6 +27,7 @@ from leansvm.rows import (
     resolve_cache_size,
     tiles_within,
 )
+from leansvm.tables.fitting import encoded
 
 _MATRICES = 4  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
 
@@ -147,6 +148,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
 
     def _choose_basis(self, X: Any, y: Any) -> None:
         X = validate(self, X, reset=True)
+        X = encoded(self, X, None if y is None else any_targets(X, y), None)
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
         selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
@@ -161,7 +163,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
         blocks = MemoryBlocks(X, Y, columns=3 * size)
-        fitted = self._learn_kernel(blocks, None, size)
+        fitted = self._learn_kernel(blocks, None, size, vars(self).get("table_"))
         kernel = fitted.kernel
         basis = choose(
             blocks,

@@ -20,6 +20,7 @@ from leansvm.learning.learn import LEARNABLE, MIXTURE, learn_kernel
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.rows import RowBlocks, resolve_cache_size
 from leansvm.solution import Solution, Support
+from leansvm.tables import TableEncoder
 
 Array = NDArray[np.float64]
 # What `partial_fit` must find as it was in the first batch: sums and factors depend on it.
@@ -95,15 +96,23 @@ class KernelMachine(Machine):
         folds = 4.0 * short if n_rows < max(2000, 50 * n_features) else 0.0
         return {"first": 7.0 * short, "guard": folds, "second": (4.0 + 0.1 * n_features) * long}
 
+    @property
+    def _has_one_scale(self) -> bool:  # type: ignore[override]
+        return not self._learns_scales and np.ndim(self.gamma) == 0
+
     def _learn_kernel(
-        self, data: Any, run: Run | None, most_points: int | None = None
+        self, data: Any, run: Run | None, most_points: int | None = None, table: Any = None
     ) -> FittedKernel:
-        """Resolve gamma, or learn it on a sample; ``data`` are blocks or training data."""
+        """Resolve gamma, or learn it on a sample; ``data`` are blocks or training data.
+
+        ``table`` is the encoder of rows that were a table: it says which features share a scale.
+        """
         given: dict[str, Any] = {}
         for name in BATCH_PARAMETERS:
             given[name] = getattr(self, name, None)
         if self._learns_scales:
-            return self._learned_kernel(data, run, most_points, given)
+            table = table or getattr(data, "attributes", {}).get("table_")
+            return self._learned_kernel(data, run, most_points, given, table)
         # "auto" without anything to compare kernels by: the Gaussian one
         chosen = "rbf" if self.kernel == "auto" else self.kernel
         if isinstance(chosen, Mixture):
@@ -119,6 +128,7 @@ class KernelMachine(Machine):
         run: Run | None,
         most_points: int | None,
         given: dict[str, Any],
+        table: TableEncoder | None,
     ) -> FittedKernel:
         names = MIXTURE if self.kernel == "auto" else (self.kernel,)
         C = None
@@ -135,6 +145,8 @@ class KernelMachine(Machine):
                 on_iteration=None if run is None else run.hook("learning-step", 0.5),
                 most_points=most_points,
                 C=C,
+                groups=None if table is None else table.groups_,
+                numeric=None if table is None else table.numeric_,
             )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
         return FittedKernel(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import _fit_context
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -145,6 +146,7 @@ class Machine(CallbackSupport, Documented):
     _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
     _calibrates: bool | property = False  # whether left-out values become probabilities
     _is_direct: bool | property = False  # a solver without steps that callbacks are told of
+    _has_one_scale: bool | property = True  # for all features: numbers of a table are standardised
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
@@ -159,16 +161,24 @@ class Machine(CallbackSupport, Documented):
     fit_report_: dict[str, Any]
     _answers: Any
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        takes_tables = self.kernel != "precomputed" and not callable(self.kernel)
+        tags.input_tags.allow_nan = tags.input_tags.categorical = takes_tables
+        return tags
+
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit the model.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
-            Training rows; for ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix.
-            `SparseLSSVC`, `SparseLSSVR`, `ReducedSVC` and `ReducedSVR` also take a data set in
-            files (`leansvm.open_dataset`), or a Dask array or data frame.
+        X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features), or data set
+            Training rows; frames may have text, categories, dates and missing values, arrays NaN
+            (`leansvm.tables.TableEncoder` makes numbers of them and is kept as ``table_``); for
+            ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix. `SparseLSSVC`,
+            `SparseLSSVR`, `ReducedSVC` and `ReducedSVR` also take a data set in files
+            (`leansvm.open_dataset`), or a Dask array or data frame.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Labels (classifiers; one per row) or targets; None for a data set in files, which has
             them.
@@ -355,7 +365,11 @@ class Machine(CallbackSupport, Documented):
     def _is_ready_for(self, X: Any) -> bool:
         """Whether rows have all that validation could ask for: kind, shape and finite numbers."""
         fitted, plain = vars(self), type(X) is np.ndarray and X.dtype == np.float64
-        if not plain or "intercept_" not in fitted or "feature_names_in_" in fitted:
+        if (
+            not plain
+            or "intercept_" not in fitted
+            or {"feature_names_in_", "table_"} & fitted.keys()
+        ):
             return False
         if not (X.size and X.flags.c_contiguous and X.shape[1:] == (self.n_features_in_,)):
             return False

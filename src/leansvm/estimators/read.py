@@ -44,6 +44,8 @@ from leansvm.rows import (
     one_vs_rest,
     source_of,
 )
+from leansvm.tables import is_table
+from leansvm.tables.fitting import TableRows, encoded, transformed, validate_table
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
@@ -51,6 +53,7 @@ _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 _FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
 # what an estimator is told of its rows
 ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_single_output", "_scale")
+ROW_ATTRIBUTES += ("table_",)
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
 
@@ -102,11 +105,14 @@ def _read_arrays(
     estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
     """Read rows, targets and weights in memory."""
+    # rows of a fit that are read again: each gets means without its own target again
+    reset = reset or ("table_" in vars(estimator) and not batch)
     if estimator._classifies:
         X, y = validate(estimator, X, y, reset=reset)
         Y, labels = encode_labels(estimator, y, classes)
         weight = _sample_weights(sample_weight, X)
         count = float(namespace(weight).sum(weight))
+        X = encoded(estimator, X, Y, weight, reset=reset)
         weight, by_class = _class_weighted(estimator, weight, labels, batch)
     else:
         if sparse.issparse(y):
@@ -125,6 +131,7 @@ def _read_arrays(
             if estimator.target is not None:
                 estimator._scale = learn_scale(estimator.target, Y, weight)
         Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
+        X = encoded(estimator, X, Y, weight, reset=reset)
     # after the labels: an error of theirs comes first
     if reset and estimator.kernel == "precomputed":
         check_kernel_matrix(X)
@@ -135,7 +142,13 @@ def _read_arrays(
 def validate(
     estimator: Any, X: Any, y: Any = "no_validation", *, reset: bool, **kwargs: Any
 ) -> Any:
-    """Check rows (and targets) in memory, as scikit-learn does; they stay where they are."""
+    """Check rows (and targets) in memory, as scikit-learn does; they stay where they are.
+
+    Tables with text, dates or missing values come back as `TableRows` from a first call, which
+    `encoded` makes numbers of; later ones as the features that the encoder of the fit makes.
+    """
+    if not reset and "table_" in vars(estimator):
+        return transformed(estimator, X, y, **kwargs)
     pairwise = estimator.kernel == "precomputed"
     if isinstance(X, RowSource):
         raise TypeError(
@@ -147,16 +160,24 @@ def validate(
         X, xp = to_host(X), None
     if dispatched_namespace(y) is not None and not (xp and same_place(y, X)):
         y = to_host(y)
-    checked = validate_data(
-        estimator,
-        X,
-        y,
-        reset=reset,
-        accept_sparse=False if pairwise else "csr",
-        dtype=[np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
-        order="C" if xp is None else None,
-        **kwargs,
-    )
+    options = {
+        "accept_sparse": False if pairwise else "csr",
+        "dtype": [np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
+        "order": "C" if xp is None else None,
+    }
+    if xp is None and reset and is_table(X, numbers=False):
+        return validate_table(estimator, X, y, **kwargs)
+    try:
+        checked = validate_data(estimator, X, y, reset=reset, **options, **kwargs)
+    except (TypeError, ValueError) as error:
+        if xp is not None or (pairwise and isinstance(error, TypeError)) or not is_table(X):
+            raise
+        if not reset:
+            raise ValueError(
+                f"Input X contains NaN, text or dates, and {type(estimator).__name__} was fitted "
+                f"on numbers without gaps: fill them, or fit again with rows that have some."
+            ) from None
+        return validate_table(estimator, X, y, **kwargs)
     X, *rest = checked if isinstance(checked, tuple) else (checked,)
     X = canonical_csr(X) if sparse.issparse(X) else X
     return (X, *rest) if rest else X
@@ -192,6 +213,11 @@ def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
 
 def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
     """Compare number and names of the features with those of the fit."""
+    if "table_" in vars(estimator):
+        raise TypeError(
+            f"This {type(estimator).__name__} was fitted on a table with text, dates or gaps: give "
+            f"it frames in memory, part by part, not data sets in files or Dask collections."
+        )
     if n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {n_features} features, but {type(estimator).__name__} is expecting "
@@ -310,6 +336,7 @@ def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:
 
 def _sample_weights(sample_weight: Any, X: Any) -> Any:
     """Return checked weights where the rows are; ones where none are given."""
+    X = np.empty((X.shape[0], 0)) if isinstance(X, TableRows) else X
     if foreign_namespace(X) is not None:
         weight = zeros((X.shape[0],), X)
         weight += 1.0

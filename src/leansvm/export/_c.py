@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from leansvm.export._c_text import (
+    C_TURNS,
     CURVE,
     HALF,
     c_comment,
@@ -25,6 +26,7 @@ from leansvm.export._c_text import (
 from leansvm.export._columns import MISSING, Column
 from leansvm.export._formula import Formula, check_categories, check_numbers, formula_of
 from leansvm.export._store import stored, table_bytes
+from leansvm.tables._columns import CYCLES
 
 _TYPES = {"float64": "double", "float32": "float"}
 _STEPS = {"points": "steps", "shapes": "shape_steps", "coef": "coef_steps"}
@@ -146,6 +148,9 @@ class _Header:
                 note = (
                     f": place of the text in {self.name}_texts_{i}, -1 for any other, NAN for none"
                 )
+            if i in formula.dates:
+                unit = "days since 1970" if formula.dates[i] == "date" else "hours since midnight"
+                note = f": {unit} by the clock of training, NAN for none"
             lines.append(f"  {i} {input_name}{note}")
         return "/* " + "\n * ".join(c_comment(line) for line in lines) + "\n */"
 
@@ -200,6 +205,8 @@ class _Header:
 
     def _predict(self) -> Iterable[str]:
         formula, real = self.formula, self.real
+        if "date" in formula.dates.values():
+            yield C_TURNS
         kind = "void" if formula.classes is None else "int"
         yield f"\nstatic inline {kind} NAME_predict(const {real} *x, {real} *out) {{"
         if formula.others:
@@ -254,6 +261,21 @@ class _Header:
         """A line that sets u to one of two numbers."""
         value = f"x[{column.source}]"
         missing = f"{value} != {value}"
+        if column.kind in ("sin", "cos"):
+            turn = f"NAME_turn({list(CYCLES).index(column.cycle)}, {value})"
+            turn = f"{value} / 24" if column.reads == "time" else turn
+            point = f"{missing} ? 0 : {column.kind}(2 * 3.141592653589793 * ({turn}))"
+            center, scale = c_numbers([column.center, column.scale], self.dtype)
+            return f"  u[{place}] = ({self.real})((({point}) - {center}) * {scale});"
+        if column.kind == "mean":
+            assert texts is not None
+            each = [column.result(column.number_of(key)) for key in (*texts, MISSING, None)]
+            *levels, gap, rest = c_numbers(each, self.dtype)
+            return (
+                f"  {c_table(self.real, f'means{place}', levels)}\n"
+                f"  u[{place}] = {missing} ? {gap} : {value} >= 0 && {value} < {len(texts)} "
+                f"? means{place}[(int){value}] : {rest};"
+            )
         if column.kind == "missing":
             test = missing
         else:

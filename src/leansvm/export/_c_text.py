@@ -41,6 +41,25 @@ static inline REAL NAME_curve(REAL v, const REAL *x, const REAL *y, int n) {
 """
 
 
+# how far around the circle of the day, the week or the year a date is, by the civil calendar
+C_TURNS = """
+static inline double NAME_turn(int cycle, double days) {
+  double day = floor(days);
+  if (cycle == 0) return days - day;
+  if (cycle == 1) return (day + 3 - 7 * floor((day + 3) / 7)) / 7;
+  long z = (long)day + 719468, era = (z >= 0 ? z : z - 146096) / 146097;
+  long of_era = z - era * 146097;
+  long year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+  long of_year = of_era - (365 * year + year / 4 - year / 100); /* from the first of March */
+  long month = (5 * of_year + 2) / 153;
+  month += month < 10 ? 2 : -10;
+  if (cycle == 2) return month / 12.0;
+  year += era * 400;
+  long leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+  return (month >= 2 ? of_year + 59 + leap : of_year - 306) / 365.25;
+}"""
+
+
 def c_small_table(table: str, values: NDArray[Any], steps: Any, store: str) -> str:
     """Return a table of points, shapes or coefficients as they are stored."""
     if steps is None:

@@ -2,8 +2,9 @@
 
 A column that reaches the machine is u = (v - center) * scale, moved into [lower, upper], and for
 quantile features what a curve makes of it. v is an input value (missing ones filled in), or 1 and
-0: the value is one of some categories or not, or is missing or not. Scalers, imputers and one-hot
-encoders, one after the other, keep this form.
+0: the value is one of some categories or not, or is missing or not; or a number that goes with its
+category; or the sine or cosine of a cycle. Scalers, imputers, one-hot encoders and encoders of
+tables, one after the other, keep this form.
 """
 
 from __future__ import annotations
@@ -27,9 +28,20 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
+from leansvm.tables import TableEncoder
+from leansvm.tables._columns import (
+    APART,
+    CYCLES,
+    CategoryColumn,
+    DateColumn,
+    NumberColumn,
+    position,
+)
+from leansvm.tables._values import DAY
+
 STEPS = (
-    "Pipeline, ColumnTransformer, SimpleImputer, OneHotEncoder, StandardScaler, MinMaxScaler, "
-    "MaxAbsScaler, RobustScaler"
+    "TableEncoder, Pipeline, ColumnTransformer, SimpleImputer, OneHotEncoder, StandardScaler, "
+    "MinMaxScaler, MaxAbsScaler, RobustScaler"
 )
 # for users of a pipeline with a step that has no such form
 _WAY_OUT = (
@@ -53,8 +65,12 @@ class Column:
     """One number that the machine sees, made of one input value."""
 
     source: int  # position of the input value
-    kind: Literal["number", "member", "other", "missing"] = "number"
+    kind: Literal["number", "member", "other", "missing", "mean", "sin", "cos"] = "number"
     categories: tuple[Any, ...] = ()  # "member": 1 for one of these; "other": 1 for none of them
+    numbers: tuple[float, ...] = ()  # "mean": v of each category
+    rest: float = 0.0  # and of any other value
+    cycle: str = ""  # "sin", "cos": "hour", "weekday", "month" or "yearday"
+    reads: str = ""  # "date": the value is days since 1970; "time": hours since midnight
     strict: bool = False  # whether Python refuses other categories
     fill: Any = None  # what a missing value is replaced by; None: it stays missing
     gap: Any = np.nan  # what stands for a missing value in Python: NaN or None
@@ -87,6 +103,17 @@ class Column:
             lower=min(max(low, lower), upper),
             upper=min(max(high, lower), upper),
         )
+
+    def number_of(self, category: Any) -> float:
+        """Return v of a category; of None that of a value which is none of them."""
+        if self.kind == "mean":
+            return dict(zip(self.categories, self.numbers, strict=True)).get(category, self.rest)
+        known = category is MISSING if self.kind == "missing" else category in self.categories
+        return float(known != (self.kind == "other"))
+
+    def result(self, v: float) -> float:
+        """Return the number that the machine sees."""
+        return float(self.at(v))
 
     def bounds(self) -> tuple[float, float]:
         """Return the least and the largest result there can be, before a curve."""
@@ -242,6 +269,63 @@ def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
     return result
 
 
+def _table(step: TableEncoder, columns: list[Column]) -> list[Column]:
+    """Return what an encoder of tables makes of the columns."""
+    names = getattr(step, "feature_names_in_", [f"x{i}" for i in range(len(columns))])
+    place = {str(name): i for i, name in enumerate(names)}
+    result: list[Column] = []
+    for fitted in step._columns:
+        column = columns[place[fitted.name]]
+        if isinstance(fitted, NumberColumn):
+            shift, scale = fitted.unit
+            if fitted.varies:
+                result.append(_filled(column, fitted.fill).moved(shift, 1.0 / scale))
+            if fitted.gaps:
+                result.append(Column(column.source, "missing"))
+        elif isinstance(fitted, CategoryColumn):
+            result += _levels(fitted, column)
+        else:
+            result += _date(fitted, column)
+    return result
+
+
+def _date(fitted: DateColumn, column: Column) -> list[Column]:
+    """Return trend, cycles and indicator of a date or of a time of day."""
+    unit, (shift, scale) = fitted.unit_seconds, fitted.unit
+    column = replace(column, reads=fitted.kind)
+    trend = replace(column, fill=fitted.fill / unit).moved(fitted.first / unit, 1.0)
+    result = [trend.moved(shift, 1.0 / scale)]
+    for cycle in fitted.cycles:
+        result += [
+            replace(column, kind="sin", cycle=cycle),
+            replace(column, kind="cos", cycle=cycle),
+        ]
+    return [*result, replace(column, kind="missing")] if fitted.gaps else result
+
+
+def turns(column: Column, values: NDArray[Any]) -> NDArray[Any]:
+    """Return how far around its circle every value of a cycle is, from 0 to 1."""
+    if column.reads == "time":
+        return values / 24.0
+    return position(column.cycle, values * DAY) / CYCLES[column.cycle]
+
+
+def _levels(fitted: CategoryColumn, column: Column) -> list[Column]:
+    """Return the one-hot columns of a category."""
+    marks = {"True": 1.0, "False": 0.0} if fitted.truth else {}
+    own = [MISSING if text is None else marks.get(text, text) for text in fitted.levels]
+    result, size = [], 1.0 if len(fitted.one_hot()) == 1 else APART
+    for _, i in fitted.one_hot():
+        kind: Any = "member" if i < len(own) else "other"
+        levels = (own[i],) if i < len(own) else tuple(own)
+        result.append(replace(column, kind=kind, categories=levels, scale=size, gap=None))
+    known = tuple(MISSING if text is None else text for text in fitted.known)
+    for means, (shift, scale) in zip(fitted.means.T.tolist(), fitted.units, strict=True):
+        mean = replace(column, kind="mean", categories=known, gap=None, rest=means[-1])
+        result.append(replace(mean, numbers=tuple(means[:-1])).moved(shift, 1.0 / scale))
+    return result
+
+
 def _category(value: Any) -> Any:
     """Return a category as text, as a number, or as `MISSING`."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
@@ -257,6 +341,7 @@ _APPLY: dict[type[BaseEstimator], Any] = {
     SimpleImputer: _imputed,
     OneHotEncoder: _one_hot,
     FunctionTransformer: _unchanged,
+    TableEncoder: _table,
 }
 
 

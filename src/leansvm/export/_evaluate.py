@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.export._columns import MISSING, Column
+from leansvm.export._columns import MISSING, Column, turns
 from leansvm.export._formula import Formula
 from leansvm.kernels._function import Array
 
@@ -38,6 +38,9 @@ def input_values(formula: Formula, X: Any) -> list[NDArray[Any]]:
     result = []
     for i, name in enumerate(formula.inputs):
         values = np.asarray(table[name] if by_name else table[:, i])
+        if values.dtype.kind == "M":
+            days = values.astype("datetime64[us]").astype(np.int64) / 8.64e10
+            values = np.where(np.isnat(values), np.nan, days)
         result.append(values.astype(object if i in texts else np.float64))
     return result
 
@@ -55,6 +58,13 @@ def _column(column: Column, values: NDArray[Any]) -> Array:
         result = np.asarray(values, np.float64)
     elif column.kind == "missing":
         result = missing.astype(np.float64)
+    elif column.kind in ("sin", "cos"):
+        angle = 2.0 * np.pi * turns(column, np.where(missing, 0.0, values).astype(np.float64))
+        result = np.where(missing, 0.0, np.sin(angle) if column.kind == "sin" else np.cos(angle))
+    elif column.kind == "mean":
+        known = dict(zip(column.categories, column.numbers, strict=True))
+        keys = [MISSING if gap else v for v, gap in zip(values.tolist(), missing, strict=True)]
+        result = np.array([known.get(key, column.rest) for key in keys])
     else:
         found = missing if MISSING in column.categories else np.zeros(len(values), bool)
         for category in column.categories:

@@ -86,6 +86,11 @@ class Formula:
         return known_texts(self.prepared)
 
     @property
+    def dates(self) -> dict[int, str]:
+        """Which input values are dates ("date") or times of day ("time")."""
+        return {column.source: column.reads for column in self.prepared if column.reads}
+
+    @property
     def outputs(self) -> int:
         """Number of values for a row; one for two classes."""
         return len(self.intercept)
@@ -152,7 +157,7 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
     first = next(step for step in (*steps, machine) if not isinstance(step, str))
     n_inputs, names = int(first.n_features_in_), getattr(first, "feature_names_in_", None)
     columns = raw_columns(n_inputs)
-    for step in steps:
+    for step in (*steps, *([machine.table_] if hasattr(machine, "table_") else [])):
         columns = after(step, columns)
     facts = {
         "leansvm": __version__,

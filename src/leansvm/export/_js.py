@@ -65,6 +65,31 @@ const curve = (v, x, y) => {
   return y[low] + (v - x[low]) * ((y[high] - y[low]) / (x[high] - x[low]));
 };
 """
+_DATES = """
+// days since 1970 of a number of days, a Date (in UTC) or a text such as "2024-03-01T08:30:00"
+const daysOf = (v) => {
+  if (v instanceof Date) return v.getTime() / 864e5;
+  if (typeof v !== "string" || v.trim() === "") return number(v);
+  const written = v.replace(" ", "T").replace(/(Z|[+-]\\d\\d:?\\d\\d)$/, "");
+  const days = Date.parse(written.length > 10 ? written + "Z" : written) / 864e5;
+  if (days !== days) throw new TypeError(`${v} is no date`);
+  return days;
+};
+// hours since midnight of a number of hours or a text such as "08:30"
+const hoursOf = (v) => {
+  if (typeof v !== "string" || v.trim() === "") return number(v);
+  const [h, m, s] = v.split(":").map(Number);
+  return number(h + m / 60 + (s || 0) / 3600);
+};
+const hour = (d) => d - Math.floor(d);
+const weekday = (d) => ((((Math.floor(d) + 3) % 7) + 7) % 7) / 7;
+const month = (d) => new Date(Math.floor(d) * 864e5).getUTCMonth() / 12;
+const yearday = (d) => {
+  const first = new Date(Math.floor(d) * 864e5);
+  return (Math.floor(d) - first.setUTCMonth(0, 1) / 864e5) / 365.25;
+};
+const clock = (h) => h / 24;
+"""
 _TERMS = {
     "squared": "d * d",
     "absolute": "Math.abs(d)",
@@ -132,6 +157,7 @@ class _Module:
         )
         lines = [head, *self._exports(), _HALF if formula.store == "float16" else "", _TABLE]
         lines += [_CURVE, _VALUES] if self._has_curves() else [_VALUES]
+        lines.append(_DATES if formula.dates else "")
         lines += [*self._values(), *self._predict(), *self._probabilities()]
         return "\n".join(line for line in lines if line) + "\n"
 
@@ -168,12 +194,22 @@ class _Module:
         if self._has_curves():
             knots = ("null" if c.knots is None else _json(c.knots) for c in numbers)
             yield f"const knots = [{', '.join(knots)}];"
+        for place, column in enumerate(formula.columns):
+            if column.kind == "mean":  # means of the target by level
+                keys = [None if text is MISSING else text for text in column.categories]
+                values = [column.result(v) for v in column.numbers]
+                pairs = _json(list(zip(keys, values, strict=True)))
+                yield f"const means{place} = new Map({pairs});"
 
     def _columns(self) -> Iterable[str]:
         formula = self.formula
         yield "// what the machine sees of a row"
         yield "const columnsOf = (row) => {"
-        yield f"  const x = valuesOf(row), u = new Float64Array({len(formula.columns)});"
+        dates = formula.dates
+        given = "Array.from(valuesOf(row))" if dates else "valuesOf(row)"
+        yield f"  const x = {given}, u = new Float64Array({len(formula.columns)});"
+        for i, kind in dates.items():
+            yield f"  x[{i}] = {'daysOf' if kind == 'date' else 'hoursOf'}(x[{i}]);"
         yield "  for (let i = 0; i < source.length; i++) {"
         yield "    let v = number(x[source[i]]);"
         yield "    if (v !== v) v = fill[i];"
@@ -191,6 +227,15 @@ class _Module:
     def _category(self, place: int, column: Column, is_text: bool) -> str:
         """Return a line that sets u to one of two numbers."""
         value = f"x[{column.source}]"
+        if column.kind in ("sin", "cos"):
+            turn = "clock" if column.reads == "time" else column.cycle
+            point = f"{value} !== {value} ? 0 : Math.{column.kind}(2 * Math.PI * {turn}({value}))"
+            center, scale = _number(column.center), _number(column.scale)
+            return f"  u[{place}] = (({point}) - {center}) * {scale};"
+        if column.kind == "mean":
+            key = f"missing({value}) ? null : {value}"
+            rest = _number(column.result(column.rest))
+            return f"  u[{place}] = means{place}.get({key}) ?? {rest};"
         if not is_text:
             value = f"number({value})"
         tests = [f"{value} === {_json(c)}" for c in column.categories if c is not MISSING]

@@ -116,6 +116,11 @@ class Graph(GraphNodes):
     def _inputs(self) -> tuple[list[Any], dict[int, str]]:
         """Return the inputs of the graph, and for each input value the name of its column."""
         formula, texts = self.formula, self.formula.texts
+        if formula.dates:
+            raise ValueError(
+                f"Column {formula.inputs[min(formula.dates)]!r} holds dates, which graphs cannot "
+                f"take: use to_c or to_js, or fit on TableEncoder().fit_transform(X, y)."
+            )
         if not texts:
             return [self.info("X", self.dtype, [None, len(formula.inputs)])], {}
         names = dict(enumerate(formula.inputs))
@@ -189,12 +194,10 @@ class Graph(GraphNodes):
             known, equal = self._equal_texts(read[source], texts)
         table, bias = np.zeros((len(known), len(columns))), np.zeros(len(columns))
         for j, column in enumerate(columns):
-            members = [MISSING] if column.kind == "missing" else [*column.categories]
-            if fill is not None and fill in members:
-                members.append(MISSING)
-            found = np.array([value in members for value in known], float)
-            table[:, j] = -found if column.kind == "other" else found
-            bias[j] = column.kind == "other"
+            as_filled = fill is not None and column.kind != "missing"
+            keys = [fill if value is MISSING and as_filled else value for value in known]
+            bias[j] = column.number_of(None)
+            table[:, j] = [column.number_of(key) - bias[j] for key in keys]
         ones = self.add("Gemm", equal, self.constant(table), self.constant(bias))
         return self._moved(ones, columns)
 

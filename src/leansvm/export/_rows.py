@@ -66,7 +66,9 @@ def _categories(
 
     None: the value is no category.
     """
-    mine = [c for c in formula.prepared if c.source == source and c.kind in ("member", "other")]
+    mine = [
+        c for c in formula.prepared if c.source == source and c.kind in ("member", "other", "mean")
+    ]
     if not mine:
         return None
     known = {value for column in mine for value in column.categories}

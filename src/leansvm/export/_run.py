@@ -123,6 +123,7 @@ def _type(single: bool) -> Any:
 
 def python_values(model: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) -> Array:
     """Return what the model gives in Python, one column for each output."""
+    inputs = [as_dates(v, formula.dates.get(i)) for i, v in enumerate(inputs)]
     if formula.named:
         import pandas
 
@@ -133,6 +134,18 @@ def python_values(model: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) 
     with warnings.catch_warnings():  # unknown categories are among the rows on purpose
         warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
         return np.asarray(getattr(model, name)(X), np.float64).reshape(len(X), -1)
+
+
+def as_dates(values: NDArray[Any], kind: str | None) -> Any:
+    """Return days since 1970 as dates, hours as times of day; other values as they are."""
+    if kind is None:
+        return values
+    unit, missing = 8.64e10 if kind == "date" else 3.6e9, np.isnan(values)
+    micro = np.where(missing, 0, np.round(values * unit)).astype("datetime64[us]")
+    dates = np.where(missing, np.datetime64("NaT"), micro)
+    if kind == "date":
+        return dates
+    return np.array([None if np.isnat(d) else d.item().time() for d in dates], dtype=object)
 
 
 def run_onnx(graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tuple[str, Array]:

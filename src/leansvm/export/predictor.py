@@ -7,6 +7,7 @@ made, and then computes f(x) = sum_j coef_j k(x, z_j) + b and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from leansvm.estimators.calibration import probabilities
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.export._formula import refuse_scale
 from leansvm.kernels._function import Array, RowForm
+from leansvm.tables import TableEncoder
 
 _FAR = 1e100  # distances of larger numbers may overflow
 
@@ -30,15 +32,16 @@ class Predictor:
 
     Kernel, points, coefficients, classes and probabilities are those that the model has now; a
     later `fit` of the model does not change them. Threads may share one object, and it can be
-    pickled. Rows are dense numbers in the order of the columns of `fit`; names of columns are not
-    looked at. Each row is checked for its length and for finite numbers.
+    pickled. A row is a dict by column, or values in the order of the columns of `fit`; several are
+    a list of these, an array or a frame. Text, dates and missing values may be in rows of a model
+    that was fitted on a table. Each row is checked for its length and for finite numbers.
 
     Parameters
     ----------
     model : estimator or Pipeline
         A fitted classifier or regressor of this package, with its arrays in NumPy; or a pipeline
-        that ends with one, after `StandardScaler`, `RobustScaler`, or `MinMaxScaler` or
-        `MaxAbsScaler` without ``clip``.
+        that ends with one, after `TableEncoder`, `StandardScaler`, `RobustScaler`, or
+        `MinMaxScaler` or `MaxAbsScaler` without ``clip``.
 
     Attributes
     ----------
@@ -73,6 +76,10 @@ class Predictor:
         check_is_fitted(model)
         steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
         *scalers, machine = steps
+        table = vars(machine).get("table_")
+        if table is None and scalers and isinstance(scalers[0], TableEncoder):
+            table = scalers.pop(0)
+        self._table = table
         if not isinstance(machine, Classifier | Regressor):
             raise TypeError(
                 f"Predictor needs a classifier or a regressor of leansvm, or a pipeline that ends "
@@ -92,8 +99,11 @@ class Predictor:
         self._intercept = np.array(machine.intercept_, dtype=np.float64)
         self._spread = machine._spread
         self._scaling = [pair for step in scalers if (pair := _shift_and_scale(step)) is not None]
-        self.n_features_in_ = int(machine.n_features_in_)
-        self._shape = (self.n_features_in_,)
+        self.n_features_in_ = int(steps[0].n_features_in_)
+        names = getattr(steps[0], "feature_names_in_", None)
+        self._names = None if names is None else list(names)
+        self._encode = None if table is None else table.row_encoder()
+        self._shape = (self.n_features_in_ if table is None else len(table.groups_),)
         self._name = type(machine).__name__
         self._link, self._labels = None, None
         self._single = getattr(machine, "_single_output", False)
@@ -112,7 +122,7 @@ class Predictor:
 
         Parameters
         ----------
-        X : array-like of shape (n_features,) or (n_samples, n_features)
+        X : dict or array-like of shape (n_features,) or (n_samples, n_features)
             A row, or several.
 
         Returns
@@ -121,10 +131,7 @@ class Predictor:
             Of a row: one number, or one for each class or output. Of several: an array with one
             entry or row for each.
         """
-        try:
-            x = np.asarray(X, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"Predictor takes dense numbers, got {type(X).__name__}.") from error
+        x = self._numbers(X)
         if x.shape != self._shape:
             return self._many(x)
         if not np.abs(x).max() < _FAR:
@@ -143,7 +150,7 @@ class Predictor:
 
         Parameters
         ----------
-        X : array-like of shape (n_features,) or (n_samples, n_features)
+        X : dict or array-like of shape (n_features,) or (n_samples, n_features)
             A row, or several.
 
         Returns
@@ -164,7 +171,7 @@ class Predictor:
 
         Parameters
         ----------
-        X : array-like of shape (n_features,) or (n_samples, n_features)
+        X : dict or array-like of shape (n_features,) or (n_samples, n_features)
             A row, or several.
 
         Returns
@@ -184,6 +191,23 @@ class Predictor:
         found = probabilities(odds, scale, values)
         return found if several else found[0]
 
+    def _numbers(self, X: Any) -> Array:
+        """Return a row or several as the numbers that the machine sees."""
+        if self._encode is not None:
+            if isinstance(X, Mapping) or not (hasattr(X, "columns") or _is_several(X)):
+                return self._encode(X)
+            if isinstance(X, list | tuple):
+                return np.array([self._encode(row) for row in X])
+            return self._table.transform(X)
+        if isinstance(X, Mapping):
+            if self._names is None or not X.keys() >= set(self._names):
+                raise ValueError(f"A row as a dict needs the columns of fit: {self._names}.")
+            X = [X[name] for name in self._names]
+        try:
+            return np.asarray(X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"Predictor takes dense numbers, got {type(X).__name__}.") from error
+
     def _many(self, X: Array, scaled: bool = False) -> Any:
         """Return f(x) of several rows, or of one that needs care, after all checks."""
         if X.ndim != 2 or X.shape[1:] != self._shape:
@@ -200,6 +224,13 @@ class Predictor:
             return np.empty((0, *np.shape(self._bias)))
         values = evaluate(self._features, self._coef, self._intercept, X, self._spread)
         return values[:, 0] if self._single else values
+
+
+def _is_several(X: Any) -> bool:
+    """Whether X has several rows, and not the values of one."""
+    if isinstance(X, np.ndarray):
+        return X.ndim == 2
+    return len(X) > 0 and isinstance(X[0], Mapping | list | tuple | np.ndarray)
 
 
 def _shift_and_scale(step: Any) -> tuple[Any, Any] | None:

@@ -24,6 +24,7 @@ from leansvm.inspection._dependence import averages, individual
 from leansvm.kernels import Kernel, clipped, gradients, mixed_derivatives
 from leansvm.linalg import dense_rows64
 from leansvm.rows import check_budget, resolve_cache_size
+from leansvm.tables import feature_names as feature_names_of
 
 Array = NDArray[np.float64]
 _STRONGEST = 6  # features whose pairs are looked at by default
@@ -261,9 +262,9 @@ def _dependences(
 def _names(
     model: Any, given: Sequence[str] | None, n_features: int, columns: NDArray[np.intp]
 ) -> list[str]:
-    names = given
+    names, unnamed = given, [f"x{i}" for i in range(n_features)]
     if names is None:
-        names = getattr(model, "feature_names_in_", [f"x{i}" for i in range(n_features)])
+        names = known if (known := feature_names_of(model)) is not None else unnamed
     if len(names) != n_features:
         raise ValueError(f"feature_names has {len(names)} names for {n_features} features.")
     return [str(names[f]) for f in columns]

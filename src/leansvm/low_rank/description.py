@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm.low_rank._base import BasisFunction
+from leansvm.tables import feature_names as feature_names_of
 
 Array = NDArray[np.float64]
 _SWITCHED_OFF = 1e3  # times the reach along the feature that matters most: it hardly matters
@@ -68,7 +69,7 @@ class ReadableModel:
         """
         check_is_fitted(self)
         if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", None)
+            feature_names = feature_names_of(self)
         return describe(
             self.function_,
             self.centers_,

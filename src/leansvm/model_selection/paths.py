@@ -237,7 +237,9 @@ def c_path(
 
 
 def _check_nested(model: Any) -> None:
-    selector = resolve_basis(model.basis, model.n_features_in_, model.n_rows_seen_, False)
+    selector = resolve_basis(
+        model.basis, model.support_vectors_.shape[1], model.n_rows_seen_, False
+    )
     if isinstance(selector, BasisSelector):
         if not selector.nested:
             raise ValueError(

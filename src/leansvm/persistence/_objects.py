@@ -24,6 +24,7 @@ from leansvm.kernels import KERNELS, Kernel, Mixture
 from leansvm.low_rank import BasisFunction, get_function
 from leansvm.ridge.kfold import FoldSums
 from leansvm.ridge.sums import Sums
+from leansvm.tables import TableEncoder
 
 _PLACES = {"MT19937": 624, "Philox": 4}  # numbers that these generators hold
 
@@ -39,6 +40,8 @@ def check_objects(model: Any) -> None:
             _check_kernel_basis(part)
         elif isinstance(part, Machine):
             _check_machine(part)
+        elif isinstance(part, TableEncoder):
+            _check_table(part, part.n_features_in_)
         elif isinstance(part, BaseLibSVM):
             _check_libsvm(part)
 
@@ -128,6 +131,8 @@ def _check_machine(model: Machine) -> None:
     if not any(name.endswith("_") and not name.endswith("__") for name in vars(model)):
         return
     n_features = _n_features(model)
+    if hasattr(model, "table_"):
+        n_features = _check_table(model.table_, n_features)
     n_outputs = len(_array(model, "intercept_", (None,)))
     if isinstance(model, Classifier):
         n_classes = len(_array(model, "classes_", (None,), "biufUSO"))
@@ -157,6 +162,13 @@ def _n_features(model: Any) -> int:
     if hasattr(model, "feature_names_in_"):
         _array(model, "feature_names_in_", (int(n_features),), "OU")
     return int(n_features)
+
+
+def _check_table(table: Any, n_columns: int) -> int:
+    """Check the encoder of a table; return how many features it makes."""
+    if not isinstance(table, TableEncoder) or table.n_features_in_ != n_columns:
+        raise ValueError("table_ does not match the columns of the model")
+    return table._checked_width()
 
 
 def _check_functions(model: LowRankMachine, n_outputs: int, n_features: int) -> None:
@@ -280,7 +292,10 @@ def _check_sequence(sequence: Any, n_outputs: int, n_features: int) -> None:
 def _check_kernel_basis(model: KernelBasis) -> None:
     model._validate_params()
     if hasattr(model, "_features"):
-        size = _check_features(model._features, _n_features(model))
+        n_features = _n_features(model)
+        if hasattr(model, "table_"):
+            n_features = _check_table(model.table_, n_features)
+        size = _check_features(model._features, n_features)
         _array(model, "normalization_", (size, size))
         _indices(model, "support_", size, -1, np.iinfo(np.int64).max)
     elif hasattr(model, "support_"):

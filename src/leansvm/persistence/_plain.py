@@ -18,12 +18,13 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from leansvm import basis, estimators, kernels, losses, low_rank
+from leansvm import basis, estimators, kernels, losses, low_rank, tables
 from leansvm.basis.features import KernelFeatures
 from leansvm.dual.active_set import ActiveSet
 from leansvm.persistence._schema import SCALARS, nodes_of
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.sums import Sums
+from leansvm.tables._columns import CategoryColumn, DateColumn, NumberColumn
 
 _LIST_OF_COLUMNS = "sklearn.compose._column_transformer._RemainderColsList"
 
@@ -50,9 +51,12 @@ _CONTAINERS = frozenset(
 def own_types() -> dict[str, type]:
     """Return the classes of this package that a model may consist of, by their full names."""
     public = [
-        getattr(module, name) for module in (estimators, basis, low_rank) for name in module.__all__
+        getattr(module, name)
+        for module in (estimators, basis, low_rank, tables)
+        for name in module.__all__
     ]
     parts = [kernels.Kernel, kernels.Mixture, Sums, FoldSums, KFoldSums, KernelFeatures, ActiveSet]
+    parts += [NumberColumn, CategoryColumn, DateColumn]
     return {
         f"{value.__module__}.{value.__qualname__}": value
         for value in (*public, *parts, *vars(losses).values())

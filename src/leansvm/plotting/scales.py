@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm.plotting.axes import new_axes, plain_text
+from leansvm.tables import feature_names as feature_names_of
 
 
 class FeatureScalesDisplay:
@@ -97,7 +98,7 @@ class FeatureScalesDisplay:
         names = feature_names
         if names is None:
             unnamed = [f"x{i}" for i in range(len(scales))]
-            names = getattr(estimator, "feature_names_in_", unnamed)
+            names = known if (known := feature_names_of(estimator)) is not None else unnamed
         if len(names) != len(scales):
             raise ValueError(f"feature_names has {len(names)} names for {len(scales)} features.")
         return cls(scales, names).plot(ax=ax, max_features=max_features, **kwargs)

@@ -269,6 +269,11 @@ class FitState:
                 "kernel='precomputed' has no basis points that a state could carry: use a kernel "
                 "with a name, or a callable."
             )
+        if "table_" in fitted:
+            raise StateError(
+                "A model of a table with text, dates or missing values has no state: states add up "
+                "numbers. Use leansvm.tables.TableEncoder before it, the same at every site."
+            )
         if selected is None:  # points were given
             selected = np.full(int(features.kept.max(initial=-1)) + 1, -1)
         names, classes = fitted.get("feature_names_in_"), fitted.get("classes_")

@@ -1,8 +1,7 @@
 """Data files of the command line: CSV, Parquet, LIBSVM/SVMlight and npz.
 
-Tables become data frames: categories are strings, all other kinds (numbers, dates as days, times
-of day as hours, yes/no as 1 and 0) are float64; NaN where a value is missing. The other formats
-have numbers alone.
+Tables become data frames whose types say what a column is: numbers, texts, dates, booleans. The
+other formats have numbers alone.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from leansvm.cli._read._recognise import CATEGORY, DATE, KINDS, NUMBER, TIME, TR
 from leansvm.cli._read._table import FileTable, read_table
 from leansvm.cli._read._words import check_column, quoted, several
 
-__all__ = ["CATEGORY", "KINDS", "NUMBER", "Conventions", "FileData", "read", "read_like"]
+__all__ = ["CATEGORY", "KINDS", "NUMBER", "TRUTH", "Conventions", "FileData", "read", "read_like"]
 
 FORMATS = {
     ".csv": "csv",

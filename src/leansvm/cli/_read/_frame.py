@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,6 @@ import numpy as np
 
 from leansvm.cli._output import CommandError
 from leansvm.cli._read._arrays import whole
-from leansvm.cli._read._left_out import why_left_out
 from leansvm.cli._read._recognise import (
     CATEGORY,
     DATE,
@@ -29,6 +29,7 @@ from leansvm.cli._read._table import FileTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls an index without a name
 _MANY_CLASSES = 0.5  # of the rows: a text target with more different values is no class
 
 
@@ -53,8 +54,8 @@ def frame_of(
 ) -> Frame:
     """Convert columns to the kinds that are wanted, or to those that are recognised.
 
-    A column without a wanted kind is left out, with a note, where it says nothing about other
-    rows.
+    Numbers are float64, categories texts, dates datetime64, times of day texts such as 08:30:00 and
+    yes/no booleans; NaN, NaT and None where a value is missing.
     """
     import pandas as pd
 
@@ -77,23 +78,37 @@ def frame_of(
             continue
         text = texts.get(name)
         if name in wanted:
-            columns[name], kinds[name] = (
-                _wanted(table, name, text, wanted[name], ways),
-                wanted[name],
+            values, kind = _wanted(table, name, text, wanted[name], ways), wanted[name]
+        elif _INDEX.fullmatch(name):
+            notes.append(
+                f"column '{name}' is left out: it is the index of a pandas data frame "
+                f"(--column '{name}=number' keeps it)"
             )
             continue
-        values, kind, note = _found(table, name, text, ways)
-        reason = why_left_out(name, values, kind)
-        if reason is None:
-            columns[name], kinds[name] = values, kind
-            notes += [note] if note else []
         else:
-            notes.append(
-                f"column '{name}' is left out: {reason} (--column '{name}={kind}' keeps it)"
-            )
-    if not columns and notes:
-        raise CommandError(f"{table.path}: no features are left; " + "; ".join(notes))
+            values, kind, note = _found(table, name, text, ways)
+            notes += [note] if note else []
+        columns[name], kinds[name] = _typed_values(values, kind), kind
     return Frame(pd.DataFrame(columns), y, kinds, notes, ways)
+
+
+def _typed_values(values: np.ndarray, kind: str) -> Any:
+    """Return values in the type that says what they are: dates as dates, yes and no as booleans."""
+    import pandas as pd
+
+    if kind == DATE:
+        return pd.to_datetime(np.round(values * 8.64e10), unit="us")
+    if kind == CATEGORY:  # whose digits are no numbers
+        return pd.Categorical(values)
+    if kind == NUMBER:
+        return values
+    missing = np.isnan(values)
+    if kind == TRUTH:
+        truth = values == 1
+        return np.where(missing, np.array(None), truth) if missing.any() else truth
+    seconds = np.where(missing, 0, np.round(3600 * values)).astype(int)
+    texts = [f"{t // 3600:02d}:{t // 60 % 60:02d}:{t % 60:02d}" for t in seconds.tolist()]
+    return np.where(missing, np.array(None), np.array(texts, dtype=object))
 
 
 def _is_text(kind: pa.DataType) -> bool:

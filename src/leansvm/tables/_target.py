@@ -1,0 +1,126 @@
+"""Means of the target by category, of rows that do not see their own target.
+
+Rows are cut into folds; a row gets the mean of its category over the other folds, shrunk towards
+the mean of all of them by a = (variance within categories) / (variance between them), as if a rows
+of the overall mean were added.
+
+A weight counts like copies of a row: equal rows are one unit, whose fold is a hash of its content.
+A unit that is heavier than one row is spread over the folds from its own on, as its copies would
+be, and sees what lies outside its own fold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.intp]
+_FOLDS = 5
+_MOST_ROWS = 1e9  # of the overall mean that are added where categories do not differ
+
+
+@dataclass(frozen=True)
+class Units:
+    """Different rows: which row is which, the weight of each, and the fold that it does not see."""
+
+    first: Codes  # a row of each unit
+    unit: Codes  # of every row
+    weight: Array
+    fold: Codes
+
+    def shares(self) -> Array:
+        """Return the weight of every unit in every fold."""
+        rounds, rest = np.divmod(self.weight, _FOLDS)
+        after = (np.arange(_FOLDS) - self.fold[:, None]) % _FOLDS
+        return rounds[:, None] + np.clip(rest[:, None] - after, 0.0, 1.0)
+
+
+def units_of(columns: list[Array | tuple[Codes, list[str]]], weight: Array) -> Units:
+    """Find equal rows by a hash of their columns: numbers, or numbers of texts and the texts."""
+    found = np.zeros(len(weight), dtype=np.uint64)
+    for column in columns:
+        if isinstance(column, tuple):
+            codes, texts = column
+            marks = [int.from_bytes(blake2b(t.encode(), digest_size=8).digest()) for t in texts]
+            bits = np.array([*marks, 0], dtype=np.uint64)[codes]
+        else:
+            plain = np.where(np.isnan(column), np.nan, column + 0.0)  # one NaN, no -0
+            bits = np.ascontiguousarray(plain).view(np.uint64)
+        found = _mixed(found ^ bits)
+    _, first, unit = np.unique(found, return_index=True, return_inverse=True)
+    unit = unit.ravel()
+    fold = (found[first] >> np.uint64(32)) % np.uint64(_FOLDS)
+    total: Array = np.bincount(unit, weights=weight, minlength=len(first)).astype(np.float64)
+    return Units(first, unit, total, fold.astype(np.intp))
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread every bit over all of them (splitmix64)."""
+    with np.errstate(over="ignore"):
+        bits = bits + np.uint64(0x9E3779B97F4A7C15)
+        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return bits ^ (bits >> np.uint64(31))
+
+
+def target_means(codes: Codes, n_levels: int, Y: Array, units: Units) -> tuple[Array, Array, Array]:
+    """Return the means of the levels over all rows, that of all rows, and those of each row.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_rows,)
+        Level of every row.
+    n_levels : int
+        Number of levels.
+    Y : ndarray of shape (n_rows, n_outputs)
+        Targets.
+    units : Units
+        Equal rows and their folds.
+
+    Returns
+    -------
+    means : ndarray of shape (n_levels, n_outputs)
+        For new rows.
+    overall : ndarray of shape (n_outputs,)
+        For levels that training did not see.
+    own : ndarray of shape (n_rows, n_outputs)
+        For the training rows, without their own fold.
+    """
+    shares, level = units.shares(), codes[units.first]
+    origin = Y[units.first].mean(axis=0)  # sums of large numbers lose digits
+    targets = Y[units.first] - origin
+    counts = _sums(level, n_levels, shares)  # levels x folds
+    sums = np.stack([_sums(level, n_levels, shares * t[:, None]) for t in targets.T], axis=2)
+    added = _added_rows(level, units.weight, targets, counts.sum(axis=1), sums.sum(axis=1))
+    overall = sums.sum(axis=(0, 1)) / counts.sum()
+    means = _shrunk(sums.sum(axis=1), counts.sum(axis=1)[:, None], overall, added)
+    out_counts = counts.sum(axis=1, keepdims=True) - counts
+    out_sums = sums.sum(axis=1, keepdims=True) - sums
+    outside = out_sums.sum(axis=0) / np.maximum(out_counts.sum(axis=0), 1e-300)[:, None]
+    fold = units.fold
+    own = _shrunk(out_sums[level, fold], out_counts[level, fold][:, None], outside[fold], added)
+    return means + origin, overall + origin, own[units.unit] + origin
+
+
+def _sums(level: Codes, n_levels: int, columns: Array) -> Array:
+    return np.column_stack([np.bincount(level, c, minlength=n_levels) for c in columns.T])
+
+
+def _shrunk(sums: Array, counts: Array, overall: Array, added: Array) -> Array:
+    return np.asarray((sums + added * overall) / (np.maximum(counts, 0.0) + added))
+
+
+def _added_rows(level: Codes, weight: Array, targets: Array, counts: Array, sums: Array) -> Array:
+    """Return a of every output: moments of a one-way analysis of variance."""
+    total, n_levels = weight.sum(), np.count_nonzero(counts)
+    means = sums / np.maximum(counts, 1e-300)[:, None]
+    overall = sums.sum(axis=0) / total
+    within = weight @ np.square(targets - means[level]) / max(total - n_levels, 1.0)
+    between = counts @ np.square(means - overall) - (n_levels - 1) * within
+    between /= max(total - counts @ counts / total, 1e-300)
+    least = 1e-12 * np.maximum(within, 1e-300)
+    return np.clip(within / np.maximum(between, least), 1e-3, _MOST_ROWS)

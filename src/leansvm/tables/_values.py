@@ -1,0 +1,265 @@
+"""What the columns of a table hold: numbers, dates or texts, whatever library the table is from.
+
+Dates are seconds since 1970 by the clock of the column's time zone, times of day seconds since
+midnight. Categories are texts: numbers, booleans and other objects among them become texts, and
+blank texts count as missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from numbers import Number
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+DAY = 86400.0  # seconds
+_EPOCH = date(1970, 1, 1).toordinal()
+_DATE = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?)?"
+)
+_ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
+_TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
+_DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
+_MOSTLY, _FEW = 0.9, 30  # share of numbers, and different values, of a column that is refused
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of one column."""
+
+    kind: str  # "number", "truth", "date", "time", "text", or "object" before it is known
+    data: Any  # float64 with NaN where a value is missing; a list of texts, None where missing
+    zone: str | None = None  # of dates with a time zone
+    declared: bool = False  # categories by their type: text of digits stays text
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT, pandas.NA or blank text."""
+    if isinstance(value, str):
+        return not value or value.isspace()
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+
+
+def text_of(value: Any, name: str) -> str:
+    """Return a value as text: 1.0 as "1"; equal values of all libraries have the same text."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        hash(value)
+    except TypeError as error:
+        raise TypeError(
+            f"Column {name!r} holds a {type(value).__name__}: argument must be a string, a number "
+            f"or a date. Make it one of these, or leave the column out."
+        ) from error
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value))
+    if isinstance(value, float | np.floating | Decimal) and value == value // 1:
+        return str(int(value))
+    return str(float(value)) if isinstance(value, np.floating | Decimal) else str(value)
+
+
+def words(values: Iterable[Any], name: str) -> list[str | None]:
+    """Return values as texts, None where one is missing."""
+    values = list(values)
+    if set(map(type, values)) <= {str, type(None)}:
+        return [None if v is None or not v or v.isspace() else v for v in values]
+    return [None if is_missing(v) else text_of(v, name) for v in values]
+
+
+def coded(texts: list[str | None]) -> tuple[NDArray[np.intp], list[str]]:
+    """Return the number of every text, -1 where it is missing, and the different texts."""
+    lookup: dict[str | None, int] = {}
+    codes = [lookup.setdefault(text, len(lookup)) for text in texts]
+    place = lookup.pop(None, None)
+    found = np.asarray(codes, dtype=np.intp)
+    if place is not None:
+        found = np.where(found == place, -1, found - (found > place))
+    return found, [text for text in lookup if text is not None]
+
+
+# ---------------------------------------------------------------------------- recognition
+
+
+def recognised(values: Values, name: str) -> Values:
+    """Return objects as numbers, dates or booleans, if all of them are, or else as texts."""
+    if values.kind != "object":
+        return values
+    if set(map(type, values.data)) <= {str, type(None)}:
+        return _of_texts(values, name)
+    known = [value for value in values.data if not is_missing(value)]
+    kinds = {type(value) for value in known}
+    if kinds <= {str}:
+        return _of_texts(values, name)
+    if all(issubclass(kind, bool | np.bool_) for kind in kinds):
+        truth = [np.nan if is_missing(v) else float(v) for v in values.data]
+        return Values("truth", np.array(truth))
+    if all(issubclass(kind, timedelta | np.timedelta64) for kind in kinds):
+        return Values("number", numbers(values, name))
+    if all(issubclass(kind, date | np.datetime64) for kind in kinds):  # datetime is a date
+        zone = next((str(v.tzinfo) for v in known if getattr(v, "tzinfo", None)), None)
+        return Values("date", seconds(values, name, "date", zone), zone)
+    if all(issubclass(kind, time) for kind in kinds):
+        return Values("time", seconds(values, name, "time"))
+    is_number = [isinstance(v, Number) and not isinstance(v, bool) for v in known]
+    if all(is_number) and not values.declared:
+        return Values("number", numbers(values, name))
+    data = words(values.data, name)
+    count, different = sum(is_number), len(set(data))
+    if _MOSTLY * len(known) <= count < len(known) and different > _FEW:
+        example = known[is_number.index(False)]
+        raise ValueError(
+            f"Column {name!r} holds {count:,} numbers and {len(known) - count:,} other values, "
+            f"such as {example!r}. Make these missing (pandas.to_numeric(..., errors='coerce')), "
+            f"or the whole column text (astype(str))."
+        )
+    return Values("text", data)
+
+
+def _of_texts(values: Values, name: str) -> Values:
+    """Return texts as dates, times or numbers, if all of them are written so."""
+    data = words(values.data, name)
+    different = list(dict.fromkeys(text for text in data if text is not None))
+    plain = Values("text", data)
+    if not different:
+        return plain
+    for kind, pattern in (("date", _DATE), ("time", _TIME)):
+        if all(map(pattern.fullmatch, different)):
+            try:
+                return Values(kind, seconds(plain, name, kind))
+            except ValueError:  # such as 2024-02-31
+                return plain
+    if not values.declared and all(map(_DECIMAL.fullmatch, different)):
+        return Values("number", numbers(plain, name))
+    return plain
+
+
+# ---------------------------------------------------------------------------- conversion
+
+
+def numbers(values: Values, name: str) -> Array:
+    """Return a column that was numbers in training as numbers."""
+    if values.kind in ("number", "truth"):
+        return values.data
+    if values.kind not in ("text", "object"):
+        _refuse(name, "numbers", f"a {values.kind}")
+    return np.array([number_of(value, name) for value in values.data], dtype=np.float64)
+
+
+def number_of(value: Any, name: str) -> float:
+    """Return one value as a number, NaN where it is missing; durations in days."""
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, timedelta):
+        return value.total_seconds() / DAY
+    if isinstance(value, np.timedelta64):
+        return float(value / np.timedelta64(1, "D"))
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        _refuse(name, "numbers", repr(value))
+        raise
+
+
+def levels(values: Values, name: str) -> list[str | None]:
+    """Return a column that was categories in training as texts."""
+    data = values.data
+    if values.kind in ("text", "object"):
+        return data if values.kind == "text" else words(data, name)
+    if values.kind in ("date", "time"):
+        days = np.where(np.isnan(data), "NaT", np.datetime_as_string(_datetimes(data)))
+        return [None if text == "NaT" else str(text) for text in days]
+    different, place = np.unique(data, return_inverse=True)
+    texts = [None if np.isnan(v) else text_of(_typed(v, values.kind), name) for v in different]
+    return [texts[i] for i in place.ravel()]
+
+
+def _typed(value: float, kind: str) -> Any:
+    return bool(value) if kind == "truth" else value
+
+
+def _datetimes(data: Array) -> NDArray[np.datetime64]:
+    return np.where(np.isnan(data), 0, data).astype("datetime64[s]")
+
+
+def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Array:
+    """Return a column that was dates (or times of day) in training as seconds."""
+    if values.kind == kind:
+        return values.data
+    if values.kind not in ("text", "object"):
+        _refuse(name, f"{kind}s", f"a {values.kind}")
+    data = values.data
+    if kind == "date" and set(map(type, data)) <= {str, type(None)}:
+        codes, different = coded(words(data, name))
+        parsed = np.append(_parsed(different, name), np.nan)
+        return parsed[codes]
+    convert = second_of if kind == "date" else clock_of
+    return np.array([convert(value, name, zone) for value in data], dtype=np.float64)
+
+
+def _parsed(texts: list[str], name: str) -> Array:
+    """Parse ISO 8601 texts, all at once where numpy reads them."""
+    if all(map(_DATE.fullmatch, texts)):
+        try:
+            clock = np.array([text for text in texts if _plain(text)])
+            if len(clock) == len(texts):
+                return clock.astype("datetime64[us]").astype(np.int64) / 1e6
+        except ValueError:
+            pass  # the loop names the text
+    return np.array([second_of(text, name) for text in texts], dtype=np.float64)
+
+
+def _plain(text: str) -> bool:
+    """Whether a text has no time zone."""
+    return not _ZONE.search(text)
+
+
+def second_of(value: Any, name: str, zone: str | None = None) -> float:
+    """Return one date as seconds since 1970 by its clock, NaN where it is missing.
+
+    A date with a time zone is moved to that of training; texts say what their clock shows.
+    """
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, np.datetime64):
+        return float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        _refuse(name, "dates", repr(value))
+    if not isinstance(moment, datetime):
+        if not isinstance(moment, date):
+            _refuse(name, "dates", repr(value))
+        return (moment.toordinal() - _EPOCH) * DAY
+    if zone is not None and moment.tzinfo is not None and moment is value:
+        from zoneinfo import ZoneInfo
+
+        moment = moment.astimezone(ZoneInfo(zone))
+    day = moment.toordinal() - _EPOCH
+    return day * DAY + clock_of(moment, name)
+
+
+def clock_of(value: Any, name: str, zone: str | None = None) -> float:
+    """Return one time of day as seconds since midnight, NaN where it is missing."""
+    if is_missing(value):
+        return np.nan
+    try:
+        clock = time.fromisoformat(value) if isinstance(value, str) else value
+        return clock.hour * 3600.0 + clock.minute * 60.0 + clock.second + clock.microsecond / 1e6
+    except (AttributeError, ValueError):
+        _refuse(name, "times of day", repr(value))
+        raise
+
+
+def _refuse(name: str, wanted: str, found: str) -> None:
+    raise ValueError(
+        f"Column {name!r} held {wanted} in training, and now {found:.60}: correct it, or make it "
+        f"missing."
+    )

@@ -1,0 +1,305 @@
+"""TableEncoder: frames with numbers, categories, dates and gaps as rows of numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import TransformerMixin, _fit_context
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from leansvm._sklearn import Documented
+from leansvm.tables._columns import CategoryColumn, Column, check_column
+from leansvm.tables._fit import TableFit, targets_of
+from leansvm.tables._frames import NamedColumns, is_frame, open_table
+from leansvm.tables._rows import RowEncoder
+
+Array = NDArray[np.float64]
+_NAMES = {
+    "number": ("number", "numbers"),
+    "category": ("category", "categories"),
+    "date": ("date", "dates"),
+    "time": ("time of day", "times of day"),
+}
+
+
+class TableEncoder(TransformerMixin, Documented):
+    """Turn a table as it is into rows of numbers for a machine with distances.
+
+    Numbers stay numbers; gaps become the median and an indicator. Categories become one-hot columns
+    whose rows have distance 0 or 1. Dates become days since the first row and positions on the
+    circles of day, week and year. Columns that say nothing are left out. Every estimator of leansvm
+    does this by itself: its ``table_`` is one of these.
+
+    Parameters
+    ----------
+    standardize : bool, default=True
+        Whether numbers, means of the target and days get mean 0 and standard deviation 1.
+
+    Attributes
+    ----------
+    columns_ : ndarray of shape (n_features_out,)
+        For every feature the column that it was made of.
+    groups_ : ndarray of shape (n_features_out,)
+        For every feature the number of its group. Features of a group belong together, as the
+        levels of a category do: they should have one scale.
+    numeric_ : ndarray of shape (n_features_out,)
+        Whether a feature is a quantity: one that may be standardised or cut. False for levels,
+        indicators of gaps and cycles.
+    kinds_ : dict
+        Kind of every column that is used: "number", "category", "date" or "time".
+    left_out_ : dict
+        Why a column is not used.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators: of the table.
+
+    Notes
+    -----
+    A level has a feature of its own if it is among the 30 most frequent and has 10 rows (in a table
+    of less than 1,000 rows one row in a hundred, two at least); the others share one. A column with
+    more than 30 levels also gets the mean of the target by level. Training rows get means over rows
+    of other folds, so that none sees its own target: ``fit_transform(X, y)`` is not
+    ``fit(X, y).transform(X)`` there. A weight counts like copies of a row.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from leansvm.tables import TableEncoder
+    >>> table = pd.DataFrame(
+    ...     {"age": [30, None, 50, 41], "city": ["Rome", "Oslo", "Rome", "Oslo"], "plan": "basic"}
+    ... )
+    >>> encoder = TableEncoder(standardize=False).fit(table)
+    >>> print(encoder.describe())
+    1 number (1 with gaps), 1 category; left out: plan (the same in all rows)
+    >>> encoder.get_feature_names_out()
+    array(['age', 'age:missing', 'city=Rome'], dtype=object)
+    >>> encoder.transform(table)
+    array([[30.,  0.,  1.],
+           [41.,  1.,  0.],
+           [50.,  0.,  1.],
+           [41.,  0.,  0.]])
+    """
+
+    _documented_in = "leansvm.tables"
+    _parameter_constraints: ClassVar[dict[str, Any]] = {"standardize": ["boolean"]}
+
+    def __init__(self, standardize: bool = True) -> None:
+        self.standardize = standardize
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> TableEncoder:
+        """Learn what the columns are.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_columns)
+            Table with named columns, or an array.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs), default=None
+            Labels or numbers; without them a column of many levels gets no means of the target.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; a weight of k counts like k copies of the row.
+
+        Returns
+        -------
+        TableEncoder
+            The fitted encoder.
+        """
+        self.fit_transform(X, y, sample_weight)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
+        """Learn what the columns are; return the features of the training rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Features.
+        """
+        table = self._opened(X, reset=True)
+        Y = None if y is None else targets_of(y, table.n_rows)
+        weight = _check_sample_weight(
+            sample_weight, np.empty((table.n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+        )
+        if not weight.any():
+            raise ValueError("sample_weight must be positive for at least one row.")
+        fit = TableFit(table, Y, weight, self.standardize)
+        blocks, self.left_out_ = [], {}
+        self._columns: list[Column] = []
+        for i, name in enumerate(table.names):
+            found = fit.column(i)
+            if isinstance(found, str):
+                self.left_out_[name] = found
+            else:
+                self._columns.append(found[0])
+                blocks.append(found[1])
+        if not blocks:
+            reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
+            rows = "1 sample" if table.n_rows == 1 else f"{table.n_rows:,} samples"
+            raise ValueError(
+                f"X has no column to learn from, with {rows}; left out: {reasons:.300}."
+            )
+        self._set_features()
+        return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+
+    def transform(self, X: Any) -> Array:
+        """Return the features of rows.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_columns)
+            Rows with the columns of training. Columns of a frame are found by their names.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_out)
+            Features. A level that training did not see counts as a rare one.
+        """
+        check_is_fitted(self)
+        table = self._opened(X, reset=False)
+        place = {name: i for i, name in enumerate(table.names)}
+        blocks = []
+        for column in self._columns:
+            values = table.column(place[column.name], getattr(column, "zone", None))
+            blocks.append(column.encode(values))
+        return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return names of the features: "age", "age:missing", "city=Rome", "time:hour_sin".
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Ignored but for their number: names are those of training.
+
+        Returns
+        -------
+        ndarray of str
+            Names.
+        """
+        check_is_fitted(self)
+        known = getattr(self, "feature_names_in_", None)
+        if input_features is not None:
+            if len(input_features) != self.n_features_in_:
+                raise ValueError("input_features should have length equal to number of features")
+            if known is not None and list(known) != list(input_features):
+                raise ValueError("input_features is not equal to feature_names_in_")
+        return self._names.copy()
+
+    def describe(self) -> str:
+        """Return what was found in the table, in one line."""
+        check_is_fitted(self)
+        counts, found = Counter(self.kinds_.values()), []
+        gaps = Counter(c.kind for c in self._columns if getattr(c, "gaps", False))
+        for kind, (one, more) in _NAMES.items():
+            if counts[kind]:
+                text = f"{counts[kind]} {one if counts[kind] == 1 else more}"
+                found.append(text + (f" ({gaps[kind]} with gaps)" if gaps[kind] else ""))
+        text = ", ".join(found)
+        if self.left_out_:
+            reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
+            text += f"; left out: {reasons}"
+        return text
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.groups_)
+
+    def unseen(self, X: Any) -> dict[str, list[str]]:
+        """Return, by column, the levels of categories that training did not see.
+
+        Parameters
+        ----------
+        X : data frame or array of shape (n_samples, n_columns)
+            Rows.
+
+        Returns
+        -------
+        dict
+            Columns that have such levels, and these.
+        """
+        check_is_fitted(self)
+        table = self._opened(X, reset=False)
+        place, found = {name: i for i, name in enumerate(table.names)}, {}
+        for column in self._columns:
+            if isinstance(column, CategoryColumn):
+                found[column.name] = column.unseen(table.column(place[column.name], None))
+        return {name: texts for name, texts in found.items() if texts}
+
+    def row_encoder(self) -> RowEncoder:
+        """Return a function that turns one row, a dict or a sequence, into its features.
+
+        It takes microseconds, where `transform` of one row takes milliseconds.
+        """
+        check_is_fitted(self)
+        unnamed = [f"x{i}" for i in range(self.n_features_in_)]
+        return RowEncoder(self._columns, list(getattr(self, "feature_names_in_", unnamed)))
+
+    def _checked_width(self) -> int:
+        """Return the number of features of an encoder from a file, after all checks."""
+        for column in self._columns:
+            check_column(column)
+        self._set_features()
+        return len(self._names)
+
+    def _set_features(self) -> None:
+        """Set what is known of the features."""
+        names, columns, groups, numeric = [], [], [], []
+        for i, column in enumerate(self._columns):
+            for part in column.parts():
+                names.append(part.name)
+                columns.append(column.name)
+                groups.append((i, part.group))
+                numeric.append(part.numeric)
+        self._names = np.array(names, dtype=object)
+        self.columns_ = np.array(columns, dtype=object)
+        self.groups_ = np.unique(groups, axis=0, return_inverse=True)[1].ravel()
+        self.numeric_ = np.array(numeric, dtype=bool)
+        self.kinds_ = {column.name: column.kind for column in self._columns}
+
+    def _opened(self, X: Any, *, reset: bool) -> NamedColumns:
+        """Return the columns of validated rows; set or compare the number and the names."""
+        if not is_frame(X):
+            X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
+            return open_table(X)
+        table = open_table(X)
+        if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
+            missing = [name for name in self.kinds_ if name not in table.names]
+            if missing:
+                raise ValueError(
+                    f"X has no column {missing[0]!r}, which training had: its columns are "
+                    f"{', '.join(map(repr, table.names[:20]))}."
+                )
+            return table
+        # as in all of scikit-learn: a frame of numbers must have the columns of training in order
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if not (table.n_rows and table.names):
+            raise ValueError(
+                f"Found array with {table.n_rows} sample(s) and {len(table.names)} feature(s) "
+                f"(shape=({table.n_rows}, {len(table.names)})) while a minimum of 1 is required."
+            )
+        return table
+
+
+def feature_names(model: Any) -> Any:
+    """Return the names of the features that a fitted model sees, None where they have none.
+
+    Those of a table are the features that its encoder makes.
+    """
+    table = vars(model).get("table_")
+    known = getattr(model, "feature_names_in_", None)
+    return known if table is None else table.get_feature_names_out()
