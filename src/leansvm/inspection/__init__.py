@@ -4,6 +4,15 @@ Intervals and sets are methods of the estimators: ``predict_interval`` and ``pre
 """
 
 from leansvm.inspection.effects import Effects, effects
+from leansvm.inspection.importance import Importance, importance
 from leansvm.inspection.rows import RowInspection, inspect_rows, novelty
 
-__all__ = ["Effects", "RowInspection", "effects", "inspect_rows", "novelty"]
+__all__ = [
+    "Effects",
+    "Importance",
+    "RowInspection",
+    "effects",
+    "importance",
+    "inspect_rows",
+    "novelty",
+]

@@ -75,3 +75,54 @@ def add_series(coefficients: Any, places: Any, out: Any) -> None:
                 second[v] = before
         for v in range(x.shape[0]):
             values[v] += coefficients[j, 0] + x[v] * first[v] - second[v]
+
+
+@compiled(fastmath={"reassoc", "contract", "nsz"})
+def dot(a: Any, b: Any) -> float:
+    """Return a'b."""
+    result = 0.0
+    for j in range(a.shape[0]):
+        result += a[j] * b[j]
+    return result
+
+
+@compiled(**_OPTIONS)
+def add_moved(
+    base: Any,
+    x: Any,
+    moved: Any,
+    Zt: Any,
+    gamma: Any,
+    squared: bool,
+    terms: Any,
+    coef: Any,
+    out: Any,
+) -> None:
+    """Add sum_j coef_oj k(D_ij) to out_io, D = base where x has become ``moved``.
+
+    ``x``, ``moved`` and ``Zt`` (one row for each feature) hold the features that change alone;
+    ``terms`` are those of `add_materns`, with c = 0 for e^-D.
+    """
+    linear, quadratic, factor = terms
+    t = np.empty(base.shape[1])
+    for i in range(base.shape[0]):
+        t[:] = base[i]
+        for f in range(x.shape[1]):
+            before, now, z = x[i, f], moved[i, f], Zt[f]
+            if squared:
+                step, middle = gamma[f] * (now - before), now + before
+                for j in range(t.shape[0]):
+                    t[j] += step * (middle - 2.0 * z[j])
+            else:
+                weight = gamma[f]
+                for j in range(t.shape[0]):
+                    t[j] += weight * (abs(now - z[j]) - abs(before - z[j]))
+        if factor == 0.0:
+            for j in range(t.shape[0]):
+                t[j] = decay(t[j] if t[j] > 0.0 else 0.0)
+        else:
+            for j in range(t.shape[0]):
+                r = sqrt(factor * (t[j] if t[j] > 0.0 else 0.0))
+                t[j] = (1.0 + r * (linear + r * quadratic)) * decay(r)
+        for o in range(out.shape[1]):
+            out[i, o] += dot(t, coef[o])

@@ -5,6 +5,7 @@ Matplotlib is loaded when something is drawn (the extra ``plot``).
 
 from leansvm.plotting.effects import EffectsDisplay
 from leansvm.plotting.groups import GroupErrorsDisplay
+from leansvm.plotting.importance import ImportanceDisplay
 from leansvm.plotting.learning_curve import LearningCurveDisplay
 from leansvm.plotting.low_rank import LowRankDisplay
 from leansvm.plotting.scales import FeatureScalesDisplay
@@ -14,6 +15,7 @@ __all__ = [
     "EffectsDisplay",
     "FeatureScalesDisplay",
     "GroupErrorsDisplay",
+    "ImportanceDisplay",
     "LearningCurveDisplay",
     "LowRankDisplay",
     "SparsityPathDisplay",
