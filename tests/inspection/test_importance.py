@@ -10,7 +10,7 @@ from sklearn.metrics import get_scorer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from leansvm import LowRankLSSVR, LSSVC, ReducedSVC
+from leansvm import LSSVC, LowRankLSSVR, ReducedSVC
 from leansvm.inspection import importance
 from leansvm.plotting import ImportanceDisplay
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR

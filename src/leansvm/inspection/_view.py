@@ -1,7 +1,7 @@
 """A fitted model as its user sees it: rows with named columns go in, whatever steps come first.
 
 `View` reads rows through the steps of a pipeline and the model's own encoding of tables. `Part` is
-one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, the form in which columns are taken apart.
+one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, in which columns are taken apart.
 """
 
 from __future__ import annotations
