@@ -4,15 +4,20 @@ Intervals and sets are methods of the estimators: ``predict_interval`` and ``pre
 """
 
 from leansvm.inspection.effects import Effects, effects
+from leansvm.inspection.explain import Explanation, Neighbours, explain, neighbours
 from leansvm.inspection.importance import Importance, importance
 from leansvm.inspection.rows import RowInspection, inspect_rows, novelty
 
 __all__ = [
     "Effects",
+    "Explanation",
     "Importance",
+    "Neighbours",
     "RowInspection",
     "effects",
+    "explain",
     "importance",
     "inspect_rows",
+    "neighbours",
     "novelty",
 ]

@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._parallel import for_tiles
-from leansvm.inspection._view import Array, Indices, Part
+from leansvm.inspection._view import Array, Indices, Summand
 from leansvm.kernels._function import DistanceKernel
 from leansvm.kernels.linear import Linear
 
 _TILE = 2**17  # pairs of rows and points at a time
 
 
-def can_move(parts: Sequence[Part] | None) -> bool:
+def can_move(parts: Sequence[Summand] | None) -> bool:
     """Whether every kernel has a form in which one column can change alone."""
     return parts is not None and all(
         isinstance(part.function, Linear)
@@ -29,7 +29,7 @@ def can_move(parts: Sequence[Part] | None) -> bool:
 
 
 def moved_values(
-    parts: Sequence[Part],
+    parts: Sequence[Summand],
     rows: Array,
     groups: Sequence[Indices],
     orders: Sequence[Indices],
@@ -39,7 +39,7 @@ def moved_values(
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of Summand
         The model.
     rows : ndarray of shape (n_rows, n_features)
         Rows as the machine's kernel gets them.
@@ -68,7 +68,7 @@ def moved_values(
 
 
 def _add_linear(
-    part: Part, rows: Array, groups: list[Indices], orders: Sequence[Indices], out: Array
+    part: Summand, rows: Array, groups: list[Indices], orders: Sequence[Indices], out: Array
 ) -> None:
     w = part.points.T @ part.coef
     values = rows @ w
@@ -79,7 +79,7 @@ def _add_linear(
 
 
 def _add_distances(
-    part: Part, rows: Array, groups: list[Indices], orders: Sequence[Indices], out: Array
+    part: Summand, rows: Array, groups: list[Indices], orders: Sequence[Indices], out: Array
 ) -> None:
     from leansvm.inspection._loops import add_moved
 

@@ -1,7 +1,7 @@
 """A fitted model as its user sees it: rows with named columns go in, whatever steps come first.
 
-`View` reads rows through the steps of a pipeline and the model's own encoding of tables. `Part` is
-one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, in which columns are taken apart.
+`View` reads rows through the steps of a pipeline and the model's own encoding of tables. A `Summand`
+is one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, in which columns are taken apart.
 """
 
 from __future__ import annotations
@@ -116,6 +116,17 @@ def dense(X: Any) -> Any:
     return X.toarray() if sparse.issparse(X) else X
 
 
+def stacked(X: Any, below: Any) -> Any:
+    """Return the rows of both, in X's form."""
+    if hasattr(X, "isetitem") and hasattr(below, "isetitem"):  # pandas
+        from pandas import concat
+
+        return concat([X, below], ignore_index=True)
+    if hasattr(X, "to_series") and hasattr(below, "to_series"):  # polars
+        return X.vstack(below)
+    return np.concatenate([np.asarray(X), np.asarray(below)])
+
+
 def composed(X: Any, sources: Indices) -> Any:
     """Return rows whose column c is that of row ``sources[i, c]`` of X, in X's form."""
     if hasattr(X, "isetitem"):  # pandas
@@ -158,7 +169,7 @@ def grouped(
 
 
 @dataclass(frozen=True)
-class Part:
+class Summand:
     """One kernel of a model: sum_j coef_j k(x, z_j)."""
 
     function: KernelFunction
@@ -179,7 +190,7 @@ class Part:
         return type(f)(gamma, f.degree, f.coef0)
 
 
-def parts_of(machine: Any) -> list[Part] | None:
+def parts_of(machine: Any) -> list[Summand] | None:
     """Return the kernels whose sum the model is; None where no kernel has a name."""
     features, coef = machine._model()
     kernel = features.kernel
@@ -188,7 +199,9 @@ def parts_of(machine: Any) -> list[Part] | None:
     prepare = _same if kernel.clip is None else partial(clipped, bounds=kernel.clip)
     points = dense_rows64(to_host(features.points))
     source = np.arange(points.shape[1])
-    return [Part(kernel.function, prepare, source, prepare(points), np.asarray(coef, np.float64))]
+    return [
+        Summand(kernel.function, prepare, source, prepare(points), np.asarray(coef, np.float64))
+    ]
 
 
 def _same(rows: Array) -> Array:

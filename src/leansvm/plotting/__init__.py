@@ -4,6 +4,7 @@ Matplotlib is loaded when something is drawn (the extra ``plot``).
 """
 
 from leansvm.plotting.effects import EffectsDisplay
+from leansvm.plotting.explanation import ExplanationDisplay
 from leansvm.plotting.groups import GroupErrorsDisplay
 from leansvm.plotting.importance import ImportanceDisplay
 from leansvm.plotting.learning_curve import LearningCurveDisplay
@@ -13,6 +14,7 @@ from leansvm.plotting.sparsity import SparsityPathDisplay
 
 __all__ = [
     "EffectsDisplay",
+    "ExplanationDisplay",
     "FeatureScalesDisplay",
     "GroupErrorsDisplay",
     "ImportanceDisplay",
