@@ -6,7 +6,7 @@ changes, D loses what the column gave and gets what it gives now; nothing else i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from leansvm.kernels._function import DistanceKernel
 from leansvm.kernels.linear import Linear
 
 _TILE = 2**17  # pairs of rows and points at a time
+_VALUES = 2**24  # of moved rows, kept at a time
 
 
 def can_move(parts: Sequence[Summand] | None) -> bool:
@@ -34,8 +35,8 @@ def moved_values(
     groups: Sequence[Indices],
     orders: Sequence[Indices],
     intercept: Array,
-) -> NDArray[np.float64]:
-    """Return f of rows with a group of features taken from other rows.
+) -> Iterator[NDArray[np.float64]]:
+    """Yield f of rows, group after group, with the group's features taken from other rows.
 
     Parameters
     ----------
@@ -50,21 +51,22 @@ def moved_values(
     intercept : ndarray of shape (n_outputs,)
         Bias.
 
-    Returns
-    -------
-    ndarray of shape (n_groups, n_orders, n_rows, n_outputs)
+    Yields
+    ------
+    ndarray of shape (n_orders, n_rows, n_outputs)
     """
-    outputs = parts[0].coef.shape[1]
-    out = np.empty((len(groups), len(orders), len(rows), outputs))
-    out[...] = intercept
-    for part in parts:
-        prepared = np.ascontiguousarray(part.prepare(rows))
-        columns = [part.columns_of(group) for group in groups]
-        if isinstance(part.function, Linear):
-            _add_linear(part, prepared, columns, orders, out)
-        else:
-            _add_distances(part, prepared, columns, orders, out)
-    return out
+    shape = len(orders), len(rows), parts[0].coef.shape[1]
+    step = max(1, _VALUES // int(np.prod(shape)))
+    for start in range(0, len(groups), step):
+        some = groups[start : start + step]
+        out = np.empty((len(some), *shape))
+        out[...] = intercept
+        for part in parts:
+            prepared = np.ascontiguousarray(part.prepare(rows))
+            columns = [part.columns_of(group) for group in some]
+            add = _add_linear if isinstance(part.function, Linear) else _add_distances
+            add(part, prepared, columns, orders, out)
+        yield from out
 
 
 def _add_linear(

@@ -1,6 +1,6 @@
 """A fitted model as its user sees it: rows with named columns go in, whatever steps come first.
 
-`View` reads rows through the steps of a pipeline and the model's own encoding of tables. A `Summand`
+`View` reads rows through the steps of a pipeline and the model's own encoding of tables. `Summand`
 is one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, in which columns are taken apart.
 """
 
@@ -54,6 +54,11 @@ class View:
         """Whether predictions are sums of kernel values."""
         return isinstance(self.machine, KernelMachine) and not isinstance(self.machine, KernelBasis)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the machine's features are the user's columns themselves."""
+        return self.before is None and getattr(self.machine, "table_", None) is None
+
     def features(self, X: Any) -> Array:
         """Return rows as the machine's kernel gets them: transformed, encoded, dense."""
         rows = X if self.before is None else self.before.transform(X)
@@ -69,7 +74,7 @@ class View:
         A group moves down by one row, and the features that change are its own. None where some
         feature depends on several groups, as after PCA.
         """
-        if self.before is None and getattr(self.machine, "table_", None) is None:
+        if self.is_plain:
             return list(groups)
         F, down = self.features(self.X), np.roll(np.arange(len(self.X)), 1)
         taken, found = np.zeros(F.shape[1], bool), []

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from itertools import product
 from numbers import Integral
 from typing import Any
 
@@ -28,8 +27,6 @@ from leansvm.inspection._view import (
     parts_of,
     with_columns_of,
 )
-
-_VALUES = 2**24  # of shuffled rows, kept at a time
 
 
 @dataclass(repr=False)
@@ -186,12 +183,10 @@ def _by_values(
     rows, b = view.features(view.X), np.asarray(view.machine.intercept_)
     result = np.full((len(columns), len(orders)), unmoved)
     used = [c for c, own in enumerate(owned) if any(len(part.columns_of(own)) for part in parts)]
-    step = max(1, _VALUES // (len(orders) * len(rows) * parts[0].coef.shape[1]))
-    for start in range(0, len(used), step):
-        some = used[start : start + step]
-        values = moved_values(parts, rows, [owned[c] for c in some], orders, b)
-        for (i, c), k in product(enumerate(some), range(len(orders))):
-            result[c, k] = score(_answering(view.machine, values[i, k]), rows)
+    for c, repeats in zip(
+        used, moved_values(parts, rows, [owned[c] for c in used], orders, b), strict=True
+    ):
+        result[c] = [score(_answering(view.machine, values), rows) for values in repeats]
     return result
 
 

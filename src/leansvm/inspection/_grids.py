@@ -1,0 +1,98 @@
+"""Values along a column, in the user's units, and the features that the machine makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats.mstats import mquantiles
+
+from leansvm.inspection._view import Array, Indices, View
+
+_MOST_LEVELS = 30  # of a column of words: the most frequent ones
+_DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
+
+
+@dataclass(frozen=True)
+class Along:
+    """A column of the user's and its grid."""
+
+    grid: NDArray[Any]  # numbers, dates or levels
+    features: Indices  # of the machine, that the column makes
+    values: Array  # of these features along the grid, grid x features
+    ratio: Array | None  # d feature / d column at every row; None unless there is one feature
+
+
+def along(
+    view: View, rows: Array, column: int, features: Indices, resolution: int, percentiles: Any
+) -> Along:
+    """Return the grid of a column; ``rows`` are all rows as the machine sees them."""
+    given = column_of(view.X, column)
+    numbers = as_numbers(given)
+    if numbers is None:
+        levels, first, counts = np.unique(given.astype(str), return_index=True, return_counts=True)
+        kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LEVELS])
+        return Along(levels[kept], features, rows[np.ix_(first[kept], features)], None)
+    points = even_grid(numbers[np.isfinite(numbers)], resolution, percentiles)
+    if view.is_plain:
+        return Along(points, features, points[:, None], np.ones(len(rows)))
+    grid = points
+    if given.dtype.kind == "M":
+        grid = (points * _DAY).astype(np.int64).astype("datetime64[us]")
+    values = view.features(with_values(view.X, column, grid))[:, features]
+    if len(features) != 1 or len(points) < 2:
+        return Along(grid, features, values, None)
+    middle, step = (points[1:] + points[:-1]) / 2, np.diff(points)
+    return Along(grid, features, values, np.interp(numbers, middle, np.diff(values[:, 0]) / step))
+
+
+def column_of(X: Any, column: int) -> NDArray[Any]:
+    """Return the values of one column."""
+    if hasattr(X, "iloc"):
+        return np.asarray(X.iloc[:, column])
+    return np.asarray(X.to_series(column) if hasattr(X, "to_series") else X[:, column])
+
+
+def as_numbers(values: NDArray[Any]) -> Array | None:
+    """Return a column as numbers, dates as days since 1970; None where it has levels."""
+    if values.dtype.kind == "M":
+        days = values.astype("datetime64[us]").astype(np.int64) / _DAY
+        return np.where(np.isnat(values), np.nan, days)
+    if values.dtype.kind == "b":
+        return None
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
+
+
+def with_values(X: Any, column: int, values: NDArray[Any]) -> Any:
+    """Return copies of the first row of X with other values in one column."""
+    same = np.zeros(len(values), np.intp)
+    if hasattr(X, "isetitem"):  # pandas
+        rows = X.iloc[same].reset_index(drop=True)
+        rows.isetitem(column, values)
+        return rows
+    if hasattr(X, "to_series"):  # polars
+        name = X.columns[column]
+        return X[same].with_columns(type(X.to_series(column))(name, values))
+    rows = X[same].astype(np.result_type(X.dtype, values.dtype))
+    rows[:, column] = values
+    return rows
+
+
+def even_grid(values: Array, resolution: int, percentiles: tuple[float, float]) -> Array:
+    """Return the values that scikit-learn takes."""
+    if resolution < 2:
+        raise ValueError(f"grid_resolution must be at least 2, got {resolution!r}.")
+    if len(percentiles) != 2 or not 0 <= percentiles[0] < percentiles[1] <= 1:
+        raise ValueError(f"percentiles must be two numbers 0 <= a < b <= 1, got {percentiles!r}.")
+    distinct = np.unique(values)
+    if len(distinct) < resolution:
+        return distinct
+    low, high = mquantiles(values, prob=percentiles)
+    if np.allclose(low, high):  # most rows share one value: the whole range
+        low, high = distinct[0], distinct[-1]
+    return np.linspace(low, high, resolution)
