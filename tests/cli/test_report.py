@@ -98,7 +98,7 @@ def learned(tmp_path, monkeypatch):
 
 def test_learned_scales_are_drawn_and_put_in_words(learned):
     _, page = learned
-    assert "What it looks at" in page and "relative sensitivity along the feature" in page
+    assert "What it looks at" in page and "how finely the model resolves the feature" in page
     assert ">20 of 25 features<" in page
     assert "23 of 25 features are not used: x2, x3" in page
     assert "The fit chose C and gamma by itself" in page

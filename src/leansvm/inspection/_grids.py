@@ -96,3 +96,25 @@ def even_grid(values: Array, resolution: int, percentiles: tuple[float, float]) 
     if np.allclose(low, high):  # most rows share one value: the whole range
         low, high = distinct[0], distinct[-1]
     return np.linspace(low, high, resolution)
+
+
+def user_units(view: View, rows: Array, names: list[str]) -> tuple[list[str], Array, Array]:
+    """Return name, origin and unit of every feature: column = origin + unit * feature.
+
+    Features that a column makes by shifting and scaling have its name and its unit. Others keep
+    their names, with origin 0 and unit 1.
+    """
+    origin, unit, names = np.zeros(rows.shape[1]), np.ones(rows.shape[1]), list(names)
+    if view.is_plain:
+        return names, origin, unit
+    for column, own in enumerate(view.owned([np.array([c]) for c in range(len(view.names))]) or []):
+        numbers = as_numbers(column_of(view.X, column))
+        if len(own) != 1 or numbers is None or not np.isfinite(numbers).all():
+            continue
+        feature = rows[:, own[0]]
+        low, high = feature.argmin(), feature.argmax()
+        slope = (numbers[high] - numbers[low]) / (feature[high] - feature[low])
+        start = numbers[low] - slope * feature[low]
+        if np.allclose(start + slope * feature, numbers, rtol=1e-6, atol=1e-9 * np.ptp(numbers)):
+            names[own[0]], origin[own[0]], unit[own[0]] = view.names[column], start, slope
+    return names, origin, unit

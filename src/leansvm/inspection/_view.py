@@ -7,6 +7,7 @@ is one kernel of f(x) = sum_p sum_j coef_pj k_p(x, z_pj) + b, in which columns a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +26,7 @@ from leansvm.estimators.read import validate
 from leansvm.kernels import clipped
 from leansvm.kernels._function import KernelFunction
 from leansvm.linalg import dense_rows64
+from leansvm.low_rank import names_of_features
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -42,6 +44,7 @@ class View:
     """
 
     def __init__(self, model: Any, X: Any) -> None:
+        self.model = model
         self.before, self.machine = split_pipeline(model)
         check_is_fitted(model)
         self.X = X if hasattr(X, "columns") else np.asarray(to_host(dense(X)))
@@ -111,9 +114,20 @@ def names_of(model: Any, X: Any) -> list[str]:
     if hasattr(X, "columns"):
         return [str(name) for name in X.columns]
     seen = getattr(model, "feature_names_in_", None)
-    if seen is None or len(seen) != X.shape[1]:
-        return [f"x{i}" for i in range(X.shape[1])]
-    return [str(name) for name in seen]
+    fits = seen is not None and len(seen) == X.shape[1]
+    return names_of_features(seen if fits else None, X.shape[1])
+
+
+def feature_names_of(model: Any, count: int) -> list[str]:
+    """Return the names of the machine's own features, as the steps before it call them."""
+    before, machine = split_pipeline(model)
+    found = [getattr(machine, "feature_names_in_", None)]
+    encoder = getattr(machine, "table_", None) if before is None else before
+    if encoder is not None:
+        with suppress(AttributeError, ValueError):  # of steps that give no names
+            found.append(encoder.get_feature_names_out())
+    known = (names for names in found if names is not None and len(names) == count)
+    return names_of_features(next(known, None), count)
 
 
 def dense(X: Any) -> Any:
