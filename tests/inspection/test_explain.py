@@ -1,17 +1,19 @@
 """Shapley values are those of all coalitions; they add up to prediction less baseline."""
 
+import pickle
 from itertools import combinations
 from math import comb
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from leansvm import LSSVR, LowRankLSSVR
+from leansvm import LSSVR, LowRankLSSVR, ReducedSVC
 from leansvm.inspection import _shapley, explain, neighbours
 from leansvm.plotting import ExplanationDisplay
 from tests.plain import PlainSparseLSSVC, PlainSparseLSSVR
@@ -225,7 +227,7 @@ def test_text(rows):
     X = np.hstack([X, X, X])
     found = explain(machine().fit(X, y), X[:2], X[100:120])
     lines = repr(found).splitlines()
-    assert len(lines) == 10 and lines[0].startswith("2 rows explained") and "7 more" in lines[-1]
+    assert len(lines) == 10 and lines[0].startswith("Row 0 of 2: ") and "7 more" in lines[-1]
 
 
 def test_against_shap(rows):
@@ -264,24 +266,47 @@ def test_other_models_are_refused(rows):
         neighbours(LowRankLSSVR(n_basis=2).fit(X, y), X)
 
 
-def test_neighbours(rows):
+@pytest.mark.parametrize("name", ["sparse", "all"])
+def test_neighbours(rows, name):
     X, y = rows
-    model = machine().fit(X, y)
-    found = neighbours(make_pipeline(StandardScaler(), machine()).fit(X, y), X[:3], y)
+    model = machine() if name == "sparse" else LSSVR(10.0, "rbf", gamma=0.3)
+    model.fit(X, y)
+    found = neighbours(model, X[:3] + 0.01, y)
     assert found.row.shape == found.target.shape == (3, 5)
-    everything = neighbours(model, X[:3], y, count=1000)
-    pull = everything.pull.sum(axis=1) + model.intercept_
-    np.testing.assert_allclose(pull, model.predict(X[:3]), atol=1e-9)
-    np.testing.assert_array_equal(everything.target, y[everything.row])
-    assert (np.diff(everything.similarity, axis=1) <= 0).all()
-    distance = np.linalg.norm(X[everything.row[0]] - X[0], axis=1)
-    assert (np.diff(distance) >= -1e-12).all()
+    np.testing.assert_array_equal(found.target, y[found.row])
+    assert (np.diff(found.similarity, axis=1) <= 0).all()
+    for i in range(3):
+        for k in (0, 4):
+            more = y.copy()
+            more[found.row[i, k]] += 1.0
+            gain = clone(model).fit(X, more).predict(X[:3] + 0.01) - model.predict(X[:3] + 0.01)
+            assert found.pull[i, k] == pytest.approx(gain[i], abs=1e-7)
+    kept = model.support_vectors_
+    nearest = np.argsort(np.linalg.norm(kept - X[0] - 0.01, axis=1))[:5]
+    np.testing.assert_array_equal(found.row[0], model.support_[nearest])
+
+
+def test_weights_of_all_targets_make_the_prediction(rows):
+    X, y = rows
+    pipeline = make_pipeline(StandardScaler(), LSSVR(10.0, "rbf", gamma=0.3)).fit(X, y)
+    found = neighbours(pipeline, X[:3], y, count=1000)
+    np.testing.assert_allclose(found.pull.sum(axis=1), 1.0)
+    predicted = (found.pull * found.target).sum(axis=1)
+    np.testing.assert_allclose(predicted, pipeline.predict(X[:3]), atol=1e-9)
+
+
+def test_neighbours_without_pull(rows):
+    X, y = rows
+    assert neighbours(pickle.loads(pickle.dumps(LSSVR().fit(X, y))), X[:2]).pull is None
+    assert neighbours(ReducedSVC(n_basis=9).fit(X, y > 2), X[:2], y > 2).pull is None
+    given = PlainSparseLSSVR(1.0, "rbf", basis=X[:9]).fit(X, y)
+    assert neighbours(given, X[:2]).pull is None
+    with pytest.raises(ValueError, match="targets of all training rows"):
+        neighbours(given, X, y)
+    with pytest.raises(ValueError, match="targets of all training rows"):
+        neighbours(machine().fit(X, y), X, y[:10])
     with pytest.raises(ValueError, match="count"):
-        neighbours(model, X, count=0)
-    with pytest.raises(ValueError, match="targets of all training rows"):
-        neighbours(model, X, y[:10])
-    with pytest.raises(ValueError, match="targets of all training rows"):
-        neighbours(PlainSparseLSSVR(1.0, "rbf", basis=X[:9]).fit(X, y), X, y)
+        neighbours(given, X, count=0)
 
 
 def test_display(rows):

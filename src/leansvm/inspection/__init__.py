@@ -4,8 +4,9 @@ Intervals and sets are methods of the estimators: ``predict_interval`` and ``pre
 """
 
 from leansvm.inspection.effects import Effects, effects
-from leansvm.inspection.explain import Explanation, Neighbours, explain, neighbours
+from leansvm.inspection.explain import Explanation, explain
 from leansvm.inspection.importance import Importance, importance
+from leansvm.inspection.neighbours import Neighbours, neighbours
 from leansvm.inspection.rows import RowInspection, inspect_rows, novelty
 
 __all__ = [

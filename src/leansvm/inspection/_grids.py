@@ -12,6 +12,7 @@ from scipy.stats.mstats import mquantiles
 from leansvm.inspection._view import Array, Indices, View
 
 _MOST_LEVELS = 30  # of a column of words: the most frequent ones
+_MISSING = ("nan", "None", "<NA>", "NaT")
 _DAY = np.timedelta64(1, "D") / np.timedelta64(1, "us")
 
 
@@ -32,7 +33,9 @@ def along(
     given = column_of(view.X, column)
     numbers = as_numbers(given)
     if numbers is None:
-        levels, first, counts = np.unique(given.astype(str), return_index=True, return_counts=True)
+        text = given.astype(str)
+        text = np.where(np.isin(text, _MISSING), "missing", text)
+        levels, first, counts = np.unique(text, return_index=True, return_counts=True)
         kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_LEVELS])
         return Along(levels[kept], features, rows[np.ix_(first[kept], features)], None)
     points = even_grid(numbers[np.isfinite(numbers)], resolution, percentiles)

@@ -240,16 +240,18 @@ def _strength(view: View, rows: Array, own: list[Indices], columns: NDArray[np.i
     rng, parts, b = np.random.RandomState(0), parts_of(view.machine), view.machine.intercept_
     orders = [rng.permutation(len(rows)) for _ in range(-(-_PAIRS // len(rows)))]
     before = np.asarray(view.machine._values(rows))
+    result, used = np.zeros((before.shape[1], len(columns))), list(range(len(columns)))
     if parts is not None and can_move(parts):
-        moved: Any = moved_values(parts, rows, own, orders, np.asarray(b))
+        used = [p for p in used if any(len(part.columns_of(own[p])) for part in parts)]
+        moved: Any = moved_values(parts, rows, [own[p] for p in used], orders, np.asarray(b))
     else:
         moved = (
-            [view.values(with_columns_of(view.X, np.array([c]), order)) for order in orders]
-            for c in columns
+            [view.values(with_columns_of(view.X, columns[[p]], order)) for order in orders]
+            for p in used
         )
-    return np.stack(
-        [np.abs(np.subtract(values, before)).mean(axis=(0, 1)) for values in moved], axis=1
-    )
+    for p, values in zip(used, moved, strict=True):
+        result[:, p] = np.abs(np.subtract(values, before)).mean(axis=(0, 1))
+    return result
 
 
 def _scales(machine: Any, lines: list[Along]) -> Array | None:

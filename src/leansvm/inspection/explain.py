@@ -1,4 +1,4 @@
-"""Why this prediction: a baseline plus a contribution of each column, and the rows it leans on."""
+"""Why this prediction: a baseline plus a contribution of each column."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import _safe_indexing, check_random_state
 
-from leansvm._array_api import to_host
 from leansvm.inspection._shapley import by_orders, by_products, is_exact, is_product
 from leansvm.inspection._view import (
     Array,
@@ -97,8 +96,7 @@ class Explanation:
 
     def __repr__(self) -> str:
         found, baseline, prediction = self.of()
-        title = f"{len(self.prediction)} rows explained; the first: {baseline:.4g} + "
-        title += f"contributions = {prediction:.4g}"
+        title = f"Row 0 of {len(self.prediction)}: {prediction:.4g}, baseline {baseline:.4g} and:"
         labels = [self.label(g) for g in range(len(self.names))]
         return as_lines(title, labels, [f"{value:+.4g}" for value in found], self.strongest())
 
@@ -247,76 +245,3 @@ def _values(X: Any, columns: list[Indices]) -> list[list[Any]]:
         for own in columns
     ]
     return [[None if own is None else own[i] for own in taken] for i in range(X.shape[0])]
-
-
-@dataclass
-class Neighbours:
-    """Rows that a model keeps and that are most like some rows; the nearest first.
-
-    Attributes
-    ----------
-    row : ndarray of shape (n_rows, count)
-        Their numbers among the training rows; -1 for points that the user gave as a basis.
-    similarity : ndarray of shape (n_rows, count)
-        The kernel's value: 1 for equal rows, 0 for rows that have nothing to do with each other.
-    pull : ndarray of shape (n_rows, count) or (n_rows, count, n_outputs)
-        What each adds to the prediction, or to the decision value: coefficient times similarity.
-    target : ndarray of shape (n_rows, count) or None
-        Their targets, where these were given.
-    """
-
-    row: Indices
-    similarity: Array
-    pull: Array
-    target: Any
-
-
-def neighbours(model: Any, rows: Any, y: Any = None, *, count: int = 5) -> Neighbours:
-    """Return the support rows that are most like each row, their targets and their pull.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted kernel machine, or a pipeline that ends with one.
-    rows : array-like, sparse matrix or data frame of shape (n_rows, n_columns)
-        Rows, with the columns that ``model.predict`` takes.
-    y : array-like of shape (n_samples,), default=None
-        Targets of the training rows, to look up those of the neighbours.
-    count : int, default=5
-        Neighbours of each row at most.
-
-    Returns
-    -------
-    Neighbours
-        One line a row.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from leansvm import LSSVR
-    >>> from leansvm.inspection import neighbours
-    >>> X = np.arange(6.0)[:, None]
-    >>> model = LSSVR(kernel="rbf", gamma=1.0).fit(X, [0, 1, 4, 9, 16, 25])
-    >>> found = neighbours(model, [[2.1]], [0, 1, 4, 9, 16, 25], count=2)
-    >>> found.row, found.target
-    (array([[2, 3]]), array([[4, 9]]))
-    """
-    if not isinstance(count, Integral) or count < 1:
-        raise ValueError(f"count must be a whole number from 1 on, got {count!r}.")
-    view = checked_view(model, rows, "neighbours()")
-    if not view.is_kernel_machine:
-        raise TypeError(f"{type(view.machine).__name__} keeps no rows: its functions are learned.")
-    features, coef = view.machine._model()
-    points = features.points if features.kernel.precomputed else to_host(features.points)
-    K = features.kernel.block(view.features(view.X), points)
-    nearest = np.argsort(-K, axis=1, kind="stable")[:, : int(count)]
-    similarity = np.take_along_axis(K, nearest, axis=1)
-    pull = similarity[..., None] * np.asarray(coef)[nearest]
-    row = np.asarray(view.machine.support_)[nearest]
-    if y is not None and (row.min() < 0 or row.max() >= len(y)):
-        raise ValueError(
-            f"y must be the targets of all training rows, got {len(y)} for row {row.max()}; points "
-            f"given as a basis (row -1) have none."
-        )
-    target = None if y is None else np.asarray(y)[row]
-    return Neighbours(row, similarity, pull[..., 0] if pull.shape[2] == 1 else pull, target)

@@ -126,15 +126,14 @@ class EffectsDisplay:
         self.lines_ = []
         for ax, place in zip(axes, shown, strict=False):
             grid, line = found.grids[place], found.average[place][output]
+            options = {"color": "C0", "linewidth": 2, **(line_kw or {})}
             if grid.dtype.kind == "U":  # levels
+                options = {"marker": "o", "linestyle": ":", **options}
                 short = [plain_text(level[:_LONGEST]) for level in grid]
                 grid = np.arange(len(grid))
                 ax.set_xticks(grid, short, rotation=90 if len(grid) > _LEVELS_ACROSS else 0)
             if found.individual is not None:
                 ax.plot(grid, found.individual[place][output].T, color="0.8", linewidth=0.5)
-            options = {"color": "C0", "linewidth": 2, **(line_kw or {})}
-            if len(grid) <= _LEVELS_ACROSS:
-                options.setdefault("marker", "o")
             self.lines_ += ax.plot(grid, line - line[0], **options)
             ax.axhline(0.0, color="0.5", linewidth=0.5)
             ax.set_xlabel(plain_text(found.names[place]))

@@ -113,7 +113,12 @@ class ExplanationDisplay:
         self.bars_ = ax.barh(places, steps, left=starts, color=colours)
         for place, step in zip(places, steps, strict=True):
             ax.annotate(
-                f"{step:+.3g}", (1.0, place), xycoords=("axes fraction", "data"), va="center"
+                f"{step:+.3g}",
+                (1.0, place),
+                (4, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
             )
         ax.axvline(baseline, color="0.5", linewidth=0.5)
         ax.axvline(prediction, color="0.2", linewidth=1.0)
