@@ -26,7 +26,7 @@ from leansvm.kernels._function import DistanceKernel
 from leansvm.kernels.linear import Linear
 
 _FACTORS = 2**21  # numbers of a table of factors, made for some points at a time
-_ROUNDING, _BELOW_GAUSSIANS = 1e-17, 1e-9  # of kernel values, whose largest is 1
+_ROUNDING, _BELOW_GAUSSIANS = 1e-17, 1e-8  # of kernel values, whose largest is 1
 _HYBRIDS = 2**22  # numbers of rows between x and b, made at a time
 
 
@@ -110,12 +110,12 @@ def _of_product(part: Summand, X: Array, B: Array, columns: list[Indices]) -> Ar
             Dx[:, :, g] = kernel.pair_sums(X[:, own], Z[:, own])
             Db[:, g] = kernel.pair_sums(B[:, own], Z[:, own]).T
         for weight, scale in terms:
-            tables = np.exp(-scale * Dx), np.exp(-scale * Db), weight * coef
+            tables = np.exp(-scale * Dx), np.exp(-scale * Db), weight * coef, tolerance / weight
 
-            def fill(i: int, end: int, tables: tuple[Array, Array, Array] = tables) -> None:
-                at_x, at_b, c = tables
+            def fill(i: int, end: int, tables: tuple[Any, ...] = tables) -> None:
+                at_x, at_b, c, small = tables
                 found = np.zeros((len(c), even))
-                add_shapley(at_x[i], at_b, nodes, weights, tolerance, found)
+                add_shapley(at_x[i], at_b, nodes, weights, small, found)
                 result[i] += found[:, :m].T @ c
 
             for_tiles(len(X), 1, fill)
