@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
 from sklearn.inspection import partial_dependence
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
@@ -272,6 +273,23 @@ def test_words_dates_and_booleans(rows, library, kernel):
     labels = [ax.get_xlabel() for ax in display.axes_]
     ticks = display.axes_[labels.index("colour")].get_xticklabels()
     assert [tick.get_text() for tick in ticks] == ["blue", "green", "red"]
+
+
+def test_a_number_with_gaps_has_a_slope(rows):
+    X, Y = rows
+    X = X.copy()
+    X[::7, 0] = np.nan
+    encode = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    model = make_pipeline(encode, machine("rbf")).fit(X, Y[:, 0])
+    found = effects(model, X, pairs=[[0, 1]])
+    step = np.array([1e-5, 0.0, 0.0, 0.0])
+    slopes = (model.predict(X + step) - model.predict(X - step)) / 2e-5
+    assert found.slope[0, 0] == pytest.approx(slopes[np.isfinite(X[:, 0])].mean(), abs=1e-6)
+    assert found.interaction[0, 0] > 0
+    X[:, 3] = np.nan  # nothing at all
+    alone = SimpleImputer(keep_empty_features=True)
+    found = effects(make_pipeline(alone, machine("rbf")).fit(X, Y[:, 0]), X)
+    assert list(found.grids[3]) == ["missing"] and found.strength[0, 3] == 0
 
 
 def test_steps_that_mix_columns_are_refused(rows):

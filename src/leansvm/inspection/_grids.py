@@ -23,7 +23,13 @@ class Along:
     grid: NDArray[Any]  # numbers, dates or levels
     features: Indices  # of the machine, that the column makes
     values: Array  # of these features along the grid, grid x features
-    ratio: Array | None  # d feature / d column at every row; None unless there is one feature
+    ratio: Array | None  # d feature / d column, rows x features; None where it has levels
+
+    @property
+    def lead(self) -> int | None:
+        """The one feature that moves with the column's number; None where there are others."""
+        moves = self.features[[] if self.ratio is None else np.nanmax(np.abs(self.ratio), 0) > 0]
+        return int(moves[0]) if len(moves) == 1 else None
 
 
 def along(
@@ -32,7 +38,7 @@ def along(
     """Return the grid of a column; ``rows`` are all rows as the machine sees them."""
     given = column_of(view.X, column)
     numbers = as_numbers(given)
-    if numbers is None:
+    if numbers is None or not np.isfinite(numbers).any():
         text = given.astype(str)
         text = np.where(np.isin(text, _MISSING), "missing", text)
         levels, first, counts = np.unique(text, return_index=True, return_counts=True)
@@ -40,15 +46,17 @@ def along(
         return Along(levels[kept], features, rows[np.ix_(first[kept], features)], None)
     points = even_grid(numbers[np.isfinite(numbers)], resolution, percentiles)
     if view.is_plain:
-        return Along(points, features, points[:, None], np.ones(len(rows)))
+        return Along(points, features, points[:, None], np.ones((len(rows), 1)))
     grid = points
     if given.dtype.kind == "M":
         grid = (points * _DAY).astype(np.int64).astype("datetime64[us]")
     values = view.features(with_values(view.X, column, grid))[:, features]
-    if len(features) != 1 or len(points) < 2:
-        return Along(grid, features, values, None)
-    middle, step = (points[1:] + points[:-1]) / 2, np.diff(points)
-    return Along(grid, features, values, np.interp(numbers, middle, np.diff(values[:, 0]) / step))
+    ratio = np.zeros((len(rows), len(features)))
+    if len(points) > 1:
+        steps = np.diff(values, axis=0) / np.diff(points)[:, None]
+        for f in range(len(features)):
+            ratio[:, f] = np.interp(numbers, (points[1:] + points[:-1]) / 2, steps[:, f])
+    return Along(grid, features, values, ratio)
 
 
 def column_of(X: Any, column: int) -> NDArray[Any]:

@@ -195,9 +195,16 @@ def effects(
     strength = _strength(view, rows, [own[c] for c in columns], columns)
     average, single = _dependences(machine, rows, lines, n_individual)
     if pairs is None:
-        smooth = [p for p in np.argsort(-strength.max(axis=0), kind="stable") if _one(lines[p])]
-        pairs = list(combinations(np.sort(columns[smooth[:_STRONGEST]]).tolist(), 2))
+        order = np.argsort(-strength.max(axis=0), kind="stable")
+        strongest = [p for p in order if lines[p].lead is not None][:_STRONGEST]
+        pairs = list(combinations(np.unique(columns[strongest]).tolist(), 2))
     pairs = np.asarray(pairs, dtype=np.intp).reshape(-1, 2)
+    if len(pairs):
+        _check_columns(pairs, len(own))
+    leads = {
+        c: along(view, rows, c, own[c], grid_resolution, percentiles).lead
+        for c in np.unique(pairs).tolist()
+    }
     return Effects(
         columns,
         [names[c] for c in columns],
@@ -207,14 +214,9 @@ def effects(
         average,
         single,
         pairs,
-        _interactions(expansion, rows, pairs, own),
+        _interactions(expansion, rows, pairs, leads),
         _scales(machine, lines),
     )
-
-
-def _one(line: Along) -> bool:
-    """Whether a column is a number that makes one feature."""
-    return line.ratio is not None
 
 
 def _columns(view: View, given: Any) -> NDArray[np.intp]:
@@ -231,8 +233,8 @@ def _slope(slopes: Array, line: Along) -> Array:
     """Return the mean slope along a column, one for each output."""
     if line.ratio is None:
         return np.full(slopes.shape[2], np.nan)
-    known = np.isfinite(line.ratio)
-    return np.asarray((slopes[known, line.features[0]] * line.ratio[known, None]).mean(axis=0))
+    known = np.isfinite(line.ratio).all(axis=1)  # not at rows where the column is missing
+    return np.einsum("ifo,if->o", slopes[known][:, line.features], line.ratio[known]) / known.sum()
 
 
 def _strength(view: View, rows: Array, own: list[Indices], columns: NDArray[np.intp]) -> Array:
@@ -269,18 +271,17 @@ def _expansion(model: Any) -> tuple[Kernel, Any, Array]:
 
 
 def _interactions(
-    expansion: Any, rows: Array, pairs: NDArray[np.intp], own: list[Indices]
+    expansion: Any, rows: Array, pairs: NDArray[np.intp], leads: dict[int, int | None]
 ) -> Array:
     """Return the size of the mixed derivatives, outputs x pairs."""
     kernel, points, coef = expansion
     if not len(pairs):
         return np.zeros((coef.shape[1], 0))
-    _check_columns(pairs, len(own))
     if (pairs[:, 0] == pairs[:, 1]).any():
         raise ValueError("pairs must hold two different features each.")
-    if any(len(own[c]) != 1 for c in pairs.ravel()):
+    if None in leads.values():
         raise ValueError("pairs must be of columns that make one feature each, not of categories.")
-    features = np.array([[own[a][0], own[b][0]] for a, b in pairs])
+    features = np.array([[leads[a], leads[b]] for a, b in pairs.tolist()], np.intp)
     mixed = mixed_derivatives(kernel, rows, points, coef, features)
     both = rows.std(axis=0)[features].prod(axis=1)
     return np.sqrt(np.square(mixed).mean(axis=0)).T * both

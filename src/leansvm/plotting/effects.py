@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from leansvm.inspection import Effects, effects
-from leansvm.plotting.axes import new_grid, plain_text
+from leansvm.plotting.axes import few_dates, new_grid, plain_text
 
 _LEVELS_ACROSS, _LONGEST = 4, 12  # names of levels side by side, and their letters
 
@@ -132,6 +132,8 @@ class EffectsDisplay:
                 short = [plain_text(level[:_LONGEST]) for level in grid]
                 grid = np.arange(len(grid))
                 ax.set_xticks(grid, short, rotation=90 if len(grid) > _LEVELS_ACROSS else 0)
+            elif grid.dtype.kind == "M":
+                few_dates(ax)
             if found.individual is not None:
                 ax.plot(grid, found.individual[place][output].T, color="0.8", linewidth=0.5)
             self.lines_ += ax.plot(grid, line - line[0], **options)
