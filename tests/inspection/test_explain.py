@@ -262,6 +262,9 @@ def test_other_models_are_refused(rows):
         explain(RandomForestRegressor(2).fit(X, y), X, X)
     with pytest.raises(ValueError, match="precomputed"):
         explain(LSSVR(kernel="precomputed").fit(X @ X.T, y), X @ X.T, X @ X.T)
+    with pytest.raises(MemoryError, match="max_background"):
+        model = machine("poly").fit(X, y).set_params(cache_size=0.1)
+        explain(model, X[:1], X, max_background=150)
     with pytest.raises(TypeError, match="keeps no rows"):
         neighbours(LowRankLSSVR(n_basis=2).fit(X, y), X)
 

@@ -145,6 +145,14 @@ def test_rows_are_drawn(rows):
     assert importance(model, X, y, max_rows=None).score == model.score(X, y)
 
 
+def test_rows_elsewhere_are_refused(rows):
+    dask = pytest.importorskip("dask.array")
+    X, y = rows
+    model = PlainSparseLSSVR(10.0, "rbf", n_basis=40, random_state=0).fit(X, y)
+    with pytest.raises(TypeError, match="in memory"):
+        importance(model, dask.from_array(X), y)
+
+
 def test_text(rows):
     X, y = make_friedman1(100, n_features=15, random_state=0)
     model = PlainSparseLSSVR(10.0, "rbf", n_basis=40, random_state=0).fit(X, y)

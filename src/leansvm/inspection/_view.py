@@ -27,6 +27,7 @@ from leansvm.kernels import clipped
 from leansvm.kernels._function import KernelFunction
 from leansvm.linalg import dense_rows64
 from leansvm.low_rank import names_of_features
+from leansvm.rows import RowSource, is_dask
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -44,6 +45,8 @@ class View:
     """
 
     def __init__(self, model: Any, X: Any) -> None:
+        if is_dask(X) or isinstance(X, RowSource):
+            raise TypeError("Rows must be in memory: pass a sample, as an array or a frame.")
         self.model = model
         self.before, self.machine = split_pipeline(model)
         check_is_fitted(model)
@@ -219,7 +222,9 @@ def parts_of(machine: Any) -> list[Summand] | None:
     points = dense_rows64(to_host(features.points))
     source = np.arange(points.shape[1])
     return [
-        Summand(kernel.function, prepare, source, prepare(points), np.asarray(coef, np.float64))
+        Summand(
+            kernel.function, prepare, source, prepare(points), np.asarray(to_host(coef), np.float64)
+        )
     ]
 
 

@@ -22,6 +22,7 @@ from leansvm.inspection._view import (
     parts_of,
     stacked,
 )
+from leansvm.rows import check_budget, resolve_cache_size
 
 
 @dataclass(repr=False)
@@ -205,6 +206,13 @@ def explain(
     parts = parts_of(view.machine) if view.is_kernel_machine and method == "auto" else None
     owned = view.owned(columns) if is_product(parts) else None
     if parts is None or owned is None:
+        steps = 2 * n_orders * (len(f) - n) * (len(columns) + 1)  # rows between x and background
+        check_budget(
+            32 * steps * len(view.names),
+            resolve_cache_size(view.machine.cache_size),
+            f"A row of {len(view.names)} columns and {len(f) - n} background rows",
+            "Take a smaller max_background, or put columns into groups.",
+        )
         found, errors = by_orders(
             lambda sources: view.values(composed(view.X, sources)),
             n,
