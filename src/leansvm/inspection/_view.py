@@ -215,17 +215,13 @@ class Summand:
 def parts_of(machine: Any) -> list[Summand] | None:
     """Return the kernels whose sum the model is; None where no kernel has a name."""
     features, coef = machine._model()
-    kernel = features.kernel
+    kernel, coef = features.kernel, np.asarray(to_host(coef), np.float64)
     if callable(kernel.name) or kernel.precomputed:
         return None
     prepare = _same if kernel.clip is None else partial(clipped, bounds=kernel.clip)
     points = dense_rows64(to_host(features.points))
     source = np.arange(points.shape[1])
-    return [
-        Summand(
-            kernel.function, prepare, source, prepare(points), np.asarray(to_host(coef), np.float64)
-        )
-    ]
+    return [Summand(kernel.function, prepare, source, prepare(points), coef)]
 
 
 def _same(rows: Array) -> Array:
