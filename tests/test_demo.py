@@ -62,7 +62,7 @@ def test_the_first_sentence_counts_what_the_table_shows(demo, results):
 def test_the_page_shows_scales_surfaces_and_scores(page, results):
     assert page.count("<figure>") == 2 + 1 + 3  # scales, training points, decision surfaces
     assert page.count("<image ") == 3
-    assert "relative sensitivity along the feature" in page
+    assert "how finely the model resolves the feature" in page
     for result in results:
         assert f"{result.score:.1f} %" in page
 

@@ -98,7 +98,7 @@ def learned(tmp_path, monkeypatch):
 
 def test_learned_scales_are_drawn_and_put_in_words(learned):
     _, page = learned
-    assert "What it looks at" in page and "relative sensitivity along the feature" in page
+    assert "How finely it looks" in page and "how finely the model resolves the feature" in page
     assert ">20 of 25 features<" in page
     assert "23 of 25 features are not used: x2, x3" in page
     assert "The fit chose C and gamma by itself" in page
@@ -146,7 +146,7 @@ def test_a_model_without_learned_scales_has_no_section_on_them(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X, y=y)
     page = train(tmp_path, "-e", "lssvm", "-s", "gamma=0.1", "--cv", "0")
-    assert "What it looks at" not in page
+    assert "How finely it looks" not in page
     assert "Which columns matter" in page and "Permutation importance" in page
     assert page.index(">x2<") < page.index(">x0<")  # the petals before the sepals
 

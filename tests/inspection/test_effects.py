@@ -1,9 +1,16 @@
 """Effects: partial dependence is scikit-learn's, slopes are those of the predictions."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.impute import SimpleImputer
 from sklearn.inspection import partial_dependence
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from leansvm import KernelBasis, LowRankLSSVR
 from leansvm.inspection import _dependence, effects
@@ -112,8 +119,11 @@ def test_slopes_and_interactions(rows):
         step[f] = 1e-5
         slopes = (model.predict(X + step) - model.predict(X - step)) / 2e-5
         np.testing.assert_allclose(found.slope[:, f], slopes.mean(axis=0), atol=1e-7)
-        strength = np.abs(slopes).mean(axis=0) * X[:, f].std()
-        np.testing.assert_allclose(found.strength[:, f], strength, atol=1e-6)
+        moved = np.repeat(X[None], len(X), axis=0)  # all pairs of rows
+        moved[:, :, f] = X[:, f][:, None]
+        after = model.predict(moved.reshape(-1, 4)).reshape(len(X), -1, 2)
+        change = np.abs(after - model.predict(X)).mean(axis=(0, 1))
+        np.testing.assert_allclose(found.strength[:, f], change, rtol=0.05)
     e, h = np.eye(4) * 1e-3, 1e-3
     signs = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
     corner = [model.predict(X + a * e[1] + b * e[2]) for a, b in signs]
@@ -197,3 +207,106 @@ def test_display(rows):
         display.plot(output=2)
     with pytest.raises(ValueError, match="axes"):
         display.plot(axes=display.axes_[:1])
+
+
+def test_a_scaler_changes_units_of_nothing(rows):
+    X, Y = rows
+    gamma = np.array([0.8, 0.1, 2.5, 0.01])
+    X = X * [1, 100, 0.01, 1] + [0, 5, 0, 0]
+    scaler = StandardScaler().fit(X)
+    plain = machine("matern32", gamma / scaler.scale_**2).fit(X, Y)
+    scaled = make_pipeline(StandardScaler(), machine("matern32", gamma)).fit(X, Y)
+    found, expected = effects(scaled, X, n_individual=2), effects(plain, X, n_individual=2)
+    assert_allclose = partial(np.testing.assert_allclose, rtol=1e-6, atol=1e-8)
+    assert_allclose(found.slope, expected.slope)
+    assert_allclose(found.strength, expected.strength)
+    assert_allclose(found.interaction, expected.interaction)
+    for f in range(4):
+        assert_allclose(found.grids[f], expected.grids[f])
+        assert_allclose(found.average[f], expected.average[f])
+        assert_allclose(found.individual[f], expected.individual[f])
+
+
+def as_days(rows):
+    return np.asarray(rows).astype("datetime64[D]").astype(float) - 19700.0
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+@pytest.mark.parametrize("kernel", ["matern32", "rbf", "poly"])
+def test_words_dates_and_booleans(rows, library, kernel):
+    library = pytest.importorskip(library)
+    X, Y = rows
+    words = np.array(["red", "green", "blue"])[X[:, 3].astype(int)]
+    dates = np.datetime64("2024-01-01") + (100 * X[:, 0]).astype("timedelta64[D]")
+    data = {"bought": dates, "colour": words, "paid": X[:, 1] > 1, "w": X[:, 2]}
+
+    def frame(**changed):
+        return library.DataFrame(data | changed)
+
+    encode = ColumnTransformer(
+        [
+            ("words", OneHotEncoder(sparse_output=False), ["colour"]),
+            ("days", make_pipeline(FunctionTransformer(as_days), StandardScaler()), ["bought"]),
+            ("rest", StandardScaler(), ["paid", "w"]),
+        ]
+    )
+    model = make_pipeline(encode, machine(kernel)).fit(frame(), Y[:, 0] + 2 * (words == "red"))
+    found = effects(model, frame(), grid_resolution=20, n_individual=3)
+    assert found.names == ["bought", "colour", "paid", "w"]
+    assert found.grids[0].dtype.kind == "M"
+    assert list(found.grids[1]) == ["blue", "green", "red"]
+    assert list(found.grids[2]) == ["False", "True"]
+    blue = model.predict(frame(colour=np.full(150, "blue")))
+    for v, level in enumerate(found.grids[1]):
+        predicted = model.predict(frame(colour=np.full(150, level)))
+        assert found.average[1][0, v] == pytest.approx(predicted.mean(), abs=1e-9)
+        lines = found.individual[1][0, :, v]
+        np.testing.assert_allclose(lines, (predicted - blue)[:3], atol=1e-9)
+    for v in range(0, 20, 6):
+        day = found.grids[0][v].astype("datetime64[D]")  # as the model reads it
+        predicted = model.predict(frame(bought=np.full(150, day)))
+        assert found.average[0][0, v] == pytest.approx(predicted.mean(), abs=1e-8)
+    day = np.timedelta64(5, "D")
+    up = model.predict(frame(bought=dates + day)) - model.predict(frame(bought=dates - day))
+    assert found.slope[0, 0] == pytest.approx(up.mean() / 10, rel=0.1, abs=1e-4)
+    assert np.isnan(found.slope[0, 1]) and np.isnan(found.slope[0, 2])
+    assert found.pairs.tolist() == [[0, 3]] and "nan" not in repr(found)
+    with pytest.raises(ValueError, match="one feature each"):
+        effects(model, frame(), pairs=[[0, 1]])
+    by_name = effects(model, frame(), features=["w"], pairs=[])
+    np.testing.assert_allclose(by_name.average[0], effects(model, frame()).average[3])
+    pytest.importorskip("matplotlib").use("Agg")
+    display = EffectsDisplay(found).plot()
+    labels = [ax.get_xlabel() for ax in display.axes_]
+    ticks = display.axes_[labels.index("colour")].get_xticklabels()
+    assert [tick.get_text() for tick in ticks] == ["blue", "green", "red"]
+
+
+def test_a_number_with_gaps_has_a_slope(rows):
+    X, Y = rows
+    X = X.copy()
+    X[::7, 0] = np.nan
+    encode = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    model = make_pipeline(encode, machine("rbf")).fit(X, Y[:, 0])
+    found = effects(model, X, pairs=[[0, 1]])
+    step = np.array([1e-5, 0.0, 0.0, 0.0])
+    slopes = (model.predict(X + step) - model.predict(X - step)) / 2e-5
+    assert found.slope[0, 0] == pytest.approx(slopes[np.isfinite(X[:, 0])].mean(), abs=1e-6)
+    assert found.interaction[0, 0] > 0
+    X[:, 3] = np.nan  # nothing at all
+    alone = SimpleImputer(keep_empty_features=True)
+    found = effects(make_pipeline(alone, machine("rbf")).fit(X, Y[:, 0]), X)
+    assert list(found.grids[3]) == ["missing"] and found.strength[0, 3] == 0
+
+
+def test_steps_that_mix_columns_are_refused(rows):
+    X, Y = rows
+    with pytest.raises(ValueError, match="last step"):
+        effects(make_pipeline(PCA(), machine("rbf")).fit(X, Y), X)
+
+
+def test_text():
+    X = np.random.default_rng(0).normal(size=(100, 12))
+    found = effects(machine("rbf").fit(X, X[:, 3]), X)
+    lines = repr(found).splitlines()
+    assert len(lines) == 10 and lines[1].split()[0] == "x3"

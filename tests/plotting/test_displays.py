@@ -4,9 +4,12 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import make_moons
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from leansvm.basis import PivotedCholesky
 from leansvm.model_selection import basis_path
@@ -58,3 +61,12 @@ def test_says_what_is_wrong():
     with pytest.raises(ValueError, match="level must be"):
         SparsityPathDisplay(path).plot(level="share")
     assert np.all(np.isfinite(path.loo))
+
+
+def test_paths_of_pipelines_and_frames():
+    frame = pd.DataFrame(X, columns=["a", "b"])
+    pipeline = make_pipeline(StandardScaler(), MODEL)
+    rows = StandardScaler().fit_transform(X)
+    display = SparsityPathDisplay.from_estimator(pipeline, frame, y, X_score=frame, y_score=y)
+    assert_allclose(display.path.score, basis_path(MODEL, rows, y, X_score=rows, y_score=y).score)
+    assert display.ax_.get_legend().get_texts()[0].get_text() == "pivoted-cholesky"

@@ -6,6 +6,9 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from leansvm import LowRankLSSVC, LowRankLSSVR
 from leansvm.plotting import LowRankDisplay
@@ -72,3 +75,21 @@ def test_bad_features_are_named():
     for features in ((0, 3), (1, 1), (0,)):
         with pytest.raises(ValueError, match="features must be two different numbers below 3"):
             LowRankDisplay.from_estimator(model, X, features=features)
+
+
+def test_pipelines_are_drawn_in_the_units_of_the_columns():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X * [10, 1, 3] + 50, columns=["a", "b", "c"])
+    model = LowRankLSSVC(n_basis=3)
+    pipeline = make_pipeline(StandardScaler(), model).fit(frame, LABELS)
+    display = LowRankDisplay.from_estimator(pipeline, frame, LABELS, grid_resolution=7)
+    assert display.feature_names == ("a", "b")
+    values = frame[["a", "b"]].to_numpy()
+    assert_allclose(display.points[0], values)
+    assert display.x0[0] < values[:, 0].min() and display.x0[-1] > values[:, 0].max()
+    a, b = np.meshgrid(display.x0, display.x1)
+    plane = pandas.DataFrame({"a": a.ravel(), "b": b.ravel(), "c": frame["c"].median()})
+    assert_allclose(display.response.ravel(), pipeline.decision_function(plane))
+    mixed = make_pipeline(PCA(), model).fit(frame, LABELS)
+    display = LowRankDisplay.from_estimator(mixed, frame, features=(0, 1), grid_resolution=7)
+    assert display.feature_names == ("pca0", "pca1")

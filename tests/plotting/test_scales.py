@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from leansvm import SparseLSSVC
 from leansvm.plotting import FeatureScalesDisplay
@@ -46,7 +48,7 @@ def test_the_largest_comes_first_and_is_at_the_top():
     bottom, top = display.ax_.get_ylim()
     assert bottom > top  # bar 0 is the highest
     assert display.ax_.get_xlim() == (0, 1)
-    assert "relative sensitivity" in display.ax_.get_xlabel()
+    assert "how finely" in display.ax_.get_xlabel()
     assert display.ax_.get_ylabel() == ""
 
 
@@ -94,3 +96,13 @@ def test_names_are_drawn_as_they_are(name):
     assert label._preprocess_math(label.get_text()) == (name, False)
     display.figure_.canvas.draw()
     plt.close(display.figure_)
+
+
+def test_pipelines_name_their_features():
+    frame = pd.DataFrame(X, columns=["age", "weight", "id", "height"])
+    model = SparseLSSVC(1.0, kernel="rbf", gamma="learn", n_basis=5, random_state=0)
+    for rows, first in ((frame, "weight"), (X, "x1")):
+        pipeline = make_pipeline(StandardScaler(), model).fit(rows, Y)
+        assert labels(FeatureScalesDisplay.from_estimator(pipeline))[0] == first
+    nameless = make_pipeline(FunctionTransformer(), model).fit(X, Y)
+    assert labels(FeatureScalesDisplay.from_estimator(nameless))[0] == "x1"

@@ -40,7 +40,7 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
     sections = [_facts(run), _notes(run)]
     if run.evaluation is not None:
         sections += [_errors(run), _calibration(run)]
-    sections += [*answers(run), feature_scales(run) or importance(run), sparsity(run), tuning(run)]
+    sections += [importance(run), *answers(run), feature_scales(run), sparsity(run), tuning(run)]
     sections += [_time(run), _data(run), _use(run, model_file)]
     name = run.target or run.data.path.name
     lead = (

@@ -36,7 +36,7 @@ def answers(run: TrainingRun) -> list[str]:
         regression = run.task == "regression"
         sections.append(_intervals(run, X, some) if regression else _sets(run, X, some))
     if hasattr(run.model, "support_vectors_"):
-        sections.append(_effects(run, rows_of(X, some)))
+        sections.append(_effects(run, rows_of(run.data.X, some)))
     if hasattr(run.model, "keep_rows"):
         sections.append(_suspicious(run, X))
     return sections
@@ -103,7 +103,7 @@ def _effects(run: TrainingRun, X: Any) -> str:
             f"Effects are computed for up to {MOST_FEATURES:,} features; here are {X.shape[1]:,}."
         )
         return html.section("What the features do", "", text, "effects")
-    found = effects(run.model, X, feature_names=run.feature_names())
+    found = effects(run.pipeline, X)
     shown = found.strongest(SHOWN_FEATURES)
     changes = [found.average[place] - found.average[place][:, :1] for place in shown]
     ends = min(change.min() for change in changes), max(change.max() for change in changes)
@@ -111,9 +111,9 @@ def _effects(run: TrainingRun, X: Any) -> str:
     limits = ends[0] - margin, ends[1] + margin
     figures = [_effect(run, found, int(place), limits) for place in shown]
     text = (
-        "The change of the prediction (for classes: of the decision value) as one feature, in the "
-        "units that the machine sees, changes and the others stay as they are, on average over "
-        "rows; the strongest features first. It describes the model, not a cause."
+        "The change of the prediction (for classes: of the decision value) as one column changes "
+        "and the others stay as they are, on average over rows; the strongest columns first. It "
+        "describes the model, not a cause."
     )
     if len(found.pairs):
         size = found.interaction.max(axis=0)
@@ -131,7 +131,7 @@ def _effect(run: TrainingRun, found: Effects, place: int, limits: tuple[float, f
     with html.drawing(figsize=(4.6, 2.6)) as (fig, ax):
         for o in outputs:
             label = None if classes is None or len(lines) == 1 else plain_text(classes[o])
-            marker = "o" if len(grid) < 5 else ""
+            marker = "o" if len(grid) < 5 or grid.dtype.kind == "U" else ""
             colour = f"C{o % 10}"  # a class has one colour in all pictures
             ax.plot(grid, lines[o] - lines[o, 0], color=colour, marker=marker, label=label)
         if len(lines) > 1:

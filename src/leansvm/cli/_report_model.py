@@ -32,14 +32,14 @@ def feature_scales(run: TrainingRun) -> str:
     unused = [name for name, scale in scales.items() if scale == 0]
     text = (
         "One gamma for each feature was learned by leave-one-out error. A long bar: the model can "
-        "change quickly along this feature. It does not say in which direction, nor that the "
-        "feature is the cause."
+        "change quickly along this feature. It does not say how much the feature matters: one with "
+        "a straight-line effect has a short bar."
     )
     if unused:
         shown = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
         text += f" {len(unused)} of {len(scales)} features are not used: {shown}."
     figure = html.figure(picture, "Feature scales")
-    return html.section("What it looks at", html.figures([figure]), text, "scales")
+    return html.section("How finely it looks", html.figures([figure]), text, "scales")
 
 
 def sparsity(run: TrainingRun) -> str:

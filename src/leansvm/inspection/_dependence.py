@@ -10,14 +10,15 @@ is small, so that the rows' sum is a Chebyshev series, from fewer values of t th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.polynomial import chebyshev
-from numpy.typing import NDArray
 
+from leansvm.inspection._view import Array, Indices
 from leansvm.kernels import Kernel
 from leansvm.kernels._function import DistanceKernel
 
-Array = NDArray[np.float64]
 _TILE = 2**18  # pairs of rows and points at a time
 # From rest = q T on, T the largest t, so many nodes in sqrt(t + q T) give 1e-12: with c and w the
 # middle and half the width of their range, the series converges like (c/w + sqrt((c/w)^2 - 1))^-n.
@@ -25,62 +26,74 @@ _BANDS = ((5.0, 8), (1.0, 12), (0.4, 16), (0.12, 24), (0.03, 32))
 
 
 def averages(
-    kernel: Kernel, X: Array, Z: Array, coef: Array, grids: dict[int, Array]
-) -> dict[int, Array]:
+    kernel: Kernel, X: Array, Z: Array, coef: Array, moves: Sequence[tuple[Indices, Array]]
+) -> list[Array]:
     """Return the mean of sum_j c_j k(x, z_j) over rows, values of the grid x outputs.
 
-    Rows, points and grids are clipped already where the kernel clips.
+    A move is a few features and the values that they take together, grid x features. Rows, points
+    and values are clipped already where the kernel clips.
     """
-    sums = {f: np.zeros((len(grid), coef.shape[1])) for f, grid in grids.items()}
+    sums = [np.zeros((len(values), coef.shape[1])) for _, values in moves]
     function, materns = kernel.function, {}
     if isinstance(function, DistanceKernel) and function.root_terms is not None:
-        materns = {f: _MaternSums(function, Z[:, f], f, grid) for f, grid in grids.items()}
+        materns = {
+            m: _MaternSums(function, Z[:, own[0]], int(own[0]), values[:, 0])
+            for m, (own, values) in enumerate(moves)
+            if len(own) == 1
+        }
     step = max(1, _TILE // max(len(Z), 1))
     for start in range(0, len(X), step):
         rows = X[start : start + step]
         base = function.pair_sums(rows, Z)
-        for f, grid in grids.items():
-            if f in materns:
-                materns[f].add(base, rows[:, f])
-            else:
-                found = function.sums_along(rows, Z, coef, base, f, grid)
-                if found is None:
-                    found = _sums_of_blocks(kernel, rows, Z, coef, f, grid)
-                sums[f] += found
-    for f, series in materns.items():
-        sums[f] = series.total().T @ coef
-    return {f: total / len(X) for f, total in sums.items()}
+        for m, (own, values) in enumerate(moves):
+            if m in materns:
+                materns[m].add(base, rows[:, own[0]])
+                continue
+            found = None
+            if len(own) == 1:
+                found = function.sums_along(rows, Z, coef, base, int(own[0]), values[:, 0])
+            if found is None:
+                found = _sums_of_blocks(kernel, rows, Z, coef, own, values)
+            sums[m] += found
+    for m, series in materns.items():
+        sums[m] = series.total().T @ coef
+    return [total / len(X) for total in sums]
 
 
-def individual(kernel: Kernel, X: Array, Z: Array, coef: Array, f: int, grid: Array) -> Array:
-    """Return sum_j c_j k(x, z_j) of every row with feature f set, rows x grid x outputs."""
-    result = np.empty((len(X), len(grid), coef.shape[1]))
+def individual(
+    kernel: Kernel, X: Array, Z: Array, coef: Array, own: Indices, values: Array
+) -> Array:
+    """Return sum_j c_j k(x, z_j) of every row with some features set, rows x grid x outputs."""
+    result = np.empty((len(X), len(values), coef.shape[1]))
     function = kernel.function
-    if isinstance(function, DistanceKernel) and function.root_terms is None:
+    if isinstance(function, DistanceKernel) and function.root_terms is None and len(own) == 1:
+        f, grid = int(own[0]), values[:, 0]
         step = max(1, _TILE // max(len(Z), 1))
         along = np.exp(-function.distance_along(grid, Z[:, f], f))  # grid x points
         for start in range(0, len(X), step):
             rows = X[start : start + step]
-            own = function.distance_along(rows[:, f], Z[:, f], f)
-            rest = np.exp(-np.maximum(function.pair_sums(rows, Z) - own, 0.0))
+            now = function.distance_along(rows[:, f], Z[:, f], f)
+            rest = np.exp(-np.maximum(function.pair_sums(rows, Z) - now, 0.0))
             for o, c in enumerate(coef.T):
                 result[start : start + step, :, o] = rest @ (along * c).T
         return result
-    for v, value in enumerate(grid):
-        result[:, v] = _moved(X, f, value, kernel, Z) @ coef
+    for v, value in enumerate(values):
+        result[:, v] = _moved(X, own, value, kernel, Z) @ coef
     return result
 
 
-def _moved(X: Array, f: int, value: float, kernel: Kernel, Z: Array) -> Array:
-    """Return the kernel's values with feature f of all rows set to one value."""
+def _moved(X: Array, own: Indices, value: Array, kernel: Kernel, Z: Array) -> Array:
+    """Return the kernel's values with some features of all rows set."""
     rows = X.copy()
-    rows[:, f] = value
+    rows[:, own] = value
     return np.asarray(kernel.block(rows, Z))
 
 
-def _sums_of_blocks(kernel: Kernel, X: Array, Z: Array, coef: Array, f: int, grid: Array) -> Array:
+def _sums_of_blocks(
+    kernel: Kernel, X: Array, Z: Array, coef: Array, own: Indices, values: Array
+) -> Array:
     """Return the sum of f over rows for every value of the grid, grid x outputs, value by value."""
-    return np.stack([(_moved(X, f, v, kernel, Z) @ coef).sum(axis=0) for v in grid])
+    return np.stack([(_moved(X, own, v, kernel, Z) @ coef).sum(axis=0) for v in values])
 
 
 class _MaternSums:

@@ -6,7 +6,7 @@ from the feature at hand; what is left, rest = base - own, is never below 0 (rou
 
 from __future__ import annotations
 
-from math import sqrt
+from math import asinh, exp, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from leansvm.kernels._compiled import decay
 
 _OPTIONS = {"error_model": "numpy", "fastmath": {"contract", "nsz"}}
 _EQUAL = 1e-14  # of base: less is rounding
+_TINY = 1e-300
 
 
 @compiled(fastmath={"reassoc", "nsz"})
@@ -75,3 +76,122 @@ def add_series(coefficients: Any, places: Any, out: Any) -> None:
                 second[v] = before
         for v in range(x.shape[0]):
             values[v] += coefficients[j, 0] + x[v] * first[v] - second[v]
+
+
+@compiled(fastmath={"reassoc", "contract", "nsz"})
+def dot(a: Any, b: Any) -> float:
+    """Return a'b."""
+    result = 0.0
+    for j in range(a.shape[0]):
+        result += a[j] * b[j]
+    return result
+
+
+@compiled(**_OPTIONS)
+def add_moved(
+    base: Any,
+    x: Any,
+    moved: Any,
+    Zt: Any,
+    gamma: Any,
+    squared: bool,
+    terms: Any,
+    coef: Any,
+    out: Any,
+) -> None:
+    """Add sum_j coef_oj k(D_ij) to out_io, D = base where x has become ``moved``.
+
+    ``x``, ``moved`` and ``Zt`` (one row for each feature) hold the features that change alone;
+    ``terms`` are those of `add_materns`, with c = 0 for e^-D.
+    """
+    linear, quadratic, factor = terms
+    t = np.empty(base.shape[1])
+    for i in range(base.shape[0]):
+        t[:] = base[i]
+        for f in range(x.shape[1]):
+            before, now, z = x[i, f], moved[i, f], Zt[f]
+            if squared:
+                step, middle = gamma[f] * (now - before), now + before
+                for j in range(t.shape[0]):
+                    t[j] += step * (middle - 2.0 * z[j])
+            else:
+                weight = gamma[f]
+                for j in range(t.shape[0]):
+                    t[j] += weight * (abs(now - z[j]) - abs(before - z[j]))
+        if factor == 0.0:
+            for j in range(t.shape[0]):
+                t[j] = decay(t[j] if t[j] > 0.0 else 0.0)
+        else:
+            for j in range(t.shape[0]):
+                r = sqrt(factor * (t[j] if t[j] > 0.0 else 0.0))
+                t[j] = (1.0 + r * (linear + r * quadratic)) * decay(r)
+        for o in range(out.shape[1]):
+            out[i, o] += dot(t, coef[o])
+
+
+@compiled(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def add_shapley(X: Any, B: Any, nodes: Any, weights: Any, tolerance: float, out: Any) -> None:
+    """Add Shapley values of products over columns to out_jg, mean over the rows b of ``B``.
+
+    ``X`` has a row for each point j and a column for each factor g, an even number; B is points x
+    factors x rows: sum_q w_q (X_jg - B_jgb) prod_(h != g) (t_q X_jh + (1 - t_q) B_jhb), with the
+    nodes that row n of ``nodes`` has for n + 1 of them. Nothing is divided: products of the factors
+    before a pair are kept in a pass forwards, those after it grow in a pass backwards.
+    """
+    n_factors, n_rows = B.shape[1], B.shape[2]
+    before, product = np.empty((n_factors // 2, n_rows)), np.empty(n_rows)
+    spread = np.empty(n_rows)
+    for j in range(X.shape[0]):
+        product[:], spread[:] = 1.0, 0.0
+        for g in range(n_factors):
+            x, b = X[j, g], B[j, g]
+            for i in range(n_rows):
+                largest = max(x, b[i])
+                product[i] *= largest
+                spread[i] += abs(x - b[i]) / (2.0 * largest + _TINY)
+        count = nodes_for(product.max(), spread.max(), tolerance, nodes.shape[0])
+        for q in range(count):
+            t, u = nodes[count - 1, q], 1.0 - nodes[count - 1, q]
+            product[:] = weights[count - 1, q] / n_rows
+            for pair in range(n_factors // 2):
+                g = 2 * pair
+                tx, ty, b, c, kept = (
+                    t * X[j, g],
+                    t * X[j, g + 1],
+                    B[j, g],
+                    B[j, g + 1],
+                    before[pair],
+                )
+                for i in range(n_rows):
+                    kept[i] = product[i]
+                    product[i] *= (tx + u * b[i]) * (ty + u * c[i])
+            product[:] = 1.0
+            for pair in range(n_factors // 2 - 1, -1, -1):
+                g = 2 * pair
+                x, y, b, c, kept = X[j, g], X[j, g + 1], B[j, g], B[j, g + 1], before[pair]
+                tx, ty, first, second = t * x, t * y, 0.0, 0.0
+                for i in range(n_rows):
+                    at_x, at_y, rest = tx + u * b[i], ty + u * c[i], kept[i] * product[i]
+                    first += rest * at_y * (x - b[i])
+                    second += rest * at_x * (y - c[i])
+                    product[i] *= at_x * at_y
+                out[j, g] += first
+                out[j, g + 1] += second
+
+
+@compiled(error_model="numpy")
+def nodes_for(largest: float, spread: float, tolerance: float, most: int) -> int:
+    """Return how many nodes give the integral of a product to a tolerance; 0: it is smaller.
+
+    With t = (1 + cos s) / 2 a factor is (X + B) / 2 + (X - B) / 2 cos s. Over max(X, B) it is a
+    distribution on -1, 0, 1, and the product one of their sum, whose variance is ``spread``. What
+    it has beyond 2n, by Chernoff's bound, is what n nodes cannot see.
+    """
+    if largest < tolerance:
+        return 0
+    for n in range(1, most):
+        ratio = 2.0 * n / (spread + _TINY)
+        exponent = spread * (sqrt(1.0 + ratio * ratio) - 1.0) - 2.0 * n * asinh(ratio)
+        if 4.0 * largest * exp(exponent) < tolerance:
+            return n
+    return most

@@ -1,7 +1,7 @@
-"""What each feature does to the prediction: slopes, partial dependence and interactions.
+"""What each column does to the prediction: slopes, partial dependence and interactions.
 
 From exact gradients of the kernel expansion (`leansvm.kernels.gradients`) and the structure of the
-kernels (`_dependence`), for all features at once; no prediction is made for changed rows.
+kernels (`_dependence`), for all columns at once; hardly a prediction is made for changed rows.
 """
 
 from __future__ import annotations
@@ -13,41 +13,53 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats.mstats import mquantiles
-from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_basis import KernelBasis
 from leansvm.estimators.kernel_machine import KernelMachine
-from leansvm.estimators.read import validate
 from leansvm.inspection._dependence import averages, individual
+from leansvm.inspection._grids import Along, along
+from leansvm.inspection._moved import can_move, moved_values
+from leansvm.inspection._view import (
+    Array,
+    Indices,
+    View,
+    as_lines,
+    parts_of,
+    split_pipeline,
+    with_columns_of,
+)
 from leansvm.kernels import Kernel, clipped, gradients, mixed_derivatives
 from leansvm.linalg import dense_rows64
+from leansvm.low_rank import names_of_features
 from leansvm.rows import check_budget, resolve_cache_size
 from leansvm.tables import feature_names as feature_names_of
 
-Array = NDArray[np.float64]
-_STRONGEST = 6  # features whose pairs are looked at by default
+_STRONGEST = 6  # columns whose pairs are looked at by default
+_PAIRS = 2000  # of rows, that strength is the mean over, at least
 
 
-@dataclass
+@dataclass(repr=False)
 class Effects:
-    """What each feature does to f: the prediction, or the decision value of every class.
+    """What each column does to f: the prediction, or the decision value of every class.
 
-    Two classes count as one output, larger for the second class.
+    Two classes count as one output, larger for the second class. Columns are the user's, in their
+    own units, also where a pipeline scales or encodes them.
 
     Attributes
     ----------
     features : ndarray of shape (n_features,)
-        Column numbers of the features that were looked at.
+        Numbers of the columns that were looked at.
     names : list of str
         Their names.
     slope : ndarray of shape (n_outputs, n_features)
-        Mean of df/dx over the rows: what one more unit of the feature adds, on average.
+        Mean of df/dx over the rows: what one more unit of the column (a day, of dates) adds, on
+        average; nan for columns that are no number.
     strength : ndarray of shape (n_outputs, n_features)
-        Mean of |df/dx| times the feature's standard deviation: how much it matters, in units of f.
+        Mean of |change of f| when the column gets the value of another row: how much it matters, in
+        units of f.
     grids : list of ndarray
-        Values of every feature.
+        Values of every column: numbers, dates, or levels as text.
     average : list of ndarray of shape (n_outputs, n_values)
         Partial dependence: mean of f over the rows with the feature set to each value.
     individual : list of ndarray of shape (n_outputs, n_rows, n_values), or None
@@ -56,9 +68,10 @@ class Effects:
         Pairs of column numbers.
     interaction : ndarray of shape (n_outputs, n_pairs)
         Root mean square of d^2f / dx_a dx_b times both standard deviations, in units of f: 0 for
-        features whose effects add up.
+        columns whose effects add up.
     scales : ndarray of shape (n_features,) or None
-        ``feature_scales_`` of the model, where it learned them.
+        ``feature_scales_`` of the model, where it learned them: how finely it resolves a column,
+        the finest feature of those that it is encoded in.
     """
 
     features: NDArray[np.intp]
@@ -87,6 +100,16 @@ class Effects:
         """
         return np.argsort(-self.strength.max(axis=0), kind="stable")[:count]
 
+    def __repr__(self) -> str:
+        most, columns = self.strength.argmax(axis=0), np.arange(len(self.names))
+        strength, slope = self.strength[most, columns], self.slope[most, columns]
+        cells = [
+            f"{size:.4g}" + ("" if np.isnan(up) else f", slope {up:+.4g}")
+            for size, up in zip(strength, slope, strict=True)
+        ]
+        title = "Mean change of f when a column gets another row's value:"
+        return as_lines(title, self.names, cells, self.strongest(len(self.names)))
+
 
 def effects(
     model: Any,
@@ -104,21 +127,23 @@ def effects(
     Parameters
     ----------
     model : estimator
-        A fitted machine of this package whose kernel has a name.
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Rows to average over, such as the training rows or a sample of them.
-    features : array-like of int, default=None
-        Column numbers to look at; default: all.
+        A fitted machine of this package whose kernel has a name, or a pipeline that ends with one
+        and whose steps make every feature of one column.
+    X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
+        Rows to average over, such as the training rows or a sample of them, with the columns that
+        ``model.predict`` takes.
+    features : array-like of int or str, default=None
+        Columns to look at, by number or name; default: all.
     grid_resolution : int, default=100
-        Values of every feature, evenly between the percentiles; a feature with fewer distinct
-        values has these.
+        Values of every column, evenly between the percentiles; a column with fewer distinct
+        values has these, and one of words its 30 most frequent levels.
     percentiles : tuple of float, default=(0.05, 0.95)
         Shares of the rows below the first and the last value.
     n_individual : int, default=0
         Rows, the first ones, of which to return lines of their own.
     pairs : array-like of shape (n_pairs, 2), default=None
         Pairs of column numbers whose interaction to compute; default: all pairs of the six
-        features that matter most.
+        columns that matter most, of those that make one feature each.
     feature_names : sequence of str, default=None
         Names of all columns; default: those of the fit, or x0, x1, ...
 
@@ -147,39 +172,96 @@ def effects(
     >>> [int(f) for f in found.pairs[found.interaction[0].argmax()]]
     [1, 2]
     """
-    if not isinstance(model, KernelMachine) or isinstance(model, KernelBasis):
+    machine = split_pipeline(model)[1]
+    if not isinstance(machine, KernelMachine) or isinstance(machine, KernelBasis):
         raise TypeError(
-            f"{type(model).__name__} does not predict by a kernel: effects() needs a machine whose "
-            f"functions are kernels (the last step of a pipeline, with the rows that it sees)."
+            f"{type(machine).__name__} does not predict by a kernel: effects() needs a machine "
+            f"whose functions are kernels, or a pipeline that ends with one."
         )
-    check_is_fitted(model)
-    rows = dense_rows64(to_host(validate(model, X, reset=False)))
-    columns = np.arange(rows.shape[1]) if features is None else np.asarray(features)
-    _check_columns(columns, rows.shape[1])
-    grids = [_grid(rows[:, f], grid_resolution, percentiles) for f in columns]
-    names = _names(model, feature_names, rows.shape[1], columns)
-    _check_room(model, rows, columns)
-    expansion = _expansion(model)
-    slopes = gradients(expansion[0], rows, *expansion[1:])[:, columns]
-    strength = np.abs(slopes).mean(axis=0).T * rows[:, columns].std(axis=0)
-    average, lines = _dependences(model, rows, columns, grids, n_individual)
+    view = View(model, X)
+    columns = _columns(view, features)
+    names = view.names if feature_names is None else feature_names
+    names = names_of_features(names, len(view.names))
+    own = view.owned([np.array([c]) for c in range(len(names))])
+    if own is None:
+        raise ValueError(
+            "The steps of this pipeline make features of several columns each (as PCA does): pass "
+            "its last step, and as X what the steps before it return."
+        )
+    rows = view.features(view.X)
+    _check_room(machine, rows, columns)
+    lines = [along(view, rows, c, own[c], grid_resolution, percentiles) for c in columns]
+    expansion = _expansion(machine)
+    slopes = gradients(expansion[0], rows, *expansion[1:])
+    strength = _strength(view, rows, [own[c] for c in columns], columns)
+    average, single = _dependences(machine, rows, lines, n_individual)
     if pairs is None:
-        first = np.sort(columns[np.argsort(-strength.max(axis=0), kind="stable")[:_STRONGEST]])
-        pairs = list(combinations(first.tolist(), 2))
+        order = np.argsort(-strength.max(axis=0), kind="stable")
+        strongest = [p for p in order if lines[p].lead is not None][:_STRONGEST]
+        pairs = list(combinations(np.unique(columns[strongest]).tolist(), 2))
     pairs = np.asarray(pairs, dtype=np.intp).reshape(-1, 2)
-    scales = getattr(model, "feature_scales_", None)
+    if len(pairs):
+        _check_columns(pairs, len(own))
+    leads = {
+        c: along(view, rows, c, own[c], grid_resolution, percentiles).lead
+        for c in np.unique(pairs).tolist()
+    }
     return Effects(
         columns,
-        names,
-        slopes.mean(axis=0).T,
+        [names[c] for c in columns],
+        np.stack([_slope(slopes, line) for line in lines], axis=1),
         strength,
-        grids,
+        [line.grid for line in lines],
         average,
-        lines,
+        single,
         pairs,
-        _interactions(expansion, rows, pairs),
-        None if scales is None else np.asarray(scales)[columns],
+        _interactions(expansion, rows, pairs, leads),
+        _scales(machine, lines),
     )
+
+
+def _columns(view: View, given: Any) -> NDArray[np.intp]:
+    """Return column numbers, of names or numbers."""
+    if given is None:
+        return np.arange(len(view.names))
+    places = {name: i for i, name in enumerate(view.names)}
+    columns = np.asarray([places.get(c, c) if isinstance(c, str) else c for c in given])
+    _check_columns(columns, len(view.names))
+    return columns
+
+
+def _slope(slopes: Array, line: Along) -> Array:
+    """Return the mean slope along a column, one for each output."""
+    if line.ratio is None:
+        return np.full(slopes.shape[2], np.nan)
+    known = np.isfinite(line.ratio).all(axis=1)  # not at rows where the column is missing
+    return np.einsum("ifo,if->o", slopes[known][:, line.features], line.ratio[known]) / known.sum()
+
+
+def _strength(view: View, rows: Array, own: list[Indices], columns: NDArray[np.intp]) -> Array:
+    """Return mean |change of f| when columns are shuffled, outputs x columns."""
+    rng, parts, b = np.random.RandomState(0), parts_of(view.machine), view.machine.intercept_
+    orders = [rng.permutation(len(rows)) for _ in range(-(-_PAIRS // len(rows)))]
+    before = np.asarray(view.machine._values(rows))
+    result, used = np.zeros((before.shape[1], len(columns))), list(range(len(columns)))
+    if parts is not None and can_move(parts):
+        used = [p for p in used if any(len(part.columns_of(own[p])) for part in parts)]
+        moved: Any = moved_values(parts, rows, [own[p] for p in used], orders, np.asarray(b))
+    else:
+        moved = (
+            [view.values(with_columns_of(view.X, columns[[p]], order)) for order in orders]
+            for p in used
+        )
+    for p, values in zip(used, moved, strict=True):
+        result[:, p] = np.abs(np.subtract(values, before)).mean(axis=(0, 1))
+    return result
+
+
+def _scales(machine: Any, lines: list[Along]) -> Array | None:
+    scales = getattr(machine, "feature_scales_", None)
+    if scales is None:
+        return None
+    return np.array([np.asarray(scales)[line.features].max(initial=0.0) for line in lines])
 
 
 def _expansion(model: Any) -> tuple[Kernel, Any, Array]:
@@ -189,16 +271,20 @@ def _expansion(model: Any) -> tuple[Kernel, Any, Array]:
     return features.kernel, points, coef
 
 
-def _interactions(expansion: Any, rows: Array, pairs: NDArray[np.intp]) -> Array:
+def _interactions(
+    expansion: Any, rows: Array, pairs: NDArray[np.intp], leads: dict[int, int | None]
+) -> Array:
     """Return the size of the mixed derivatives, outputs x pairs."""
     kernel, points, coef = expansion
     if not len(pairs):
         return np.zeros((coef.shape[1], 0))
-    _check_columns(pairs, rows.shape[1])
     if (pairs[:, 0] == pairs[:, 1]).any():
         raise ValueError("pairs must hold two different features each.")
-    mixed = mixed_derivatives(kernel, rows, points, coef, pairs)
-    both = rows.std(axis=0)[pairs].prod(axis=1)
+    if None in leads.values():
+        raise ValueError("pairs must be of columns that make one feature each, not of categories.")
+    features = np.array([[leads[a], leads[b]] for a, b in pairs.tolist()], np.intp)
+    mixed = mixed_derivatives(kernel, rows, points, coef, features)
+    both = rows.std(axis=0)[features].prod(axis=1)
     return np.sqrt(np.square(mixed).mean(axis=0)).T * both
 
 
@@ -221,50 +307,19 @@ def _check_room(model: Any, rows: Array, columns: NDArray[np.intp]) -> None:
     )
 
 
-def _grid(values: Array, resolution: int, percentiles: tuple[float, float]) -> Array:
-    """Return the values that scikit-learn takes."""
-    if resolution < 2:
-        raise ValueError(f"grid_resolution must be at least 2, got {resolution!r}.")
-    if len(percentiles) != 2 or not 0 <= percentiles[0] < percentiles[1] <= 1:
-        raise ValueError(f"percentiles must be two numbers 0 <= a < b <= 1, got {percentiles!r}.")
-    distinct = np.unique(values)
-    if len(distinct) < resolution:
-        return distinct
-    low, high = mquantiles(values, prob=percentiles)
-    if np.allclose(low, high):  # most rows share one value: the whole range
-        low, high = distinct[0], distinct[-1]
-    return np.linspace(low, high, resolution)
-
-
 def _dependences(
-    model: Any, rows: Array, columns: NDArray[np.intp], grids: list[Array], n_individual: int
+    machine: Any, rows: Array, lines: list[Along], n_individual: int
 ) -> tuple[list[Array], list[Array] | None]:
-    """Return partial dependence of all features and, if asked for, centred lines of some rows."""
-    kernel, points, coef = _expansion(model)
-    Z, b = dense_rows64(points), np.asarray(model.intercept_)
-    values = grids
+    """Return partial dependence of all columns and, if asked for, centred lines of some rows."""
+    kernel, points, coef = _expansion(machine)
+    Z, b = dense_rows64(points), np.asarray(machine.intercept_)
+    moves = [(line.features, line.values) for line in lines]
     if kernel.clip is not None:  # as the kernel would, once for all
         lower, upper = kernel.clip
         rows, Z = clipped(rows, kernel.clip), clipped(Z, kernel.clip)
-        values = [np.clip(grid, lower[f], upper[f]) for f, grid in zip(columns, grids, strict=True)]
-    along = {int(f): grid for f, grid in zip(columns, values, strict=True)}
-    found = averages(kernel, rows, Z, coef, along)
-    average = [(found[int(f)] + b).T for f in columns]
+        moves = [(own, np.clip(values, lower[own], upper[own])) for own, values in moves]
+    average = [(found + b).T for found in averages(kernel, rows, Z, coef, moves)]
     if not n_individual:
         return average, None
-    lines = []
-    for f, grid in zip(columns.tolist(), values, strict=True):
-        line = individual(kernel, rows[:n_individual], Z, coef, f, grid)
-        lines.append(np.moveaxis(line - line[:, :1], 2, 0))
-    return average, lines
-
-
-def _names(
-    model: Any, given: Sequence[str] | None, n_features: int, columns: NDArray[np.intp]
-) -> list[str]:
-    names, unnamed = given, [f"x{i}" for i in range(n_features)]
-    if names is None:
-        names = known if (known := feature_names_of(model)) is not None else unnamed
-    if len(names) != n_features:
-        raise ValueError(f"feature_names has {len(names)} names for {n_features} features.")
-    return [str(names[f]) for f in columns]
+    single = (individual(kernel, rows[:n_individual], Z, coef, *move) for move in moves)
+    return average, [np.moveaxis(line - line[:, :1], 2, 0) for line in single]

@@ -18,6 +18,7 @@ from leansvm.basis.growing import rotation_in_order
 from leansvm.estimators.read import read, validate
 from leansvm.estimators.sparse_machine import SparseMachine
 from leansvm.estimators.training_data import TrainingData
+from leansvm.inspection._view import split_pipeline
 from leansvm.ridge.factor import Prefixes, factor_prefixes
 from leansvm.ridge.primal import left_out_errors
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
@@ -66,7 +67,7 @@ class BasisPath:
 
 
 def basis_path(
-    estimator: SparseMachine,
+    estimator: Any,
     X: Any,
     y: Any = None,
     *,
@@ -79,7 +80,8 @@ def basis_path(
     Parameters
     ----------
     estimator : SparseLSSVC or SparseLSSVR
-        With a nested selector and a number as ``n_basis``. It is cloned, not fitted.
+        With a nested selector and a number as ``n_basis``, or a pipeline that ends with one. It is
+        cloned, not fitted.
     X, y, sample_weight
         Training data, as ``fit`` takes it; a data set in files brings its targets and weights.
     X_score, y_score : array-like, optional
@@ -102,6 +104,11 @@ def basis_path(
     """
     if isinstance(X_score, RowSource):
         raise TypeError("X_score must be an array in memory, and y_score its targets.")
+    before, estimator = split_pipeline(estimator)
+    if before is not None:
+        before = clone(before)
+        X = before.fit_transform(X, y)
+        X_score = None if X_score is None else before.transform(X_score)
     model, data = fitted_clone(estimator, X, y, sample_weight)
     _check_nested(model)
     with tiles_within(model.cache_size):

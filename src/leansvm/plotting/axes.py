@@ -26,6 +26,15 @@ def new_grid(count: int) -> Any:
     return axes.ravel()[:count]
 
 
+def few_dates(ax: Any) -> None:
+    """Let an axis of dates have so few of them that they can be read side by side."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    places = AutoDateLocator(minticks=2, maxticks=5)
+    ax.xaxis.set_major_locator(places)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(places))
+
+
 def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt

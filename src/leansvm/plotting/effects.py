@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from leansvm.inspection import Effects, effects
-from leansvm.plotting.axes import new_grid, plain_text
+from leansvm.plotting.axes import few_dates, new_grid, plain_text
+
+_LEVELS_ACROSS, _LONGEST = 4, 12  # names of levels side by side, and their letters
 
 
 class EffectsDisplay:
-    """Partial dependence of the features that matter most, with lines of single rows.
+    """Partial dependence of the columns that matter most, with lines of single rows.
 
     Use `from_estimator`; the constructor takes effects that are known already.
 
@@ -68,8 +70,8 @@ class EffectsDisplay:
         Parameters
         ----------
         estimator : estimator
-            A fitted kernel machine.
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            A fitted kernel machine, or a pipeline that ends with one.
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
             Rows to average over.
         max_features : int, default=6
             Pictures at most, the strongest features first.
@@ -124,9 +126,16 @@ class EffectsDisplay:
         self.lines_ = []
         for ax, place in zip(axes, shown, strict=False):
             grid, line = found.grids[place], found.average[place][output]
+            options = {"color": "C0", "linewidth": 2, **(line_kw or {})}
+            if grid.dtype.kind == "U":  # levels
+                options = {"marker": "o", "linestyle": ":", **options}
+                short = [plain_text(level[:_LONGEST]) for level in grid]
+                grid = np.arange(len(grid))
+                ax.set_xticks(grid, short, rotation=90 if len(grid) > _LEVELS_ACROSS else 0)
+            elif grid.dtype.kind == "M":
+                few_dates(ax)
             if found.individual is not None:
                 ax.plot(grid, found.individual[place][output].T, color="0.8", linewidth=0.5)
-            options = {"color": "C0", "linewidth": 2, **(line_kw or {})}
             self.lines_ += ax.plot(grid, line - line[0], **options)
             ax.axhline(0.0, color="0.5", linewidth=0.5)
             ax.set_xlabel(plain_text(found.names[place]))

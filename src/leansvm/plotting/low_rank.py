@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
-from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.low_rank import names_of_features
+from leansvm.inspection._grids import user_units
+from leansvm.inspection._view import View, feature_names_of, split_pipeline
 from leansvm.plotting.axes import new_axes, plain_text
 
 _COMPARED_ROWS = 500  # rows on which features are compared
@@ -109,8 +109,9 @@ class LowRankDisplay:
         Parameters
         ----------
         estimator : LowRankLSSVC or LowRankLSSVR
-            Fitted model.
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Fitted model, or a pipeline that ends with one; what its steps shift and scale is drawn
+            in the units of the columns.
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
             Rows that span the plane; features that are not drawn are held at their medians.
         y : array-like of shape (n_samples,), default=None
             Labels or targets; with them the rows are drawn as dots.
@@ -131,11 +132,11 @@ class LowRankDisplay:
         LowRankDisplay
             The display, drawn.
         """
-        check_is_fitted(estimator, "centers_")
-        X = check_array(X, accept_sparse="csr", dtype=np.float64)
-        X = X if isinstance(X, np.ndarray) else X.toarray()
-        seen = getattr(estimator, "feature_names_in_", None)
-        names = names_of_features(seen, estimator.n_features_in_)
+        check_is_fitted(split_pipeline(estimator)[1], "centers_")
+        view = View(estimator, X)
+        estimator, X = view.machine, view.features(view.X)
+        names = feature_names_of(view.model, X.shape[1])
+        names, origin, unit = user_units(view, X, names)
         chosen = _most_important(estimator, X) if features is None else features
         first, second = _checked_features(chosen, estimator.n_features_in_)
         grids = [_grid(X[:, i], grid_resolution, margin) for i in (first, second)]
@@ -147,19 +148,19 @@ class LowRankDisplay:
         response = values.argmax(axis=1) if n_classes > 2 else values[:, 0]
         phi = estimator.function_.values(plane, estimator.centers_, estimator.shapes_)
         phi = phi / np.maximum(phi.max(axis=0), np.finfo(np.float64).tiny)
-        coef = estimator.coef_
+        coef, pair = estimator.coef_, [first, second]
         points = None
         if y is not None:
             colours = np.asarray(y)
             if n_classes:
                 colours = np.searchsorted(estimator.classes_, colours)
-            points = (X[:, [first, second]], colours)
+            points = (origin[pair] + unit[pair] * X[:, pair], colours)
         display = cls(
-            x0=grids[0],
-            x1=grids[1],
+            x0=origin[first] + unit[first] * grids[0],
+            x1=origin[second] + unit[second] * grids[1],
             response=response.reshape(a.shape),
             functions=phi.T.reshape(-1, *a.shape),
-            centers=estimator.centers_[:, [first, second]],
+            centers=origin[pair] + unit[pair] * estimator.centers_[:, pair],
             weights=coef[np.abs(coef).argmax(axis=0), np.arange(coef.shape[1])],
             feature_names=(names[first], names[second]),
             n_classes=n_classes,

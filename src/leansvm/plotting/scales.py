@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm.inspection._view import feature_names_of, split_pipeline
 from leansvm.plotting.axes import new_axes, plain_text
 from leansvm.tables import feature_names as feature_names_of
 
 
 class FeatureScalesDisplay:
-    """How strongly a model reacts to each feature, as horizontal bars, largest first.
+    """How finely a model resolves each feature, as horizontal bars, largest first.
 
     Use `from_estimator`; the constructor takes scales that are known already.
 
@@ -39,8 +40,9 @@ class FeatureScalesDisplay:
     Notes
     -----
     A long bar means that the model can change quickly along the feature, not that the feature
-    predicts well on its own. Two features that carry the same information may share a scale, or one
-    of them may have it all. A feature of scale 0 does not enter the model.
+    matters: one with a straight-line effect has a short bar (`ImportanceDisplay` shows what
+    matters). Two features that carry the same information may share a scale, or one of them may
+    have it all. A feature of scale 0 does not enter the model.
 
     Examples
     --------
@@ -73,11 +75,12 @@ class FeatureScalesDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted with ``gamma="learn"``.
+            Fitted with ``gamma="learn"``, or a pipeline that ends with such a model.
         max_features : int, default=20
             Features to draw at most: those of the largest scales.
         feature_names : sequence of str, default=None
-            Names of all features; default: those of the fit, or x0, x1, ... where it had none.
+            Names of all features; default: those of the fit or of the steps before the model, or
+            x0, x1, ... where these have none.
         ax : matplotlib Axes, default=None
             Where to draw; default: a new figure.
         **kwargs : dict
@@ -89,16 +92,15 @@ class FeatureScalesDisplay:
             The display, drawn.
         """
         check_is_fitted(estimator)
-        if not hasattr(estimator, "feature_scales_"):
+        machine = split_pipeline(estimator)[1]
+        if not hasattr(machine, "feature_scales_"):
             raise ValueError(
-                f"This {type(estimator).__name__} has no feature_scales_: fit it with "
-                f"gamma='learn'."
+                f"This {type(machine).__name__} has no feature_scales_: fit it with gamma='learn'."
             )
-        scales = np.asarray(estimator.feature_scales_, dtype=np.float64)
+        scales = np.asarray(machine.feature_scales_, dtype=np.float64)
         names = feature_names
         if names is None:
-            unnamed = [f"x{i}" for i in range(len(scales))]
-            names = known if (known := feature_names_of(estimator)) is not None else unnamed
+            names = feature_names_of(estimator, len(scales))
         if len(names) != len(scales):
             raise ValueError(f"feature_names has {len(names)} names for {len(scales)} features.")
         return cls(scales, names).plot(ax=ax, max_features=max_features, **kwargs)
@@ -128,7 +130,7 @@ class FeatureScalesDisplay:
         self.bars_ = ax.barh(places, self.scales[shown], **kwargs)
         ax.set_yticks(places, [plain_text(self.feature_names[i]) for i in shown])
         ax.set(
-            xlabel="relative sensitivity along the feature (largest = 1)",
+            xlabel="how finely the model resolves the feature (largest = 1)",
             xlim=(0, 1),
             ylim=(len(shown) - 0.4, -0.6),  # the first at the top
         )

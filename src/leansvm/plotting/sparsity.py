@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from leansvm.inspection._view import split_pipeline
 from leansvm.model_selection import BasisPath, basis_path
 from leansvm.plotting.axes import new_axes
 
@@ -71,7 +72,8 @@ class SparsityPathDisplay:
         Parameters
         ----------
         estimator : SparseLSSVC or SparseLSSVR
-            With a nested selector and a number as ``n_basis``. It is cloned, not fitted.
+            With a nested selector and a number as ``n_basis``, or a pipeline that ends with one. It
+            is cloned, not fitted.
         X, y, sample_weight
             Training data.
         X_score, y_score : array-like, default=None
@@ -143,5 +145,6 @@ class SparsityPathDisplay:
 
 
 def _name_of(estimator: Any) -> str:
+    estimator = split_pipeline(estimator)[1]
     basis = getattr(estimator, "basis", None)
     return basis if isinstance(basis, str) else type(estimator if basis is None else basis).__name__

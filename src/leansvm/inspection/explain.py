@@ -1,0 +1,255 @@
+"""Why this prediction: a baseline plus a contribution of each column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import _safe_indexing, check_random_state
+
+from leansvm.inspection._shapley import by_orders, by_products, is_exact, is_product
+from leansvm.inspection._view import (
+    Array,
+    Indices,
+    View,
+    as_lines,
+    checked_view,
+    composed,
+    grouped,
+    parts_of,
+    stacked,
+)
+from leansvm.rows import check_budget, resolve_cache_size
+
+
+@dataclass(repr=False)
+class Explanation:
+    """Predictions as a baseline plus one contribution for each column.
+
+    Of a model with several outputs or more than two classes, every array has one more axis, the
+    last, for the outputs.
+
+    Attributes
+    ----------
+    names : list of str
+        Columns, or groups of columns.
+    baseline : float or ndarray of shape (n_outputs,)
+        Mean prediction (classes: decision value) over the background.
+    prediction : ndarray of shape (n_rows,)
+        Prediction of every row.
+    contributions : ndarray of shape (n_rows, n_columns)
+        What each column adds: baseline + sum of a row = its prediction.
+    errors : ndarray of shape (n_rows, n_columns)
+        How far contributions may be off: 0 where they are exact, the standard error where orders
+        of columns were drawn.
+    method : {"exact", "gaussians", "sampling"}
+        How they were computed.
+    values : list of list
+        The rows' values in every column; None for groups of several.
+    """
+
+    names: list[str]
+    baseline: Any
+    prediction: Array
+    contributions: Array
+    errors: Array
+    method: str
+    values: list[list[Any]]
+
+    def strongest(self, row: int = 0, count: int | None = None, output: int = 0) -> Indices:
+        """Return positions of the columns with the largest contributions to a row.
+
+        Parameters
+        ----------
+        row : int, default=0
+            Number of the row.
+        count : int, default=None
+            Columns at most; None is all.
+        output : int, default=0
+            Which output, or class of a model with more than two.
+
+        Returns
+        -------
+        ndarray
+            Positions in ``names``, the largest contribution, up or down, first.
+        """
+        return np.argsort(-np.abs(self.of(row, output)[0]), kind="stable")[:count]
+
+    def of(self, row: int = 0, output: int = 0) -> tuple[Array, float, float]:
+        """Return contributions, baseline and prediction of one row and output.
+
+        Parameters
+        ----------
+        row, output : int, default=0
+            Which row, and which output.
+
+        Returns
+        -------
+        contributions, baseline, prediction
+            An array and two numbers.
+        """
+        at = (row,) if self.contributions.ndim == 2 else (row, ..., output)
+        baseline = float(np.atleast_1d(self.baseline)[output])
+        return self.contributions[at], baseline, float(np.atleast_1d(self.prediction[row])[output])
+
+    def __repr__(self) -> str:
+        found, baseline, prediction = self.of()
+        title = f"Row 0 of {len(self.prediction)}: {prediction:.4g}, baseline {baseline:.4g} and:"
+        labels = [self.label(g) for g in range(len(self.names))]
+        return as_lines(title, labels, [f"{value:+.4g}" for value in found], self.strongest())
+
+    def label(self, column: int, row: int = 0) -> str:
+        """Return a column's name with its value in a row.
+
+        Parameters
+        ----------
+        column : int
+            Position in ``names``.
+        row : int, default=0
+            Number of the row.
+
+        Returns
+        -------
+        str
+            Such as "age = 42".
+        """
+        value = self.values[row][column]
+        if value is None:
+            return self.names[column]
+        number = isinstance(value, float | np.floating)
+        return f"{self.names[column]} = {f'{value:.4g}' if number else value}"
+
+
+def explain(
+    model: Any,
+    rows: Any,
+    background: Any,
+    *,
+    groups: Mapping[str, Any] | None = None,
+    method: str = "auto",
+    max_background: int = 100,
+    n_orders: int = 2,
+    random_state: Any = 0,
+) -> Explanation:
+    """Explain predictions by interventional Shapley values of the columns.
+
+    The contribution of a column is what the prediction changes when the column gets the row's value
+    in place of a background row's, averaged over background rows and over which other columns have
+    theirs already.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted machine of this package, or a pipeline that ends with one.
+    rows : array-like, sparse matrix or data frame of shape (n_rows, n_columns)
+        Rows to explain, with the columns that ``model.predict`` takes.
+    background : array-like, sparse matrix or data frame of shape (n_background, n_columns)
+        Rows to compare with, such as the training rows.
+    groups : dict of str to list of columns, default=None
+        Columns, by name or number, that count as one, such as the indicators of one category. A
+        category or a date that the model or the pipeline encodes itself is one column already.
+    method : {"auto", "sampling"}, default="auto"
+        "auto" is exact for "rbf", "laplacian", "chi2" and "linear"; takes "matern32" and "matern52"
+        as sums of some twenty Gaussians, which is right to about 1e-6; and draws orders of columns
+        for other kernels and for pipelines that mix columns. "sampling" always draws.
+    max_background : int, default=100
+        Rows of the background to use at most, drawn at random.
+    n_orders : int, default=2
+        Sampling: orders of columns, and their reverses, for each row of the background.
+    random_state : int, RandomState instance or None, default=0
+        How the background and the orders are drawn.
+
+    Returns
+    -------
+    Explanation
+        Contributions add up to prediction less baseline, whatever the method.
+
+    Notes
+    -----
+    They describe the model: columns that go together are taken apart, and none of it says what
+    happens in the world when somebody changes a column. The same comes, from many predictions, from
+    ``shap.Explainer(model.predict, background)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm import SparseLSSVR
+    >>> from leansvm.inspection import explain
+    >>> X = np.random.default_rng(0).normal(size=(300, 3))
+    >>> y = 2 * X[:, 0] + X[:, 1]
+    >>> model = SparseLSSVR(kernel="linear", random_state=0).fit(X, y)
+    >>> found = explain(model, [[1.0, 1.0, 1.0]], np.zeros((1, 3)))
+    >>> found.contributions.round(1) + 0.0
+    array([[2., 1., 0.]])
+    """
+    if method not in ("auto", "sampling"):
+        raise ValueError(f"method must be 'auto' or 'sampling', got {method!r}.")
+    for name, number, least in (("max_background", max_background, 1), ("n_orders", n_orders, 2)):
+        if not isinstance(number, Integral) or number < least:
+            raise ValueError(f"{name} must be a whole number from {least} on, got {number!r}.")
+    view, other = checked_view(model, rows, "explain()"), View(model, background)
+    if other.names != view.names:
+        raise ValueError("rows and background must have the same columns.")
+    if view.machine.kernel == "precomputed":
+        raise ValueError("kernel='precomputed' has no columns to explain: fit it on the rows.")
+    rng, n = check_random_state(random_state), view.X.shape[0]
+    if other.X.shape[0] > max_background:
+        drawn = np.sort(rng.permutation(other.X.shape[0])[:max_background])
+        other.X = _safe_indexing(other.X, drawn)
+    names, columns = grouped(view.names, groups)
+    values = _values(view.X, columns)
+    view.X = stacked(view.X, other.X)
+    f = view.values(view.X)
+    parts = parts_of(view.machine) if view.is_kernel_machine and method == "auto" else None
+    owned = view.owned(columns) if is_product(parts) else None
+    if parts is None or owned is None:
+        steps = 2 * n_orders * (len(f) - n) * (len(columns) + 1)  # rows between x and background
+        check_budget(
+            32 * steps * len(view.names),
+            resolve_cache_size(view.machine.cache_size),
+            f"A row of {len(view.names)} columns and {len(f) - n} background rows",
+            "Take a smaller max_background, or put columns into groups.",
+        )
+        found, errors = by_orders(
+            lambda sources: view.values(composed(view.X, sources)),
+            n,
+            len(f) - n,
+            columns,
+            n_orders,
+            rng,
+        )
+        method = "sampling"
+    else:
+        features = view.features(view.X)
+        found = by_products(parts, features[:n], features[n:], owned)
+        method, errors = "exact" if is_exact(parts) else "gaussians", np.zeros_like(found)
+        if method == "gaussians":  # what is missing shows how far off they are
+            missing = f[:n] - f[n:].mean(axis=0) - found.sum(axis=1)
+            errors += np.abs(missing)[:, None]
+            found += missing[:, None] / len(names)
+    one = f.shape[1] == 1
+    baseline = f[n:].mean(axis=0)
+    return Explanation(
+        names,
+        float(baseline[0]) if one else baseline,
+        f[:n, 0] if one else f[:n],
+        found[..., 0] if one else found,
+        errors[..., 0] if one else errors,
+        method,
+        values,
+    )
+
+
+def _values(X: Any, columns: list[Indices]) -> list[list[Any]]:
+    """Return the rows' values in every column, None for groups of several."""
+    frame = hasattr(X, "columns")
+    taken = [
+        None
+        if len(own) > 1
+        else (X[X.columns[own[0]]].to_list() if frame else X[:, own[0]].tolist())
+        for own in columns
+    ]
+    return [[None if own is None else own[i] for own in taken] for i in range(X.shape[0])]
