@@ -127,6 +127,7 @@ class Mergeable(KernelMachine):
         problem = SparseProblem(blocks, kernel, *terms, blocks.state_budget(self.cache_size))
         summed = problem.summed(lambda size: Basis(self.support_, points), self.n_support_)
         return summed.features, summed.sums
+
     def _refuse_target(self) -> None:
         target = getattr(self, "target", None)
         if target is not None:

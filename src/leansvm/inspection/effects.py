@@ -33,7 +33,6 @@ from leansvm.kernels import Kernel, clipped, gradients, mixed_derivatives
 from leansvm.linalg import dense_rows64
 from leansvm.low_rank import names_of_features
 from leansvm.rows import check_budget, resolve_cache_size
-from leansvm.tables import feature_names as feature_names_of
 
 _STRONGEST = 6  # columns whose pairs are looked at by default
 _PAIRS = 2000  # of rows, that strength is the mean over, at least

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm.inspection._view import feature_names_of, split_pipeline
 from leansvm.plotting.axes import new_axes, plain_text
-from leansvm.tables import feature_names as feature_names_of
 
 
 class FeatureScalesDisplay:
