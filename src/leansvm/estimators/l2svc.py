@@ -53,9 +53,9 @@ class L2SVC(Classifier, DualMachine):
         Regularisation: weight of the squared errors. Among several candidates the one with the
         least leave-one-out loss is taken: exact as long as the other support vectors stay what
         they are without a row. "loo" tries ``numpy.logspace(-3, 4, 15)``.
-    kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
-        better of "matern32" and "laplacian", with ``gamma="learn"``).
+    kernel : str, Mixture or callable, default="rbf"
+        A name of `leansvm.kernels.KERNELS`, a `leansvm.kernels.Mixture`, a vectorised function
+        ``f(X, Z)``, or "auto" (a mixture, learned with ``gamma="learn"``).
     gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
         Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
         1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets

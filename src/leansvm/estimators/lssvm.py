@@ -116,9 +116,9 @@ class LSSVC(PredictsSets, Classifier, DualMachine):
         Regularisation: weight of the squared errors. Several candidates are scored by one
         eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
         leave-one-out squared error; the strings try ``numpy.logspace(-6, 7, 50)``.
-    kernel : str or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a vectorised function ``f(X, Z)``, or "auto" (the
-        better of "matern32" and "laplacian", with ``gamma="learn"``).
+    kernel : str, Mixture or callable, default="rbf"
+        A name of `leansvm.kernels.KERNELS`, a `leansvm.kernels.Mixture`, a vectorised function
+        ``f(X, Z)``, or "auto" (a mixture, learned with ``gamma="learn"``).
     gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
         Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
         1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets

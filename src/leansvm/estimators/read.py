@@ -52,8 +52,8 @@ _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide b
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 _FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
 # what an estimator is told of its rows
-ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "classes_", "_single_output", "_scale")
-ROW_ATTRIBUTES += ("table_",)
+_OF_TARGETS = ("classes_", "_single_output", "_scale")
+ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
 

@@ -30,10 +30,9 @@ class ReducedSVC(Classifier, ReducedMachine):
         which the log-loss of left-out rows is lowest; for other losses than "logistic", at which
         the fewest of them are misclassified. Values are compared on a part of the basis and
         followed as it grows.
-    kernel : str or callable, default="auto"
-        As in `SparseLSSVC`: "auto" is the better of "matern32" and "laplacian" on a sample ("rbf"
-        where ``gamma`` is given); or a name of `leansvm.kernels.KERNELS`, or a vectorised function
-        ``f(X, Z)``.
+    kernel : str, Mixture or callable, default="auto"
+        As in `SparseLSSVC`: "auto" is a mixture that is learned on a sample ("rbf" where ``gamma``
+        is given); or a name of `leansvm.kernels.KERNELS`, or a vectorised function ``f(X, Z)``.
     loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
         "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss

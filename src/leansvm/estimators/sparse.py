@@ -33,10 +33,10 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds
         of basis points: basis rows fit themselves, their leverage flatters a large C, and the model
         overfits.
-    kernel : str or callable, default="auto"
-        "auto" (the better of "matern32" and "laplacian" by leave-one-out on the sample; "rbf"
-        where ``gamma`` is given), a name of `leansvm.kernels.KERNELS`, or a vectorised function
-        ``f(X, Z)``.
+    kernel : str, Mixture or callable, default="auto"
+        "auto" (a mixture of kernels, learned by leave-one-out on a sample; "rbf" where ``gamma`` is
+        given), a name of `leansvm.kernels.KERNELS`, a `leansvm.kernels.Mixture`, or a vectorised
+        function ``f(X, Z)``.
     gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
         Kernel coefficient. "learn" finds one per feature by the gradient of leave-one-out, on a
         sample of the rows: features need no scaling, useless ones are switched off; for kernels
@@ -102,10 +102,11 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         Labels.
     C_ : float
         Value used.
-    kernel_ : str
+    kernel_ : str or Mixture
         Kernel used.
-    gamma_ : float or ndarray of shape (n_features,)
-        Value used; with "learn" what multiplies the squared differences of the raw features.
+    gamma_ : float, ndarray of shape (n_features,) or dict
+        Value used; with "learn" what multiplies the squared differences of the raw features; of a
+        mixture one array for each part.
     feature_scales_ : ndarray of shape (n_features,)
         How sensitive the model is to every feature, in units of its spread, the largest 1; only
         with ``gamma="learn"``.

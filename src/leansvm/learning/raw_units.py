@@ -29,7 +29,7 @@ def raw_kernel(scales: Scales, sample: ScaleSample) -> RawKernel:
     """Return the mixture with these scales; one part without quantile features by its name."""
     units, n = sample.units, sample.n_plain
     beside = slice(n, n + len(sample.curves))
-    kept = (scales.gamma[:, beside] > 0).any(axis=0)
+    kept: NDArray[np.bool_] = np.any(scales.gamma[:, beside] > 0, axis=0)
     knots = [curve for curve, keep in zip(sample.curves, kept, strict=True) if keep]
     parts = []
     for weight, kernel, gamma in zip(scales.weights, scales.kernels, scales.gamma, strict=True):

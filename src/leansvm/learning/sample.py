@@ -133,8 +133,8 @@ def clipped_units(
     whole = np.where(cut, unit * _moments(rows, share)[1], spread)
     least, most = X.min(axis=0), X.max(axis=0)
     beyond = _REACH * (most - least)
-    reach = least - beyond, most + beyond
-    return ClippedUnits(lower, upper, centre, spread, whole, reach)
+    far = least - beyond, most + beyond
+    return ClippedUnits(lower, upper, centre, spread, whole, far)
 
 
 def _moments(rows: Array, share: Array) -> tuple[Array, Array]:
@@ -229,7 +229,7 @@ def draw_sample(
     columns = [units.standardised(X), *(c(X[:, c.feature])[:, None] for c in curves)]
     if mixture and (is_sparse or units.clip(units.varies) is not None):
         columns.append(units.unbounded(X, centred=not is_sparse))
-    rows = np.ascontiguousarray(np.hstack(columns))
+    rows: Array = np.ascontiguousarray(np.hstack(columns), np.float64)
     group = _column_groups(units.varies, len(curves), rows.shape[1], groups)
     return ScaleSample(rows, targets, weight, unit, total, units, curves, group, is_sparse)
 

@@ -59,17 +59,19 @@ def search(
 ) -> tuple[Array, float, RidgeModels]:
     """Return the errors at the candidates of C that were tried (nan: not), the best C, its model.
 
-    A large basis is left to the end: its first columns say about where the best C is.
+    A large basis is left to the end: its first 2,000 columns say where the best C is, and their
+    errors are returned.
     """
     order = np.argsort(candidates, kind="stable")
     values, width = candidates[order], len(equations.c)
     part, columns = _first_columns(equations, _FIRST)
     start = first_of_the_best(errors(_widened(decompose(part).models(values), columns, width)))
-    step = _STEP
-    for size in sorted({min(_MIDDLE, width), width}):
-        judge = _Judge(*_first_columns(equations, size), width, values, errors)
-        tried = bracket(judge.error_at, start, len(order), step)
-        start, step = _best(tried), 1
+    judge = _Judge(*_first_columns(equations, _MIDDLE), width, values, errors)
+    tried = bracket(judge.error_at, start, len(order))
+    start = _best(tried)
+    if width > len(judge.columns):
+        judge = _Judge(equations, np.arange(width), width, values, errors)
+        judge.error_at(start)
     curve = np.full(len(candidates), np.nan)
     curve[order[list(tried)]] = list(tried.values())
     return curve, float(values[start]), judge.best[1]

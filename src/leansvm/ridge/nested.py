@@ -31,6 +31,8 @@ from leansvm.solution import Solution, first_of_the_best
 Array = NDArray[np.float64]
 FIRST_SIZE = 50  # of a basis that is chosen anew at each size
 _GAIN = 0.01  # share of the error that twice the size has to save
+# from 2,000 points on a size costs seconds: it is tried where the one before saved so much
+_LARGE, _LARGE_GAIN = 2000, 0.03
 _MARGIN = 0.002  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
@@ -175,7 +177,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any]]:
         else:
             errors = ladder.errors(_sizes_up_to(ladder.features.size), C)
             error, at = float(errors[-1]), C
-        pays = error < (1.0 - _GAIN) * best
+        pays = error < (1.0 - (_GAIN if size < _LARGE else _LARGE_GAIN)) * best
         if error < best:
             best, C = error, at
         if size == largest or not pays or out_of_time(growth=4.0):
