@@ -7,13 +7,15 @@ sits on a light or a dark page alike; lines use the text colour.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.colors import to_rgb
 
-from leansvm.plotting import FeatureScalesDisplay, html
+from leansvm.inspection import importance
+from leansvm.plotting import ImportanceDisplay, html
 
 if TYPE_CHECKING:
     from demo import Result, Task
@@ -26,14 +28,12 @@ def page(results: list[Result], note: str) -> str:
     """Return the whole page."""
     planar = [r for r in results if r.task.X_train.shape[1] == 2]
     shown = [r for r in results if r.ours and 2 < r.task.X_train.shape[1] <= 30]
-    learned = [r for r in shown if np.ptp(r.estimator.feature_scales_) > 0]
     return html.render(
         Path(__file__).with_name("demo.html.j2"),
         title="leansvm beside scikit-learn, nothing set by hand",
         lead=headline(results),
         groups=by_task(results),
-        scales=[scales_figure(r) for r in learned],
-        equal=" and ".join(r.task.name for r in shown if r not in learned),
+        importance=[importance_figure(r) for r in shown],
         panels=[data_panel(planar[0].task), *map(surface_panel, planar)],
         milliseconds=milliseconds,
         footer=[note],
@@ -123,15 +123,13 @@ def surface_panel(result: Result) -> str:
     return html.figure(picture, result.model, f"{result.score:.1f} % correct · {kept}")
 
 
-def scales_figure(result: Result) -> str:
+def importance_figure(result: Result) -> str:
     """Draw the bars of one model."""
-    n_bars = min(MOST_FEATURES, result.task.X_train.shape[1])
+    task = result.task
+    found = importance(result.estimator, task.X_test, task.y_test, random_state=0)
+    found = replace(found, names=list(task.feature_names))
+    n_bars = min(MOST_FEATURES, task.X_train.shape[1])
     with html.drawing(figsize=(4.6, 0.8 + 0.2 * n_bars)) as (figure, axis):
-        FeatureScalesDisplay.from_estimator(
-            result.estimator,
-            max_features=MOST_FEATURES,
-            feature_names=result.task.feature_names,
-            ax=axis,
-        )
-        picture = html.svg(figure, f"feature scales of {result.task.name}")
+        ImportanceDisplay(found).plot(max_columns=MOST_FEATURES, ax=axis)
+        picture = html.svg(figure, f"importance of the features of {task.name}")
     return html.figure(picture, result.task.name, f"{result.model}, {result.task.shows}")

@@ -59,10 +59,10 @@ def test_the_first_sentence_counts_what_the_table_shows(demo, results):
     assert f"HistGradientBoosting {trees:.2f}\N{NO-BREAK SPACE}s. Training" in text
 
 
-def test_the_page_shows_scales_surfaces_and_scores(page, results):
-    assert page.count("<figure>") == 2 + 1 + 3  # scales, training points, decision surfaces
+def test_the_page_shows_importance_surfaces_and_scores(page, results):
+    assert page.count("<figure>") == 2 + 1 + 3  # importance, training points, decision surfaces
     assert page.count("<image ") == 3
-    assert "how finely the model resolves the feature" in page
+    assert "when one feature is shuffled" in page
     for result in results:
         assert f"{result.score:.1f} %" in page
 

@@ -50,8 +50,8 @@ def test_points_auto_size_classes_and_scale():
         values = model.fit(X, Y3).decision_function(X)
         probabilities = model.predict_proba(X)
         model.fit(xp.asarray(X), xp.asarray(Y3))
-        assert_allclose(host(model.decision_function(xp.asarray(X))), values, atol=1e-7)
-        assert_allclose(host(model.predict_proba(xp.asarray(X))), probabilities, atol=1e-6)
+        assert_allclose(host(model.decision_function(xp.asarray(X))), values, atol=1e-6)
+        assert_allclose(host(model.predict_proba(xp.asarray(X))), probabilities, atol=1e-5)
 
 
 def test_float32_rows_give_float32():

@@ -185,9 +185,9 @@ def test_partial_dependence(options):
     width = 5 if options else 3
     chosen = [(w, k, g[:width]) for w, k, g in parts()]
     kernel = Kernel(Mixture(chosen, **options))
-    grids = {f: np.linspace(-4, 4, 9) for f in range(3)}
-    found = averages(kernel, X, Z, COEF, grids)
-    for f, grid in grids.items():
+    grid = np.linspace(-4, 4, 9)
+    found = averages(kernel, X, Z, COEF, [(np.array([f]), grid[:, None]) for f in range(3)])
+    for f in range(3):
         for v, value in enumerate(grid):
             rows = X.copy()
             rows[:, f] = value

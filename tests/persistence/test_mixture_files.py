@@ -38,7 +38,9 @@ def machine(kernel=None, **params):
 @pytest.mark.parametrize("model", [machine(), LSSVC(kernel=mixture()), SparseLSSVC()])
 def test_model_files(model, keep_sums, tmp_path):
     model = clone(model).fit(X, Y > 0 if hasattr(model, "predict_proba") else Y.round() > 0)
-    save(model, tmp_path / "m", keep_sums=keep_sums)
+    if hasattr(model, "keep_state"):
+        model.set_params(keep_state=keep_sums)
+    save(model, tmp_path / "m")
     again = load(tmp_path / "m")
     assert again.kernel_ == model.kernel_
     np.testing.assert_array_equal(again.predict(X), model.predict(X))

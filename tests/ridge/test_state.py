@@ -171,10 +171,12 @@ def test_learned_scales_and_names_travel_with_a_state(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X * [1, 1, 1e3], columns=["a", "b", "c"])
     frame.iloc[0, 0] = 1e4  # a heavy tail, which is clipped
-    model = leansvm.SparseLSSVR("kfold", n_basis=20, random_state=0).fit(frame, TARGET)
+    model = leansvm.SparseLSSVR("kfold", "matern32", n_basis=20, random_state=0).fit(frame, TARGET)
     assert model.clip_ is not None
     model.state().save(tmp_path / "state")
-    again = leansvm.SparseLSSVR("kfold").fit_from_state(FitState.load(tmp_path / "state"))
+    again = leansvm.SparseLSSVR("kfold", "matern32").fit_from_state(
+        FitState.load(tmp_path / "state")
+    )
     assert_allclose(again.predict(frame), model.predict(frame), rtol=1e-10)
     assert_array_equal(again.feature_names_in_, ["a", "b", "c"])
     assert (again.kernel_, again.n_features_in_) == (model.kernel_, 3)

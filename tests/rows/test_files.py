@@ -48,7 +48,8 @@ def write(data, path, format="parquet"):
 
 
 def model(**parameters):
-    return PlainSparseLSSVC(**{"gamma": 1.0, "n_basis": 25, "random_state": 0, **parameters})
+    fixed = {"gamma": 1.0, "n_basis": 25, "random_state": 0, "calibrate": False}
+    return PlainSparseLSSVC(**(fixed | parameters))
 
 
 @pytest.mark.parametrize("format", ["parquet", "csv", "feather", "arrow"])

@@ -19,7 +19,6 @@ from leansvm import (
     LowRankLSSVC,
     LowRankLSSVR,
     Predictor,
-    ReducedSVC,
     ReducedSVR,
     SparseLSSVC,
     SparseLSSVR,
@@ -29,13 +28,14 @@ from leansvm.learning.learn import learn_kernel
 from leansvm.model_selection import basis_path
 from leansvm.rows import MemoryBlocks
 from leansvm.tables import TableEncoder
+from tests.plain import PlainReducedSVC
 from tests.tables.test_encoder import mixed, target
 
 CLASSIFIERS = [
     LSSVC(),
     L2SVC(),
     SparseLSSVC(gamma="scale", n_basis=50, random_state=0),
-    ReducedSVC(n_basis=50, random_state=0),
+    PlainReducedSVC(n_basis=50, random_state=0),
     LowRankLSSVC(n_basis=3, random_state=0),
 ]
 REGRESSORS = [
@@ -70,7 +70,7 @@ def test_a_table_goes_straight_into_fit(model):
     np.testing.assert_array_equal(again.predict(NEW), model.predict(NEW))
 
 
-@pytest.mark.parametrize("model", [LSSVC(), ReducedSVC(n_basis=30, random_state=0)], ids=str)
+@pytest.mark.parametrize("model", [LSSVC(), PlainReducedSVC(n_basis=30, random_state=0)], ids=str)
 def test_a_pipeline_with_the_encoder_is_the_same_model(model):
     table, labels = TABLE.drop(columns="shop"), Y > 3  # no means of the target, so no folds
     one = clone(model).fit(table, labels)
@@ -131,11 +131,12 @@ def test_sparse_rows_with_gaps_are_refused():
 
 def test_learned_scales_are_tied(learned):
     encoder = learned.table_
-    assert not encoder.standardize and len(learned.gamma_) == len(encoder.groups_)
-    for group in np.unique(encoder.groups_):
-        assert len(set(learned.gamma_[encoder.groups_ == group])) == 1
-    if learned.clip_ is not None:
-        assert np.isinf(np.array(learned.clip_)[:, ~encoder.numeric_]).all()
+    assert not encoder.standardize
+    for gamma in learned.gamma_.values():
+        for group in np.unique(encoder.groups_):
+            assert len(set(gamma[: len(encoder.groups_)][encoder.groups_ == group])) == 1
+    if learned.kernel_.clip is not None:
+        assert np.isinf(np.array(learned.kernel_.clip)[:, ~encoder.numeric_]).all()
     assert learned.score(TABLE, Y) > 0.5
 
 

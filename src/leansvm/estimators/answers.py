@@ -26,7 +26,7 @@ class KeepsRows(KernelMachine):
         """Work out ``loo_residuals_`` when it is asked for, where the fit has left that open."""
         known = vars(self)
         if name != "loo_residuals_" or "left_out_on" not in known.get("fit_report_", ()):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return object.__getattribute__(self, name)  # whose error says more
         with tiles_within(self.cache_size):
             self.loo_residuals_ = self._in_shape(self._ask().residuals(self._values))
         return self.loo_residuals_

@@ -20,11 +20,13 @@ from leansvm.export._c_text import (
     c_facts,
     c_labels,
     c_numbers,
+    c_probabilities,
     c_small_table,
     c_table,
 )
+from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Formula, check_categories, check_numbers, formula_of
+from leansvm.export._formula import Formula, formula_of
 from leansvm.export._store import stored, table_bytes
 from leansvm.tables._columns import CYCLES
 
@@ -110,7 +112,7 @@ class _Header:
             "#include <stdint.h>" if small else "",
             self._sizes(),
         ]
-        after = [*self._functions(), *self._probabilities(), "\n#endif"]
+        after = [*self._functions(), *c_probabilities(self.formula, self.dtype), "\n#endif"]
         # comment and labels hold texts of the user, which may have the word NAME
         parts = [self._comment(), *self._named(before), *self._labels(), *self._named(after)]
         return "\n".join(part for part in parts if part) + "\n"
@@ -380,30 +382,3 @@ class _Header:
 
     def _call(self, function: str) -> str:
         return function + self.suffix
-
-    def _probabilities(self) -> Iterable[str]:
-        formula, real = self.formula, self.real
-        if formula.slopes is None:
-            return
-        knots, slopes, offsets = (c_numbers(part, self.dtype) for part in formula.log_odds)
-        exp, log1p = self._call("exp"), self._call("log1p")
-        yield f"\nstatic inline {real} NAME_log_odds({real} f) {{"
-        yield f"  static const {real} slope[6] = {{{', '.join(slopes)}}};"
-        yield f"  static const {real} offset[6] = {{{', '.join(offsets)}}};"
-        yield f"  const int zone = {' + '.join(f'(f > {knot})' for knot in knots)};"
-        yield "  return slope[zone] * f + offset[zone];\n}"
-        yield f"\nstatic inline void NAME_probabilities(const {real} *out, {real} *p) {{"
-        if formula.outputs == 1:
-            yield f"  const {real} z = NAME_log_odds(out[0]);"
-            yield f"  p[0] = 1 / (1 + {exp}(z));"
-            yield f"  p[1] = 1 / (1 + {exp}(-z));"
-        else:
-            yield f"  {real} top = -INFINITY, sum = 0;"
-            yield f"  for (int k = 0; k < {formula.outputs}; k++) {{ /* logarithm of sigma(z) */"
-            yield f"    const {real} z = NAME_log_odds(out[k]);"
-            yield f"    p[k] = (z < 0 ? z : 0) - {log1p}({exp}(z < 0 ? z : -z));"
-            yield "    if (p[k] > top) top = p[k];"
-            yield "  }"
-            yield f"  for (int k = 0; k < {formula.outputs}; k++) sum += p[k] = {exp}(p[k] - top);"
-            yield f"  for (int k = 0; k < {formula.outputs}; k++) p[k] /= sum;"
-        yield "}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.export._formula import Formula
 from leansvm.export._store import small_numbers
 
 _TABLES = {
@@ -133,3 +135,32 @@ def c_comment(text: str) -> str:
         while pair in line:
             line = line.replace(pair, " ".join(pair))
     return line
+
+
+def c_probabilities(formula: Formula, dtype: str) -> Iterable[str]:
+    """Yield the functions that turn decision values into probabilities."""
+    real, suffix = ("float", "f") if dtype == "float32" else ("double", "")
+    if formula.slopes is None:
+        return
+    knots, slopes, offsets = (c_numbers(part, dtype) for part in formula.log_odds)
+    exp, log1p = f"exp{suffix}", f"log1p{suffix}"
+    yield f"\nstatic inline {real} NAME_log_odds({real} f) {{"
+    yield f"  static const {real} slope[6] = {{{', '.join(slopes)}}};"
+    yield f"  static const {real} offset[6] = {{{', '.join(offsets)}}};"
+    yield f"  const int zone = {' + '.join(f'(f > {knot})' for knot in knots)};"
+    yield "  return slope[zone] * f + offset[zone];\n}"
+    yield f"\nstatic inline void NAME_probabilities(const {real} *out, {real} *p) {{"
+    if formula.outputs == 1:
+        yield f"  const {real} z = NAME_log_odds(out[0]);"
+        yield f"  p[0] = 1 / (1 + {exp}(z));"
+        yield f"  p[1] = 1 / (1 + {exp}(-z));"
+    else:
+        yield f"  {real} top = -INFINITY, sum = 0;"
+        yield f"  for (int k = 0; k < {formula.outputs}; k++) {{ /* logarithm of sigma(z) */"
+        yield f"    const {real} z = NAME_log_odds(out[k]);"
+        yield f"    p[k] = (z < 0 ? z : 0) - {log1p}({exp}(z < 0 ? z : -z));"
+        yield "    if (p[k] > top) top = p[k];"
+        yield "  }"
+        yield f"  for (int k = 0; k < {formula.outputs}; k++) sum += p[k] = {exp}(p[k] - top);"
+        yield f"  for (int k = 0; k < {formula.outputs}; k++) p[k] /= sum;"
+    yield "}"

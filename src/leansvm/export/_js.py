@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm.export._checks import check_categories
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Formula, check_categories, formula_of
+from leansvm.export._formula import Formula, formula_of
 from leansvm.export._store import BYTES, small_numbers, stored, table_bytes
 
 _READERS = {

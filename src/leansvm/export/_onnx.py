@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from leansvm.export._checks import check_categories, check_numbers
 from leansvm.export._columns import MISSING, Column
-from leansvm.export._formula import Formula, check_categories, check_numbers, formula_of
+from leansvm.export._formula import Formula, formula_of
 from leansvm.export._onnx_nodes import SPREAD, GraphNodes, label_type, product_suffices, sums_suit
 
 OPSET, _ML_OPSET, _IR = 18, 3, 8
@@ -354,19 +355,19 @@ class Graph(GraphNodes):
             flat = formula.single and formula.outputs == 1 and not self.in_pairs
             name = "features" if formula.facts["model"] == "KernelBasis" else "predictions"
             shape = [None] if flat else [None, formula.outputs]
-            self.named(self._given(self._flat(f) if flat else f), name)
+            self.named(self._given(self.flat(f) if flat else f), name)
             return [self.info(name, self.dtype, shape)]
         two, n_classes = formula.outputs == 1, len(formula.classes)
         kind = label_type(formula.classes)
         if two:
-            number = self.cast(self.add("Greater", self._flat(f), self.constant(0.0)), "int64")
+            number = self.cast(self.add("Greater", self.flat(f), self.constant(0.0)), "int64")
         else:
             number = self.add("ArgMax", f, axis=1, keepdims=0)
         labels = self.constant(formula.classes.astype(kind), kind)
         self.named(self.add("Gather", labels, number), "label")
         outputs = [self.info("label", kind, [None])]
         if not self.in_pairs:
-            self.named(self._given(self._flat(f) if two else f), "scores")
+            self.named(self._given(self.flat(f) if two else f), "scores")
             shape = [None] if two else [None, n_classes]
             outputs.append(self.info("scores", self.dtype, shape))
         elif formula.slopes is None:
@@ -393,9 +394,6 @@ class Graph(GraphNodes):
         log1p = self.add("Log", self.add("Add", decay, self.constant(1.0)))
         logs = self.add("Sub", self.add("Min", z, self.constant(0.0)), log1p)
         return self.add("Softmax", logs, axis=1)
-
-    def _flat(self, f: str) -> str:
-        return self.add("Reshape", f, self.constant([-1], np.int64))
 
     def _given(self, value: str) -> str:
         return value if self.work == self.dtype else self.cast(value, self.dtype)

@@ -33,6 +33,10 @@ class GraphNodes:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
+    def flat(self, f: str) -> str:
+        """Add a column as a vector."""
+        return self.add("Reshape", f, self.constant([-1], np.int64))
+
     def add(self, op: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output and return its name."""
         name = f"{self.prefix}v{len(self.nodes)}"

@@ -93,6 +93,8 @@ def _numbers(
             if column.knots is not None:
                 seen = np.interp(seen, *column.knots[::-1])
             values = seen / column.scale + column.center
+    if formula.dates.get(source) == "time":
+        values = np.clip(values, 0.0, 23.999)
     if any(c.source == source and c.fill is not None for c in formula.prepared):
         values[rng.random(len(U)) < _MISSING_SHARE] = np.nan
     return values

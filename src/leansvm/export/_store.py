@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 
+from leansvm.export._checks import check_numbers
 from leansvm.export._evaluate import (
     functions_of,
     input_values,
@@ -24,7 +25,7 @@ from leansvm.export._evaluate import (
     values_from,
     values_of,
 )
-from leansvm.export._formula import Formula, check_numbers, formula_of
+from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
 from leansvm.rows import available_memory, format_bytes

@@ -37,7 +37,7 @@ _IN_WORDS = {
 _CHUNK = 8  # tiles of rows that are prepared and added up together
 
 
-class Part(NamedTuple):
+class MixturePart(NamedTuple):
     """One kernel of a mixture."""
 
     weight: float
@@ -380,7 +380,7 @@ def _added(function: DistanceKernel, columns: list[int], X: Array, Z: Array) -> 
     return sum((function.distance_along(X[:, c], Z[:, c], c) for c in columns), np.zeros(()))
 
 
-def _checked_parts(parts: Iterable[Any]) -> tuple[Part, ...]:
+def _checked_parts(parts: Iterable[Any]) -> tuple[MixturePart, ...]:
     found = []
     for weight, kernel, gamma in parts:
         if kernel not in PARTS:
@@ -390,7 +390,7 @@ def _checked_parts(parts: Iterable[Any]) -> tuple[Part, ...]:
             raise ValueError(f"gamma of {kernel!r} must be an array of finite numbers >= 0.")
         if not (np.isfinite(weight) and weight >= 0):
             raise ValueError(f"The weight of {kernel!r} must be a number >= 0, got {weight!r}.")
-        found.append(Part(float(weight), kernel, scales))
+        found.append(MixturePart(float(weight), kernel, scales))
     if not any(part.weight > 0 for part in found):
         raise ValueError("A mixture needs a part whose weight is above 0.")
     return tuple(found)

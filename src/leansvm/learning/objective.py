@@ -28,7 +28,7 @@ from scipy.linalg.lapack import dtrtri
 from leansvm._parallel import thread_pool
 
 if TYPE_CHECKING:
-    from leansvm.learning.parts import Mixture
+    from leansvm.learning.parts import ScaledMixture
 
 Array = NDArray[np.float64]
 
@@ -129,14 +129,14 @@ class LooObjective:
     """
 
     def __init__(self, problem: ScaleProblem, threads: int = 1, dtype: Any = np.float64) -> None:
-        from leansvm.learning.parts import Mixture  # numba takes a while to load
+        from leansvm.learning.parts import ScaledMixture  # numba takes a while to load
 
         m, o, self.r, n_parts = *problem.Y.shape, len(problem.Z), len(problem.kernels)
         self.problem, self.tiles = problem, _tiles(m, self.r)
         self.dtype = np.dtype(dtype)
         self.X, Z = problem.X.astype(dtype, copy=False), problem.Z.astype(dtype, copy=False)
-        self.of_points = partial(Mixture, problem.kernels, problem.Z)
-        self.of_rows = partial(Mixture, problem.kernels, Z)
+        self.of_points = partial(ScaledMixture, problem.kernels, problem.Z)
+        self.of_rows = partial(ScaledMixture, problem.kernels, Z)
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
         self.free = problem.bias_penalty == 0  # columns are centred
         self.width = self.r + (0 < problem.bias_penalty < np.inf)  # a column for a penalised bias
@@ -211,7 +211,9 @@ class LooObjective:
             result[rows] = mixture.block(X[rows], *unused) @ coef[: self.r] + bias
         return result
 
-    def _factor(self, mixture: Mixture, lam: float, W: Array) -> tuple[_Triangle, Array, Array]:
+    def _factor(
+        self, mixture: ScaledMixture, lam: float, W: Array
+    ) -> tuple[_Triangle, Array, Array]:
         """Turn K into P = K N^-T, given k(Z, Z); return N, P'Y and the means of K's columns."""
         diagonal = W.diagonal()
         np.fill_diagonal(W, diagonal + _JITTER[self.dtype] * diagonal.mean())
@@ -235,7 +237,7 @@ class LooObjective:
                 total += part
         return totals
 
-    def _fill(self, mixture: Mixture, rows: slice) -> tuple[Array, ...]:
+    def _fill(self, mixture: ScaledMixture, rows: slice) -> tuple[Array, ...]:
         """Write K, values and slopes; return the weighted sums of the columns of K."""
         problem, P = self.problem, self.P[rows]
         P[:, : self.r] = mixture.block(self.X[rows], self.values[:, rows], self.slopes[:, rows])
@@ -271,7 +273,7 @@ class LooObjective:
         return P.T @ a.astype(self.dtype), scaled.T @ scaled, weighted
 
     def _through_rows(
-        self, mixture: Mixture, N: _Triangle, inner: Array, right: Array, rows: slice
+        self, mixture: ScaledMixture, N: _Triangle, inner: Array, right: Array, rows: slice
     ) -> tuple[Array, ...]:
         """Return the derivatives through k(X, Z) of some rows."""
         P, root = self.P[rows], self.root[rows, None]

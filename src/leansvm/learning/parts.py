@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 _FURTHEST = 80.0  # e^-D of more is next to nothing, and slow where it is no normal number
 
 
-class Mixture:
+class ScaledMixture:
     """A mixture with its numbers, for fixed points.
 
     Every part has its row of ``gamma``; their weights are softmax(omega), by default equal.

@@ -229,9 +229,9 @@ def draw_sample(
     columns = [units.standardised(X), *(c(X[:, c.feature])[:, None] for c in curves)]
     if mixture and (is_sparse or units.clip(units.varies) is not None):
         columns.append(units.unbounded(X, centred=not is_sparse))
-    rows: Array = np.ascontiguousarray(np.hstack(columns), np.float64)
-    group = _column_groups(units.varies, len(curves), rows.shape[1], groups)
-    return ScaleSample(rows, targets, weight, unit, total, units, curves, group, is_sparse)
+    table: Array = np.ascontiguousarray(np.hstack(columns), np.float64)
+    group = _column_groups(units.varies, len(curves), table.shape[1], groups)
+    return ScaleSample(table, targets, weight, unit, total, units, curves, group, is_sparse)
 
 
 def _column_groups(

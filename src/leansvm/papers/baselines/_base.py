@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import config_context
-from sklearn.utils import compute_class_weight
+from sklearn.utils import Tags, compute_class_weight
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
@@ -56,6 +56,13 @@ class DualBaseline(LSSVC):
     """Parameters, input checks and fitted attributes of the baselines; predicts as `LSSVC`."""
 
     _documented_in = "leansvm.papers.baselines"
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.categorical = False  # rows of numbers alone
+        tags.input_tags.string = False
+        return tags
+
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{name: LSSVC._parameter_constraints[name] for name in _SHARED},
         "C": [Interval(Real, 0, None, closed="neither")],
