@@ -38,7 +38,7 @@ def machine(kernel=None, **params):
 @pytest.mark.parametrize("model", [machine(), LSSVC(kernel=mixture()), SparseLSSVC()])
 def test_model_files(model, keep_sums, tmp_path):
     model = clone(model).fit(X, Y > 0 if hasattr(model, "predict_proba") else Y.round() > 0)
-    if hasattr(model, "keep_state"):
+    if "keep_state" in model.get_params():
         model.set_params(keep_state=keep_sums)
     save(model, tmp_path / "m")
     again = load(tmp_path / "m")
