@@ -57,8 +57,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         class in `leansvm.basis`, the numbers of rows, or the points themselves.
     n_basis : int, float in (0, 1) or "auto", default="auto"
         Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
-        falls by 1 % or more, up to 4,000 (of many rows 2,000), and takes the smallest size within
-        0.2 % of the best; more than 15,000 rows are represented by 10,000.
+        falls by 1 % or more (beyond 2,000: 6 %), up to 4,000 (of many rows 2,000), and takes the
+        smallest size within 0.2 % of the best; more than 15,000 rows are represented by 10,000.
     select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
         Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
         every row would take more than half of ``cache_size``; then a stratified sample.

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 FIRST_SIZE = 50  # of a basis that is chosen anew at each size
 _GAIN = 0.01  # share of the error that twice the size has to save
 # from 2,000 points on a size costs seconds: it is tried where the one before saved so much
-_LARGE, _LARGE_GAIN = 2000, 0.03
+_LARGE, _LARGE_GAIN = 2000, 0.06
 _MARGIN = 0.002  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
