@@ -76,8 +76,8 @@ def everyday() -> str:
         f"`SparseLSSVR()` are at least as good as\nscikit-learn's default {BOOSTING} on "
         f"{found.wins}: median difference {found.median:+.1f} points, mean {found.mean:+.1f}, "
         f"worst {found.worst:+.1f} ({found.worst_set}).\n"
-        "They are at least as good as an `SVC` or `SVR` whose `C` and `gamma` a grid has tuned on "
-        f"{tuned.wins} of {tuned.sets}.\nThe price is the time of a fit: "
+        "They are at least as good as a grid-searched `SVC` or `SVR` on "
+        f"{tuned.wins} of {tuned.sets}.\nThe price is fit time: "
         f"{statistics.median(ours):.0f} s beside {statistics.median(theirs):.1f} s at "
         f"{MOST_ROWS:,} rows on two cores (medians).\n"
     )
@@ -141,7 +141,7 @@ def short() -> str:
     ours, theirs = (_of_many_rows("score")[model] for model in (OURS, BOOSTING))
     gains = zip(SETS, ours, theirs, strict=True)
     by_set = ", ".join(f"{name} {first - second:+.2f}" for name, first, second in gains)
-    words = f"Accuracy less that of {BOOSTING}, set by set: {by_set} points.\n"
+    words = f"Difference from {BOOSTING} in points of accuracy: {by_set}.\n"
     return f"{table([f'mean of {len(SETS)} sets', *_headers()], rows)}\n{words}"
 
 
