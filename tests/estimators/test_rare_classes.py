@@ -18,6 +18,7 @@ def rare_positives(seed, n_rows=10_000, share=0.0055):
     return X, (score >= np.quantile(score, 1 - share)).astype(int)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0])
 def test_average_precision_of_55_positives_in_10000(seed):
     X, y = rare_positives(seed)
