@@ -284,3 +284,12 @@ def test_bad_knots(knots):
 def test_rows_of_another_width():
     with pytest.raises(ValueError, match="features"):
         Kernel(MIXTURE).block(X[:, :2], Z[:, :2])
+
+
+def test_two_parts_of_one_kernel_keep_their_scales():
+    mixture = Mixture([(0.5, "rbf", [1.0]), (0.3, "linear", [2.0]), (0.2, "rbf", [3.0])])
+    assert {name: gamma[0] for name, gamma in mixture.gamma_by_part.items()} == {
+        "rbf": 1.0,
+        "linear": 2.0,
+        "rbf 2": 3.0,
+    }

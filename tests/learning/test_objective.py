@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 from leansvm.kernels import Kernel
 from leansvm.learning import objective as scale_gradient
 from leansvm.learning.objective import LooObjective, ScaleProblem, needed_bytes
+from leansvm.learning.parts import ScaledMixture
 
 KERNELS = ["rbf", "matern12", "matern32", "matern52", "laplacian", "linear"]
 MIXTURES = [("rbf", "matern32", "laplacian"), ("matern12", "linear"), ("matern52",) * 2]
@@ -117,6 +118,16 @@ def test_predictions_are_those_of_a_refit(kernel, bias_penalty, n_outputs):
     expected = predicted(problem, gamma, model, X)
     found = LooObjective(problem).predictions(X, gamma, lam)
     assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "laplacian"])
+def test_values_of_far_points_are_those_of_the_kernel(kernel):
+    X = np.array([[0.0], [1.0], [9.0], [30.0], [1e3]])
+    part = ScaledMixture([kernel], X, np.ones((1, 1)))
+    slopes = np.empty((1, 5, 5))
+    expected = Kernel(kernel, gamma=1.0).block(X, X)
+    assert_allclose(part.block(X, np.empty((0, 5, 5)), slopes), expected, rtol=1e-9, atol=1e-30)
+    assert (slopes <= 0).all()
 
 
 @every_kernel

@@ -174,8 +174,12 @@ class Mixture(KernelFunction):
 
     @property
     def gamma_by_part(self) -> dict[str, Array]:
-        """The scales of every part: ``gamma_`` of a fitted model."""
-        return {part.kernel: part.gamma for part in self.parts}
+        """The scales of every part: ``gamma_`` of a fitted model; a second "rbf" is "rbf 2"."""
+        found: dict[str, Array] = {}
+        for part in self.parts:
+            again = sum(name.split()[0] == part.kernel for name in found)
+            found[f"{part.kernel} {again + 1}" if again else part.kernel] = part.gamma
+        return found
 
     # ------------------------------------------------------------------ rows as the parts see them
 
@@ -288,7 +292,7 @@ class Mixture(KernelFunction):
         for number, function in enumerate(self._functions):
             owner = np.r_[: self.n_features, [c.feature for c in self.knots]].astype(np.intp)
             owner = owner[: self.n_features] if self.parts[number].kernel == "linear" else owner
-            slopes = self._slopes(number, X) * np.ones(1)
+            slopes = self._slopes(number, X)
             rows, points = self.rows_of(number, X), self.rows_of(number, Z)
             for place, (a, b) in enumerate(pairs):
                 columns = np.array(

@@ -24,7 +24,8 @@ from leansvm.kernels._compiled import absolute, absolute_moments
 
 Array = NDArray[np.float64]
 
-_FURTHEST = 80.0  # e^-D of more is next to nothing, and slow where it is no normal number
+_FURTHEST = 80.0  # e^-t of a larger t is next to nothing, and slow where it is no normal number
+_POLE = 1e-12  # added to D under the root in the slope of e^-sqrt(D), which is infinite at 0
 
 
 class ScaledMixture:
@@ -90,6 +91,7 @@ class _ScaledKernel:
         self.columns = _used(gamma)
         Z, gamma = Z[:, self.columns], gamma[self.columns].astype(Z.dtype)
         self.kernel, self.Z, self.gamma = kernel, Z, gamma
+        self.root_terms = getattr(FUNCTIONS[kernel], "root_terms", None)
         if kernel not in ("laplacian", "linear"):
             self.norms = (Z * Z) @ gamma
             ones = np.ones(len(Z), Z.dtype)
@@ -105,7 +107,6 @@ class _ScaledKernel:
         if self.kernel == "linear":
             slope[...] = 1.0
             return np.asarray(X @ self.right)
-        kind: Any = FUNCTIONS[self.kernel]()
         D = np.empty(slope.shape, slope.dtype)
         if self.kernel == "laplacian":
             absolute(X, self.right, -self.gamma, D)
@@ -115,8 +116,24 @@ class _ScaledKernel:
                 np.matmul(np.column_stack([X, np.ones(len(X), X.dtype), norms]), self.right, out=D)
             least = self.rounding * (norms[:, None] + self.norms.max())
             D[least >= D] = 0.0  # rounding
-        value, slope[...] = kind.value_and_slope(np.minimum(D, _FURTHEST, out=D))
-        return np.asarray(value)
+        return self._of_distances(D, slope)
+
+    def _of_distances(self, D: Array, slope: Array) -> Array:
+        """Return kappa of D, whose memory is used, and write its derivative.
+
+        That is e^-D, or (1 + a r + b r^2) e^-r with r^2 = c D (`DistanceKernel.root_terms`).
+        """
+        if self.root_terms is None:
+            value = np.exp(-np.minimum(D, _FURTHEST, out=D))
+            np.negative(value, out=slope)
+            return value
+        a, b, c = self.root_terms
+        r = np.minimum(np.sqrt(c * D), _FURTHEST)
+        decay = np.exp(-r)
+        np.multiply(decay, 0.5 * c * (2.0 * b - 1.0 - b * r), out=slope)
+        if a == 0.0:  # at distance 0 the product with (x_f - z_f)^2 is 0
+            slope *= (D > 0.0) / np.sqrt(D + _POLE)
+        return (1.0 + r * (a + b * r)) * decay
 
     def by_gamma(self, V: Array, X: Array) -> Array:
         """Return sum_ij V_ij dD_ij / dgamma_f of every feature f; 0 where its scale is 0."""
