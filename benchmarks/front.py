@@ -79,7 +79,7 @@ def everyday() -> str:
         "They are at least as good as a grid-searched `SVC` or `SVR` on "
         f"{tuned.wins} of {tuned.sets}.\nThe price is fit time: "
         f"{statistics.median(ours):.0f} s beside {statistics.median(theirs):.1f} s at "
-        f"{MOST_ROWS:,} rows on two cores (medians).\n"
+        f"{MOST_ROWS:,} rows with two threads (medians).\n"
     )
 
 

@@ -67,12 +67,8 @@ def fit_slopes(
     return scale, np.asarray(scale * np.exp(found.x))
 
 
-def fit_scale(values: Array, labels: NDArray[np.intp], weight: Array) -> float:
-    """Return a that minimises the weighted cross-entropy of p ~ sigma(a f)."""
-    return _scale(values, _soft_targets(values, labels, weight), weight)
-
-
 def _scale(values: Array, targets: Array, weight: Array) -> float:
+    """Return a that minimises the weighted cross-entropy of p ~ sigma(a f)."""
     least, most = 0, len(_LOG_SCALES) - 1
     if values.shape[1] > 1:  # there may be more than one valley: look around the best of a grid
         few = slice(None, None, -(-len(values) // _GRID_ROWS))

@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import manhattan_distances
 
 from leansvm._accelerated import apply_in_place, manhattan
-from leansvm._array_api import from_host, namespace
+from leansvm._array_api import from_host
 from leansvm._compile import compiles
 from leansvm.kernels._by_feature import ByFeature, contiguous, working_type
 from leansvm.kernels._distances import capped
@@ -84,10 +84,6 @@ class Laplacian(ByFeature):
 
     def distance(self, x: Array, z: Array) -> Array:
         return np.abs(x - z)
-
-    def value_and_slope(self, D: Any) -> tuple[Any, Any]:
-        value = namespace(D).exp(-D)
-        return value, -value
 
     def slope_sums(self, V: Array, X: Array, Zt: Array, out: Array) -> None:
         from leansvm.kernels._compiled import sign_sums

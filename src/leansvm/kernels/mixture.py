@@ -113,7 +113,10 @@ class Mixture(KernelFunction):
 
     def __str__(self) -> str:
         total = sum(part.weight for part in self.parts)
-        shares = (f"{p.weight / total:.0%}".replace("%", " %") for p in self.parts)
+        parts = [p.weight / total for p in self.parts]
+        shares = (
+            f"{share:.0%}".replace("%", " %") if share >= 0.005 else "< 1 %" for share in parts
+        )
         names = (_IN_WORDS.get(p.kernel, p.kernel) for p in self.parts)
         text = ", ".join(f"{s} {n}" for s, n in zip(shares, names, strict=True))
         curves = f", with {len(self.knots)} quantile features" if self.knots else ""
@@ -222,8 +225,7 @@ class Mixture(KernelFunction):
 
     def _seen(self, X: Any) -> list[Any]:
         """Return the rows of every part; those of distances are made once."""
-        distances = None
-        found = []
+        distances, found = None, []
         for number, part in enumerate(self.parts):
             if part.kernel == "linear":
                 found.append(self.rows_of(number, X))
