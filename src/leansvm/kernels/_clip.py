@@ -49,6 +49,13 @@ def clipped(X: Any, bounds: Bounds) -> Any:
     return result
 
 
+def inside_bounds(X: Array, bounds: Bounds | None) -> Array:
+    """Return 1 where a feature of dense rows is between its bounds, else 0: its slope there."""
+    if bounds is None:
+        return np.ones(X.shape)
+    return ((bounds[0] <= X) & (bounds[1] >= X)).astype(np.float64)
+
+
 class ClippedRow:
     """The values between one row and all points, after the row was moved between the bounds."""
 

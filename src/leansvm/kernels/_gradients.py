@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.kernels._clip import clipped
+from leansvm.kernels._clip import clipped, inside_bounds
 from leansvm.kernels._function import Array
 from leansvm.kernels._kernel import Kernel
 from leansvm.linalg import dense_rows64
@@ -75,7 +75,7 @@ def mixed_derivatives(
     for part in _tiles(rows, Z):
         result[part] = kernel.function.mixed_derivatives(rows[part], Z, coef, pairs)
     if inside is not None:
-        result *= (inside[:, pairs[:, 0]] & inside[:, pairs[:, 1]])[:, :, None]
+        result *= (inside[:, pairs[:, 0]] * inside[:, pairs[:, 1]])[:, :, None]
     return result
 
 
@@ -94,6 +94,5 @@ def _prepared(kernel: Kernel, X: Any, points: Any) -> tuple[Array, Array, Any]:
     rows, Z = dense_rows64(X), dense_rows64(points)
     if kernel.clip is None:
         return rows, Z, None
-    lower, upper = kernel.clip
-    inside = (rows >= lower) & (rows <= upper)
+    inside = inside_bounds(rows, kernel.clip)
     return clipped(rows, kernel.clip), clipped(Z, kernel.clip), inside

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, from_host
-from leansvm.kernels._clip import Bounds, check_bounds, clipped
+from leansvm.kernels._clip import check_bounds, clipped, inside_bounds
 from leansvm.kernels._curves import CurvesOfRow, check_curves
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
 from leansvm.kernels.laplacian import Laplacian
@@ -308,8 +308,8 @@ class Mixture(KernelFunction):
     def _slopes(self, number: int, X: Array) -> Array:
         """Return how fast the columns that a part sees change with their features."""
         if self.parts[number].kernel == "linear":
-            return np.sqrt(self.parts[number].gamma) * _inside(X, self.linear_clip)
-        inside = _inside(X, self.clip)
+            return np.sqrt(self.parts[number].gamma) * inside_bounds(X, self.linear_clip)
+        inside = inside_bounds(X, self.clip)
         return np.column_stack([inside, *(c.slope(X[:, c.feature]) for c in self.knots)])
 
     # ------------------------------------------------------------------ partial dependence
@@ -372,13 +372,6 @@ class _MixtureRow:
         if bounds is not None:
             x = np.minimum(np.maximum(x, bounds[0]), bounds[1])
         return x if origin is None else x - origin
-
-
-def _inside(X: Array, bounds: Bounds | None) -> Array:
-    """Return 1 where a feature is between its bounds, else 0."""
-    if bounds is None:
-        return np.ones(X.shape)
-    return ((bounds[0] <= X) & (bounds[1] >= X)).astype(np.float64)
 
 
 def _added(function: DistanceKernel, columns: list[int], X: Array, Z: Array) -> Array:
