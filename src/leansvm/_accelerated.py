@@ -71,7 +71,7 @@ def gram(Z: Any) -> Any:
     rounding does not grow with the number of rows.
     """
     if isinstance(Z, np.ndarray):
-        return np.asarray(Z.T @ Z)  # NumPy calls SYRK
+        return np.asarray(Z.T @ Z, dtype=np.float64)  # NumPy calls SYRK
     if library_of(Z) == "other":
         return gram_by_standard(Z)
     narrow = Z.shape[1] < _WIDE or Z.dtype != namespace(Z).float64

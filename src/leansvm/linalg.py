@@ -38,11 +38,12 @@ class _DenseProduct:
         self.X, self.dtype = X, dtype
         self.used = slice(None) if scales is None else used_features(scales)
         Z = Z[:, self.used]
-        self.centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
+        # rows are centred in their own precision, then rounded to that of the product
+        self.centre = Z.mean(axis=0, dtype=np.float64).astype(np.result_type(X.dtype, dtype))
         self.scales = None if scales is None else scales[self.used].astype(dtype)
         d = Z.shape[1]
         self.right = np.empty((d + 2, Z.shape[0]), dtype)
-        np.subtract(Z.T, self.centre[:, None], out=self.right[:d], dtype=dtype)
+        np.subtract(Z.T, self.centre[:, None], out=self.right[:d], casting="same_kind")
         if self.scales is not None:
             self.right[:d] *= self.scales[:, None]
         norms = np.einsum("ij,ij->j", self.right[:d], self.right[:d])
@@ -54,16 +55,17 @@ class _DenseProduct:
         self.right *= self.dtype.type(factor)
         self.right[:-2] *= self.dtype.type(2)
 
-    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
+    def tile(self, start: int, stop: int, out: NDArray[Any]) -> float:
         """Write -factor |x - z|^2 of rows start:stop; return their largest |x|^2."""
         d = self.right.shape[0] - 2
         left = np.empty((stop - start, d + 2), self.dtype)
-        np.subtract(self.X[start:stop, self.used], self.centre, out=left[:, :d], dtype=self.dtype)
+        rows = self.X[start:stop, self.used]
+        np.subtract(rows, self.centre, out=left[:, :d], casting="same_kind")
         if self.scales is not None:
             left[:, :d] *= self.scales
         np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
         left[:, d + 1] = 1.0
-        np.matmul(left, self.right, out=rows)
+        np.matmul(left, self.right, out=out)
         return float(left[:, d].max())
 
 

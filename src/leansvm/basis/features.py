@@ -19,7 +19,6 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from leansvm._accelerated import product_eps
 from leansvm._array_api import (
     empty,
     foreign_namespace,
@@ -128,8 +127,11 @@ class FeatureMap(ABC):
         return out
 
     def _empty(self, X: Any) -> Any:
-        n = X.shape[0]
-        return empty((n, self.width), X) if self.order == "C" else empty((self.width, n), X).T
+        n, on_host = X.shape[0], foreign_namespace(X) is None
+        dtype = np.float32 if self.single and on_host else None
+        if self.order == "C":
+            return empty((n, self.width), X, dtype)
+        return empty((self.width, n), X, dtype).T
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +156,8 @@ class KernelFeatures(FeatureMap):
         """Return k(X, B), times L^-T where whitened, where the rows are."""
         if foreign_namespace(X) is not None:
             return self._phi_where_rows_are(X, out)
-        dtype = np.float32 if self.single else np.float64
-        direct = out is not None and not self.single
+        dtype = np.dtype(np.float32 if self.single else np.float64)
+        direct = out is not None and out.dtype == dtype
         values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)
         if self.L is not None:
             right_solve_in_place(values, self._L32 if self.single else self.L)
@@ -350,6 +352,11 @@ def _columns(block: Block, features: FeatureMap) -> Any:
     return features.transform(block.X)
 
 
-def product_rounding(X: Any) -> float:
-    """Return the rounding of kernel values made of float32 products, where ``X`` is."""
-    return 8 * product_eps(X)
+def lost_in_single(features: KernelFeatures, theta: Array, X: Any) -> float:
+    """Return the root mean square of what f loses at some rows where phi is in float32."""
+    in_double, in_single = (
+        np.asarray(to_host(replace(features, single=single).phi(X)), dtype=np.float64)
+        for single in (False, True)
+    )
+    lost = (in_single - in_double) @ theta[: features.size]
+    return float(np.sqrt(np.mean(np.square(lost))))

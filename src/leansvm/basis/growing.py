@@ -86,10 +86,11 @@ class NestedPoints:
         L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
         return replace(self, taken=size, kept=np.concatenate([self.kept, new[chosen]]), L=L)
 
-    def features(self, keep: bool = False) -> KernelFeatures:
+    def features(self, keep: bool = False, single: bool = False) -> KernelFeatures:
         """Return the map to the columns of all points that are kept."""
         L, points = self.L if self.whitened else None, rows_at(self.points, self.kept)
-        return KernelFeatures(self.kernel, points, L, self.kept, self.constant, keep=keep)
+        how = {"constant": self.constant, "keep": keep, "single": single}
+        return KernelFeatures(self.kernel, points, L, self.kept, **how)
 
     def sizes(self) -> Iterator[KernelFeatures]:
         """Yield the maps to sizes that double, up to all points that do not depend on others."""
@@ -138,15 +139,16 @@ def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) 
         return
     known = kept.Phi
     same = min(before.size, after.size)
-    Phi = np.empty((known.shape[0], after.width))
+    Phi = np.empty((known.shape[0], after.width), np.float32 if after.single else np.float64)
     Phi[:, :same] = known[:, :same]
     if after.constant is not None:
         Phi[:, -1] = after.constant
     if after.size > same:
         points = rows_at(after.points, np.arange(same, after.size))
-        new = after.kernel.block(block.X, points, dtype=np.float64)
+        new = after.kernel.block(block.X, points, dtype=Phi.dtype)
         if after.L is not None:
-            new -= Phi[:, :same] @ after.L[same:, :same].T
-            right_solve_in_place(new, np.asfortranarray(after.L[same:, same:]))
+            L = np.asfortranarray(after.L[same:], Phi.dtype)
+            new -= Phi[:, :same] @ L[:, :same].T
+            right_solve_in_place(new, L[:, same:])
         Phi[:, same : after.size] = new
     block.keep(ColumnRows(Phi))

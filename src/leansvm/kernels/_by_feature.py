@@ -72,9 +72,9 @@ class ByFeature(DistanceKernel):
         return np.stack([product @ coef for product in products], axis=1)
 
 
-def working_type(X: Any, Z: Any, out: NDArray[Any]) -> Any:
-    """Return float32 where rows, points and the result have it, else float64."""
-    return np.float32 if X.dtype == Z.dtype == out.dtype == np.float32 else np.float64
+def working_type(out: NDArray[Any]) -> Any:
+    """Return float32 where the result has it, else float64."""
+    return np.float32 if out.dtype == np.float32 else np.float64
 
 
 def contiguous(rows: NDArray[Any], dtype: Any) -> NDArray[Any]:

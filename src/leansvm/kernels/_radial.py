@@ -71,8 +71,8 @@ class Radial(DistanceKernel):
             return
         number, scales = split_gamma(self.gamma)
         is_sparse = sparse.issparse(X) or sparse.issparse(Z)
-        all_single = X.dtype == Z.dtype == out.dtype == np.float32
-        for dtype in (np.float32, np.float64) if all_single and not is_sparse else (np.float64,):
+        single = out.dtype == np.float32 and not is_sparse
+        for dtype in (np.float32, np.float64) if single else (np.float64,):
             product, eps = distance_product(X, Z, dtype, scales), float(np.finfo(dtype).eps)
             spread = number * product.spread
             if number < 1e30 and product_suffices(spread, eps, self.magnifies * X.shape[1]):

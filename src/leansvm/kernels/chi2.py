@@ -32,7 +32,7 @@ class Chi2(ByFeature):
         """Return what gives -D: a compiled loop over dense rows; CSR tiles become dense."""
         from leansvm.kernels._compiled import chi2
 
-        dtype = working_type(X, Z, out)
+        dtype = working_type(out)
         points = np.ascontiguousarray(_non_negative(Z, dtype).T)
 
         def negative(rows: Any, target: Any) -> NDArray[Any]:

@@ -40,14 +40,18 @@ class Laplacian(ByFeature):
         weights = np.broadcast_to(np.asarray(self.gamma, np.float64), X.shape[1])
         used = used_features(weights)
         weights = weights[used].copy()
-        dtype = working_type(X, Z, out)
+        dtype = working_type(out)
         if weights.min(initial=1.0) < 1e-30 or weights.max(initial=1.0) > 1e30:
             dtype = np.float64
-        weights, points = weights.astype(dtype), np.array(Z[:, used].T, dtype, order="C")
+        weights, Z = weights.astype(dtype), Z[:, used]
+        # float64 rows are centred before they are rounded to float32
+        rounds = dtype == np.float32 and X.dtype != dtype
+        centre = Z.mean(axis=0, dtype=np.float64) if rounds else np.zeros((), X.dtype)
+        points = np.array((Z - centre).T, dtype, order="C")
 
         def negative(rows: Any, target: Any) -> NDArray[Any]:
             target = contiguous(target, dtype)
-            _minus_absolute(np.array(rows[:, used], dtype, order="C"), points, weights, target)
+            _minus_absolute(np.array(rows[:, used] - centre, dtype, order="C"), points, weights, target)
             return target
 
         return negative

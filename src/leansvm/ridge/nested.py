@@ -5,12 +5,15 @@ of the first k points: a larger size only adds columns, and to the sums only new
 One factor gives the left-out errors of all sizes at one C (`factor.Prefixes`), another one those of
 all C at one size. The basis doubles while that pays; then the smallest size whose error is within
 0.2 % of the best is taken, and C is chosen for it. Some 10,000 rows are enough to compare sizes.
+
+Large sizes are added up in single precision where the model of the size before loses nothing to it,
+as its values at some rows tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -18,13 +21,21 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
 from leansvm._phases import out_of_time, reach
-from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.basis.features import FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
 from leansvm.kernels import Kernel
 from leansvm.ridge.criteria import ENOUGH, rows_inside, standard_error
 from leansvm.ridge.factor import RidgeModels, decompose, factor_prefixes
 from leansvm.ridge.primal import LeftOutResiduals, left_out_errors
-from leansvm.ridge.sums import NormalEquations, Sums, first_shift, normal_equations, rows_of_Z
+from leansvm.ridge.sums import (
+    FIRST_ROWS,
+    NormalEquations,
+    Sums,
+    first_shift,
+    moments_of_targets,
+    normal_equations,
+    rows_of_Z,
+)
 from leansvm.rows import Block, RowBlocks, declare, row_weights
 from leansvm.solution import Solution, first_of_the_best
 
@@ -38,6 +49,8 @@ _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
 _EVERY_C = 1000  # points; larger bases are judged at one C
+_MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
+_MOST_LOST = 3e-4  # of the spread of y that it may change in f
 
 
 @dataclass
@@ -51,6 +64,7 @@ class Ladder:
     basis_rows: NDArray[np.intp] | None  # rows that may become points and so do not count
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
+    in_single: bool = False  # whether rounding kernel values to float32 changes nothing
 
     def extend(self, size: int) -> None:
         """Go on to the first ``size`` points; dependent ones are dropped."""
@@ -60,7 +74,8 @@ class Ladder:
         width = last + old.gram.shape[0] - first
         # rows are copied when they get wider; beside them lie tiles and some r x r matrices
         keep = 32 * self.blocks.n_rows * (width + 1) + 64 * width**2 <= self.budget
-        before, self.features = self.features, self.points.features(keep)
+        single = self.in_single and self.worth_single(self.blocks.n_rows, last)
+        before, self.features = self.features, self.points.features(keep, single)
         self.blocks.map(resize_columns, before, self.features)
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
@@ -73,6 +88,23 @@ class Ladder:
         gram[first:last], gram[:first, first:last] = new, new[:, :first].T
         gram[last:, :last], gram[last:, last:] = gram[:last, last:].T, rest
         self.sums = Sums(shift, gram, old.n_outputs, float(gram[-1, -1]))
+
+    def worth_single(self, n_rows: int, size: int) -> bool:
+        """Whether sums over so many rows and points on the host are faster in single precision."""
+        return self.blocks.place is None and n_rows * size**2 >= _MUCH_WORK
+
+    def keeps_single(self, models: RidgeModels, model: int) -> bool:
+        """Decide by one model about single precision; sums that lost too much are made again."""
+        lost = lost_in_single(self.features, models.theta(model), self.blocks.head(FIRST_ROWS)[0])
+        self.in_single = lost <= _MOST_LOST * self.sums.spread_of_targets()
+        if self.features.single and not self.in_single:
+            before, self.features = self.features, first_columns(self.features, 0)
+            self.features = replace(self.features, keep=False, single=False)
+            self.blocks.map(resize_columns, before, self.features)
+            width = self.features.width + self.sums.n_outputs
+            self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
+            self.extend(self.points.taken)
+        return self.in_single
 
     def cut(self, size: int, count: float | None = None) -> tuple[KernelFeatures, Sums]:
         """Return the map to the columns of the first ``size`` points, which blocks keep, and sums.
@@ -89,12 +121,19 @@ class Ladder:
     def curve(self, candidates: Array) -> Array:
         """Return the left-out errors of all points at every C."""
         equations = self._equations()
-        return self._errors(equations, decompose(equations).models(candidates))
+        models = decompose(equations).models(candidates)
+        curve = self._errors(equations, models)
+        single, best = self.features.single, first_of_the_best(curve)
+        return curve if self.keeps_single(models, best) or not single else self.curve(candidates)
 
     def errors(self, sizes: NDArray[np.intp], C: float) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C."""
         equations = self._equations()
-        return self._errors(equations, factor_prefixes(equations, C).models(sizes), keep=True)
+        models = factor_prefixes(equations, C).models(sizes)
+        single = self.features.single
+        if not self.keeps_single(models, len(sizes) - 1) and single:
+            return self.errors(sizes, C)
+        return self._errors(equations, models, keep=True)
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors, of those that were returned last."""
@@ -114,9 +153,14 @@ class Ladder:
 @declare("X", "y", "weight")
 def _new_moments(block: Block, features: FeatureMap, shift: Array, first: int) -> tuple[Any, Any]:
     """Return Zn'Z of the functions from ``first`` on, and the moments of [constant, Y, 1]."""
-    Z = rows_of_Z(block, features, shift)
-    rest = Z[:, features.size :]
-    return Z[:, first : features.size].T @ Z, rest.T @ rest
+    Z, size = rows_of_Z(block, features, shift), features.size
+    new, rest = Z[:, first:size].T @ Z, Z[:, size:]
+    if not features.single:
+        return new, rest.T @ rest
+    corner = np.asarray(rest.T @ rest, dtype=np.float64)
+    bias = features.width - size
+    corner[bias:, bias:] = moments_of_targets(block, shift[features.width :])
+    return np.asarray(new, dtype=np.float64), corner
 
 
 @declare("weight", keeps=LeftOutResiduals)

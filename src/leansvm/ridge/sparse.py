@@ -19,15 +19,16 @@ from leansvm._parallel import blas_for, serial_blas
 from leansvm._phases import Phases
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import Basis
-from leansvm.basis.features import KernelFeatures, product_rounding, whiten
+from leansvm.basis.features import KernelFeatures, lost_in_single, whiten
 from leansvm.basis.growing import first_columns
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
+from leansvm.ridge.bracket import draws_rows
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
 from leansvm.ridge.nested import FIRST_SIZE, Ladder, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sums import Sums, add_up, drop_rows_of_Z, first_shift
+from leansvm.ridge.sums import FIRST_ROWS, Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
 from leansvm.solution import Solution, first_of_the_best
 
@@ -127,7 +128,9 @@ class SparseProblem:
         with self.phases("sizes"), serial_blas():
             size, compared = climb(ladder, candidates)
             if drawn is not None:
-                features = replace(first_columns(ladder.features, size), keep=False)
+                single = ladder.in_single and ladder.worth_single(self.blocks.n_rows, size)
+                features = first_columns(ladder.features, size)
+                features = replace(features, keep=False, single=single)
             else:
                 features, sums = ladder.cut(size, self.count)
         dropped, keeps = ladder.points.taken - ladder.features.size, drawn is None
@@ -190,9 +193,13 @@ class SparseProblem:
 
     def _kept_bytes(self, features: KernelFeatures) -> int:
         """Return the bytes of the rows of Z where leave-one-out reads them again and they fit."""
+        by = self.criterion
+        some_rows = by.name == "loo" or not np.ndim(by.C)  # may judge, instead of all
+        if not by.left_out or (some_rows and draws_rows(self.blocks, features.width)):
+            return 0
         rows = 8 * self.blocks.n_rows * (features.width * (1 + features.in_state) + 2)
         needed = rows + 8 * _MATRICES * self.folds * features.width**2
-        return rows if self.criterion.left_out and 2 * needed <= self.budget else 0
+        return rows if 2 * needed <= self.budget else 0
 
     # ------------------------------------------------------------------ solving
 
@@ -202,8 +209,9 @@ class SparseProblem:
             return summed.known
         solution = self._solved(summed)
         if summed.features.single:
-            eps = product_rounding(summed.features.points)
-            lost = summed.features.rounding_of(solution.coef, eps)
+            L, rows = to_host(summed.features.L), self.blocks.head(FIRST_ROWS)[0]
+            theta = solution.coef if L is None else L.T @ solution.coef
+            lost = lost_in_single(summed.features, theta, rows)
             if lost > _FLOAT32_LOSS * summed.sums.total().spread_of_targets():
                 exact = replace(summed.features, single=False)
                 solution = self._solved(self._add_up(summed.basis, exact))

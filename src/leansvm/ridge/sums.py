@@ -111,7 +111,21 @@ def first_shift(
 
 @declare("X", "y", "weight")
 def _gram_of_block(block: Block, features: FeatureMap, shift: Array) -> Any:
-    return gram(rows_of_Z(block, features, shift))
+    return _gram_of_rows(rows_of_Z(block, features, shift), block, features, shift)
+
+
+def _gram_of_rows(Z: Any, block: Block, features: FeatureMap, shift: Array) -> Any:
+    """Return Z'Z in float64; where Z is float32, the sums of targets and weights are exact."""
+    G, r = gram(Z), features.width
+    if isinstance(Z, np.ndarray) and Z.dtype == np.float32:
+        G[r:, r:] = moments_of_targets(block, shift[r:])
+    return G
+
+
+def moments_of_targets(block: Block, shift: Array) -> Array:
+    """Return the moments of [Y - shift, 1] of a block's rows, in float64."""
+    Y = np.append(np.asarray(block.y, dtype=np.float64) - shift, np.ones((len(block.y), 1)), axis=1)
+    return np.asarray(Y.T @ (Y if block.weight is None else Y * block.weight[:, None]))
 
 
 @dataclass
@@ -125,7 +139,7 @@ class MomentRows:
 def _gram_and_rows(block: Block, features: FeatureMap, shift: Array) -> Any:
     Z = rows_of_Z(block, features, shift)
     block.keep(MomentRows(Z))
-    return gram(Z)
+    return _gram_of_rows(Z, block, features, shift)
 
 
 @declare("X", "y", "weight", keeps=MomentRows)
@@ -141,7 +155,7 @@ def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
         return known.Z
     n, columns = block.stop - block.start, len(shift) + 1
     if foreign_namespace(block.X) is None:
-        Z = np.empty((n, columns), order=features.order)
+        Z = np.empty((n, columns), np.float32 if features.single else np.float64, features.order)
     else:  # in float32, Z'Z is added up in float64 all the same
         if features.single or not on_device.stays(block.X, columns):
             Z = empty((n, columns), block.X, block.X.dtype if features.single else None)
@@ -154,9 +168,13 @@ def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
 def complete(Z: Any, block: Block, width: int, shift: Array) -> Any:
     """Turn [Phi, ., .] into S^1/2 [Phi - shift, Y - shift, 1]."""
     xp = namespace(Z)
-    Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
+    if xp is np:  # targets are centred before they are rounded
+        Z[:, :width] -= shift[:width].astype(Z.dtype, copy=False)
+        Z[:, width:-1] = block.y - shift[width:]
+    else:
+        Z[:, width:-1] = xp.asarray(block.y, dtype=Z.dtype)
+        Z[:, :-1] -= xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
     Z[:, -1] = 1.0
-    Z[:, :-1] -= shift if xp is np else xp.asarray(like_rows(shift, Z), dtype=Z.dtype)
     if block.weight is not None:
         Z *= xp.asarray(xp.sqrt(as_float64(block.weight)), dtype=Z.dtype)[:, None]
     return Z
