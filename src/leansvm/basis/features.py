@@ -353,10 +353,13 @@ def _columns(block: Block, features: FeatureMap) -> Any:
 
 
 def lost_in_single(features: KernelFeatures, theta: Array, X: Any) -> float:
-    """Return the root mean square of what f loses at some rows where phi is in float32."""
+    """Return the mean square, added up over outputs, of what f loses where phi is in float32.
+
+    ``X`` are some rows.
+    """
     in_double, in_single = (
         np.asarray(to_host(replace(features, single=single).phi(X)), dtype=np.float64)
         for single in (False, True)
     )
     lost = (in_single - in_double) @ theta[: features.size]
-    return float(np.sqrt(np.mean(np.square(lost))))
+    return float(np.square(lost).sum(axis=1).mean())

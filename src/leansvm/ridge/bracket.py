@@ -3,7 +3,8 @@
 A value of C costs a Cholesky factor of M + 1/C, with M the sums over all rows, and the leverages of
 some rows: r^3 / 3 + v r^2 flops for r points and v rows, drawn from all rows that count with rare
 classes well represented; what each stands for makes the mean of their left-out errors an unbiased
-estimate of that of all rows. The search begins at the best C of the first few hundred columns.
+estimate of that of all rows. The search begins at the C that comparing sizes has found, or at the
+best one of the first few hundred columns.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def draw_judges(
 
 
 def search(
-    equations: NormalEquations, candidates: Array, errors: Errors
+    equations: NormalEquations, candidates: Array, errors: Errors, near: float | None = None
 ) -> tuple[Array, float, RidgeModels]:
     """Return the errors at the candidates of C that were tried (nan: not), the best C, its model.
 
@@ -64,10 +65,13 @@ def search(
     """
     order = np.argsort(candidates, kind="stable")
     values, width = candidates[order], len(equations.c)
-    part, columns = _first_columns(equations, _FIRST)
-    start = first_of_the_best(errors(_widened(decompose(part).models(values), columns, width)))
+    if near is None:
+        part, columns = _first_columns(equations, _FIRST)
+        start = first_of_the_best(errors(_widened(decompose(part).models(values), columns, width)))
+    else:
+        start = int(np.abs(np.log(values / near)).argmin())
     judge = _Judge(*_first_columns(equations, _MIDDLE), width, values, errors)
-    tried = bracket(judge.error_at, start, len(order))
+    tried = bracket(judge.error_at, start, len(order), 1 if near is not None else _STEP)
     start = _best(tried)
     if width > len(judge.columns):
         judge = _Judge(equations, np.arange(width), width, values, errors)
@@ -101,17 +105,25 @@ class _Judge:
 def bracket(
     error_at: Callable[[int], float], start: int, count: int, step: int = _STEP
 ) -> dict[int, float]:
-    """Return the errors at the positions tried: until both neighbours of the best are no better."""
+    """Return the errors at the positions tried: until both neighbours of the best are no better.
+
+    Steps double until the best lies between two others, then gaps around it are halved.
+    """
     tried, best = {start: error_at(start)}, start
-    while step:
-        for other in (best - step, best + step):
-            if 0 <= other < count and other not in tried:
-                tried[other] = error_at(other)
-        lowest = _best(tried)
-        if lowest == best:
-            step //= 2
-        best = lowest
-    return tried
+    while True:
+        lower, upper = [i for i in tried if i < best], [i for i in tried if i > best]
+        below, above = best - max(lower, default=best), min(upper, default=best) - best
+        if best > 0 and not lower:
+            other = max(best - step, 0)
+        elif best < count - 1 and not upper:
+            other = min(best + step, count - 1)
+        elif max(below, above) > 1:
+            other = best - below // 2 if below > above else best + above // 2
+        else:
+            return tried
+        tried[other] = error_at(other)
+        if _best(tried) != best:
+            best, step = _best(tried), 2 * step
 
 
 def _best(tried: dict[int, float]) -> int:

@@ -48,9 +48,9 @@ _MARGIN = 0.002  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
-_EVERY_C = 1000  # points; larger bases are judged at one C
+_EVERY_C = 1024  # points; larger bases are judged at one C
 _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
-_MOST_LOST = 3e-4  # of the spread of y that it may change in f
+MOST_LOST = 1e-4  # of the left-out error, that single precision may add
 
 
 @dataclass
@@ -93,18 +93,23 @@ class Ladder:
         """Whether sums over so many rows and points on the host are faster in single precision."""
         return self.blocks.place is None and n_rows * size**2 >= _MUCH_WORK
 
-    def keeps_single(self, models: RidgeModels, model: int) -> bool:
-        """Decide by one model about single precision; sums that lost too much are made again."""
+    def _stands(self, models: RidgeModels, model: int, error: float) -> bool:
+        """Whether the sums are precise enough, as one model and its left-out error tell.
+
+        If not, they are made again in double precision. Larger sizes may be in single precision
+        where this one may.
+        """
         lost = lost_in_single(self.features, models.theta(model), self.blocks.head(FIRST_ROWS)[0])
-        self.in_single = lost <= _MOST_LOST * self.sums.spread_of_targets()
-        if self.features.single and not self.in_single:
-            before, self.features = self.features, first_columns(self.features, 0)
-            self.features = replace(self.features, keep=False, single=False)
-            self.blocks.map(resize_columns, before, self.features)
-            width = self.features.width + self.sums.n_outputs
-            self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
-            self.extend(self.points.taken)
-        return self.in_single
+        self.in_single = lost <= MOST_LOST * error
+        if not self.features.single or self.in_single:
+            return True
+        before, self.features = self.features, first_columns(self.features, 0)
+        self.features = replace(self.features, keep=False, single=False)
+        self.blocks.map(resize_columns, before, self.features)
+        width = self.features.width + self.sums.n_outputs
+        self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
+        self.extend(self.points.taken)
+        return False
 
     def cut(self, size: int, count: float | None = None) -> tuple[KernelFeatures, Sums]:
         """Return the map to the columns of the first ``size`` points, which blocks keep, and sums.
@@ -123,17 +128,15 @@ class Ladder:
         equations = self._equations()
         models = decompose(equations).models(candidates)
         curve = self._errors(equations, models)
-        single, best = self.features.single, first_of_the_best(curve)
-        return curve if self.keeps_single(models, best) or not single else self.curve(candidates)
+        best = first_of_the_best(curve)
+        return curve if self._stands(models, best, curve[best]) else self.curve(candidates)
 
     def errors(self, sizes: NDArray[np.intp], C: float) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C."""
         equations = self._equations()
         models = factor_prefixes(equations, C).models(sizes)
-        single = self.features.single
-        if not self.keeps_single(models, len(sizes) - 1) and single:
-            return self.errors(sizes, C)
-        return self._errors(equations, models, keep=True)
+        errors = self._errors(equations, models, keep=True)
+        return errors if self._stands(models, len(sizes) - 1, errors[-1]) else self.errors(sizes, C)
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors, of those that were returned last."""
@@ -233,7 +236,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any]]:
     # a smaller size may have been better than any of these, at another C: then the best of them
     enough = max((1.0 + _MARGIN) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
-    return lean, {"sizes": sizes, "errors": errors}
+    return lean, {"sizes": sizes, "errors": errors, "C": C}
 
 
 def _first_size(largest: int) -> int:

@@ -38,6 +38,7 @@ _KEEP_LOO_BYTES = 2**28
 _FEW_ROWS = 2000
 _MUCH_WORK = 5e8  # rows x coordinates^2, from which on single precision is worth while
 _IN_SINGLE = 1e-5  # share of the largest eigenvalue above which the least ridge has to be for it
+_RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
 _NO_ROOM = (
     "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
     "{:.3g}: scale sample_weight up, use fewer basis points, or give a number."
@@ -54,6 +55,7 @@ class Criterion:
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
     basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
     judge: str = "squared"  # loss of left-out rows that "loo" averages
+    near: float | None = None  # a C near the best one, where it is known
 
 
 def solve(
@@ -117,7 +119,8 @@ def _solve_by_some_rows(
     drawn, part = draw_judges(blocks, features, shift, criterion.basis_rows)
     errors = partial(left_out_errors, part, features, shift, equations, judge=criterion.judge)
     if np.ndim(criterion.C):
-        curve, C, model = search(equations, np.asarray(criterion.C, dtype=np.float64), errors)
+        values = np.asarray(criterion.C, dtype=np.float64)
+        curve, C, model = search(equations, values, errors, criterion.near)
     else:
         curve, C = None, float(np.asarray(criterion.C))
         model = model_at(equations, C)
@@ -235,7 +238,7 @@ def left_out_errors(
         turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
     if blocks.place is not None:
         turn = like_rows(turn, blocks.place)  # once, not for every block
-    elif blocks.n_rows * k**2 > _MUCH_WORK and _clear_in_single(eq, np.min(models.lam)):
+    elif blocks.n_rows * k**2 > _MUCH_WORK and _clear_in_single(eq, models):
         turn = turn.astype(np.float32)
     models = replace(models, turn=turn)
     per_row = eq.free_bias / eq.n
@@ -244,9 +247,16 @@ def left_out_errors(
     return best_of_scales(judge, mean_errors(totals))
 
 
-def _clear_in_single(equations: NormalEquations, lam: float) -> bool:
-    """Whether coordinates may be rounded to float32 without a trace in the left-out errors."""
-    return bool(lam > _IN_SINGLE * np.linalg.norm(equations.M))
+def _clear_in_single(equations: NormalEquations, models: RidgeModels) -> bool:
+    """Whether coordinates may be rounded to float32 without a trace in the left-out errors.
+
+    Rounding moves the coordinates z R^-1 of a row by eps |z| / sqrt(lam) at most; those of an
+    eigen-decomposition are divided by the ridge afterwards.
+    """
+    if models.upper:
+        mean_square = np.trace(equations.M) / equations.n
+        return bool(np.min(models.lam) > _RIDGE_IN_SINGLE * mean_square)
+    return bool(np.min(models.lam) > _IN_SINGLE * np.linalg.norm(equations.M))
 
 
 @declare("X", "y", "weight", keeps=LeftOutResiduals)

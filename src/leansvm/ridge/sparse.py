@@ -26,7 +26,7 @@ from leansvm.ridge import primal
 from leansvm.ridge.bracket import draws_rows
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
-from leansvm.ridge.nested import FIRST_SIZE, Ladder, climb, grow, open_ladder
+from leansvm.ridge.nested import FIRST_SIZE, MOST_LOST, Ladder, climb, grow, open_ladder
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sums import FIRST_ROWS, Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
@@ -36,7 +36,7 @@ _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work 
 _MOST_WORK, _ALWAYS_TRIED = 4e11, 2000  # rows x points^2 on a host; points that may cost more
 _FEW_ROWS = 15_000  # sizes are compared on all of them; to go over the rows again costs as much
 _SAMPLE = 10_000  # rows on which sizes are compared where there are more
-_FLOAT32_LOSS = 1e-3  # of the spread of y; more, and float32 rows are added up in float64
+_FLOAT32_LOSS = 1e-3  # of the spread of y, where no left-out error is known
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,10 @@ class SparseProblem:
         if summed.features.single:
             L, rows = to_host(summed.features.L), self.blocks.head(FIRST_ROWS)[0]
             theta = solution.coef if L is None else L.T @ solution.coef
-            lost = lost_in_single(summed.features, theta, rows)
-            if lost > _FLOAT32_LOSS * summed.sums.total().spread_of_targets():
+            most = (_FLOAT32_LOSS * summed.sums.total().spread_of_targets()) ** 2
+            if solution.left_out is not None:
+                most = MOST_LOST * float(np.nanmean(np.square(solution.left_out).sum(axis=1)))
+            if lost_in_single(summed.features, theta, rows) > most:
                 exact = replace(summed.features, single=False)
                 solution = self._solved(self._add_up(summed.basis, exact))
         return solution
@@ -222,6 +224,8 @@ class SparseProblem:
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
             by = replace(by, basis_rows=rows_inside(self.blocks, chosen[chosen >= 0]))
+        if summed.sizes is not None and "rows" not in summed.sizes:  # compared on all rows
+            by = replace(by, near=summed.sizes.get("C"))
         with self.phases("solve"), blas_for(features.width):
             solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
         if summed.keeps_rows:
