@@ -107,9 +107,9 @@ def bracket(
 ) -> dict[int, float]:
     """Return the errors at the positions tried: until both neighbours of the best are no better.
 
-    Steps double until the best lies between two others, then gaps around it are halved.
+    Steps double from the second on until the best lies between two others; then gaps are halved.
     """
-    tried, best = {start: error_at(start)}, start
+    tried, best, moved = {start: error_at(start)}, start, False
     while True:
         lower, upper = [i for i in tried if i < best], [i for i in tried if i > best]
         below, above = best - max(lower, default=best), min(upper, default=best) - best
@@ -123,7 +123,7 @@ def bracket(
             return tried
         tried[other] = error_at(other)
         if _best(tried) != best:
-            best, step = _best(tried), 2 * step
+            best, step, moved = _best(tried), 2 * step if moved else step, True
 
 
 def _best(tried: dict[int, float]) -> int:

@@ -101,15 +101,20 @@ class Ladder:
         """
         lost = lost_in_single(self.features, models.theta(model), self.blocks.head(FIRST_ROWS)[0])
         self.in_single = lost <= MOST_LOST * error
-        if not self.features.single or self.in_single:
-            return True
+        if self.features.single and not self.in_single:
+            self._return_to_double()
+            return False
+        return True
+
+    def _return_to_double(self) -> None:
+        """Make the sums of all points again, in double precision."""
+        self.in_single = False
         before, self.features = self.features, first_columns(self.features, 0)
         self.features = replace(self.features, keep=False, single=False)
         self.blocks.map(resize_columns, before, self.features)
         width = self.features.width + self.sums.n_outputs
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.points.taken)
-        return False
 
     def cut(self, size: int, count: float | None = None) -> tuple[KernelFeatures, Sums]:
         """Return the map to the columns of the first ``size`` points, which blocks keep, and sums.
@@ -134,7 +139,13 @@ class Ladder:
     def errors(self, sizes: NDArray[np.intp], C: float) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C."""
         equations = self._equations()
-        models = factor_prefixes(equations, C).models(sizes)
+        try:
+            models = factor_prefixes(equations, C).models(sizes)
+        except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
+            if not self.features.single:
+                raise
+            self._return_to_double()
+            return self.errors(sizes, C)
         errors = self._errors(equations, models, keep=True)
         return errors if self._stands(models, len(sizes) - 1, errors[-1]) else self.errors(sizes, C)
 

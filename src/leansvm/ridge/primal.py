@@ -194,7 +194,7 @@ def _solve_in_dual(
 
 @declare("X")
 def _all_features(block: Block, features: FeatureMap) -> Any:
-    return features.of(block)
+    return as_float64(features.of(block))
 
 
 @dataclass
