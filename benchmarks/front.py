@@ -101,8 +101,11 @@ def compared() -> str:
     for model, words in COMPARED.items():
         mean, fit = statistics.fmean(scores[model].values()), _fit_time(cells, model)
         row = [words, f"{mean:.1f}", f"{fit:.0f}" if fit >= 10 else f"{fit:.1f}"]
-        found = None if model == OURS else compare(scores, OURS, model)
-        row += ["", ""] if found is None else [f"{found.median:+.1f}", f"{found.wins} of {found.sets}"]
+        found = compare(scores, OURS, model)
+        if model != OURS and found is not None:
+            row += [f"{found.median:+.1f}", f"{found.wins} of {found.sets}"]
+        else:
+            row += ["", ""]
         rows.append(row)
     header = ["model", "mean accuracy or R² [%]", f"fit time, {MOST_ROWS:,} rows [s]"]
     header += ["leansvm minus this model, median [points]", "leansvm at least as good on"]
