@@ -2,8 +2,8 @@
 
     python examples/browser.py            writes digits.html; open it in any browser
 
-The page holds the model as JavaScript (some kilobytes of 8-bit numbers) and nothing else: no
-server, no library, no file beside it. Click pixels to draw; the bars are class probabilities.
+The page contains the model as JavaScript (a few kilobytes of 8-bit numbers). It needs no server, no
+library and no other file. Click pixels to draw; the bars are class probabilities.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def fitted():
 
 
 def page(model, X, y):
-    """Return the page: the module, some rows with what Python says of them, and a few lines."""
+    """Return the page: the module, some rows with Python's predictions, and a few lines of text."""
     small = compress(model, X, y)
     tenth = np.arange(0, 120, 6)
     rows = [[round(value) for value in row] for row in X[tenth]]
@@ -39,7 +39,7 @@ def page(model, X, y):
     return html.render(
         Path(__file__).with_name("browser.html.j2"),
         title="Digits",
-        lead="A kernel machine in your browser: click pixels, or take one of the digits below.",
+        lead="A kernel machine in your browser. Click pixels to draw, or choose a digit below.",
         size=size,
         module=to_js(small),
         samples=rows,

@@ -1,8 +1,8 @@
 """Train leansvm's default models beside scikit-learn's; print a table and write one HTML page.
 
-Six data sets that come with scikit-learn and leansvm, chosen before anything was fitted, each for
-what it can show, one of them because trees should win there. No parameter is set by hand. Under a
-minute on two idle cores; the lines of the table come as the models are ready.
+The six data sets come with scikit-learn and leansvm. Each was chosen for what it can show, before
+any model was fitted; on one of them trees should win. All models have default parameters. The demo
+takes under a minute on two idle cores and prints a line of the table whenever a model is ready.
 
     python examples/demo.py --output demo.html
 """
@@ -83,7 +83,7 @@ def irrelevant(n_rows: int = 4000) -> Task:
 
 
 def diabetes() -> Task:
-    """442 patients, a noisy target: there is little to learn, and much to overfit."""
+    """442 patients and a noisy target: little to learn and much to overfit."""
     data = load_diabetes()
     return _task(
         "diabetes",
@@ -120,7 +120,7 @@ def clusters(n_rows: int = 10_000) -> Task:
 
 
 def steps(n_rows: int = 4000) -> Task:
-    """Jumps along single features: what a tree is made of, and a smooth kernel is not."""
+    """Jumps along single features, which suit trees and not smooth kernels."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(n_rows, 10))
     y = 3.0 * ((X[:, 0] > 0.3) & (X[:, 1] > 0.6)) + 2.0 * (X[:, 2] > 0.5) - 2.0 * (X[:, 3] > 0.7)
@@ -209,7 +209,7 @@ def warm_up() -> float:
 
 # --- table -----------------------------------------------------------------
 
-COLUMNS = ("data", "model", "score %", "fit s", "predict s", "model kB", "points kept")
+COLUMNS = ("data", "model", "score %", "fit s", "predict s", "size kB", "points kept")
 WIDTHS = (23, 20, 7, 6, 9, 8, 14)
 
 
@@ -239,11 +239,13 @@ def table_row(r: Result) -> str:
 def timing_note(compilation: float) -> str:
     """Say how the numbers were made."""
     return (
-        "All models have their defaults; SVC and SVR get standardised features (SVR a standardised "
-        "target too), the others raw ones. Sizes are those of pickles, of our models as a "
-        "Predictor: what prediction needs. The data sets were chosen for what they show before any "
-        "model was fitted. One split and one fit each: differences of a percent do not rank "
-        f"models. A first small fit compiled what was not yet compiled ({compilation:.1f} s)."
+        "Higher scores are better; lower times and sizes are better. All models have default "
+        "parameters. SVC and SVR get standardised features (SVR also a standardised target), the "
+        "others raw features. The size is that of a pickle; for leansvm it is the pickle of a "
+        "Predictor, which has all that prediction needs. The data sets were chosen before any "
+        "model was fitted. Each model was fitted once on one split, so differences of one percent "
+        "mean little. Compilation by a first small fit is not included in the fit times "
+        f"({compilation:.1f} s)."
     )
 
 
@@ -253,7 +255,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("demo.html"), help="the page to write")
     args = parser.parse_args()
 
-    print("Default models on six data sets; this takes about a minute.\n", flush=True)
+    print("Training default models on six data sets; this takes about a minute.\n", flush=True)
     note = timing_note(warm_up())
     print(table_line(COLUMNS), flush=True)
     results = []
@@ -263,7 +265,7 @@ def main() -> None:
     print(f"\n{textwrap.fill(headline(results), 100)}")
     print(f"\n{textwrap.fill(note, 100)}")
     args.output.write_text(page(results, note), encoding="utf-8")
-    print(f"\nPictures and table: {args.output.resolve()}")
+    print(f"\nTable and pictures: {args.output.resolve()}")
 
 
 if __name__ == "__main__":

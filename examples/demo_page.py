@@ -1,7 +1,7 @@
 """The HTML page of the demo: one file, no external resources, light and dark, wide and narrow.
 
-A decision surface is an image whose colour is the sign of f and whose opacity is |f|, so that it
-sits on a light or a dark page alike; lines use the text colour.
+A decision surface is an image. Its colour is the sign of f and its opacity is |f|, so that it works
+on a light and on a dark page. Lines use the text colour.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def page(results: list[Result], note: str) -> str:
     shown = [r for r in results if r.ours and 2 < r.task.X_train.shape[1] <= 30]
     return html.render(
         Path(__file__).with_name("demo.html.j2"),
-        title="leansvm beside scikit-learn, nothing set by hand",
+        title="leansvm and scikit-learn with default parameters",
         lead=headline(results),
         groups=by_task(results),
         importance=[importance_figure(r) for r in shown],
@@ -41,7 +41,7 @@ def page(results: list[Result], note: str) -> str:
 
 
 def headline(results: list[Result]) -> str:
-    """What the run shows, in three sentences computed from the results."""
+    """Return what the run shows, in a few sentences computed from the results."""
     groups = [group for _, group in by_task(results)]
     ours = [next(r for r in group if r.ours) for group in groups]
     names = " and ".join(dict.fromkeys(r.model for r in ours))
@@ -56,14 +56,14 @@ def headline(results: list[Result]) -> str:
         for name in ("fit_seconds", "predict_seconds")
     )
     return (
-        f"{names}, raw features and nothing set: most accurate on {best} of {len(ours)} data sets, "
-        f"at least as good as HistGradientBoosting on {even}. All test rows take "
-        f"{predict[0]:.2f}\N{NO-BREAK SPACE}s to predict, SVC and SVR "
+        f"{names} with raw features and default parameters: most accurate on {best} of {len(ours)} "
+        f"data sets, and at least as good as HistGradientBoosting on {even}. Predicting all test "
+        f"rows takes {predict[0]:.2f}\N{NO-BREAK SPACE}s; SVC and SVR take "
         f"{predict[1]:.2f}\N{NO-BREAK SPACE}s, HistGradientBoosting "
-        f"{predict[2]:.2f}\N{NO-BREAK SPACE}s. Training takes {fit[0]:.0f}\N{NO-BREAK SPACE}s with "
-        f"the choice of kernel, one scale for each feature, C and the number of points; "
-        f"SVC and SVR, which choose nothing, {fit[1]:.0f}\N{NO-BREAK SPACE}s, "
-        f"HistGradientBoosting {fit[2]:.0f}\N{NO-BREAK SPACE}s."
+        f"{predict[2]:.2f}\N{NO-BREAK SPACE}s. Training takes {fit[0]:.0f}\N{NO-BREAK SPACE}s, "
+        f"which includes choosing the kernel, a scale for each feature, C and the model size. "
+        f"SVC and SVR choose nothing and take {fit[1]:.0f}\N{NO-BREAK SPACE}s; "
+        f"HistGradientBoosting takes {fit[2]:.0f}\N{NO-BREAK SPACE}s."
     )
 
 

@@ -1,9 +1,9 @@
-"""Decision boundaries of low-rank models on Ripley's two-class mixture, as in fang2019, Fig. 1.
+"""Draw decision boundaries of low-rank models on Ripley's mixture, as in fang2019, Fig. 1.
 
     python examples/low_rank_boundaries.py --output low_rank_boundaries.png
 
-Uses Ripley's own 250 rows when LEANSVM_DATA names a folder with synth/synth.npz; otherwise rows
-drawn from the same mixture of four Gaussians.
+If LEANSVM_DATA names a folder with synth/synth.npz, the rows are Ripley's own 250. Otherwise they
+are drawn from the same mixture of four Gaussians.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 How many terms does a boundary need?
 ====================================
 
-Four machines on Ripley's mixture. The exact LS-SVM keeps all 250 rows; the others get almost the
-same boundary from a handful.
+Four estimators are trained on Ripley's mixture. The exact LS-SVM keeps all 250 rows. The others
+find almost the same boundary with fewer terms, down to three.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ models = {
 }
 
 # %%
-# A term is a kernel function at a training row or, in the last machine, a function whose place and
-# shape are learned.
+# A term is a kernel function at a training row. In ``LowRankLSSVC`` it is a function whose centre
+# and shape are learned.
 
 x0, x1 = np.meshgrid(np.linspace(-1.4, 1.1, 120), np.linspace(-0.3, 1.3, 120))
 plane = np.column_stack([x0.ravel(), x1.ravel()])

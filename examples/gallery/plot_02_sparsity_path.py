@@ -2,8 +2,9 @@
 Accuracy against the number of basis points
 ===========================================
 
-One fit gives the errors of every size of a nested basis: generalised cross-validation and the
-exact leave-one-out error cost almost nothing more. So the size can be chosen by looking.
+One fit gives the errors of every size of a nested basis. Generalised cross-validation and the
+exact leave-one-out error cost almost nothing extra. So you can choose the size by looking at the
+curve.
 """
 
 import matplotlib.pyplot as plt

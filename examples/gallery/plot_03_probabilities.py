@@ -2,8 +2,9 @@
 Probabilities from leave-one-out values
 =======================================
 
-A classifier fits a rising curve to its exact leave-one-out decision values: no second fit, no rows
-held back, and the most probable class is always the predicted one.
+A classifier fits an increasing curve to its exact leave-one-out decision values. This needs no
+second fit and no held-out rows, and the most probable class is always the predicted one. On the
+diagonal, probabilities are perfectly calibrated.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Add your own kernel
 ===================
 
-A kernel is a function of two sets of rows that returns the matrix of all pairs. Any callable will
-do, in every estimator. Here: angles that wrap around, where 359° is next to 1°.
+A kernel is a function of two matrices that returns the kernel values of all pairs of rows. Every
+estimator takes such a function. This example is for angles, where 359° is next to 1°.
 """
 
 import matplotlib.pyplot as plt
@@ -23,8 +23,8 @@ angles = np.radians(rng.uniform(60, 300, size=(120, 1)))  # no data around 0°
 values = np.sin(2 * angles[:, 0]) + 0.5 * np.cos(angles[:, 0]) + 0.1 * rng.normal(size=120)
 
 # %%
-# The Gaussian kernel knows nothing of the circle: where the data end it falls back to the mean,
-# and the curve jumps at 0°. Ours closes.
+# The Gaussian kernel does not know the circle. Where the data end, it falls back to the mean, and
+# the curve jumps at 0°. With the periodic kernel the curve is closed.
 
 circle = np.radians(np.linspace(0, 360, 361))[:, None]
 figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
@@ -40,5 +40,5 @@ axis.legend(frameon=False)
 plt.show()
 
 # %%
-# To give it a name and parameters of its own, as ``"rbf"`` has, add it to ``kernels.py``: the
-# block, its diagonal and its row in the table of kernels.
+# To give it a name and its own parameters, like ``"rbf"``, add a file with a ``KernelFunction`` to
+# ``leansvm/kernels/`` and its name to ``kernels/_registry.py``.

@@ -2,10 +2,10 @@
 Add your own loss
 =================
 
-A loss is a small class: its value, two derivatives and its conjugate. Newton's method of
-:class:`leansvm.ReducedSVC` takes it as it is, with line search and duality gap. Here: a hinge that
-is quadratic for small violations and linear for large ones. ``floating`` returns the array library
-of the argument, so that the loss also works on torch and CuPy arrays.
+A loss is a small class with its value, two derivatives and its conjugate.
+:class:`leansvm.ReducedSVC` minimises it by Newton's method, with line search and duality gap. The
+loss of this example is quadratic for small violations and linear for large ones. ``floating``
+returns the array library of the argument, so that the loss also works on torch and CuPy arrays.
 """
 
 import matplotlib.pyplot as plt
@@ -44,7 +44,7 @@ class SquareRootHinge(Loss):
 
 
 # %%
-# Check it first: derivatives against finite differences, the conjugate against Fenchel's
+# Check it first: compare derivatives with finite differences, and the conjugate with Fenchel's
 # inequality, which is an equality at v = L'(u).
 
 loss = SquareRootHinge()
@@ -55,7 +55,7 @@ v = loss.derivative(u)
 print("Fenchel off by", float(np.abs(loss.value(u) + loss.conjugate(v) - u * v).max()))
 
 # %%
-# Some labels are wrong. A loss that is linear for large violations minds them less.
+# Some labels are wrong. They matter less if the loss is linear for large violations.
 
 X, y = make_ripley(3250, random_state=0)
 X_train, y_train, X_test, y_test = X[:250], y[:250].copy(), X[250:], y[250:]

@@ -2,8 +2,8 @@
 Add your own basis selector
 ===========================
 
-A selector chooses rows, in order, and never sees the model. It works through ``blocks.map``, so
-that it runs wherever the rows are: in memory, on disk or on a cluster. Here: farthest points first.
+A selector chooses rows in order and never sees the model. It uses ``blocks.map``, so it runs
+wherever the rows are: in memory, on disk or on a cluster. This one always takes the farthest row.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class FarthestFirst(BasisSelector):
 
 
 # %%
-# It has a place wherever a selector has one.
+# Every estimator with a ``basis`` parameter takes it.
 
 X, y = make_ripley(2250, random_state=0)
 X_train, y_train, X_test, y_test = X[:1250], y[:1250], X[1250:], y[1250:]

@@ -3,8 +3,8 @@ Features that do not matter
 ===========================
 
 Friedman's function depends on five features. Here they are hidden among more and more columns of
-noise. A kernel with one gamma compares points along all columns alike and gets worse with every
-one of them; with one gamma for each feature, learned by leave-one-out, the noise is ignored.
+noise. A kernel with one gamma treats all columns alike and gets worse with every column of noise.
+With one gamma for each feature, learned by leave-one-out, the model ignores the noise.
 """
 
 import matplotlib.pyplot as plt
@@ -26,9 +26,9 @@ for n_features in widths:
         scores[name].append(100 * model.score(X[800:], y[800:]))
 
 # %%
-# The scales of the widest model, largest first: x0 to x4 are the five features of the function. x3
-# and x4 enter linearly. A smooth kernel needs little resolution along them, so their bars are
-# shorter: a scale is not the size of an effect.
+# The right picture shows the scales of the widest model, largest first. x0 to x4 are the five
+# features of the function. x3 and x4 have linear effects. A smooth kernel needs little resolution
+# along them, so their bars are shorter. A scale is not the size of an effect.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 for name, values in scores.items():

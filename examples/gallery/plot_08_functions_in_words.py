@@ -2,8 +2,8 @@
 A model in three sentences
 ==========================
 
-`LowRankLSSVC` learns a few functions that all classes share. With one function for each kind of
-iris the model can be read aloud, and drawn.
+`LowRankLSSVC` learns a few functions that all classes share. With one function for each species of
+iris, the model fits into three sentences and one picture.
 """
 
 import matplotlib.pyplot as plt
@@ -21,13 +21,13 @@ scaler = StandardScaler().set_output(transform="pandas")
 scaler, model = make_pipeline(scaler, LowRankLSSVC(n_basis=3)).fit(X, y)
 
 # %%
-# The scaler turns centres and reaches back into centimetres.
+# The scaler converts centres and widths back to centimetres.
 
 print(model.describe(scaler=scaler, max_features=2))
 
 # %%
-# The picture shows the two features that matter most; the others are held at their medians. Crosses
-# are the centres, lines are where a function has half of its height.
+# The picture shows the two features that matter most; the others are held at their medians.
+# Crosses are the centres. On the lines a function has half of its height.
 
 rows = scaler.transform(X)
 figure, axis = plt.subplots(figsize=(6, 5), layout="constrained")
@@ -35,10 +35,10 @@ LowRankDisplay.from_estimator(model, rows, y, ax=axis)
 plt.show()
 
 # %%
-# Without a number the model asks how many functions pay, by the error of rows that the functions
-# have not seen. With 150 rows it tries no more than ten.
+# Without ``n_basis`` the model finds the number of functions itself. It compares errors on rows
+# that the functions have not seen. With 150 rows it tries no more than ten functions.
 
 found = LowRankLSSVC().fit(rows, y)
 for size, error in zip(found.fit_report_["sizes"], found.fit_report_["size_errors"], strict=True):
     print(f"{size} functions: error {error:.3f}")
-print(f"taken: {len(found.centers_)}; correct: {np.mean(found.predict(rows) == y):.0%}")
+print(f"chosen: {len(found.centers_)} functions; correct: {np.mean(found.predict(rows) == y):.0%}")

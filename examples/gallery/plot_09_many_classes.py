@@ -2,10 +2,10 @@
 Ten classes: C and size by left-out rows
 ========================================
 
-With the squared hinge ``ReducedSVC`` compares values of C by the left-out rows that it
-misclassifies and sizes of its basis by their loss, one Newton step for each. The left picture shows
-what it saw beside the errors
-on rows that it never saw, the right one the size it stopped at.
+With the squared hinge loss, ``ReducedSVC`` chooses C by the error rate of left-out rows and the
+size of its basis by their loss. Each left-out value costs one Newton step. The left picture
+compares the left-out error with the error on test rows. The right picture shows the sizes that it
+tried; the grey line is the size it chose. Lower is better in both.
 """
 
 import matplotlib.pyplot as plt

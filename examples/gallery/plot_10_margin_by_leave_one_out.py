@@ -1,10 +1,10 @@
 """
-The margin's C by leave-one-out
-===============================
+Choosing C of a large-margin classifier by leave-one-out
+========================================================
 
-`L2SVC(C="loo")` solves fifteen values of C and takes the one whose rows, each left out in turn,
-have the least squared hinge loss. No model is fitted again: the other support vectors are kept,
-and most of them would stay what they are. Rows held back show the same valley.
+`L2SVC(C="loo")` tries fifteen values of C and takes the one with the lowest squared hinge loss of
+left-out rows. No model is fitted again: the left-out values assume that the other support vectors
+do not change, and most of them do not. Test rows have their minimum at about the same C.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +24,8 @@ for C in grid:
     held_back.append(np.mean(np.maximum(0, 1 - signs * values) ** 2))
 
 figure, axis = plt.subplots(figsize=(5, 3.6), layout="constrained")
-axis.loglog(grid, model.cv_curve_, "o-", label="left out, 250 rows")
-axis.loglog(grid, held_back, "s--", label="held back, 2,000 rows")
+axis.loglog(grid, model.cv_curve_, "o-", label="left-out rows (250)")
+axis.loglog(grid, held_back, "s--", label="test rows (2,000)")
 axis.axvline(model.C_, color="0.7")
 axis.set(xlabel="C", ylabel="squared hinge loss", title=f"chosen: C = {model.C_:.3g}")
 axis.legend()

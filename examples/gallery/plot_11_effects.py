@@ -2,9 +2,9 @@
 What does each feature do?
 ==========================
 
-Friedman's function is 10 sin(pi x0 x1) + 20 (x2 - 1/2)^2 + 10 x3 + 5 x4, beside five columns of
-noise. Partial dependence of all features comes from the structure of the kernel, interactions from
-exact second derivatives.
+Friedman's function is 10 sin(pi x0 x1) + 20 (x2 - 1/2)^2 + 10 x3 + 5 x4; five more columns are
+noise. Partial dependence comes from the structure of the kernel, and interactions come from exact
+second derivatives.
 """
 
 import matplotlib.pyplot as plt
@@ -22,13 +22,13 @@ for place in found.strongest(5):
     print(f"{found.names[place]}: slope {found.slope[0, place]:+.1f}")
 
 # %%
-# Thin lines are single rows. Those of x0 and x1 are not parallel: the two interact.
+# Thin lines are single rows. The lines of x0 and x1 are not parallel, because the two interact.
 
 display = EffectsDisplay(found).plot()
 display.figure_.suptitle("Change of the prediction along a feature")
 
 # %%
-# The strength of the interactions of the six strongest features.
+# The bars show how strongly the six strongest features interact.
 
 order = np.argsort(found.interaction[0])
 names = [" x ".join(f"x{f}" for f in found.pairs[p]) for p in order]

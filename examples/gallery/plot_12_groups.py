@@ -2,10 +2,10 @@
 Will it work at the next hospital, and would more rows help?
 ============================================================
 
-Six hospitals measure the same things, each with an offset of its own. Folds of rows say how good
-the model is for further patients of these six; leaving out one hospital at a time says how good it
-will be at a seventh. Both come from sums over the rows, for every C at once: nothing is refitted.
-So does the learning curve.
+Six hospitals measure the same quantities, each with its own offset. Folds of rows say how good the
+model is for further patients of these six. Leaving out one hospital at a time says how good it
+will be at a seventh. Both errors, and the learning curve, come from sums over the rows, for every
+C at once. Nothing is refitted.
 """
 
 import matplotlib.pyplot as plt
@@ -26,16 +26,17 @@ names = np.array([f"hospital {k}" for k in range(6)])[hospital]
 model = SparseLSSVR(kernel="rbf", gamma="scale", n_basis=100, random_state=0)
 rows = cross_val_from_sums(model, X, y)
 groups = cross_val_from_sums(model, X, y, folds=KFoldSums(None, groups=names))
-print(f"further rows: {rows.mean.min() ** 0.5:.2f}, a new hospital: {groups.mean.min() ** 0.5:.2f}")
+print(f"error on new rows of these hospitals: {rows.mean.min() ** 0.5:.2f}")
+print(f"error at a new hospital: {groups.mean.min() ** 0.5:.2f}")
 
 # %%
-# The error at a hospital that was left out is larger than that on rows left out, and differs from
-# one to the other. With ``C=KFoldSums(None, groups=names)`` a fit takes the C that is best for a
-# new hospital. The learning curve is flat at its end: more patients of these six would not help.
+# The error at a left-out hospital is larger than that on left-out rows, and it differs between
+# hospitals. With ``C=KFoldSums(None, groups=names)`` a fit takes the C that is best for a new
+# hospital. The learning curve is flat at its end: more patients of these six would not help.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 GroupErrorsDisplay(groups).plot(ax=left)
-left.axvline(rows.mean.min() ** 0.5, color="C1", label="rows left out")
+left.axvline(rows.mean.min() ** 0.5, color="C1", label="left-out rows")
 left.legend(loc="lower left")
 LearningCurveDisplay.from_estimator(model, X, y, fractions=[0.1, 0.2, 0.4, 0.7, 1.0], ax=right)
 plt.show()

@@ -1,10 +1,10 @@
 """
-One model of four sites, and rows that are forgotten
-====================================================
+One model of four sites, and a model that forgets rows
+======================================================
 
 Four sites may not share their rows. They agree on basis points and gamma, chosen on public rows,
-and each sends one small object: its sums. The model of the added sums is the model of all rows.
-Later one site takes its rows back, which is a subtraction.
+and each sends one small object: its sums. Adding the sums gives the model of all rows. Later one
+site withdraws its rows, and its sums are subtracted.
 """
 
 import matplotlib.pyplot as plt
@@ -22,18 +22,18 @@ def rows_between(low, high, n_rows=200):
 
 sites = [rows_between(2 * k, 2 * k + 2) for k in range(4)]
 
-# Basis and gamma, from rows that are nobody's: a plan without any sums.
+# The plan has basis points and gamma from public rows, and no sums.
 public = np.linspace(0, 8, 60)[:, None]
 plan = SparseLSSVR(1.0, "rbf", gamma=2.0, n_basis=30, random_state=0)
 plan = plan.fit(public, np.zeros(60)).state().empty()
 
-# At every site: add up the rows. This is all that leaves it.
+# Every site adds up its rows. Only these sums leave the site.
 states = [SparseLSSVR(1.0).fit_from_state(plan).state(X, y) for X, y in sites]
 merged = SparseLSSVR("kfold").fit_from_state(sum(states))
 forgot = SparseLSSVR("kfold").fit_from_state(sum(states) - states[2])
 
 # %%
-# The merged model is that of a fit on the rows of all sites.
+# The merged model equals a fit on the rows of all sites.
 
 X, y = (np.concatenate(parts) for parts in zip(*sites, strict=True))
 pooled = SparseLSSVR("kfold", "rbf", gamma=2.0, basis=plan.points).fit(X, y)

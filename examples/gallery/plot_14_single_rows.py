@@ -3,7 +3,7 @@ One row at a time
 =================
 
 A service answers one request after the other. `Predictor` checks and prepares a model once, so
-that a row takes microseconds, and a model file has some kilobytes.
+that a prediction takes microseconds. A model file has a few kilobytes.
 """
 
 import tempfile
@@ -33,7 +33,8 @@ def microseconds(call, argument, n_calls=50):
 
 
 # %%
-# The same model three times as large, and again. What does a row cost, and how large is the file?
+# The same model with 30, 100 and 300 points: how long does one row take, and how large is the
+# file?
 
 sizes = [30, 100, 300]
 checked, ready, n_bytes = [], [], []
@@ -48,13 +49,13 @@ for n_basis in sizes:
     n_bytes.append(path.stat().st_size)
 
 # %%
-# Validation takes most of the time of `predict`. The file has 8 bytes for every number of the
+# `predict` spends most of its time on validation. The file has 8 bytes for every number of the
 # points.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 left.loglog(sizes, checked, "o-", label="model.predict")
 left.loglog(sizes, ready, "o-", label="Predictor.predict")
-left.set(xlabel="basis points", ylabel="microseconds a row")
+left.set(xlabel="basis points", ylabel="microseconds per row")
 left.legend()
 right.loglog(sizes, np.array(n_bytes) / 1000, "o-")
 right.set(xlabel="basis points", ylabel="model file [kB]")

@@ -2,8 +2,8 @@
 A model in fewer bytes
 ======================
 
-Exported models keep points and coefficients in as few bytes as the error allows: ``compress`` tries
-every type on rows held back, and ``to_c`` and ``to_js`` write what it chose.
+Exported models store points and coefficients in as few bytes as the error allows. ``compress``
+tries every type on held-out rows, and ``to_c`` and ``to_js`` write the one that it chose.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ header = to_c(small, name="digits", dtype="float32")
 figure, axis = plt.subplots(figsize=(5.5, 3.6), layout="constrained")
 sizes = [trial["bytes"] / 1000 for trial in small.trials]
 errors = [100 * trial["error"] for trial in small.trials]
-axis.axhline(100 * small.trials[0]["allowed"], color="0.6", linestyle=":", label="allowed")
+axis.axhline(100 * small.trials[0]["allowed"], color="0.6", linestyle=":", label="error limit")
 axis.plot(sizes, errors, "o-")
 for trial, size, error in zip(small.trials, sizes, errors, strict=True):
     axis.annotate(trial["store"], (size, error), xytext=(4, 6), textcoords="offset points")

@@ -2,8 +2,9 @@
 How sure is a prediction?
 =========================
 
-Intervals from the models without each training row, all exact and from one fit. With
-``adaptive=True`` they are wider where training rows are few, as in the gap here.
+The intervals use the models without each training row. All of these are exact and come from one
+fit. With ``adaptive=True`` the intervals are wider where training rows are few, as in the empty
+region here.
 """
 
 import matplotlib.pyplot as plt
@@ -13,12 +14,12 @@ from leansvm import SparseLSSVR
 
 rng = np.random.default_rng(0)
 X = rng.uniform(-3, 3, size=(300, 1))
-X = X[(X[:, 0] < -0.5) | (X[:, 0] > 1.5)]  # a gap
+X = X[(X[:, 0] < -0.5) | (X[:, 0] > 1.5)]  # an empty region
 y = np.sin(2 * X[:, 0]) + 0.3 * rng.normal(size=len(X))
 model = SparseLSSVR(kernel="matern32", gamma=2.0, n_basis=80, random_state=0).fit(X, y)
 
 # %%
-# How often do they contain new targets?
+# How often do the intervals contain new targets?
 
 X_new = rng.uniform(-3, 3, size=(2000, 1))
 X_new = X_new[(X_new[:, 0] < -0.5) | (X_new[:, 0] > 1.5)]
@@ -28,7 +29,8 @@ for method in ("jackknife+", "cv+", "normal"):
     print(f"{method:10} {100 * np.mean((low <= y_new) & (y_new <= high)):.1f} % inside")
 
 # %%
-# The same width everywhere, or by how much the model knows.
+# On the left, intervals have nearly the same width everywhere. On the right, they are wider where
+# training rows are few.
 
 grid = np.linspace(-3.2, 3.2, 300)[:, None]
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")

@@ -3,7 +3,8 @@ Which labels are wrong?
 =======================
 
 Five percent of the labels of handwritten digits are changed. The model without a row says how
-probable its label is; the least probable ones are looked at first. No model is fitted again.
+probable the label of this row is. The least probable labels come first in the list. No model is
+fitted again.
 """
 
 import matplotlib.pyplot as plt
@@ -23,11 +24,12 @@ model = SparseLSSVC(kernel="rbf", gamma="scale", n_basis=300, random_state=0).fi
 found = inspect_rows(model, X, given)
 order = found.most_suspicious(len(y))
 hits = np.isin(order, wrong)
-print(f"{hits[: len(wrong)].sum()} of {len(wrong)} wrong labels among as many suspicious rows")
+print(f"the {len(wrong)} most suspicious rows contain {hits[: len(wrong)].sum()} wrong labels")
 
 # %%
-# Some suspicious rows, and the share of the wrong labels that are found among the first rows of
-# the list.
+# On the left, the eight most suspicious rows. On the right, the share of the wrong labels that a
+# person finds after looking at the first rows of the list. The dashed line is the number of wrong
+# labels.
 
 figure = plt.figure(figsize=(9, 3.6), layout="constrained")
 left, right = figure.subfigures(1, 2)

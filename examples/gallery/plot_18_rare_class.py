@@ -2,9 +2,10 @@
 One row in fifty
 ================
 
-A class that one row in fifty belongs to is rarely predicted: at the usual threshold nearly all
-decisions are for the other class. What is left out of ``fit`` row by row tells a threshold, honest
-probabilities and sets that cover the rare class too, without another fit.
+If one row in fifty belongs to a class, the model rarely predicts this class: at the usual
+threshold nearly all decisions are for the other class. The leave-one-out values of the fit give a
+better threshold, calibrated probabilities and sets that also cover the rare class, without another
+fit.
 """
 
 import matplotlib.pyplot as plt
@@ -30,7 +31,8 @@ for name, predicted in (("0", model.predict(X_new)), ("tuned", tuned.predict(X_n
     print(f"threshold {name}: {found} of {y_new.sum()} found, {predicted.sum()} called positive")
 
 # %%
-# Sets with 90 % of the rows of every class, not only of all rows together.
+# Sets that contain the right class for 90 % of the rows of every class, not only of all rows
+# together.
 
 for by_class in (False, True):
     sets = model.predict_set(X_new, alpha=0.1, by_class=by_class)
@@ -38,8 +40,8 @@ for by_class in (False, True):
     print(f"by_class={by_class}: " + ", ".join(f"{100 * share:.0f} %" for share in covered))
 
 # %%
-# Precision and recall over all thresholds with the tuned one, and how often rows of a probability
-# are positive.
+# On the left, precision and recall for all thresholds; higher is better. On the right, the share
+# of positive rows at each predicted probability; the diagonal is perfect calibration.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.8), layout="constrained")
 precision, recall, _ = precision_recall_curve(y_new, model.decision_function(X_new))
@@ -47,7 +49,7 @@ left.plot(recall, precision)
 for label, predicted in (("threshold 0", model.predict(X_new)), ("tuned", tuned.predict(X_new))):
     hits = np.sum((predicted == 1) & (y_new == 1))
     left.plot(hits / y_new.sum(), hits / max(predicted.sum(), 1), "o", label=label)
-left.set(xlabel="share of the rare rows that are found", ylabel="share of the calls that are right")
+left.set(xlabel="recall: share of rare rows found", ylabel="precision: share of calls correct")
 left.legend()
 CalibrationDisplay.from_predictions(
     y_new, p, n_bins=8, strategy="quantile", ax=right, name="SparseLSSVC"

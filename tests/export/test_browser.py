@@ -38,7 +38,7 @@ def test_the_page_predicts(page, tmp_path):
         check=True,
     )
     dom = html.unescape(done.stdout)
-    assert "20 of 20 labels are those that Python gives." in dom
+    assert "20 of 20 predictions are the same as in Python." in dom
     assert f'<output id="label">{model.predict(X[:1])[0]}</output>' in dom
     widths = [float(width) for width in re.findall(r'<i style="width: ?([\d.]+)%', dom)]
     assert np.abs(np.array(widths) / 100 - model.predict_proba(X[:1])[0]).max() < 0.05

@@ -2,9 +2,9 @@
 Which cases need a second look?
 ===============================
 
-Thirty measurements of cell nuclei say whether a tumour is malignant. A doctor who has time for some
-of the cases wants those that the model is least sure of. Probabilities put them in order; the
-learned scales say which measurements the model goes by.
+Thirty measurements of cell nuclei say whether a tumour is malignant. A doctor who has time for
+some of the cases wants to see those that the model is least sure of. Probabilities rank them. The
+learned scales say how finely the model resolves each measurement.
 """
 
 import matplotlib.pyplot as plt
@@ -26,13 +26,11 @@ wrong = model.predict(X_test) != y_test
 order = np.argsort(sure)  # least sure first
 found = np.cumsum(wrong.to_numpy()[order])
 needed = int(np.argmax(found == found[-1])) + 1
-print(
-    f"{wrong.sum()} of {len(wrong)} cases are wrong; all of them are among the {needed} least sure"
-)
+print(f"{wrong.sum()} of {len(wrong)} cases are wrong; all are among the {needed} least sure cases")
 
 # %%
-# On the left, how many errors are left when the least sure cases were looked at by a person; the
-# dashed line is a person who looks at cases at random.
+# On the left, the number of errors that are left after a person has looked at the least sure cases
+# (lower is better). The dashed line is a person who looks at random cases.
 
 share = np.arange(len(order) + 1) / len(order)
 left_over = wrong.sum() - np.concatenate([[0], found])

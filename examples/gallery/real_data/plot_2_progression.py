@@ -1,10 +1,10 @@
 """
-What goes with a disease, and how well is it known?
-===================================================
+How far will a disease progress, and how sure is that?
+======================================================
 
-Ten numbers of 442 patients with diabetes, and how far the disease had come a year later. The data
-are noisy, so a single number is not an answer: intervals say how far off it may be, and effects say
-what moves it.
+The data are ten measurements of 442 patients with diabetes, and the progression of the disease a
+year later. They are noisy, so a single number is not an answer. Intervals say how far off the
+prediction may be, and effects say what changes it.
 """
 
 import matplotlib.pyplot as plt
@@ -22,23 +22,23 @@ model = SparseLSSVR(random_state=0).fit(X_train, y_train)
 low, high = model.predict_interval(X_test, alpha=0.2).T
 inside = (low <= y_test) & (y_test <= high)
 print(f"R² of new patients: {model.score(X_test, y_test):.2f}")
-print(f"80 % intervals hold {inside.mean():.0%} of them and are {np.mean(high - low):.0f} wide")
+print(f"80 % intervals contain {inside.mean():.0%} of them; mean width {np.mean(high - low):.0f}")
 
 # %%
-# The three strongest effects, in the units of the table: bmi is the body mass index, s5 the
-# logarithm of triglycerides, bp the blood pressure. Thin lines are single patients.
+# The three strongest effects, in the units of the table. bmi is the body mass index, s5 the
+# logarithm of triglycerides, and bp the blood pressure. Thin lines are single patients.
 
 EffectsDisplay.from_estimator(model, X_train, max_features=3)
 
 # %%
-# New patients in order of their prediction, with their intervals.
+# New patients, sorted by prediction, with their intervals.
 
 order = np.argsort(model.predict(X_test))
 place = np.arange(len(order))
 figure, axis = plt.subplots(figsize=(8, 3.6), layout="constrained")
 axis.fill_between(place, low[order], high[order], alpha=0.25, linewidth=0)
 axis.plot(place, model.predict(X_test)[order], label="prediction")
-axis.plot(place, y_test.to_numpy()[order], ".", color="0.3", label="a year later")
+axis.plot(place, y_test.to_numpy()[order], ".", color="0.3", label="measured a year later")
 axis.set(xlabel="patients, by prediction", ylabel="progression")
 axis.legend(frameon=False)
 plt.show()

@@ -2,9 +2,9 @@
 Does the model know this kind at all?
 =====================================
 
-A classifier names one of the classes that it was shown, whatever it is given. Here it has seen two
-of three growers of wine. `novelty` tells bottles of the third from new bottles of the two, although
-the model never saw one.
+A classifier always answers with one of its training classes, whatever it is given. Here it has
+seen wine of two out of three growers. `novelty` tells bottles of the third grower from new bottles
+of the first two, although the model never saw a bottle of the third.
 """
 
 import matplotlib.pyplot as plt
@@ -22,10 +22,10 @@ X_train, X_known, y_train, y_known = train_test_split(
 )
 spread = X_train.std(axis=0)
 model = SparseLSSVC(kernel="rbf", gamma=0.05 / spread**2, random_state=0).fit(X_train, y_train)
-print(f"{model.score(X_known, y_known):.0%} of the new bottles of known growers are right")
+print(f"{model.score(X_known, y_known):.0%} of the new bottles of known growers are correct")
 
 # %%
-# novelty is a p-value: of rows like those of the training 5 % are below 0.05.
+# novelty is a p-value: for rows like the training rows, 5 % of the values are below 0.05.
 
 known, strange = novelty(model, X_known), novelty(model, unknown)
 for name, values in (("known growers", known), ("the unknown grower", strange)):

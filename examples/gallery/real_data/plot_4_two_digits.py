@@ -2,8 +2,8 @@
 Which digits can it not tell apart?
 ===================================
 
-`predict_set` gives, for each picture, all digits that it may be. Most sets have one digit. Those
-with two show what the model cannot tell apart, and the right digit is in 99 of 100 sets.
+`predict_set` returns all digits that a picture may show. Most sets have one digit. Sets with two
+digits show what the model cannot tell apart. The right digit is in 99 of 100 sets.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,8 @@ print("pictures with no digit, one, two, ...:", np.bincount(sizes))
 print(f"the right digit is in {sets[np.arange(len(y_test)), y_test].mean():.1%} of the sets")
 
 # %%
-# Pictures with more than one digit, and how often two digits are in one set.
+# On the left, pictures whose set has more than one digit. On the right, how often two digits are
+# in one set.
 
 several = np.flatnonzero(sizes > 1)[:8]
 together = sets.T.astype(int) @ sets.astype(int)
