@@ -49,6 +49,7 @@ NAMES = (
     "large",
     "criterion",
     "coverage",
+    "classes",
     "mixed",
     "tabular",
 )

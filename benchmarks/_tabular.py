@@ -153,6 +153,12 @@ MODELS = {
     TUNED: Model(_tuned_svm, "scikit-learn"),
     "neo-ls-svm": Model(_neo, "neo-ls-svm"),
 }
+OF_CLASSES = {  # further models of `classes`, and their packages
+    "SparseLSSVC": "leansvm",
+    "SparseLSSVC, balanced": "leansvm",
+    "ReducedSVC": "leansvm",
+    "LogisticRegression": "scikit-learn",
+}
 # run by the interpreter of peers where one is given
 OPTIONAL = ("LightGBM", TUNED_LIGHTGBM, "CatBoost", TUNED, "neo-ls-svm")
 SEARCHES = (TUNED, TUNED_LIGHTGBM)  # nothing to compile, and long on few rows too
@@ -160,11 +166,11 @@ SEARCHES = (TUNED, TUNED_LIGHTGBM)  # nothing to compile, and long on few rows t
 
 def version_of(model: str) -> str:
     """Return the version of a model's package; ours with a digest of its source."""
-    package = MODELS[model].package
+    package = MODELS[model].package if model in MODELS else OF_CLASSES[model]
     if model == TUNED and find_spec("sklearnex"):
         package = "scikit-learn-intelex"
     version = package_version(package)
-    if model != OURS:
+    if package != "leansvm":
         return version
     digest = hashlib.sha256()
     for file in sorted((ROOT / "src" / "leansvm").rglob("*.py")):

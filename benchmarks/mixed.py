@@ -60,7 +60,7 @@ def measure(name: str, number: int, model: str, most_rows: int) -> dict[str, Any
     """Fit and score one model on one split; called in a fresh interpreter."""
     part = split(name, number, most_rows)
     if model != OURS:
-        part = part._replace(**_as_boosting_takes_it(part, model))
+        part = part._replace(**as_boosting_takes_it(part, model))
     machine, spent = fitted(_maker(model), part, number)
     cell = {"rows": len(part.y), "fit": spent} | quality(part, machine)
     if model == OURS and hasattr(machine, "table_"):
@@ -90,7 +90,7 @@ def split(name: str, number: int, most_rows: int) -> Part:
     return Part(table.iloc[train], y[train], table.iloc[test], y[test], is_classification)
 
 
-def _as_boosting_takes_it(part: Part, model: str) -> dict[str, Any]:
+def as_boosting_takes_it(part: Part, model: str) -> dict[str, Any]:
     """Return the rows with categories as such and dates as days; levels are those of training."""
     import pandas as pd
 
