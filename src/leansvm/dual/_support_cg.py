@@ -23,11 +23,7 @@ from scipy.linalg.lapack import dpstrf
 from leansvm._array_api import foreign_namespace, like_rows, rows_at, to_host
 from leansvm._parallel import blas_threads, for_tiles
 from leansvm.dual._hinge import Hinge, Point
-from leansvm.dual._least_squares import (
-    bias_and_coefficients,
-    bias_from,
-    bordered_inverse_diagonal,
-)
+from leansvm.dual.cholesky import bias_and_coefficients, bias_from, bordered_inverse_diagonal
 from leansvm.dual.kernel_matrix import KernelMatrix
 from leansvm.dual.problem import check_symmetric
 from leansvm.linalg import cholesky_in_place, cholesky_solve
@@ -173,14 +169,7 @@ def times(K: Any, v: Array) -> Array:
 
 
 def solve_by_cg(
-    K: Array,
-    hinge: Hinge,
-    S: Rows,
-    point: Point,
-    low_rank: LowRankSystem,
-    *,
-    tol: float,
-    most: int,
+    K: Array, hinge: Hinge, S: Rows, point: Point, low_rank: LowRankSystem, *, tol: float, most: int
 ) -> tuple[Point, int, bool]:
     """Solve the equations of S from ``point``, whose beta is zero outside S.
 

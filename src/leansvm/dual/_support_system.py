@@ -17,11 +17,7 @@ from scipy import sparse
 from leansvm._parallel import blas_for
 from leansvm.dual._hinge import Hinge, Point, constant_point
 from leansvm.dual._ldl import SupportFactor
-from leansvm.dual._least_squares import (
-    bias_and_coefficients,
-    bias_from,
-    bordered_inverse_diagonal,
-)
+from leansvm.dual.cholesky import bias_and_coefficients, bias_from, bordered_inverse_diagonal
 from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
 from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
 
@@ -89,23 +85,18 @@ class KernelForm:
 
 
 class LinearRows:
-    """Rows of the linear kernel in float64, centred where the bias is free and X dense."""
+    """Rows of the linear kernel in float64, ``centred`` (for a free bias) where X is dense."""
 
-    def __init__(self, X: Any, weight: Array, bias_penalty: float) -> None:
-        X = X.astype(np.float64, copy=False)
+    def __init__(self, X: Any, weight: Array, *, centred: bool) -> None:
         self.shift = np.zeros(X.shape[1])
-        if bias_penalty == 0 and not sparse.issparse(X):  # such a shift only moves the bias
+        if centred and not sparse.issparse(X):  # such a shift only moves the bias
             self.shift = weight @ X / weight.sum()
-            X = X - self.shift
-        self.X, self.weight = X, weight
+        self.take(X, weight)
 
-    def extend(self, X: Any, weight: Array) -> None:
-        """Add rows."""
-        if sparse.issparse(X):
-            self.X = sparse.vstack([self.X, X.astype(np.float64)]).tocsr()
-        else:
-            self.X = np.vstack([self.X, X - self.shift])
-        self.weight = np.concatenate([self.weight, weight])
+    def take(self, X: Any, weight: Array) -> None:
+        """Go on with these rows."""
+        X = X.astype(np.float64, copy=False)
+        self.X, self.weight = X - self.shift if self.shift.any() else X, weight
 
     def gram(self, rows: Rows) -> Array:
         """Return X_r' S X_r, dense."""
