@@ -148,7 +148,7 @@ def test_recent_rows_evict_the_least_recently_used_rows():
     X = np.random.default_rng(0).normal(size=(10, 4))
     kernel = KERNEL
     K = kernel.block(X, X)
-    pool = 8 * (8 * 1) ** 2
+    pool = 8 * (4 * 1) ** 2
     rows = RecentRows(X, kernel, pool + 4 * 10 * 8)
     assert (rows.n_slots, rows.step_rows) == (3, 1)
     f = np.zeros(10)

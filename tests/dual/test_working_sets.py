@@ -202,9 +202,7 @@ def test_matrices_that_cannot_be_kept_are_made_again(monkeypatch):
     expected = WorkingSets(problem()).solve(1.0, tol=TOL, max_iter=100)
     assert not all(made)  # the second round goes on with the first one's
     made.clear()
-    monkeypatch.setattr(
-        WorkingSets, "_plan", lambda fit, outputs: plan(fit, outputs) and False
-    )
+    monkeypatch.setattr(WorkingSets, "_plan", lambda fit, outputs: plan(fit, outputs) and False)
     found = WorkingSets(problem()).solve(1.0, tol=TOL, max_iter=100)
     assert all(made)
     assert_allclose(found.coef, expected.coef, atol=1e-8)

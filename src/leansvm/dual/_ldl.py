@@ -31,12 +31,8 @@ APPEND_PANEL = 256
 class SupportFactor:
     """Factor of the regularised kernel matrix of a changing set of rows.
 
-    Parameters
-    ----------
-    block : callable
-        ``block(a, b)`` returns the kernel values between rows a and rows b, a fresh array.
-    ridge : ndarray of shape (m,)
-        What is added to the diagonal, 1 / (C s_i).
+    ``block(a, b)`` returns the kernel values between rows a and rows b, a fresh array; ``ridge`` is
+    what is added to the diagonal of all rows, 1 / (C s).
     """
 
     def __init__(self, block: Callable[[Rows, Rows], Array], ridge: Array) -> None:
@@ -49,10 +45,7 @@ class SupportFactor:
     def change_to(self, rows: Rows, priority: Array) -> None:
         """Make it the factor of ``rows``; those of low ``priority`` come last: they leave first.
 
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            When the matrix is not positive definite.
+        Raises LinAlgError where the matrix is not positive definite.
         """
         leaving = np.flatnonzero(~np.isin(self.order, rows, assume_unique=True))
         if len(leaving):
@@ -80,8 +73,6 @@ class SupportFactor:
         X /= self.D[:k, None]
         right_divide_in_place(X.T, L, corners)  # (L^-T X)' = X' L^-1
         return X
-
-    # ------------------------------------------------------------------ leaving
 
     def _drop(self, leaving: Rows) -> None:
         """Remove these rows: the first ones by swaps, the factor behind them is made anew.
@@ -124,8 +115,6 @@ class SupportFactor:
         rows = self.order[kept]
         self.order = self.order[:cut]
         self._factor(rows)
-
-    # ------------------------------------------------------------------ entering
 
     def _append(self, rows: Rows) -> None:
         """Append rows, eq. (61): L21 = (A21 L11^-T) D1^-1, then the new columns."""

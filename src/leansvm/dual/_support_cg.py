@@ -51,10 +51,7 @@ def rank_for(m: int) -> int:
 class Nystrom:
     """Features Z of all rows, with a last column for the bias.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When no kernel value of a row with itself is positive.
+    Raises LinAlgError where no kernel value of a row with itself is positive.
     """
 
     def __init__(self, matrix: KernelMatrix, bias_penalty: float) -> None:
@@ -175,12 +172,8 @@ def solve_by_cg(
 
     K, ``hinge`` and the points belong to a working set of rows, S is a part of it. Stops where
     the largest C s |residual| is ``tol`` times the largest |beta|, or after ``most`` steps.
-    Returns the point, the steps, and whether it meets ``tol``.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When K_SS + diag(1 / (C s)) is not positive definite.
+    Returns the point, the steps, and whether it meets ``tol``. Raises LinAlgError where
+    K_SS + diag(1 / (C s)) is not positive definite.
     """
     A, cost, ridge = hinge.bias_penalty, hinge.cost[S], 1.0 / hinge.cost[S]
     u = low_rank.solve(np.ones(len(S)))

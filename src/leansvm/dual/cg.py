@@ -13,19 +13,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
-from leansvm._accelerated import add_to_diagonal, solve_lower
 from leansvm._accelerated import gram as inner_products
-from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
-from leansvm.basis import Basis
+from leansvm._array_api import like_rows, to_host
+from leansvm._parallel import blas_for
 from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
 from leansvm.dual.cholesky import bias_and_coefficients, certified
 from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, gram, product_bytes, unstored
 from leansvm.dual.problem import DualProblem
-from leansvm.ridge.kernel_factor import factor_bytes
-from leansvm.rows import Block, MemoryBlocks, RowBlocks
-from leansvm.rows._base import add
+from leansvm.ridge.kernel_factor import factor_bytes, factored
+from leansvm.rows import Block, MemoryBlocks
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -80,50 +77,33 @@ def precondition_and_iterate(
         factor = pivoted_cholesky(
             blocks, matrix.kernel, k, trace_tol=enough, batch=min(_PIVOT_BATCH, k)
         )
-        precondition = Preconditioner(blocks, factor, problem.weight, C)
+        F = blocks.stack(_columns, len(factor.indices))
+        del blocks  # which hold the factor, too
+        precondition = Preconditioner(F, problem.weight, C)
     with problem.phases("solve"):
         return conjugate_gradients(problem, matrix, precondition, C, **options)
 
 
 class Preconditioner:
-    """Apply (F F' + diag(1 / (C s)))^-1, F being the factor kept in the blocks' state."""
+    """Apply (F F' + diag(1 / (C s)))^-1, F being on the host or a device."""
 
-    def __init__(self, blocks: RowBlocks, factor: Basis, weight: Array, C: float) -> None:
-        self._blocks = blocks
-        self._k = len(factor.indices)
-        self._root = np.sqrt(C * weight)
-        total = blocks.fold(add, _scaled_gram, self._root, self._k)
-        if foreign_namespace(total) is None:
-            total.flat[:: self._k + 1] += 1.0
-            self._inner = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
-        else:  # two solves an iteration: on the device, too
-            total = add_to_diagonal(total, like_rows(np.ones(self._k), total))
-            self._inner = namespace(total).linalg.cholesky(total)
+    def __init__(self, F: Any, weight: Array, C: float) -> None:
+        self._root = np.sqrt(C * weight)[:, None]
+        self._F = F * like_rows(self._root, F)  # F_s
+        self._inner = factored(inner_products(self._F), np.ones(F.shape[1]))
 
     def __call__(self, v: Array) -> Array:
         """Return the product with v."""
-        w = self._root[:, None] * v
-        inner = self._blocks.fold(add, _project, w, self._root, self._k)
-        if isinstance(self._inner, tuple):
-            inner = cho_solve(self._inner, inner, check_finite=False)  # CG looks at its numbers
-        else:
-            inner = solve_lower(self._inner, solve_lower(self._inner, inner), transposed=True)
-        return self._blocks.concatenate(_apply, w, self._root, inner, self._k)
+        w, F = self._root * v, self._F
+        if not F.shape[1]:
+            return np.asarray(self._root * w)
+        with blas_for(len(w)):
+            inner = self._inner.solve(np.asarray(to_host(F.T @ like_rows(w, F))))
+            return np.asarray(self._root * (w - to_host(F @ like_rows(inner, F))))
 
 
-def _scaled_gram(block: Block, root: Array, k: int) -> Any:
-    P = block.kept(FactorRows).P[:, :k]
-    return inner_products(P * like_rows(root[block.rows, None], P))
-
-
-def _project(block: Block, w: Array, root: Array, k: int) -> Any:
-    P = block.kept(FactorRows).P[:, :k]
-    return P.T @ like_rows(root[block.rows, None] * w[block.rows], P)
-
-
-def _apply(block: Block, w: Array, root: Array, inner: Any, k: int) -> Array:
-    rows, r, P = block.rows, root[block.rows, None], block.kept(FactorRows).P[:, :k]
-    return np.asarray(r * (w[rows] - r * to_host(P @ inner)))
+def _columns(block: Block, k: int) -> Any:
+    return block.kept(FactorRows).P[:, :k]
 
 
 def conjugate_gradients(

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from leansvm.dual.cholesky import certified
 from leansvm.dual.kernel_matrix import (
-    POOL_BLOCKS,
     RecentRows,
     StoredMatrix,
     SweepMatrix,
@@ -30,8 +29,6 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 
-_SLOW_SWEEPS = 10.0  # expecting more than this, blocks are picked from a larger pool
-_IN_TURN, _IN_TURN_LARGE = 0.25, POOL_BLOCKS - 1.0  # rows in turn of a pool, in blocks
 _HISTORY = 3  # directions of the subspace that a round ends with
 _ROUNDING = 1e-15
 _ROUNDS = 12  # whose progress says how many more are to be expected
@@ -210,22 +207,16 @@ def minimise(
         if on_sweep is not None and on_sweep(state.sweeps, float(np.sqrt(state.norm / scale))):
             state.status = "stopped"
             break
-        if len(norms) > 1:
-            swept, to_go = (state.updates - first) / m, state.norm / target
-            latest = run.share * _rounds_left(state.norm / norms[-2], to_go)
-            run.set_pool(large=latest > _SLOW_SWEEPS)
-            recent = norms[1:][-_ROUNDS:]  # a single round may even raise the violation
-            rate = (recent[-1] / recent[0]) ** (1.0 / max(len(recent) - 1, 1))
-            if swept >= 4 and swept + run.share * _rounds_left(rate, to_go) > give_up_after:
+        recent = norms[1:][-_ROUNDS:]  # a single round may even raise the violation
+        if len(recent) > 1:
+            rate = (recent[-1] / recent[0]) ** (1.0 / (len(recent) - 1))
+            rounds = np.log(state.norm / target) / -np.log(rate) if 0 < rate < 1 else np.inf
+            swept = (state.updates - first) / m
+            if swept >= 4 and swept + run.share * rounds > give_up_after:
                 state.status = "slow"
                 break
         run.extrapolate()
     return state
-
-
-def _rounds_left(rate: float, to_go: float) -> float:
-    """Return the rounds that are left where each divides the violation by 1 / rate."""
-    return float(np.log(to_go) / -np.log(rate)) if 0 < rate < 1 else np.inf
 
 
 class _Sweeps:
@@ -255,28 +246,14 @@ class _Sweeps:
             bounded=quadratic.bounded,
             uniform=bool(np.ptp(quadratic.weight) == 0 and np.ptp(curvature) == 0),
         )
-        self.block = max(1, min(block, m))
-        # the same order for everybody: a fit has no randomness
-        self.order = np.random.default_rng(0).permutation(m)
-        self.cursor = np.zeros(1, np.int64)
-        self.set_pool(large=False)
-        # a round is half a sweep and an extrapolation, a whole sweep of the paper's updates
-        self.share = 0.5 if self.block > 1 else 1.0
-        self.budget = max(1, round(self.share * m))
-        self.before = (state.beta.copy(), state.f.copy())
-        self.directions: list[tuple[Array, Array]] = []
-
-    def set_pool(self, *, large: bool) -> None:
-        """Set the pool's size: large where the greatest violations are much alike."""
-        m, q = len(self.order), self.block
-        n_turn = min(int(q * (_IN_TURN_LARGE if large else _IN_TURN)), m - q)
-        if q == 1:  # the best of all rows, as in the paper
-            n_turn = 0
-        self.work = self.kernels.SweepWork(
+        self.block = q = max(1, min(block, m))
+        # rows of the pool in turn; none for one multiplier: the best of all rows, as in the paper
+        n_turn = min(max(matrix.pool_rows - q, q), m - q) if q > 1 else 0
+        self.work = kernels.SweepWork(
             block=q,
             n_turn=n_turn,
-            order=self.order,
-            cursor=self.cursor,
+            order=np.random.default_rng(0).permutation(m),  # the same one in every fit
+            cursor=np.zeros(1, np.int64),
             v=np.empty(m),
             score=np.empty(m),
             taken=np.zeros(m, np.bool_),
@@ -286,6 +263,11 @@ class _Sweeps:
             picks=np.empty(q, np.int64),
             delta=np.empty(q),
         )
+        # a round is half a sweep and an extrapolation, a whole sweep of the paper's updates
+        self.share = 0.5 if q > 1 else 1.0
+        self.budget = max(1, round(self.share * m))
+        self.before = (state.beta.copy(), state.f.copy())
+        self.directions: list[tuple[Array, Array]] = []
 
     def round(self, target: float) -> None:
         """Update multipliers until the target or the budget of a round is reached."""

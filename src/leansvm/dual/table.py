@@ -80,31 +80,14 @@ def solve_dual(
     max_support: int | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve a dual problem by the solver of this name.
+    """Solve a dual problem by the solver of this name, one of `solver_names`.
 
-    Parameters
-    ----------
-    family : {"lssvm", "hinge"}
-        Squared loss, or squared hinge loss with targets +-1.
-    name : str
-        Solver, one of `solver_names`.
-    problem : DualProblem
-        What to solve.
-    C : float or ndarray
-        Regularisation; of several candidates the best by ``criterion`` is taken.
-    left_out : bool
-        Whether the residuals of models without each row are wanted; where the solver has none
-        they are those of models without a fold of the rows, NaN at rows in none of these.
-    max_support : int, optional
-        Most support vectors ("hinge" alone).
-    **options
-        ``tol`` and ``max_iter``, where iterative solvers stop; ``criterion``, "gcv" or "loo", how
-        "lssvm" scores several C ("hinge" takes the left-out loss).
-
-    Raises
-    ------
-    ValueError
-        When the solver cannot do what is asked, or the kernel is not positive definite.
+    The family is "lssvm", squared loss, or "hinge", squared hinge loss with targets +-1. Of several
+    C the best is taken: by ``criterion``, "gcv" or "loo", for "lssvm", by the left-out loss for
+    "hinge". ``left_out`` asks for the residuals of models without each row; ``max_support`` bounds
+    the support vectors ("hinge" alone); ``tol`` and ``max_iter`` say where iterative solvers stop.
+    Raises ValueError when the solver cannot do what is asked, or the kernel is not positive
+    definite.
     """
     solver, bounded = SOLVERS[family][name], max_support is not None
     check_solver(family, name, problem, several=isinstance(C, np.ndarray), bounded=bounded)

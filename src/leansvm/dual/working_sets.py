@@ -96,7 +96,7 @@ class WorkingSets:
     def __init__(self, problem: DualProblem) -> None:
         self.problem = problem
         m, n_outputs = problem.Y.shape
-        rank = rank_for(m)
+        self.rank = rank = rank_for(m)
         needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs + 2 * rank)
         self.needed = needed + 8 * rank**2 * (n_outputs + 4) + product_bytes(problem)
 
@@ -165,13 +165,11 @@ class WorkingSets:
         sizes = 8 * (rows + rows // _SPARE + 1) ** 2
         at_once = min(len(rows), self.threads + 1)
         # beside K_WW a thread holds rows of Z and the system of a few rows
-        work = (
-            8 * at_once * (rows[-1] * (rank_for(len(self.cost)) + 1) + 3 * min(_FEW, rows[-1]) ** 2)
-        )
+        work = 8 * at_once * (rows[-1] * (self.rank + 1) + 3 * min(_FEW, rows[-1]) ** 2)
         work += 2 * 8 * rows[-1] ** 2 if self.left_out else 0  # a factor, and panels
         keep = self.problem.fits(int(self.planned + work + sizes.sum()))
         needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
-        if not self.problem.fits(needed):
+        if not keep and not self.problem.fits(needed):
             raise TooSlow
         self.problem = self.problem.reserve(needed, "Working sets", or_cg=False)
         return keep
