@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from leansvm.dual import DualProblem, _support_cg, auto, working_sets
 from leansvm.dual._hinge import Hinge, Point
 from leansvm.dual._support_cg import (
-    LowRankSystem,
     Nystrom,
     changed_gram,
     gram_of,
+    low_rank_inverse,
     solve_by_cg,
     solve_by_factor,
     times,
@@ -64,7 +64,7 @@ def test_conjugate_gradients_solve_the_equations_of_a_support(A, cost):
     hinge = Hinge(Y[:, 1].copy(), cost * weight, A)
     S = np.flatnonzero(np.arange(150) % 3 > 0)
     Z = Nystrom(KernelMatrix(X, KERNEL), A).Z[:, :20]
-    cheap = LowRankSystem.factored(Z, gram_of(Z, hinge.cost, S), S, hinge.cost)
+    cheap = low_rank_inverse(Z, gram_of(Z, hinge.cost, S), S, hinge.cost)
     beta = np.zeros(150)
     beta[S] = np.random.default_rng(1).normal(size=len(S))
     start = Point(beta, 0.7 if np.inf > A else 0.0, K @ beta + (0.7 if np.inf > A else 0.0))
@@ -84,7 +84,7 @@ def test_few_steps_do_not_claim_to_be_enough():
     X, Y, weight = rows(150)
     K, S = KERNEL.block(X, X), np.arange(150)
     hinge = Hinge(Y[:, 0].copy(), 100 * weight, 0.0)
-    cheap = LowRankSystem.factored(np.zeros((150, 1)), np.zeros((1, 1)), S, hinge.cost)
+    cheap = low_rank_inverse(np.zeros((150, 1)), np.zeros((1, 1)), S, hinge.cost)
     start = Point(np.zeros(150), 0.0, np.zeros(150))
     _, steps, done = solve_by_cg(K, hinge, S, start, cheap, tol=1e-10, most=3)
     assert steps == 3 and not done
@@ -92,7 +92,7 @@ def test_few_steps_do_not_claim_to_be_enough():
 
 def test_an_indefinite_matrix_is_noticed():
     hinge = Hinge(np.ones(3), np.full(3, 10.0), np.inf)
-    cheap = LowRankSystem.factored(np.zeros((3, 1)), np.zeros((1, 1)), np.arange(3), hinge.cost)
+    cheap = low_rank_inverse(np.zeros((3, 1)), np.zeros((1, 1)), np.arange(3), hinge.cost)
     start = Point(np.zeros(3), 0.0, np.zeros(3))
     with pytest.raises(np.linalg.LinAlgError):
         solve_by_cg(-np.eye(3), hinge, np.arange(3), start, cheap, tol=1e-8, most=9)
@@ -101,9 +101,9 @@ def test_an_indefinite_matrix_is_noticed():
 def test_the_cheap_system_is_that_of_low_rank():
     rng = np.random.default_rng(3)
     Z, cost, S = rng.normal(size=(30, 4)), rng.uniform(0.5, 2, 30), np.arange(5, 25)
-    cheap, r = LowRankSystem.factored(Z, gram_of(Z, cost, S), S, cost), rng.normal(size=20)
+    cheap, r = low_rank_inverse(Z, gram_of(Z, cost, S), S, cost), rng.normal(size=20)
     dense = Z[S] @ Z[S].T + np.diag(1 / cost[S])
-    assert_allclose(cheap.solve(r), np.linalg.solve(dense, r))
+    assert_allclose(cheap(r), np.linalg.solve(dense, r))
 
 
 def test_a_gram_matrix_follows_the_rows():

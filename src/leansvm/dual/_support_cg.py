@@ -13,7 +13,8 @@ steps in few unknowns, all outputs at once, tell nearly which rows belong to S.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +34,14 @@ from leansvm.ridge.kernel_factor import factored
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Inverse = Callable[[Array], Array]
 
 _FEWEST, _MOST, _SHARE = 64, 300, 16  # random rows: a share of all, within these (measured)
 _INDEPENDENT = 1e-10  # rows whose pivot is below this share of the largest add nothing
 _STEPS = 8  # Newton steps at most: it is a start, no solution
 _SETTLED = 0.02  # share of the support whose change ends them
 _TILE = 512
-_FEW, _MANY = 500, 1500  # rows of a matrix: half of it is worth a call, all of it is worth threads
+_MANY = 1500  # rows of a matrix that is worth threads
 _PRODUCT_TILE = 256
 
 
@@ -121,27 +123,21 @@ def changed_gram(gram: Array, Z: Array, cost: Array, was: Mask, now: Mask) -> Ar
     return gram + gram_of(Z, cost, entered) if len(entered) else gram
 
 
-class LowRankSystem(NamedTuple):
-    """Z_S Z_S' + diag(1 / (C s)) in Woodbury's form, for the rows S of a working set."""
+def low_rank_inverse(Z: Array, gram: Array, S: Rows, cost: Array) -> Inverse:
+    """Return r -> (Z_S Z_S' + diag(1 / (C s)))^-1 r in Woodbury's form, given Z_S' C s Z_S.
 
-    Z: Array  # of all rows of the working set
-    factor: Array  # Cholesky factor of I + Z_S' diag(C s) Z_S
-    S: Rows
-    cost: Array  # C s of S
+    Z and the costs C s belong to all rows of a working set, of which S is a part.
+    """
+    M, cost = gram.copy(), cost[S]
+    M.flat[:: len(M) + 1] += 1.0
+    factor = cholesky_in_place(M)
 
-    @classmethod
-    def factored(cls, Z: Array, gram: Array, S: Rows, cost: Array) -> LowRankSystem:
-        """Return the factored system, given Z_S' diag(C s) Z_S."""
-        M = gram.copy()
-        M.flat[:: len(M) + 1] += 1.0
-        return cls(Z, cholesky_in_place(M), S, cost[S])
+    def apply(r: Array) -> Array:
+        full = np.zeros(len(Z))
+        full[S] = cost * r
+        return np.asarray(cost * (r - (Z @ cholesky_solve(factor, full @ Z))[S]))
 
-    def solve(self, r: Array) -> Array:
-        """Solve (Z_S Z_S' + diag(1 / (C s))) x = r."""
-        full = np.zeros(len(self.Z))
-        full[self.S] = self.cost * r
-        inner = cholesky_solve(self.factor, full @ self.Z)
-        return np.asarray(self.cost * (r - (self.Z @ inner)[self.S]))
+    return apply
 
 
 def times(K: Any, v: Array) -> Array:
@@ -152,8 +148,6 @@ def times(K: Any, v: Array) -> Array:
     """
     if foreign_namespace(K) is not None:
         return np.asarray(to_host(K @ like_rows(v, K)))
-    if len(K) < _FEW:
-        return np.asarray(K @ v)
     if len(K) < _MANY or blas_threads() <= 2:
         return symmetric_product(K, v)
     out = np.empty(len(K))
@@ -166,17 +160,17 @@ def times(K: Any, v: Array) -> Array:
 
 
 def solve_by_cg(
-    K: Array, hinge: Hinge, S: Rows, point: Point, low_rank: LowRankSystem, *, tol: float, most: int
+    K: Array, hinge: Hinge, S: Rows, point: Point, low_rank: Inverse, *, tol: float, most: int
 ) -> tuple[Point, int, bool]:
     """Solve the equations of S from ``point``, whose beta is zero outside S.
 
-    K, ``hinge`` and the points belong to a working set of rows, S is a part of it. Stops where
-    the largest C s |residual| is ``tol`` times the largest |beta|, or after ``most`` steps.
-    Returns the point, the steps, and whether it meets ``tol``. Raises LinAlgError where
-    K_SS + diag(1 / (C s)) is not positive definite.
+    K, ``hinge`` and the points belong to a working set of rows, S is a part of it; ``low_rank`` is
+    the preconditioner. Stops where the largest C s |residual| is ``tol`` times the largest |beta|,
+    or after ``most`` steps. Returns the point, the steps, and whether it meets ``tol``. Raises
+    LinAlgError where K_SS + diag(1 / (C s)) is not positive definite.
     """
     A, cost, ridge = hinge.bias_penalty, hinge.cost[S], 1.0 / hinge.cost[S]
-    u = low_rank.solve(np.ones(len(S)))
+    u = low_rank(np.ones(len(S)))
     beta, b, f = point.beta[S], point.b, point.f.copy()
     r = hinge.y[S] - f[S] - ridge * beta
     off = 0.0 if np.isinf(A) else A * b - float(beta.sum())  # what 1'beta = A b lacks
@@ -185,7 +179,7 @@ def solve_by_cg(
     steps = 0
     while steps < most:
         steps += 1
-        x = low_rank.solve(r)
+        x = low_rank(r)
         zb = float(bias_from(float(u.sum()), x.sum() - off, A))
         z = x - zb * u
         now = float(r @ z)

@@ -176,34 +176,28 @@ def _best_left_out(
 def _affordable_sweeps(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float | None:
     """Return the sweeps in the time of a factorisation; None where updates would be too slow.
 
-    ``matrix`` is the kernel matrix, None where it does not fit.
-    """
-    m, n_outputs = problem.Y.shape
-    unstored = matrix is None
-    if unstored and (m > _MOST_ROWS_UNSTORED or not problem.fits(least_sweep_bytes(problem))):
-        return None
-    affordable = m / _SWEEP_FLOPS / 3 / n_outputs
-    most = _MOST_OVERLAP_UNSTORED if unstored else _MOST_OVERLAP * m
-    if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > most:
-        return None
-    return min(affordable, _MOST_SWEEPS)
-
-
-def _overlap(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float:
-    """Estimate the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)) from a sample.
-
-    1 or less for a diagonal matrix; about the largest eigenvalue of the scaled system, and so
+    ``matrix`` is the kernel matrix, None where it does not fit. Updates are slow where rows
+    overlap: the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)), estimated from a sample, is
+    1 or less for a diagonal matrix; it is about the largest eigenvalue of the scaled system, and so
     the number of rows that an update of one multiplier disturbs.
     """
-    m = len(problem.weight)
+    m, n_outputs = problem.Y.shape
+    most = _MOST_OVERLAP * m
+    if matrix is None:
+        most = _MOST_OVERLAP_UNSTORED
+        if m > _MOST_ROWS_UNSTORED or not problem.fits(least_sweep_bytes(problem)):
+            return None
+    affordable = m / _SWEEP_FLOPS / 3 / n_outputs
+    if affordable < _FEWEST_SWEEPS:
+        return None
     columns = np.random.default_rng(0).permutation(m)[:_SAMPLE_COLUMNS]
     rows = columns[:_SAMPLE_ROWS]
     K = values_between(problem, rows, columns) if matrix is None else matrix.block(rows, columns)
     diag = K.diagonal()
     others = np.abs(K).sum(axis=1) - np.abs(diag)
     others *= (m - 1) / max(len(columns) - 1, 1)
-    scale = diag + 1.0 / (C * problem.weight[rows])
-    return float(np.mean((np.abs(diag) + others) / scale))
+    overlap = np.mean((np.abs(diag) + others) / (diag + 1.0 / (C * problem.weight[rows])))
+    return min(affordable, _MOST_SWEEPS) if overlap <= most else None
 
 
 def _support_share(problem: DualProblem, C: float) -> float:

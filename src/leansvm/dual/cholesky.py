@@ -146,7 +146,7 @@ def certified(
     squares = float(np.sum(s * (errors - beta / (C * s)) ** 2))
     residual = float(np.sqrt(squares / scale))
     converged = done and residual <= tol
-    certificate = {"objective": objective, "residual": residual, "gap": 0.5 * C * squares}
+    more |= {"objective": objective, "residual": residual, "gap": 0.5 * C * squares}
     advice = "" if converged else advice.format(residual=f"{residual:.1e}")
     more |= {"converged": converged, "advice": advice, "bytes": problem.bytes}
-    return Solution(solver, beta, b, C, **certificate, **more)
+    return Solution(solver, beta, b, C, **more)

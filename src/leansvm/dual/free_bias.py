@@ -43,9 +43,9 @@ def solve_sumt(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> 
     with problem.phases("solve"):
         for y in np.ascontiguousarray(problem.Y.T):
             quadratic = Quadratic(y, 1.0 / (C * problem.weight), problem.weight)
-            stop = {"tol": CERTIFIED * tol, "max_sweeps": max_iter}
-            *solved, path = sumt(matrix, quadratic, on_sweep=problem.on_iteration, **stop)
-            found.append((solved[0], solved[1]))
+            stop: Any = {"max_sweeps": max_iter, "on_sweep": problem.on_iteration}
+            state, b, path = sumt(matrix, quadratic, tol=CERTIFIED * tol, **stop)
+            found.append((state, b))
             paths.append(path)
     return sweep_solution(problem, matrix, C, found, tol=tol, solver="sumt", path=paths)
 

@@ -62,10 +62,6 @@ class KernelMatrix:
         """Return the kernel values between rows a and rows b, a fresh array."""
         return np.asarray(self.kernel.block(self.X[a], self.X[b], dtype=np.float64))
 
-    def square(self, rows: Rows) -> NDArray[Any]:
-        """Return the kernel values among these rows."""
-        return self.block(rows, rows)
-
     def product(self, V: Array) -> Array:
         """Return K V for a vector, or a matrix of columns; zero rows of V need no kernel values."""
         if foreign_namespace(self.X) is not None:
@@ -149,7 +145,7 @@ class RecentRows(KernelMatrix):
         self.computed = 0  # rows
 
     def square(self, rows: Rows) -> NDArray[Any]:
-        """Return the kernel values among these rows."""
+        """Return the kernel values among these rows, in memory that is kept."""
         points, n = self.X[rows], len(rows)
         if len(self._square) < n * n:
             self._square = np.empty(n * n)
@@ -258,11 +254,8 @@ class GrowingRows(KernelMatrix):
             coef = V[rows]
             if coef.any():
                 total += coef @ values
-        lost = np.flatnonzero((V != 0) & (self._chunk < 0))
-        if len(lost):
-            blocks = MemoryBlocks(self.X, columns=len(lost))
-            total += blocks.concatenate(_kernel_times, self.kernel, self.X[lost], V[lost])
-        return total
+        lost = np.where(self._chunk < 0, V, 0.0)
+        return total + super().product(lost) if lost.any() else total
 
 
 SweepMatrix = StoredMatrix | RecentRows

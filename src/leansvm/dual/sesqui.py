@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,9 +65,8 @@ def solve_sesqui(
     violation = float(np.sqrt(squares / len(outputs)))
     sweeps, reached = max(found.iterations for found in outputs), f"a violation of {violation:.1e}"
     advice = too_smooth("smo", sweeps, reached, tol, "'active-set'")
-    converged = done and violation <= tol
-    more = {"violation": violation, "converged": converged, "advice": advice}
-    return joined_solution("smo", problem, C, outputs, tol, **more)
+    more: Any = {"violation": violation, "converged": done and violation <= tol}
+    return joined_solution("smo", problem, C, outputs, tol, advice=advice, **more)
 
 
 def _mean_violation(hinge: Hinge, point: Point, weight: Array) -> float:
@@ -105,7 +105,7 @@ def minimise_with_bias(
     per_bias = bias_penalty / (1.0 - bias_penalty * c) if outside else 0.0
     # a shift of all targets moves the sum of the multipliers by about this
     sample = np.random.default_rng(0).permutation(m)[:_SAMPLE]
-    mean = max(float(np.mean(matrix.square(sample))), 0.0)
+    mean = max(float(np.mean(matrix.block(sample, sample))), 0.0)
     slope = 1.0 / max(c + mean, np.finfo(np.float64).tiny)  # 0: no bias, and no kernel value
     # residuals that are all alike move the sum as much
     least = tol / max(1.0, slope * float(matrix.diag.max())) if outside else tol

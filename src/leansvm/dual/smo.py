@@ -281,25 +281,25 @@ class _Sweeps:
                 self.matrix.values, terms, point, self.work, target, self.budget
             )
         else:
-            used, state.norm, failed = self._fetching(point, target)
+            used, state.norm, failed = self._fetching(self.matrix, point, target)
         state.f = self.y - r - terms.ridge * state.beta
         state.updates += max(used, 1)
         if failed < 0:
             raise np.linalg.LinAlgError(f"not positive definite at row {-1 - failed}")
 
-    def _fetching(self, point: Any, target: float) -> tuple[int, float, int]:
+    def _fetching(self, matrix: RecentRows, point: Any, target: float) -> tuple[int, float, int]:
         """Do as `run_on_matrix` does, with rows that may have to be computed first."""
         kernels, terms, work, used = self.kernels, self.terms, self.work, 0
         while True:
             n, norm = kernels.choose(terms, point, work)
             if norm <= target or used >= self.budget or n == 0:
                 return used, norm, 0
-            square = self.matrix.square(work.pool[:n])
+            square = matrix.square(work.pool[:n])
             count = kernels.solve_block(square, np.arange(n), n, terms, point, work)
             if count <= 0:
                 return used, norm, count
             kernels.take_step(count, terms, point, work)
-            self.matrix.subtract(work.picks[:count], work.delta[:count], point.r)
+            matrix.subtract(work.picks[:count], work.delta[:count], point.r)
             used += count
 
     def extrapolate(self) -> None:

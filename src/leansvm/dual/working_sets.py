@@ -27,10 +27,10 @@ from leansvm.dual._hinge import (
     minimum_towards,
 )
 from leansvm.dual._support_cg import (
-    LowRankSystem,
     Nystrom,
     changed_gram,
     left_out_residuals,
+    low_rank_inverse,
     rank_for,
     solve_by_cg,
     solve_by_factor,
@@ -242,7 +242,7 @@ class WorkingSets:
         # while S still moves, its equations need no more digits than the violation has
         rough = max(min(_FIRST, _SHARPER * output.violation), _OWN * self.inside)
         tol = rough if moved else _OWN * self.inside
-        system = LowRankSystem.factored(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
+        system = low_rank_inverse(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
         most = max(_MOST_CG, len(S) // _CG_SHARE)
         most = most // _FIRST_SHARE if point is None else most - output.n_cg
         found, steps, done = solve_by_cg(K, hinge, S, start, system, tol=tol, most=most)
