@@ -206,15 +206,15 @@ def joined_solution(
 ) -> Solution:
     """Put the outputs together; the violation is the largest of theirs unless it is given."""
     value = gap = worst = 0.0
-    iterations, residuals = 0, []
-    for found in outputs:
+    coef, b, iterations, residuals = np.empty(problem.Y.shape), np.empty(len(outputs)), 0, []
+    for j, found in enumerate(outputs):
+        coef[:, j], b[j] = found.point.beta, found.point.b
         primal = objective(found.hinge, found.point)
         value += primal
         gap += max(primal - dual_objective(found.hinge, found.feasible, found.product), 0.0)
         worst, iterations = max(worst, found.violation), max(iterations, found.iterations)
         if found.left_out is not None:
             residuals.append(found.left_out)
-    coef = np.column_stack([found.point.beta for found in outputs])
     violation = worst if violation is None else violation
     converged = violation <= tol if converged is None else converged
     stopped = (
@@ -224,7 +224,7 @@ def joined_solution(
     return Solution(
         solver,
         coef,
-        np.array([found.point.b for found in outputs]),
+        b,
         C,
         objective=value,
         residual=violation,

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
@@ -41,7 +42,7 @@ _INDEPENDENT = 1e-10  # rows whose pivot is below this share of the largest add 
 _STEPS = 8  # Newton steps at most: it is a start, no solution
 _SETTLED = 0.02  # share of the support whose change ends them
 _TILE = 512
-_MANY = 1500  # rows of a matrix that is worth threads
+_FEW, _MANY = 500, 1500  # rows of a matrix: half of it is worth a call, all of it is worth threads
 _PRODUCT_TILE = 256
 
 
@@ -106,14 +107,17 @@ class Nystrom:
         return np.ascontiguousarray(cholesky_solve(cholesky_in_place(M), right.T).T)
 
 
-def gram_of(Z: Array, cost: Array, rows: NDArray[np.intp]) -> Array:
-    """Return Z_r' diag(C s) Z_r."""
-    scaled = Z[rows]
-    scaled *= np.sqrt(cost[rows])[:, None]
+def gram_of(Z: Any, cost: Array, rows: NDArray[np.intp]) -> Array:
+    """Return Z_r' diag(C s) Z_r, dense also where Z is sparse."""
+    scaled, root = Z[rows], np.sqrt(cost[rows])
+    if sparse.issparse(Z):
+        scaled.data *= np.repeat(root, np.diff(scaled.indptr))
+        return np.asarray((scaled.T @ scaled).toarray(order="C"))
+    scaled *= root[:, None]
     return np.asarray(scaled.T @ scaled)
 
 
-def changed_gram(gram: Array, Z: Array, cost: Array, was: Mask, now: Mask) -> Array:
+def changed_gram(gram: Array, Z: Any, cost: Array, was: Mask, now: Mask) -> Array:
     """Return the Gram matrix of the rows ``now``, given that of the rows ``was``."""
     left, entered = np.flatnonzero(was & ~now), np.flatnonzero(now & ~was)
     if len(left) + len(entered) >= np.count_nonzero(now):
@@ -148,6 +152,8 @@ def times(K: Any, v: Array) -> Array:
     """
     if foreign_namespace(K) is not None:
         return np.asarray(to_host(K @ like_rows(v, K)))
+    if len(K) < _FEW:
+        return np.asarray(K @ v)
     if len(K) < _MANY or blas_threads() <= 2:
         return symmetric_product(K, v)
     out = np.empty(len(K))

@@ -113,10 +113,11 @@ def sweep_solution(
     **details: Any,
 ) -> Solution:
     """Put the outputs, each with its bias, together with a certificate."""
-    states, biases = zip(*found, strict=True)
-    beta, b = np.column_stack([state.beta for state in states]), np.array(biases)
-    sweeps = max(state.sweeps for state in states)
-    done = all(state.status == "done" for state in states)
+    m, n_outputs = problem.Y.shape
+    beta, b, sweeps, done = np.empty((m, n_outputs)), np.empty(n_outputs), 0, True
+    for j, (state, bias) in enumerate(found):
+        beta[:, j], b[j], sweeps = state.beta, bias, max(sweeps, state.sweeps)
+        done = done and state.status == "done"
     advice = too_smooth(
         solver, sweeps, "a relative residual of {residual}", tol, "'cg' or 'cholesky'"
     )

@@ -99,7 +99,9 @@ def solve_dual(
                 f"finite: scale sample_weight, or change C."
             )
     options |= {"left_out": left_out, "max_support": max_support}
-    solve: Any = partial(solver.solve, C=C, **{key: options[key] for key in solver.takes})
+    for unused in options.keys() - set(solver.takes):
+        del options[unused]
+    solve: Any = partial(solver.solve, C=C, **options)
     with explain_failure(problem.kernel):
         solution: Solution = solve(problem)  # there is nothing to give up for
         if left_out and solution.left_out is None:
