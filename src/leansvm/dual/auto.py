@@ -100,8 +100,8 @@ def solve_hinge(
 ) -> Solution:
     """Solve the squared-hinge SVM on working sets, else by SesquiSMO or the active set.
 
-    SesquiSMO has no left-out residuals. Bounded support sets, the linear kernel, for which the
-    active set has a smaller system, and several C need the active set.
+    SesquiSMO has no left-out residuals. The active set takes bounded support sets and the linear
+    kernel, for which it has a smaller system.
 
     Working sets give up where conjugate gradients are slow (a large C) or K_WW does not fit. An
     active set of k rows then takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
@@ -145,10 +145,7 @@ def _best_left_out(
     candidates: Array,
     sets: WorkingSets | None,
     max_support: int | None,
-    *,
-    tol: float,
-    max_iter: int,
-    left_out: bool = True,
+    **options: Any,
 ) -> Solution:
     """Return the solution, with left-out residuals, of the C whose left-out loss is the least.
 
@@ -157,7 +154,7 @@ def _best_left_out(
     them from the start, the active set goes on from its own last solution.
     """
     active: ActiveSet | None = None
-    options: Any = {"tol": tol, "max_iter": max_iter, "left_out": True}
+    options["left_out"] = True
     found, curve, reserved = dict[int, Solution](), np.empty(len(candidates)), 0
     for i in np.argsort(candidates, kind="stable").tolist():
         solution = None

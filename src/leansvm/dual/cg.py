@@ -39,11 +39,10 @@ def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> So
     k = preconditioner_columns(m)
     stored = factor_bytes(m, n_outputs) + preconditioner_bytes(m, n_outputs, k)
     if problem.kernel.precomputed or not problem.fits(stored):
-        while True:  # as good a preconditioner as fits
-            needed = preconditioner_bytes(m, n_outputs, k) + product_bytes(problem)
-            if problem.fits(needed) or k == 1:
-                break
-            k = max(1, k // 2)
+        product = product_bytes(problem)
+        while k > 1 and not problem.fits(preconditioner_bytes(m, n_outputs, k) + product):
+            k //= 2  # as good a preconditioner as fits
+        needed = preconditioner_bytes(m, n_outputs, k) + product
         problem = problem.reserve(needed, "The CG preconditioner", or_cg=False)
         matrix = unstored(problem)
     else:
@@ -61,7 +60,7 @@ def preconditioner_columns(m: int) -> int:
 
 def preconditioner_bytes(m: int, n_outputs: int, k: int) -> int:
     """Bytes of a preconditioner of k columns and of the iteration."""
-    # the factor, a scaled copy of a tile of it, the new columns and rows of a round, CG's vectors
+    # the factor, a scaled copy of it, the new columns and rows of a round, CG's vectors
     rows = min(_PIVOT_BATCH, k, m)
     return 8 * (3 * m * k + 3 * k * k + rows * (m + 2 * rows) + 12 * m * (n_outputs + 1))
 
@@ -78,8 +77,8 @@ def precondition_and_iterate(
             blocks, matrix.kernel, k, trace_tol=enough, batch=min(_PIVOT_BATCH, k)
         )
         F = blocks.stack(_columns, len(factor.indices))
-        del blocks  # which hold the factor, too
         precondition = Preconditioner(F, problem.weight, C)
+        del blocks, F  # the preconditioner has a copy
     with problem.phases("solve"):
         return conjugate_gradients(problem, matrix, precondition, C, **options)
 
