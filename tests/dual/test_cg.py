@@ -121,17 +121,16 @@ def test_preconditioner_is_the_inverse_of_the_factored_matrix(C):
     k = len(factor.indices)
     P = blocks.concatenate(lambda block: block.kept(FactorRows).P)[:, :k]
     matrix = P @ P.T + np.diag(1 / (C * WEIGHT))
-    apply = Preconditioner(blocks, factor, WEIGHT, C)
+    apply = Preconditioner(P, WEIGHT, C)
     v = rng.normal(size=(M, 2))
     assert_allclose(matrix @ apply(v), v, rtol=1e-7, atol=1e-7)
 
 
 def test_preconditioner_of_no_columns_is_the_diagonal():
-    blocks = MemoryBlocks(X)
-    factor = pivoted_cholesky(blocks, KERNEL, 40, trace_tol=1e9)
+    factor = pivoted_cholesky(MemoryBlocks(X), KERNEL, 40, trace_tol=1e9)
     assert len(factor.indices) == 0
     v = rng.normal(size=(M, 2))
-    applied = Preconditioner(blocks, factor, WEIGHT, 3.0)(v)
+    applied = Preconditioner(np.empty((M, 0)), WEIGHT, 3.0)(v)
     assert_allclose(applied, 3.0 * WEIGHT[:, None] * v)
 
 

@@ -1,11 +1,14 @@
 """The closed-form dual against dense solves of the bordered system and refitting."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from leansvm.dual._least_squares import bias_from, certify
-from leansvm.dual.cholesky import closed_form
+from leansvm.dual import DualProblem, cholesky
+from leansvm.dual.cholesky import bias_from, certified
+from leansvm.kernels import Kernel
 
 rng = np.random.default_rng(2)
 M = 30
@@ -14,6 +17,15 @@ K = FACTOR @ FACTOR.T  # semidefinite, of rank 12
 Y = rng.normal(size=(M, 3)) + np.array([0.0, 5.0, -100.0])
 WEIGHT = rng.uniform(0.1, 4.0, size=M)
 every_penalty = pytest.mark.parametrize("A", [0.0, 1e-12, 0.3, 1e6, np.inf])
+
+
+def problem(Y, weight, A):
+    given = Kernel("precomputed")
+    return DualProblem(np.empty((0, 0)), given, Y, weight, A, 10**9, lambda name: nullcontext())
+
+
+def closed_form(K, Y, weight, C, A, **options):
+    return cholesky.closed_form(problem(Y, weight, A), K, C, **options)
 
 
 def bordered(K, Y, weight, C, A):
@@ -104,10 +116,11 @@ def test_gap_bounds_the_distance_to_the_minimum(A):
         if A == 0:
             beta -= beta.mean(axis=0)
         b = best.b if A == 0 else bias_of(beta, A)
-        found = certify(K @ beta, beta, b, Y, WEIGHT, C, A)
-        assert_allclose(found.r, Y - b - K @ beta - beta / (C * WEIGHT)[:, None])
+        found = certified(problem(Y, WEIGHT, A), C, "", beta, b, K @ beta, 1e-9, "at {residual}")
+        r = Y - b - K @ beta - beta / (C * WEIGHT)[:, None]
         root = np.sqrt(WEIGHT)[:, None]
-        assert_allclose(found.residual, np.linalg.norm(root * found.r) / np.linalg.norm(root * Y))
+        assert_allclose(found.residual, np.linalg.norm(root * r) / np.linalg.norm(root * Y))
+        assert found.advice == "" if found.converged else f"at {found.residual:.1e}"
         assert_allclose(found.objective, primal(K, beta, b, Y, WEIGHT, C, A), rtol=1e-12)
         distance = found.objective - minimum
         assert -1e-12 * minimum <= distance <= found.gap * (1 + 1e-6) + 1e-12 * minimum

@@ -34,13 +34,12 @@ def random_case(seed, m=25, A=0.0, C=3.0):
 @settings(max_examples=60, deadline=None)
 def test_the_step_minimises_the_objective_on_the_line(seed, A, C):
     _, hinge, start, end = random_case(seed, A=A, C=C)
-    step = end - start
-    if objective(hinge, start.moved(step, 1e-9)) >= objective(hinge, start):
-        step = start - end
-    t = exact_step(hinge, start, step, None)
+    if objective(hinge, start.towards(end, 1e-9)) >= objective(hinge, start):
+        end = start.towards(end, -1.0)
+    t = exact_step(hinge, start, end)
 
     def along(t):
-        return objective(hinge, start.moved(step, t))
+        return objective(hinge, start.towards(end, t))
 
     best = minimize_scalar(along, bounds=(0, max(2 * t, 1e-6)), method="bounded")
     assert along(t) <= best.fun * (1 + 1e-10)
@@ -50,19 +49,18 @@ def test_the_step_minimises_the_objective_on_the_line(seed, A, C):
 
 def test_a_step_up_the_hill_is_not_taken():
     _, hinge, start, end = random_case(1)
-    step = end - start
-    if objective(hinge, start.moved(step, 1e-9)) < objective(hinge, start):
-        step = start - end
-    assert exact_step(hinge, start, step, None) == 0.0
+    if objective(hinge, start.towards(end, 1e-9)) < objective(hinge, start):
+        end = start.towards(end, -1.0)
+    assert exact_step(hinge, start, end) == 0.0
 
 
 def test_a_part_of_the_rows_counts_alone():
     _, hinge, start, end = random_case(2)
     rows = np.arange(10)
     part = Hinge(hinge.y, np.where(np.arange(25) < 10, hinge.cost, 1e-300), 0.0)
-    step = start - end
-    assert exact_step(hinge, start, step, rows) == pytest.approx(
-        exact_step(part, start, step, None), rel=1e-9
+    end = start.towards(end, -1.0)
+    assert exact_step(hinge, start, end, rows) == pytest.approx(
+        exact_step(part, start, end), rel=1e-9
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from leansvm.dual import DualProblem
-from leansvm.dual.cholesky import closed_form
+from leansvm.dual.cholesky import solve_cholesky
 from leansvm.dual.kernel_matrix import StoredMatrix
 from leansvm.dual.sesqui import minimise_with_bias, solve_sesqui
 from leansvm.dual.smo import Quadratic, minimise
@@ -131,7 +131,9 @@ def test_where_every_row_is_a_support_vector_both_algorithms_agree():
 def test_free_bias_of_free_multipliers_by_secant_steps():
     X, y, weight = problem_of(100)
     K = Kernel("rbf", gamma=0.5).block(X, X)
-    expected = closed_form(K.copy(), y[:, None], weight, 2.0, 0.0)
+    given = Kernel("precomputed")
+    task = DualProblem(K, given, y[:, None], weight, 0.0, 10**9, lambda name: nullcontext())
+    expected = solve_cholesky(task, 2.0)
     state, b = minimise_with_bias(
         StoredMatrix(K), Quadratic(y, 1 / (2.0 * weight), weight), 0.0, tol=TOL, max_sweeps=5000
     )

@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from leansvm.dual import DualProblem, _support_cg, auto, working_sets
 from leansvm.dual._hinge import Hinge, Point
 from leansvm.dual._support_cg import (
-    LowRankSystem,
     Nystrom,
     changed_gram,
     gram_of,
+    low_rank_inverse,
     solve_by_cg,
     solve_by_factor,
     times,
@@ -64,7 +64,7 @@ def test_conjugate_gradients_solve_the_equations_of_a_support(A, cost):
     hinge = Hinge(Y[:, 1].copy(), cost * weight, A)
     S = np.flatnonzero(np.arange(150) % 3 > 0)
     Z = Nystrom(KernelMatrix(X, KERNEL), A).Z[:, :20]
-    cheap = LowRankSystem.factored(Z, gram_of(Z, hinge.cost, S), S, hinge.cost)
+    cheap = low_rank_inverse(Z, gram_of(Z, hinge.cost, S), S, hinge.cost)
     beta = np.zeros(150)
     beta[S] = np.random.default_rng(1).normal(size=len(S))
     start = Point(beta, 0.7 if np.inf > A else 0.0, K @ beta + (0.7 if np.inf > A else 0.0))
@@ -84,7 +84,7 @@ def test_few_steps_do_not_claim_to_be_enough():
     X, Y, weight = rows(150)
     K, S = KERNEL.block(X, X), np.arange(150)
     hinge = Hinge(Y[:, 0].copy(), 100 * weight, 0.0)
-    cheap = LowRankSystem.factored(np.zeros((150, 1)), np.zeros((1, 1)), S, hinge.cost)
+    cheap = low_rank_inverse(np.zeros((150, 1)), np.zeros((1, 1)), S, hinge.cost)
     start = Point(np.zeros(150), 0.0, np.zeros(150))
     _, steps, done = solve_by_cg(K, hinge, S, start, cheap, tol=1e-10, most=3)
     assert steps == 3 and not done
@@ -92,7 +92,7 @@ def test_few_steps_do_not_claim_to_be_enough():
 
 def test_an_indefinite_matrix_is_noticed():
     hinge = Hinge(np.ones(3), np.full(3, 10.0), np.inf)
-    cheap = LowRankSystem.factored(np.zeros((3, 1)), np.zeros((1, 1)), np.arange(3), hinge.cost)
+    cheap = low_rank_inverse(np.zeros((3, 1)), np.zeros((1, 1)), np.arange(3), hinge.cost)
     start = Point(np.zeros(3), 0.0, np.zeros(3))
     with pytest.raises(np.linalg.LinAlgError):
         solve_by_cg(-np.eye(3), hinge, np.arange(3), start, cheap, tol=1e-8, most=9)
@@ -101,9 +101,9 @@ def test_an_indefinite_matrix_is_noticed():
 def test_the_cheap_system_is_that_of_low_rank():
     rng = np.random.default_rng(3)
     Z, cost, S = rng.normal(size=(30, 4)), rng.uniform(0.5, 2, 30), np.arange(5, 25)
-    cheap, r = LowRankSystem.factored(Z, gram_of(Z, cost, S), S, cost), rng.normal(size=20)
+    cheap, r = low_rank_inverse(Z, gram_of(Z, cost, S), S, cost), rng.normal(size=20)
     dense = Z[S] @ Z[S].T + np.diag(1 / cost[S])
-    assert_allclose(cheap.solve(r), np.linalg.solve(dense, r))
+    assert_allclose(cheap(r), np.linalg.solve(dense, r))
 
 
 def test_a_gram_matrix_follows_the_rows():
@@ -163,13 +163,13 @@ def test_a_poor_start_makes_the_sets_grow_to_the_same_solution(monkeypatch, few)
     monkeypatch.setattr(working_sets, "_FEW", few)  # by conjugate gradients, or by factors
     monkeypatch.setattr(working_sets, "_MOST_CG", 10_000)
     sizes = []
-    plain = working_sets._SetFit._plan
+    plain = WorkingSets._plan
 
     def watch(fit, outputs):
         sizes.append([len(output.rows) for output in outputs])
         return plain(fit, outputs)
 
-    monkeypatch.setattr(working_sets._SetFit, "_plan", watch)
+    monkeypatch.setattr(WorkingSets, "_plan", watch)
     found = WorkingSets(problem(noise=0.1)).solve(10.0, tol=TOL, max_iter=100)
     exact = solve_newton(problem(noise=0.1), 10.0, tol=1e-10, max_iter=100)
     assert_allclose(found.coef, exact.coef, atol=1e-6 * np.abs(exact.coef).max())
@@ -178,13 +178,13 @@ def test_a_poor_start_makes_the_sets_grow_to_the_same_solution(monkeypatch, few)
 
 @pytest.mark.parametrize("C, shared", [(0.01, True), (300.0, False)])
 def test_classes_share_one_matrix_where_their_sets_are_large(monkeypatch, C, shared):
-    matrices, plain = [], working_sets._SetFit._products
+    matrices, plain = [], WorkingSets._products
 
     def watch(fit, B, todo):
         matrices.append(type(fit.matrix))
         return plain(fit, B, todo)
 
-    monkeypatch.setattr(working_sets._SetFit, "_products", watch)
+    monkeypatch.setattr(WorkingSets, "_products", watch)
     found = WorkingSets(problem(noise=0.05)).solve(C, tol=TOL, max_iter=100)
     exact = solve_newton(problem(noise=0.05), C, tol=1e-10, max_iter=100)
     assert set(matrices) == {StoredMatrix if shared else KernelMatrix}
@@ -192,19 +192,17 @@ def test_classes_share_one_matrix_where_their_sets_are_large(monkeypatch, C, sha
 
 
 def test_matrices_that_cannot_be_kept_are_made_again(monkeypatch):
-    made, values, plan = [], working_sets._SetFit._values, working_sets._SetFit._plan
+    made, values, plan = [], WorkingSets._values, WorkingSets._plan
 
     def watch(fit, output):
         made.append(output.K is None)
         return values(fit, output)
 
-    monkeypatch.setattr(working_sets._SetFit, "_values", watch)
+    monkeypatch.setattr(WorkingSets, "_values", watch)
     expected = WorkingSets(problem()).solve(1.0, tol=TOL, max_iter=100)
     assert not all(made)  # the second round goes on with the first one's
     made.clear()
-    monkeypatch.setattr(
-        working_sets._SetFit, "_plan", lambda fit, outputs: plan(fit, outputs) and False
-    )
+    monkeypatch.setattr(WorkingSets, "_plan", lambda fit, outputs: plan(fit, outputs) and False)
     found = WorkingSets(problem()).solve(1.0, tol=TOL, max_iter=100)
     assert all(made)
     assert_allclose(found.coef, expected.coef, atol=1e-8)
@@ -251,7 +249,7 @@ def test_the_error_rate_of_left_out_rows_is_that_of_refitting(C):
     X, Y, weight = rows(100)
     y = Y[:, :1]
     whole = DualProblem(X, KERNEL, y, weight, 0.0, 10**9, lambda name: nullcontext())
-    found = auto.solve_hinge_left_out(whole, C, tol=TOL, max_iter=200)
+    found = auto.solve_hinge(whole, C, tol=TOL, max_iter=200, left_out=True)
     refitted = np.empty(100)
     for i in range(100):
         keep = np.arange(100) != i
@@ -274,15 +272,14 @@ def test_several_C_share_the_low_rank_and_the_best_is_taken(monkeypatch):
         plain(low_rank, *args)
 
     monkeypatch.setattr(Nystrom, "__init__", watch)
-    best = auto.solve_hinge_left_out(problem(), values, tol=TOL, max_iter=100)
+    best = auto.solve_hinge(problem(), values, tol=TOL, max_iter=100)
     assert len(made) == 1 and best.solver == "working-set"
-    options = {"tol": TOL, "max_iter": 100, "on_sets": False}
-    other = auto.solve_hinge_left_out(problem(), values, **options)
+    other = auto.solve_active_set(problem(), values, tol=TOL, max_iter=100)
     assert best.C == other.C == values[np.argmin(best.curve)]
     assert_allclose(best.curve, other.curve, rtol=1e-6)
 
 
-@pytest.mark.parametrize("on_sets", [False, True])
+@pytest.mark.parametrize("solve", [auto.solve_active_set, auto.solve_hinge])
 @pytest.mark.parametrize(
     ("losses", "first", "last"),  # the C that is taken where 1 comes first, and where 8 does
     [
@@ -293,12 +290,12 @@ def test_several_C_share_the_low_rank_and_the_best_is_taken(monkeypatch):
         ([np.nan, np.nan, np.nan, np.nan], 1.0, 8.0),
     ],
 )
-def test_rounding_does_not_choose_C(monkeypatch, losses, first, last, on_sets):
+def test_rounding_does_not_choose_C(monkeypatch, losses, first, last, solve):
     values = np.array([1.0, 2.0, 4.0, 8.0])
     by_C = dict(zip(values.tolist(), losses, strict=True))
     monkeypatch.setattr(auto, "left_out_loss", lambda problem, solution: by_C[solution.C])
     for given, C in ((values, first), (values[::-1], last)):
-        best = auto.solve_hinge_left_out(problem(), given, tol=1e-4, max_iter=100, on_sets=on_sets)
+        best = solve(problem(), given, tol=1e-4, max_iter=100)
         assert best.C == C and best.error == pytest.approx(by_C[C], nan_ok=True)
         assert_array_equal(best.curve, [by_C[value] for value in given])
 
@@ -311,9 +308,8 @@ def test_where_working_sets_give_up_the_active_set_goes_on(monkeypatch):
 
     monkeypatch.setattr(WorkingSets, "solve", small_only)
     values = np.array([0.1, 1.0, 5.0])
-    best = auto.solve_hinge_left_out(problem(), values, tol=TOL, max_iter=100)
-    options = {"tol": TOL, "max_iter": 100, "on_sets": False}
-    other = auto.solve_hinge_left_out(problem(), values, **options)
+    best = auto.solve_hinge(problem(), values, tol=TOL, max_iter=100)
+    other = auto.solve_active_set(problem(), values, tol=TOL, max_iter=100)
     assert_allclose(best.curve, other.curve, rtol=1e-6)
 
 

@@ -468,7 +468,7 @@ def test_batches_may_be_dense_or_sparse(kernel, forms):
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
-@pytest.mark.parametrize("place", ["solve", "extend", "_solution"])
+@pytest.mark.parametrize("place", ["solve", "extend"])
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_a_batch_that_ends_in_an_error_has_not_come(kernel, place, error, monkeypatch):
     X, y, weight = noisy(m=90)

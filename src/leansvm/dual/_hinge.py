@@ -9,7 +9,7 @@ is half the sum of theta, eq. (56), and with a free bias sum_i y_i theta_i = 0, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +28,12 @@ class Hinge:
 
     y: Array  # +-1
     cost: Array  # C s_i > 0
-    bias_penalty: float  # A: 0 is a free bias, inf is none
+    bias_penalty: float  # A: 0 is a free bias, inf is none, whose b is 0
 
-    def penalty(self, b: float, other: float | None = None) -> float:
-        """Return A b^2, or A b b'; zero without a bias."""
-        if np.isinf(self.bias_penalty):
-            return 0.0
-        return self.bias_penalty * b * (b if other is None else other)
+    @property
+    def penalty(self) -> float:
+        """A of the terms A b b'; 0 without a bias."""
+        return 0.0 if np.isinf(self.bias_penalty) else self.bias_penalty
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,12 @@ class Point:
     b: float
     f: Array  # K beta + b
 
-    def __sub__(self, other: Point) -> Point:
-        return Point(self.beta - other.beta, self.b - other.b, self.f - other.f)
-
-    def moved(self, step: Point, t: float) -> Point:
-        """Return this point plus t times a step."""
-        return Point(self.beta + t * step.beta, self.b + t * step.b, self.f + t * step.f)
+    def towards(self, target: Point, t: float) -> Point:
+        """Return the point at t on the line from this one (0) to the target (1)."""
+        if t == 1.0:
+            return target
+        beta = self.beta + t * (target.beta - self.beta)
+        return Point(beta, self.b + t * (target.b - self.b), self.f + t * (target.f - self.f))
 
 
 def constant_point(hinge: Hinge, b: float = 0.0) -> Point:
@@ -64,17 +63,21 @@ def errors(hinge: Hinge, point: Point) -> Array:
     return np.asarray(1.0 - hinge.y * point.f)
 
 
-def exact_step(hinge: Hinge, point: Point, step: Point, rows: NDArray[np.intp] | None) -> float:
-    """Minimise the objective on point + t step, t > 0, over the loss of ``rows`` (None: all).
+def exact_step(
+    hinge: Hinge, point: Point, target: Point, rows: NDArray[np.intp] | None = None
+) -> float:
+    """Minimise the objective on point + t (target - point), t > 0, over the loss of ``rows``.
 
     The slope is piecewise linear and increasing: slope(t) = a + c t + sum over the rows with
-    e + t d > 0 of C s d (e + t d), d = -y step.f. Its kinks are sorted and passed in order.
+    e + t d > 0 of C s d (e + t d), d = -y times the change of f. Its kinks are passed in order.
+    ``rows`` are all rows where they are None.
     """
     take = slice(None) if rows is None else rows
     y, cost = hinge.y[take], hinge.cost[take]
-    e, d = 1.0 - y * point.f[take], -y * step.f[take]
-    a = float(point.beta @ (step.f - step.b)) + hinge.penalty(point.b, step.b)
-    c = float(step.beta @ (step.f - step.b)) + hinge.penalty(step.b)
+    step_f, step_b = target.f - point.f, target.b - point.b
+    e, d = 1.0 - y * point.f[take], -y * step_f[take]
+    a = float(point.beta @ (step_f - step_b)) + hinge.penalty * point.b * step_b
+    c = float((target.beta - point.beta) @ (step_f - step_b)) + hinge.penalty * step_b**2
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         kinks = -e / d
@@ -111,11 +114,8 @@ def minimum_towards(
     hinge: Hinge, point: Point, target: Point, rows: NDArray[np.intp] | None = None
 ) -> Point | None:
     """Return the minimum on the line from ``point`` to ``target``; None: only rounding is left."""
-    step = target - point
-    t = exact_step(hinge, point, step, rows)
-    if t == 0.0:
-        return None
-    return target if t == 1.0 else point.moved(step, t)
+    t = exact_step(hinge, point, target, rows)
+    return point.towards(target, t) if t else None
 
 
 def violation(
@@ -145,7 +145,7 @@ def distance(hinge: Hinge, point: Point) -> float:
 def objective(hinge: Hinge, point: Point) -> float:
     """Return the primal objective."""
     loss = float(hinge.cost @ np.maximum(errors(hinge, point), 0.0) ** 2)
-    return 0.5 * (float(point.beta @ (point.f - point.b)) + hinge.penalty(point.b) + loss)
+    return 0.5 * (float(point.beta @ (point.f - point.b)) + hinge.penalty * point.b**2 + loss)
 
 
 def feasible_dual(hinge: Hinge, beta: Array) -> Array:
@@ -178,31 +178,16 @@ def left_out_loss(problem: DualProblem, solution: Solution) -> float:
     return float(np.sum(problem.weight @ slack**2)) / float(problem.weight.sum())
 
 
-@dataclass(frozen=True)
-class HingeOutput:
-    """What a solver found for one output, with its certificate."""
+class HingeOutput(NamedTuple):
+    """What a solver found for one output, and what certifies it."""
 
+    hinge: Hinge
     point: Point
-    objective: float
-    gap: float
+    feasible: Array  # multipliers of the dual, and K times them
+    product: Array
     violation: float
     iterations: int
     left_out: Array | None = None  # y - f without each row
-
-
-def certified_output(
-    hinge: Hinge,
-    point: Point,
-    feasible: Array,
-    product: Array,
-    violation: float,
-    iterations: int,
-    left_out: Array | None = None,
-) -> HingeOutput:
-    """Return a found point with its duality gap, given K times the ``feasible`` multipliers."""
-    value = objective(hinge, point)
-    gap = max(value - dual_objective(hinge, feasible, product), 0.0)
-    return HingeOutput(point, value, gap, violation, iterations, left_out)
 
 
 def joined_solution(
@@ -217,14 +202,20 @@ def joined_solution(
     advice: str = "",
     rows_kept_out: int = 0,
     counts: dict[str, int] | None = None,
-    **more: Any,
+    weights: Array | None = None,
 ) -> Solution:
     """Put the outputs together; the violation is the largest of theirs unless it is given."""
-    coef = np.column_stack([output.point.beta for output in outputs])
-    residuals = [output.left_out for output in outputs if output.left_out is not None]
-    iterations = max(output.iterations for output in outputs)
-    if violation is None:
-        violation = max(output.violation for output in outputs)
+    value = gap = worst = 0.0
+    coef, b, iterations, residuals = np.empty(problem.Y.shape), np.empty(len(outputs)), 0, []
+    for j, found in enumerate(outputs):
+        coef[:, j], b[j] = found.point.beta, found.point.b
+        primal = objective(found.hinge, found.point)
+        value += primal
+        gap += max(primal - dual_objective(found.hinge, found.feasible, found.product), 0.0)
+        worst, iterations = max(worst, found.violation), max(iterations, found.iterations)
+        if found.left_out is not None:
+            residuals.append(found.left_out)
+    violation = worst if violation is None else violation
     converged = violation <= tol if converged is None else converged
     stopped = (
         f"stopped after {iterations} iterations at a relative violation of {violation:.1e} "
@@ -233,17 +224,18 @@ def joined_solution(
     return Solution(
         solver,
         coef,
-        np.array([output.point.b for output in outputs]),
+        b,
         C,
-        objective=sum(output.objective for output in outputs),
+        objective=value,
         residual=violation,
-        gap=sum(output.gap for output in outputs),
+        gap=gap,
         iterations=iterations,
         converged=converged,
         advice="" if converged else advice or stopped,
         left_out=np.column_stack(residuals) if residuals else None,
         details={"violation": violation, "rows_kept_out": rows_kept_out, "factor": counts or {}},
-        **{"weights": linear_weights(problem, coef), "bytes": problem.bytes, **more},
+        weights=linear_weights(problem, coef) if weights is None else weights,
+        bytes=problem.bytes,
     )
 
 

@@ -1,8 +1,8 @@
 """LDL' factor of K_SS + diag(1 / (C s)) that follows the support set S (peng2016, §5.1-5.3).
 
 Between two iterations few rows leave S and few enter. Leaving rows are taken out by adjacent swaps
-(eq. (64), level 1), by a blocked update of rank r (level 3), or by factoring anew from the first
-of them, whichever is cheapest by counted flops; entering rows are appended as one block, eq. (61).
+(eq. (64), level 1) or by factoring anew from the first of them (level 3), whichever is cheaper by
+counted flops; entering rows are appended as one block, eq. (61).
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ Rows = NDArray[np.intp]
 
 # A level-1 flop takes as long as this many flops of a matrix product.
 SWAP_WEIGHT = 25.0
-UPDATE_WEIGHT = 2.5  # products of narrow panels
 _PANEL = 64
 APPEND_PANEL = 256
 
@@ -32,12 +31,8 @@ APPEND_PANEL = 256
 class SupportFactor:
     """Factor of the regularised kernel matrix of a changing set of rows.
 
-    Parameters
-    ----------
-    block : callable
-        ``block(a, b)`` returns the kernel values between rows a and rows b, a fresh array.
-    ridge : ndarray of shape (m,)
-        What is added to the diagonal, 1 / (C s_i).
+    ``block(a, b)`` returns the kernel values between rows a and rows b, a fresh array; ``ridge`` is
+    what is added to the diagonal of all rows, 1 / (C s).
     """
 
     def __init__(self, block: Callable[[Rows, Rows], Array], ridge: Array) -> None:
@@ -45,15 +40,12 @@ class SupportFactor:
         self.order: Rows = np.empty(0, np.intp)  # rows in the order of the factor
         self.L: Array = np.zeros((0, 0))  # unit lower triangular, zeros above
         self.D: Array = np.empty(0)
-        self.counts = {"swapped": 0, "updated": 0, "refactored": 0, "appended": 0}
+        self.counts = {"swapped": 0, "refactored": 0, "appended": 0}
 
     def change_to(self, rows: Rows, priority: Array) -> None:
         """Make it the factor of ``rows``; those of low ``priority`` come last: they leave first.
 
-        Raises
-        ------
-        numpy.linalg.LinAlgError
-            When the matrix is not positive definite.
+        Raises LinAlgError where the matrix is not positive definite.
         """
         leaving = np.flatnonzero(~np.isin(self.order, rows, assume_unique=True))
         if len(leaving):
@@ -82,49 +74,35 @@ class SupportFactor:
         right_divide_in_place(X.T, L, corners)  # (L^-T X)' = X' L^-1
         return X
 
-    # ------------------------------------------------------------------ leaving
-
     def _drop(self, leaving: Rows) -> None:
-        """Remove these rows: the first ones are taken out, behind them the factor is made anew.
+        """Remove these rows: the first ones by swaps, the factor behind them is made anew.
 
         Rows that came last also leave first.
         """
-        how, taken = self._plan(leaving)
+        taken = self._swaps_worth(leaving)
         if taken:
-            first = leaving[:taken]
-            if how == "swapped":
-                from leansvm.dual._ldl_swap import drop_by_swaps
+            from leansvm.dual._ldl_swap import drop_by_swaps
 
-                for size, position in zip(range(len(self.order), 0, -1), first[::-1], strict=False):
-                    drop_by_swaps(self.L, self.D, size, int(position))
-            else:
-                self._update(first)
-            self.counts[how] += taken
+            first = leaving[:taken]
+            for size, position in zip(range(len(self.order), 0, -1), first[::-1], strict=False):
+                drop_by_swaps(self.L, self.D, size, int(position))
+            self.counts["swapped"] += taken
             self.order = np.delete(self.order, first)
         if taken < len(leaving):
             self._refactor(leaving[taken:] - taken)
             self.counts["refactored"] += 1
 
-    def _plan(self, leaving: Rows) -> tuple[str, int]:
-        """Return how to take out the first rows that leave, and how many: least counted flops."""
+    def _swaps_worth(self, leaving: Rows) -> int:
+        """Return how many of the rows that leave to swap out: least counted flops."""
         k, r = len(self.order), len(leaving)
-        best, cheapest = ("swapped", 0), np.inf
+        best, cheapest = 0, np.inf
         for taken in np.unique(np.linspace(0, r, 17).astype(int)).tolist():
-            first = leaving[:taken]
             cut = int(leaving[taken]) if taken < r else k
             tail = k - cut - (r - taken)  # survivors behind the cut
-            anew = tail**3 / 3 + (cut - taken) * tail**2
-            # a panel of the update meets the columns that leave before its end
-            width = _update_panel(taken)
-            starts = np.arange(int(leaving[0]) if taken else k, k, width)
-            rank = np.searchsorted(first, np.minimum(starts + width, k))
-            ways = {
-                "swapped": SWAP_WEIGHT * float(np.sum(2.0 * (k - first) ** 2.0)),
-                "updated": UPDATE_WEIGHT * float(np.sum(2.0 * (k - starts) * (width + rank) ** 2)),
-            }
-            for how, flops in ways.items():
-                if flops + anew < cheapest:
-                    best, cheapest = (how, taken), flops + anew
+            flops = tail**3 / 3 + (cut - taken) * tail**2
+            flops += SWAP_WEIGHT * float(np.sum(2.0 * (k - leaving[:taken]) ** 2.0))
+            if flops < cheapest:
+                best, cheapest = taken, flops
         return best
 
     def _refactor(self, leaving: Rows) -> None:
@@ -137,46 +115,6 @@ class SupportFactor:
         rows = self.order[kept]
         self.order = self.order[:cut]
         self._factor(rows)
-
-    def _update(self, leaving: Rows) -> None:
-        """Absorb the columns that leave: A A' + V V' for the rows behind the first of them.
-
-        For a panel J there is an orthogonal Q with [A_J, V_J] Q = [R, 0], so the rows below get
-        [A_IJ, V_I] Q = [their new columns, what is left of V_I]. With W = A_J^-1 V_J,
-        R R' = A_J A_J' + V_J V_J' and N N' = I + W'W it is
-
-            Q = [A_J' R^-T, -W N^-T; V_J' R^-T, N^-T].
-        """
-        k, first = len(self.order), int(leaving[0])
-        kept = np.delete(np.arange(first, k), leaving - first)
-        n, panel = len(kept), _update_panel(len(leaving))
-        V = self.L[np.ix_(kept, leaving)] * np.sqrt(self.D[leaving])
-        self._close_gaps(kept, first)
-        T = self.L[first : first + n, first : first + n]
-        root = np.sqrt(self.D[kept])
-        for start in range(0, n, panel):
-            stop = min(start + panel, n)
-            rank = int(np.searchsorted(leaving, kept[stop - 1]))
-            A, VJ = T[start:stop, start:stop] * root[start:stop], V[start:stop, :rank]
-            R, Q = _rotation(A, VJ)
-            pivot = R.diagonal().copy()
-            below = np.hstack([T[stop:, start:stop] * root[start:stop], V[stop:, :rank]]) @ Q
-            np.divide(R, pivot, out=T[start:stop, start:stop])
-            np.divide(below[:, : stop - start], pivot, out=T[stop:, start:stop])
-            root[start:stop] = pivot
-            V[stop:, :rank] = below[:, stop - start :]
-        self.D[first : first + n] = root**2
-
-    def _close_gaps(self, kept: Rows, first: int) -> None:
-        """Move the kept rows and columns together, behind row ``first``."""
-        n, L = len(kept), self.L
-        columns = np.concatenate([np.arange(first), kept])
-        for start in range(0, n, _PANEL):  # rows move up only
-            rows = kept[start : start + _PANEL]
-            top = first + start
-            L[top : top + len(rows), : first + n] = L[rows][:, columns]
-
-    # ------------------------------------------------------------------ entering
 
     def _append(self, rows: Rows) -> None:
         """Append rows, eq. (61): L21 = (A21 L11^-T) D1^-1, then the new columns."""
@@ -241,22 +179,3 @@ class SupportFactor:
             L[rows, : rows.stop] = self.L[rows, : rows.stop]
         D[:k] = self.D[:k]
         self.L, self.D = L, D
-
-
-def _update_panel(rank: int) -> int:
-    """Width of the panels of a rank-r update: about r makes 4 r flops an entry, the least."""
-    return int(np.clip(rank, _PANEL, 4 * _PANEL))
-
-
-def _rotation(A: Array, V: Array) -> tuple[Array, Array]:
-    """Return R and the orthogonal Q with [A, V] Q = [R, 0]; A and R lower triangular."""
-    width, rank = V.shape
-    W = V.copy()
-    right_solve_in_place(W.T, A)
-    R: Array = np.linalg.cholesky(A @ A.T + V @ V.T).astype(np.float64, copy=False)
-    N = np.linalg.cholesky(np.eye(rank) + W.T @ W)
-    R_inverse, N_inverse = np.linalg.inv(R), np.linalg.inv(N)
-    Q = np.empty((width + rank, width + rank))
-    Q[:width, :width], Q[width:, :width] = (R_inverse @ A).T, (R_inverse @ V).T
-    Q[:width, width:], Q[width:, width:] = -(N_inverse @ W.T).T, N_inverse.T
-    return R, Q

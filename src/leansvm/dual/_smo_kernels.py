@@ -14,6 +14,8 @@ import numpy as np
 
 from leansvm._compile import compiled
 
+Array = np.ndarray
+
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 _CHUNK = 1024  # entries of r that stay in the first-level cache while rows come by
 _DEPENDENT = 1e-13  # a Schur complement below this share of its diagonal is rounding
@@ -22,12 +24,12 @@ _DEPENDENT = 1e-13  # a Schur complement below this share of its diagonal is rou
 class SweepTerms(NamedTuple):
     """Q_ij = K_ij + offset_i + offset_j + c + [i = j] ridge_i, and the bounds."""
 
-    ridge: np.ndarray
-    offset: np.ndarray
-    sign: np.ndarray  # sign_i beta_i >= 0; 0 for a free multiplier
-    weight: np.ndarray
-    curvature: np.ndarray  # Q_ii
-    priority: np.ndarray  # 1 / Q_ii: v^2 / Q_ii is twice the gain of a step
+    ridge: Array
+    offset: Array
+    sign: Array  # sign_i beta_i >= 0; 0 for a free multiplier
+    weight: Array
+    curvature: Array  # Q_ii
+    priority: Array  # 1 / Q_ii: v^2 / Q_ii is twice the gain of a step
     c: float
     shifted: bool  # whether any offset is not 0
     bounded: bool  # whether any sign is not 0
@@ -37,31 +39,26 @@ class SweepTerms(NamedTuple):
 class SweepPoint(NamedTuple):
     """Where the iteration is."""
 
-    beta: np.ndarray
-    r: np.ndarray  # y - K beta - ridge beta
-    sums: np.ndarray  # sum(beta), sum(offset beta)
-
-
-class SweepPlan(NamedTuple):
-    """How a block is chosen."""
-
-    block: int  # rows to pick; the pool has as many with the largest scores
-    n_turn: int  # rows of the pool whose turn it is
-    order: np.ndarray
-    cursor: np.ndarray
+    beta: Array
+    r: Array  # y - K beta - ridge beta
+    sums: Array  # sum(beta), sum(offset beta)
 
 
 class SweepWork(NamedTuple):
-    """Arrays that steps overwrite."""
+    """How a block is chosen, and arrays that steps overwrite."""
 
-    v: np.ndarray
-    score: np.ndarray
-    taken: np.ndarray
-    pool: np.ndarray
-    keys: np.ndarray
-    L: np.ndarray
-    picks: np.ndarray
-    delta: np.ndarray
+    block: int  # rows to pick; the pool has as many with the largest scores
+    n_turn: int  # rows of the pool whose turn it is
+    order: Array  # of the turns
+    cursor: Array
+    v: Array
+    score: Array
+    taken: Array
+    pool: Array
+    keys: Array
+    L: Array
+    picks: Array
+    delta: Array
 
 
 # Kernel rows stream through the cache between two scans of all rows, so a scan reads as few
@@ -70,7 +67,7 @@ class SweepWork(NamedTuple):
 
 
 @compiled(fastmath=_FAST)
-def _violations(terms: SweepTerms, point: SweepPoint, v: np.ndarray) -> None:
+def _violations(terms: SweepTerms, point: SweepPoint, v: Array) -> None:
     """Write v = y - Q beta, zero where a bound forbids the step that v asks for."""
     r, offset, total = point.r, terms.offset, point.sums[0]
     shift = point.sums[1] + terms.c * total
@@ -87,7 +84,7 @@ def _violations(terms: SweepTerms, point: SweepPoint, v: np.ndarray) -> None:
 
 
 @compiled(fastmath=_FAST)
-def _scores(terms: SweepTerms, v: np.ndarray, score: np.ndarray) -> float:
+def _scores(terms: SweepTerms, v: Array, score: Array) -> float:
     """Write the score v^2 * priority of every row; return sum(s v^2)."""
     norm = 0.0
     if terms.uniform:
@@ -106,7 +103,7 @@ def _scores(terms: SweepTerms, v: np.ndarray, score: np.ndarray) -> float:
 
 
 @compiled()
-def _sift(heap: np.ndarray, keys: np.ndarray, root: int, n: int) -> None:
+def _sift(heap: Array, keys: Array, root: int, n: int) -> None:
     """Restore the min-heap of `keys` below `root`."""
     while True:
         child = 2 * root + 1
@@ -122,7 +119,7 @@ def _sift(heap: np.ndarray, keys: np.ndarray, root: int, n: int) -> None:
 
 
 @compiled()
-def _largest(score: np.ndarray, n: int, heap: np.ndarray, keys: np.ndarray) -> int:
+def _largest(score: Array, n: int, heap: Array, keys: Array) -> int:
     """Put the rows of the n largest positive scores into `heap`; return how many there are."""
     filled = 0
     for j in range(len(score)):
@@ -141,9 +138,7 @@ def _largest(score: np.ndarray, n: int, heap: np.ndarray, keys: np.ndarray) -> i
 
 
 @compiled()
-def choose(
-    terms: SweepTerms, point: SweepPoint, plan: SweepPlan, work: SweepWork
-) -> tuple[int, float]:
+def choose(terms: SweepTerms, point: SweepPoint, work: SweepWork) -> tuple[int, float]:
     """Compute the violations and fill the pool.
 
     The pool has the largest scores and, next to them, rows in turn: these stand for the
@@ -153,15 +148,15 @@ def choose(
     score, pool, taken = work.score, work.pool, work.taken
     _violations(terms, point, work.v)
     norm = _scores(terms, work.v, score)
-    m, cursor = len(score), plan.cursor
-    n = _largest(score, plan.block, pool, work.keys)
+    m, cursor = len(score), work.cursor
+    n = _largest(score, work.block, pool, work.keys)
     for k in range(n):
         taken[pool[k]] = True
-    stop = n + plan.n_turn
+    stop = n + work.n_turn
     for _ in range(m):
         if n == stop:
             break
-        j = plan.order[cursor[0]]
+        j = work.order[cursor[0]]
         cursor[0] = cursor[0] + 1 if cursor[0] + 1 < m else 0
         if score[j] > 0.0 and not taken[j]:
             taken[j] = True
@@ -174,13 +169,13 @@ def choose(
 
 @compiled(fastmath=_FAST)
 def _schur_row(
-    row: np.ndarray,
-    columns: np.ndarray,
+    row: Array,
+    columns: Array,
     n: int,
     shift: float,
-    offset: np.ndarray,
-    pool: np.ndarray,
-    L: np.ndarray,
+    offset: Array,
+    pool: Array,
+    L: Array,
     t: int,
     j: int,
 ) -> None:
@@ -197,7 +192,7 @@ def _schur_row(
 # a row that the picks determine may have a Schur complement of zero; it is never picked
 @compiled(fastmath=_FAST, error_model="numpy")
 def _eliminate(
-    row: np.ndarray, nu: float, z: float, g: np.ndarray, schur: np.ndarray, gain: np.ndarray, n: int
+    row: Array, nu: float, z: float, g: Array, schur: Array, gain: Array, n: int
 ) -> float:
     """Scale the picked row of L; update gradient, Schur complements (return the least) and gain."""
     scale, least = 1.0 / nu, 0.0
@@ -214,9 +209,7 @@ def _eliminate(
 
 
 @compiled()
-def _best(
-    score: np.ndarray, g: np.ndarray, state: np.ndarray, at: np.ndarray, side: np.ndarray, n: int
-) -> int:
+def _best(score: Array, g: Array, state: Array, at: Array, side: Array, n: int) -> int:
     """Return the pool row of the largest score that may be picked, -1 when there is none."""
     best, winner = 0.0, -1
     for k in range(n):
@@ -227,13 +220,7 @@ def _best(
 
 @compiled()
 def solve_block(
-    M: np.ndarray,
-    columns: np.ndarray,
-    n: int,
-    terms: SweepTerms,
-    point: SweepPoint,
-    plan: SweepPlan,
-    work: SweepWork,
+    M: Array, columns: Array, n: int, terms: SweepTerms, point: SweepPoint, work: SweepWork
 ) -> int:
     """Pick rows of the pool one after the other and minimise over them exactly.
 
@@ -243,13 +230,13 @@ def solve_block(
     """
     pool, L, picks, delta = work.pool, work.L, work.picks, work.delta
     g, schur, gain, at, side = np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    floor, free, z = np.empty(n), np.ones(n, np.bool_), np.empty(plan.block)
+    floor, free, z = np.empty(n), np.ones(n, np.bool_), np.empty(work.block)
     for k in range(n):
         i = pool[k]
         g[k], schur[k], floor[k] = -work.v[i], terms.curvature[i], _DEPENDENT * terms.curvature[i]
         at[k], side[k], gain[k] = point.beta[i], terms.sign[i], work.score[i]
     count = 0
-    while count < plan.block:
+    while count < work.block:
         j = _best(gain, g, free, at, side, n)
         if j < 0:
             break
@@ -289,13 +276,7 @@ def solve_block(
 
 @compiled()
 def _solve_bounded(
-    L: np.ndarray,
-    picks: np.ndarray,
-    count: int,
-    at: np.ndarray,
-    side: np.ndarray,
-    z: np.ndarray,
-    delta: np.ndarray,
+    L: Array, picks: Array, count: int, at: Array, side: Array, z: Array, delta: Array
 ) -> None:
     """Minimise over the block with side * (at + delta) >= 0 by coordinate descent inside it."""
     Q, g = np.empty((count, count)), np.empty(count)
@@ -344,7 +325,7 @@ def take_step(count: int, terms: SweepTerms, point: SweepPoint, work: SweepWork)
 
 
 @compiled(fastmath=_FAST)
-def subtract_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, r: np.ndarray) -> None:
+def subtract_rows(rows: Array, slots: Array, delta: Array, r: Array) -> None:
     """r -= sum_a delta[a] rows[slots[a]], four rows at a time."""
     m, count = len(r), len(slots)
     for start in range(0, m, _CHUNK):
@@ -367,13 +348,7 @@ def subtract_rows(rows: np.ndarray, slots: np.ndarray, delta: np.ndarray, r: np.
 
 @compiled()
 def run_on_matrix(
-    K: np.ndarray,
-    terms: SweepTerms,
-    point: SweepPoint,
-    plan: SweepPlan,
-    work: SweepWork,
-    target: float,
-    budget: int,
+    K: Array, terms: SweepTerms, point: SweepPoint, work: SweepWork, target: float, budget: int
 ) -> tuple[int, float, int]:
     """Take steps until sum(s v^2) <= target or `budget` multipliers were updated.
 
@@ -381,10 +356,10 @@ def run_on_matrix(
     """
     used = 0
     while True:
-        n, norm = choose(terms, point, plan, work)
+        n, norm = choose(terms, point, work)
         if norm <= target or used >= budget or n == 0:
             return used, norm, 0
-        count = solve_block(K, work.pool, n, terms, point, plan, work)
+        count = solve_block(K, work.pool, n, terms, point, work)
         if count <= 0:
             return used, norm, count
         take_step(count, terms, point, work)

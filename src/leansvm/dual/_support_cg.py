@@ -13,21 +13,19 @@ steps in few unknowns, all outputs at once, tell nearly which rows belong to S.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from leansvm._array_api import foreign_namespace, like_rows, rows_at, to_host
 from leansvm._parallel import blas_threads, for_tiles
 from leansvm.dual._hinge import Hinge, Point
-from leansvm.dual._least_squares import (
-    bias_and_coefficients,
-    bias_from,
-    bordered_inverse_diagonal,
-)
+from leansvm.dual.cholesky import bias_and_coefficients, bias_from, bordered_inverse_diagonal
 from leansvm.dual.kernel_matrix import KernelMatrix
 from leansvm.dual.problem import check_symmetric
 from leansvm.linalg import cholesky_in_place, cholesky_solve
@@ -37,6 +35,7 @@ from leansvm.ridge.kernel_factor import factored
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+Inverse = Callable[[Array], Array]
 
 _FEWEST, _MOST, _SHARE = 64, 300, 16  # random rows: a share of all, within these (measured)
 _INDEPENDENT = 1e-10  # rows whose pivot is below this share of the largest add nothing
@@ -55,10 +54,7 @@ def rank_for(m: int) -> int:
 class Nystrom:
     """Features Z of all rows, with a last column for the bias.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When no kernel value of a row with itself is positive.
+    Raises LinAlgError where no kernel value of a row with itself is positive.
     """
 
     def __init__(self, matrix: KernelMatrix, bias_penalty: float) -> None:
@@ -111,14 +107,17 @@ class Nystrom:
         return np.ascontiguousarray(cholesky_solve(cholesky_in_place(M), right.T).T)
 
 
-def gram_of(Z: Array, cost: Array, rows: NDArray[np.intp]) -> Array:
-    """Return Z_r' diag(C s) Z_r."""
-    scaled = Z[rows]
-    scaled *= np.sqrt(cost[rows])[:, None]
+def gram_of(Z: Any, cost: Array, rows: NDArray[np.intp]) -> Array:
+    """Return Z_r' diag(C s) Z_r, dense also where Z is sparse."""
+    scaled, root = Z[rows], np.sqrt(cost[rows])
+    if sparse.issparse(Z):
+        scaled.data *= np.repeat(root, np.diff(scaled.indptr))
+        return np.asarray((scaled.T @ scaled).toarray(order="C"))
+    scaled *= root[:, None]
     return np.asarray(scaled.T @ scaled)
 
 
-def changed_gram(gram: Array, Z: Array, cost: Array, was: Mask, now: Mask) -> Array:
+def changed_gram(gram: Array, Z: Any, cost: Array, was: Mask, now: Mask) -> Array:
     """Return the Gram matrix of the rows ``now``, given that of the rows ``was``."""
     left, entered = np.flatnonzero(was & ~now), np.flatnonzero(now & ~was)
     if len(left) + len(entered) >= np.count_nonzero(now):
@@ -128,27 +127,21 @@ def changed_gram(gram: Array, Z: Array, cost: Array, was: Mask, now: Mask) -> Ar
     return gram + gram_of(Z, cost, entered) if len(entered) else gram
 
 
-class LowRankSystem(NamedTuple):
-    """Z_S Z_S' + diag(1 / (C s)) in Woodbury's form, for the rows S of a working set."""
+def low_rank_inverse(Z: Array, gram: Array, S: Rows, cost: Array) -> Inverse:
+    """Return r -> (Z_S Z_S' + diag(1 / (C s)))^-1 r in Woodbury's form, given Z_S' C s Z_S.
 
-    Z: Array  # of all rows of the working set
-    factor: Array  # Cholesky factor of I + Z_S' diag(C s) Z_S
-    S: Rows
-    cost: Array  # C s of S
+    Z and the costs C s belong to all rows of a working set, of which S is a part.
+    """
+    M, cost = gram.copy(), cost[S]
+    M.flat[:: len(M) + 1] += 1.0
+    factor = cholesky_in_place(M)
 
-    @classmethod
-    def factored(cls, Z: Array, gram: Array, S: Rows, cost: Array) -> LowRankSystem:
-        """Return the factored system, given Z_S' diag(C s) Z_S."""
-        M = gram.copy()
-        M.flat[:: len(M) + 1] += 1.0
-        return cls(Z, cholesky_in_place(M), S, cost[S])
+    def apply(r: Array) -> Array:
+        full = np.zeros(len(Z))
+        full[S] = cost * r
+        return np.asarray(cost * (r - (Z @ cholesky_solve(factor, full @ Z))[S]))
 
-    def solve(self, r: Array) -> Array:
-        """Solve (Z_S Z_S' + diag(1 / (C s))) x = r."""
-        full = np.zeros(len(self.Z))
-        full[self.S] = self.cost * r
-        inner = cholesky_solve(self.factor, full @ self.Z)
-        return np.asarray(self.cost * (r - (self.Z @ inner)[self.S]))
+    return apply
 
 
 def times(K: Any, v: Array) -> Array:
@@ -173,28 +166,17 @@ def times(K: Any, v: Array) -> Array:
 
 
 def solve_by_cg(
-    K: Array,
-    hinge: Hinge,
-    S: Rows,
-    point: Point,
-    low_rank: LowRankSystem,
-    *,
-    tol: float,
-    most: int,
+    K: Array, hinge: Hinge, S: Rows, point: Point, low_rank: Inverse, *, tol: float, most: int
 ) -> tuple[Point, int, bool]:
     """Solve the equations of S from ``point``, whose beta is zero outside S.
 
-    K, ``hinge`` and the points belong to a working set of rows, S is a part of it. Stops where
-    the largest C s |residual| is ``tol`` times the largest |beta|, or after ``most`` steps.
-    Returns the point, the steps, and whether it meets ``tol``.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When K_SS + diag(1 / (C s)) is not positive definite.
+    K, ``hinge`` and the points belong to a working set of rows, S is a part of it; ``low_rank`` is
+    the preconditioner. Stops where the largest C s |residual| is ``tol`` times the largest |beta|,
+    or after ``most`` steps. Returns the point, the steps, and whether it meets ``tol``. Raises
+    LinAlgError where K_SS + diag(1 / (C s)) is not positive definite.
     """
     A, cost, ridge = hinge.bias_penalty, hinge.cost[S], 1.0 / hinge.cost[S]
-    u = low_rank.solve(np.ones(len(S)))
+    u = low_rank(np.ones(len(S)))
     beta, b, f = point.beta[S], point.b, point.f.copy()
     r = hinge.y[S] - f[S] - ridge * beta
     off = 0.0 if np.isinf(A) else A * b - float(beta.sum())  # what 1'beta = A b lacks
@@ -203,7 +185,7 @@ def solve_by_cg(
     steps = 0
     while steps < most:
         steps += 1
-        x = low_rank.solve(r)
+        x = low_rank(r)
         zb = float(bias_from(float(u.sum()), x.sum() - off, A))
         z = x - zb * u
         now = float(r @ z)

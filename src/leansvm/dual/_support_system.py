@@ -17,11 +17,8 @@ from scipy import sparse
 from leansvm._parallel import blas_for
 from leansvm.dual._hinge import Hinge, Point, constant_point
 from leansvm.dual._ldl import SupportFactor
-from leansvm.dual._least_squares import (
-    bias_and_coefficients,
-    bias_from,
-    bordered_inverse_diagonal,
-)
+from leansvm.dual._support_cg import changed_gram
+from leansvm.dual.cholesky import bias_and_coefficients, bias_from, bordered_inverse_diagonal
 from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
 from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
 
@@ -89,33 +86,18 @@ class KernelForm:
 
 
 class LinearRows:
-    """Rows of the linear kernel in float64, centred where the bias is free and X dense."""
+    """Rows of the linear kernel in float64, ``centred`` (for a free bias) where X is dense."""
 
-    def __init__(self, X: Any, weight: Array, bias_penalty: float) -> None:
-        X = X.astype(np.float64, copy=False)
+    def __init__(self, X: Any, weight: Array, *, centred: bool) -> None:
         self.shift = np.zeros(X.shape[1])
-        if bias_penalty == 0 and not sparse.issparse(X):  # such a shift only moves the bias
+        if centred and not sparse.issparse(X):  # such a shift only moves the bias
             self.shift = weight @ X / weight.sum()
-            X = X - self.shift
-        self.X, self.weight = X, weight
+        self.take(X, weight)
 
-    def extend(self, X: Any, weight: Array) -> None:
-        """Add rows."""
-        if sparse.issparse(X):
-            self.X = sparse.vstack([self.X, X.astype(np.float64)]).tocsr()
-        else:
-            self.X = np.vstack([self.X, X - self.shift])
-        self.weight = np.concatenate([self.weight, weight])
-
-    def gram(self, rows: Rows) -> Array:
-        """Return X_r' S X_r, dense."""
-        X, s = self.X[rows], self.weight[rows]
-        if not sparse.issparse(X):
-            with blas_for(len(rows), _SERIAL_PRODUCT // max(X.shape[1], 1) ** 2):
-                return np.asarray(X.T @ (X * s[:, None]))
-        scaled = X.copy()
-        scaled.data *= np.repeat(s, np.diff(X.indptr))
-        return np.asarray((X.T @ scaled).toarray(order="C"))
+    def take(self, X: Any, weight: Array) -> None:
+        """Go on with these rows."""
+        X = X.astype(np.float64, copy=False)
+        self.X, self.weight = X - self.shift if self.shift.any() else X, weight
 
 
 class LinearForm:
@@ -159,17 +141,13 @@ class LinearForm:
 
     def _follow(self, support: Rows) -> None:
         """Bring the Gram matrix to this support: add what entered, subtract what left."""
-        left = np.setdiff1d(self.support, support, assume_unique=True)
-        entered = np.setdiff1d(support, self.support, assume_unique=True)
-        self._updates += 1
-        if len(left) + len(entered) >= len(support) or self._updates > _GRAM_UPDATES:
-            self.gram = self.rows.gram(support)
-            self._updates = 0
-        else:
-            if len(entered):
-                self.gram += self.rows.gram(entered)
-            if len(left):
-                self.gram -= self.rows.gram(left)
+        X, weight = self.rows.X, self.rows.weight
+        was, now = np.zeros(len(weight), np.bool_), np.zeros(len(weight), np.bool_)
+        now[support] = True
+        was[self.support] = self._updates < _GRAM_UPDATES  # else it is built anew
+        self._updates = self._updates + 1 if self._updates < _GRAM_UPDATES else 0
+        with blas_for(len(support), _SERIAL_PRODUCT // max(X.shape[1], 1) ** 2):
+            self.gram = changed_gram(self.gram, X, weight, was, now)
         self.support = support
 
     def _factored(self, hinge: Hinge, C: float) -> tuple[Array, float, Array, Array]:

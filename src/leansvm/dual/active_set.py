@@ -11,6 +11,7 @@ without error leave and which the rows of largest error enter, until no row outs
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +27,6 @@ from leansvm.dual._hinge import (
     Hinge,
     HingeOutput,
     Point,
-    certified_output,
     constant_point,
     distance,
     errors,
@@ -63,15 +63,8 @@ class ActiveSet:
 
     `solve` it for one C after the other; each solve starts from the last solution. `extend` it
     by rows and solve again. Kernel rows are shared by outputs and by values of C.
-
-    Parameters
-    ----------
-    problem : DualProblem
-        Rows, kernel, targets +-1, weights, bias, budget.
-    max_support : int or None
-        Most support vectors; None: as many as it takes.
-    keep : bool
-        Keep the factors after a solve, for `extend`.
+    ``max_support`` bounds the support vectors (None: as many as it takes); ``keep`` keeps the
+    factors after a solve, for `extend`.
     """
 
     def __init__(
@@ -86,7 +79,7 @@ class ActiveSet:
         self.matrix = StoredMatrix(X) if kernel.precomputed else GrowingRows(X, kernel)
         self.linear_rows: LinearRows | None = None
         if kernel.name == "linear":
-            self.linear_rows = LinearRows(X, problem.weight, problem.bias_penalty)
+            self.linear_rows = LinearRows(X, problem.weight, centred=problem.bias_penalty == 0)
         self._outputs = [_OneOutput(self, j) for j in range(n_outputs)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,15 +98,27 @@ class ActiveSet:
 
         ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
         """
-        rows = len(self.problem.weight)
+        rows, found, missing, converged = len(self.problem.weight), [], 0, True
         size = rows if self.linear_rows is None else min(rows, self.problem.X.shape[1])
+        counts: Counter[str] = Counter()
         with self.problem.phases("solve"), blas_for(size, _SERIAL_ROWS):
-            found = []
             for output in self._outputs:
                 found.append(output.run(C, tol=tol, max_iter=max_iter, left_out=left_out))
+                missing, converged = max(missing, output.missing), converged and output.converged
+                counts.update(output.kernel_form.factor.counts)
                 if not self._keep:
                     output.kernel_form.factor.forget(release=True)
-        return self._solution(C, tol, found)
+        more: dict[str, Any] = {"converged": converged, "counts": dict(counts)}
+        if missing:
+            more["rows_kept_out"] = missing
+            more["advice"] = (
+                f"max_support={self.max_support} is not enough: {missing:,} more rows have "
+                f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
+                f"max_support or use max_support='auto'."
+            )
+        if self.linear_rows is not None:
+            more["weights"] = np.stack([output.w for output in self._outputs])
+        return joined_solution("active-set", self.problem, C, found, tol, **more)
 
     @contextmanager
     def extended(self, X: Any, Y: Array, weight: Array) -> Iterator[None]:
@@ -132,16 +137,14 @@ class ActiveSet:
         if isinstance(self.matrix, StoredMatrix):
             raise ValueError("kernel='precomputed': rows cannot be added to a kernel matrix.")
         if sparse.issparse(before.X):  # rows are kept as the first ones are
-            X = type(before.X)(X)
-            together = sparse.vstack([before.X, X]).tocsr()
+            together = sparse.vstack([before.X, type(before.X)(X)]).tocsr()
         else:
-            X = X.toarray() if sparse.issparse(X) else X
-            together = np.vstack([before.X, X])
-        Y, weights = np.vstack([before.Y, Y]), np.concatenate([before.weight, weight])
-        self.problem = replace(before, X=together, Y=Y, weight=weights)
+            together = np.vstack([before.X, X.toarray() if sparse.issparse(X) else X])
+        Y, weight = np.vstack([before.Y, Y]), np.concatenate([before.weight, weight])
+        self.problem = replace(before, X=together, Y=Y, weight=weight)
         self.matrix.extend(together, self._bytes_left)
         if self.linear_rows is not None:
-            self.linear_rows.extend(X, weight)
+            self.linear_rows.take(together, weight)
         for output in self._outputs:
             output.extend(together[len(before.weight) :])
 
@@ -157,48 +160,21 @@ class ActiveSet:
         self._bytes_left = problem.budget - needed
         return self._bytes_left
 
-    def _solution(self, C: float, tol: float, found: list[HingeOutput]) -> Solution:
-        """Put together what the outputs found."""
-        outputs, more = self._outputs, dict[str, Any]()
-        counts = [output.kernel_form.factor.counts for output in outputs]
-        missing = max(output.missing for output in outputs)
-        if missing and self.max_support is not None:
-            more["advice"] = (
-                f"max_support={self.max_support} is not enough: {missing:,} more rows have "
-                f"y f(x) < 1, so this is the solution for a part of the rows only. Increase "
-                f"max_support or use max_support='auto'."
-            )
-        if self.linear_rows is not None:
-            more["weights"] = np.stack([output.w for output in outputs])
-        return joined_solution(
-            "active-set",
-            self.problem,
-            C,
-            found,
-            tol,
-            converged=all(output.converged for output in outputs),
-            rows_kept_out=missing,
-            counts={key: sum(count[key] for count in counts) for key in counts[0]},
-            **more,
-        )
-
 
 class _OneOutput:
     """One output (a class against the rest): the loop over support sets, and what it found."""
 
     hinge: Hinge  # of the C that is being solved
-    point: Point  # the last solution
     w: Array  # weights of the linear kernel
 
     def __init__(self, solver: ActiveSet, number: int) -> None:
         self.solver, self.number = solver, number
-        self.kernel_form = KernelForm(solver.matrix)
-        self.linear_form: LinearForm | None = None
+        self.kernel_form, self.linear_form = KernelForm(solver.matrix), None
         if solver.linear_rows is not None:
             self.linear_form = LinearForm(solver.linear_rows)
         self.form: KernelForm | LinearForm = self.kernel_form
         self.C, self.n_iter, self.missing, self.converged = np.nan, 0, 0, False
-        self.solved = False  # whether there is a point to start from
+        self.point: Point | None = None  # the last solution
         self.stopped = False  # by a callback
 
     def _set_C(self, C: float) -> None:
@@ -208,7 +184,7 @@ class _OneOutput:
 
     def extend(self, X: Any) -> None:
         """Continue the last solution to rows that came."""
-        if not self.solved:
+        if self.point is None:
             return
         beta, b = self.point.beta, self.point.b
         support, problem = np.flatnonzero(beta), self.solver.problem
@@ -219,38 +195,39 @@ class _OneOutput:
     def run(self, C: float, *, tol: float, max_iter: int, left_out: bool) -> HingeOutput:
         """Solve on working sets of rows until no row outside has an error."""
         self._set_C(C)
-        self.n_iter, self.stopped, m = 0, False, len(self.hinge.y)
-        limit = min(self.solver.max_support or m, m)
+        hinge, m = self.hinge, len(self.hinge.y)
+        self.n_iter, self.stopped, limit = 0, False, min(self.solver.max_support or m, m)
         # f = 0, where every row has the error 1
-        point = self.point if self.solved else constant_point(self.hinge)
-        working = self._first_rows(limit, point)
+        point, working = self.point or constant_point(hinge), None
+        if limit < m and self.point is not None:
+            working = np.sort(np.argsort(-errors(hinge, point), kind="stable")[:limit])
+        elif limit < m:
+            working = self._sample(limit)
+        elif self.point is None and m > SAMPLE_ROWS and not self._small_primal(m):
+            sample = self._sample(max(SAMPLE_ROWS // 2, m // _SAMPLE_SHARE))
+            point, *_ = self._solve_on(sample, point, max(tol, _SAMPLE_TOL), max_iter)
         while True:
-            sample = working is not None and limit >= m
-            loose = max(tol, _SAMPLE_TOL) if sample else tol
-            point, converged, worst = self._solve_on(working, point, loose, max_iter)
+            point, converged, worst = self._solve_on(working, point, tol, max_iter)
             missing = np.empty(0, np.intp)
             if working is not None:
-                missing = self._outside(working, point, tol)
-            if not sample and (not len(missing) or not converged):
+                e = errors(hinge, point)
+                e[working] = 0.0
+                largest = float(np.max(hinge.y * point.beta, initial=0.0))
+                missing = np.flatnonzero(hinge.cost * e > tol * largest)
+            support = np.flatnonzero(point.beta)
+            if not len(missing) or not converged:
                 break
-            full = limit < m and np.count_nonzero(point.beta) >= limit
-            if full or self.n_iter >= max_iter or self.stopped:
+            if len(support) >= limit or self.n_iter >= max_iter or self.stopped:
                 converged = False
                 break
-            working = self._next_rows(limit, point, missing)
+            missing = missing[np.argsort(-e[missing], kind="stable")]
+            working = np.union1d(support, missing[: limit - len(support)])
         self.converged, self.missing = converged, len(missing)
         return self._finish(point, worst, left_out)
 
-    def _first_rows(self, limit: int, point: Point) -> Rows | None:
-        """Return the first working set: all rows (None), or a stratified sample of many."""
-        m = len(self.hinge.y)
-        small_primal = self.linear_form is not None and len(self.linear_form.w) < m
-        if limit >= m and (self.solved or small_primal or m <= SAMPLE_ROWS):
-            return None
-        if self.solved:
-            order = np.argsort(-errors(self.hinge, point), kind="stable")
-            return np.sort(order[:limit])
-        return self._sample(limit if limit < m else max(SAMPLE_ROWS // 2, m // _SAMPLE_SHARE))
+    def _small_primal(self, size: int) -> bool:
+        """Whether the linear kernel has a smaller system than one of so many rows."""
+        return self.linear_form is not None and len(self.linear_form.w) < size
 
     def _sample(self, size: int) -> Rows:
         """Draw rows of both classes in proportion."""
@@ -261,21 +238,6 @@ class _OneOutput:
             share = min(len(rows), max(1, round(size * len(rows) / len(self.hinge.y))))
             chosen.append(rng.choice(rows, share, replace=False))
         return np.sort(np.concatenate(chosen))[: max(size, 2)]
-
-    def _next_rows(self, limit: int, point: Point, missing: Rows) -> Rows | None:
-        """Return the working set after one that left out rows with errors."""
-        if limit >= len(self.hinge.y):
-            return None
-        support = np.flatnonzero(point.beta)
-        order = np.argsort(-errors(self.hinge, point)[missing], kind="stable")
-        return np.union1d(support, missing[order[: limit - len(support)]])
-
-    def _outside(self, working: Rows, point: Point, tol: float) -> Rows:
-        """Return the rows outside the working set that want to be support vectors."""
-        wanted = self.hinge.cost * errors(self.hinge, point)
-        wanted[working] = 0.0
-        largest = float(np.max(self.hinge.y * point.beta, initial=0.0))
-        return np.flatnonzero(wanted > tol * largest)
 
     def _solve_on(
         self, working: Rows | None, point: Point, tol: float, max_iter: int
@@ -299,43 +261,40 @@ class _OneOutput:
         self, working: Rows | None, point: Point, tol: float, max_iter: int
     ) -> tuple[Point, bool, float]:
         """Steps 2-5: solve the equations of S, go to the minimum on the way, update S."""
-        hinge, worst = self.hinge, np.inf
+        hinge, solver, worst = self.hinge, self.solver, np.inf
         mask = np.full(len(hinge.y), working is None)
         mask[working] = True
-        e = errors(hinge, point)
         while self.n_iter < max_iter and not self.stopped:
+            e = errors(hinge, point)
             support = np.flatnonzero((e > 0) & mask)
             self.n_iter += 1
-            if self.linear_form is not None and len(self.linear_form.w) < len(support):
-                self.form = self.linear_form  # the smaller system
+            if self.linear_form is not None and self._small_primal(len(support)):
+                self.form = self.linear_form
             else:
-                self.solver.matrix.ensure(support, self.solver.room_beside(len(support)))
+                solver.matrix.ensure(support, solver.room_beside(len(support)))
                 self.form = self.kernel_form
             found = self.form.solve(hinge, self.C, support, e, point.b)
             worst = violation(hinge, found, support, mask)
-            if self.solver.problem.on_iteration is not None:
-                self.stopped = self.solver.problem.on_iteration(self.n_iter, worst)
+            if solver.problem.on_iteration is not None:
+                self.stopped = solver.problem.on_iteration(self.n_iter, worst)
             if worst <= tol:
                 return found, True, worst
             better = minimum_towards(hinge, point, found, working)
             if better is None:
                 break
-            point, e = better, errors(hinge, better)
+            point = better
         if np.isinf(worst):  # not one step was left
             worst = distance(hinge, point)
         return point, False, worst
 
     def _finish(self, point: Point, worst: float, left_out: bool) -> HingeOutput:
-        """Keep the solution and certify it."""
+        """Keep the solution, with what certifies it."""
         hinge, X, linear = self.hinge, self.solver.problem.X, self.linear_form
         if linear is not None:
             self.w = linear.w if self.form is linear else X.T @ point.beta
         residuals = self.form.left_out(hinge, self.C, point) if left_out else None
-        beta = point.beta
         if self.converged:  # coefficients of the wrong sign are rounding there
-            beta = np.where(hinge.y * beta > 0, beta, 0.0)
-        feasible = feasible_dual(hinge, beta)
+            point = replace(point, beta=np.where(hinge.y * point.beta > 0, point.beta, 0.0))
+        self.point, feasible = point, feasible_dual(hinge, point.beta)
         product = self.solver.matrix.product(feasible) if linear is None else X @ (X.T @ feasible)
-        found = certified_output(hinge, point, feasible, product, worst, self.n_iter, residuals)
-        self.point, self.solved = replace(point, beta=beta), True
-        return replace(found, point=self.point)
+        return HingeOutput(hinge, point, feasible, product, worst, self.n_iter, residuals)

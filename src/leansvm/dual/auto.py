@@ -20,7 +20,7 @@ from leansvm._array_api import foreign_namespace
 from leansvm.dual import cg
 from leansvm.dual._hinge import left_out_loss
 from leansvm.dual.active_set import ActiveSet
-from leansvm.dual.cholesky import factor_and_solve, solve_cholesky
+from leansvm.dual.cholesky import closed_form, solve_cholesky
 from leansvm.dual.kernel_matrix import StoredMatrix, gram, least_sweep_bytes, values_between
 from leansvm.dual.problem import DualProblem
 from leansvm.dual.sesqui import minimise_with_bias, solve_sesqui
@@ -49,15 +49,21 @@ _SUPPORT_SAMPLE, _SUPPORT_TOL, _SUPPORT_SWEEPS = 500, 1e-2, 50
 
 
 def solve_lssvm(
-    problem: DualProblem, C: float, *, tol: float, max_iter: int, left_out: bool = False
+    problem: DualProblem,
+    C: float | Array,
+    *,
+    tol: float,
+    max_iter: int,
+    left_out: bool = False,
+    criterion: str = "loo",
 ) -> Solution:
     """Solve the LS-SVM by whichever solver is expected to be the fastest.
 
-    Left-out residuals come with a factorisation alone.
+    Left-out residuals, and a choice among several C, come with a factorisation alone.
     """
     m, n_outputs = problem.Y.shape
-    if m < _FEW_ROWS:
-        return solve_cholesky(problem, C, left_out=left_out)
+    if isinstance(C, np.ndarray) or m < _FEW_ROWS:
+        return solve_cholesky(problem, C, left_out=left_out, criterion=criterion)
     on_device = foreign_namespace(problem.X) is not None
     needed = factor_bytes(m, n_outputs, left_out=left_out, on_device=on_device)
     k = cg.preconditioner_columns(m)
@@ -86,106 +92,109 @@ def solve_lssvm(
         )
         if solution is not None:
             return solution
-    return factor_and_solve(problem, matrix.values, C, left_out=left_out)
+    return closed_form(problem, matrix.values, C, left_out=left_out)
 
 
 def solve_hinge(
-    problem: DualProblem, C: float, *, tol: float, max_iter: int, left_out: bool = False
+    problem: DualProblem, C: float | Array, *, max_support: int | None = None, **options: Any
 ) -> Solution:
     """Solve the squared-hinge SVM on working sets, else by SesquiSMO or the active set.
 
-    SesquiSMO has no left-out residuals.
+    SesquiSMO has no left-out residuals. The active set takes bounded support sets and the linear
+    kernel, for which it has a smaller system.
 
     Working sets give up where conjugate gradients are slow (a large C) or K_WW does not fit. An
     active set of k rows then takes some k^3 flops and k kernel rows, sweeps need all kernel rows:
     so many rows have to be support vectors, which a sample tells.
     """
-    m, sweeps = len(problem.weight), None
-    options: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "left_out": left_out}
-    if problem.kernel.name == "linear":  # the active set has a smaller system for it
-        return ActiveSet(problem).solve(C, **options)
+    if problem.kernel.name == "linear" or max_support is not None:
+        return solve_active_set(problem, C, max_support=max_support, **options)
     sets = WorkingSets(problem)
+    if isinstance(C, np.ndarray):
+        return _best_left_out(problem, C, sets, None, **options)
     solution = sets.solve(C, **options)
     if solution is not None:
         return solution
     problem = sets.problem
     del sets  # its features
+    m, sweeps = len(problem.weight), None
     if m >= _FEW_ROWS:
         if problem.kernel.precomputed or problem.fits(8 * m * m):
             sweeps = m / _SWEEP_ROWS
         else:
             sweeps = _affordable_sweeps(problem, C, None)
     if sweeps is not None and _support_share(problem, C) >= _MANY_SUPPORT:
-        solution = solve_sesqui(problem, C, tol=tol, max_iter=max_iter, give_up_after=sweeps)
+        stop = {"tol": options["tol"], "max_iter": options["max_iter"]}
+        solution = solve_sesqui(problem, C, give_up_after=sweeps, **stop)
         if solution is not None:
             return solution
     return ActiveSet(problem).solve(C, **options)
 
 
-def solve_hinge_left_out(
+def solve_active_set(
+    problem: DualProblem, C: float | Array, *, max_support: int | None = None, **options: Any
+) -> Solution:
+    """Follow the support set; several C are compared by the left-out loss."""
+    if isinstance(C, np.ndarray):
+        return _best_left_out(problem, C, None, max_support, **options)
+    return ActiveSet(problem, max_support=max_support).solve(C, **options)
+
+
+def _best_left_out(
     problem: DualProblem,
-    C: float | Array,
-    *,
-    on_sets: bool = True,
-    max_support: int | None = None,
+    candidates: Array,
+    sets: WorkingSets | None,
+    max_support: int | None,
     **options: Any,
 ) -> Solution:
-    """Solve the squared-hinge SVM with left-out residuals; of several C, take the best.
+    """Return the solution, with left-out residuals, of the C whose left-out loss is the least.
 
-    That is the least squared hinge loss of the rows left out, or the first of those that differ by
-    rounding alone. Working sets solve every C they can, from the smallest on; where they give up,
-    and without ``on_sets`` from the start, the active set goes on from its own last solution.
+    That is the squared hinge loss; of those that differ by rounding alone the first is taken.
+    Working sets solve every C they can, from the smallest on; where they give up, and without
+    them from the start, the active set goes on from its own last solution.
     """
-    sets = WorkingSets(problem) if on_sets and problem.kernel.name != "linear" else None
     active: ActiveSet | None = None
-    candidates, found = np.atleast_1d(C), dict[int, Solution]()
-    curve, reserved = np.empty(len(candidates)), 0
+    options["left_out"] = True
+    found, curve, reserved = dict[int, Solution](), np.empty(len(candidates)), 0
     for i in np.argsort(candidates, kind="stable").tolist():
-        value, solution = float(candidates[i]), None
+        solution = None
         if sets is not None and active is None:
-            solution = sets.solve(value, left_out=True, **options)
+            solution = sets.solve(float(candidates[i]), **options)
             problem = sets.problem
         if solution is None:
             active = active or ActiveSet(problem, max_support=max_support)
-            solution = active.solve(value, left_out=True, **options)
+            solution = active.solve(float(candidates[i]), **options)
         curve[i] = left_out_loss(problem, solution)
         found = as_good_as_any(found | {i: replace(solution, error=curve[i])})
         reserved = max(reserved, solution.bytes)
-    best = found[first_of_the_best(curve)]
-    return replace(best, curve=curve if isinstance(C, np.ndarray) else None, bytes=reserved)
+    return replace(found[first_of_the_best(curve)], curve=curve, bytes=reserved)
 
 
 def _affordable_sweeps(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float | None:
     """Return the sweeps in the time of a factorisation; None where updates would be too slow.
 
-    ``matrix`` is the kernel matrix, None where it does not fit.
-    """
-    m, n_outputs = problem.Y.shape
-    unstored = matrix is None
-    if unstored and (m > _MOST_ROWS_UNSTORED or not problem.fits(least_sweep_bytes(problem))):
-        return None
-    affordable = m / _SWEEP_FLOPS / 3 / n_outputs
-    most = _MOST_OVERLAP_UNSTORED if unstored else _MOST_OVERLAP * m
-    if affordable < _FEWEST_SWEEPS or _overlap(problem, C, matrix) > most:
-        return None
-    return min(affordable, _MOST_SWEEPS)
-
-
-def _overlap(problem: DualProblem, C: float, matrix: StoredMatrix | None) -> float:
-    """Estimate the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)) from a sample.
-
-    1 or less for a diagonal matrix; about the largest eigenvalue of the scaled system, and so
+    ``matrix`` is the kernel matrix, None where it does not fit. Updates are slow where rows
+    overlap: the mean over rows of sum_j |K_ij| / (K_ii + 1 / (C s_i)), estimated from a sample, is
+    1 or less for a diagonal matrix; it is about the largest eigenvalue of the scaled system, and so
     the number of rows that an update of one multiplier disturbs.
     """
-    m = len(problem.weight)
+    m, n_outputs = problem.Y.shape
+    most = _MOST_OVERLAP * m
+    if matrix is None:
+        most = _MOST_OVERLAP_UNSTORED
+        if m > _MOST_ROWS_UNSTORED or not problem.fits(least_sweep_bytes(problem)):
+            return None
+    affordable = m / _SWEEP_FLOPS / 3 / n_outputs
+    if affordable < _FEWEST_SWEEPS:
+        return None
     columns = np.random.default_rng(0).permutation(m)[:_SAMPLE_COLUMNS]
     rows = columns[:_SAMPLE_ROWS]
     K = values_between(problem, rows, columns) if matrix is None else matrix.block(rows, columns)
     diag = K.diagonal()
     others = np.abs(K).sum(axis=1) - np.abs(diag)
     others *= (m - 1) / max(len(columns) - 1, 1)
-    scale = diag + 1.0 / (C * problem.weight[rows])
-    return float(np.mean((np.abs(diag) + others) / scale))
+    overlap = np.mean((np.abs(diag) + others) / (diag + 1.0 / (C * problem.weight[rows])))
+    return min(affordable, _MOST_SWEEPS) if overlap <= most else None
 
 
 def _support_share(problem: DualProblem, C: float) -> float:

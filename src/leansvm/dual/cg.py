@@ -8,23 +8,21 @@ step lengths. With F F' ~ K and D = diag(C s)^1/2 the preconditioner is
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve
 
-from leansvm._accelerated import add_to_diagonal, solve_lower
 from leansvm._accelerated import gram as inner_products
-from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
-from leansvm.basis import Basis
+from leansvm._array_api import like_rows, to_host
+from leansvm._parallel import blas_for
 from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
-from leansvm.dual._least_squares import bias_and_coefficients, certify
+from leansvm.dual.cholesky import bias_and_coefficients, certified
 from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, gram, product_bytes, unstored
 from leansvm.dual.problem import DualProblem
-from leansvm.ridge.kernel_factor import factor_bytes
-from leansvm.rows import Block, MemoryBlocks, RowBlocks
-from leansvm.rows._base import add
+from leansvm.ridge.kernel_factor import factor_bytes, factored
+from leansvm.rows import Block, MemoryBlocks
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -41,11 +39,10 @@ def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> So
     k = preconditioner_columns(m)
     stored = factor_bytes(m, n_outputs) + preconditioner_bytes(m, n_outputs, k)
     if problem.kernel.precomputed or not problem.fits(stored):
-        while True:  # as good a preconditioner as fits
-            needed = preconditioner_bytes(m, n_outputs, k) + product_bytes(problem)
-            if problem.fits(needed) or k == 1:
-                break
-            k = max(1, k // 2)
+        product = product_bytes(problem)
+        while k > 1 and not problem.fits(preconditioner_bytes(m, n_outputs, k) + product):
+            k //= 2  # as good a preconditioner as fits
+        needed = preconditioner_bytes(m, n_outputs, k) + product
         problem = problem.reserve(needed, "The CG preconditioner", or_cg=False)
         matrix = unstored(problem)
     else:
@@ -63,7 +60,7 @@ def preconditioner_columns(m: int) -> int:
 
 def preconditioner_bytes(m: int, n_outputs: int, k: int) -> int:
     """Bytes of a preconditioner of k columns and of the iteration."""
-    # the factor, a scaled copy of a tile of it, the new columns and rows of a round, CG's vectors
+    # the factor, a scaled copy of it, the new columns and rows of a round, CG's vectors
     rows = min(_PIVOT_BATCH, k, m)
     return 8 * (3 * m * k + 3 * k * k + rows * (m + 2 * rows) + 12 * m * (n_outputs + 1))
 
@@ -79,50 +76,33 @@ def precondition_and_iterate(
         factor = pivoted_cholesky(
             blocks, matrix.kernel, k, trace_tol=enough, batch=min(_PIVOT_BATCH, k)
         )
-        precondition = Preconditioner(blocks, factor, problem.weight, C)
+        F = blocks.stack(_columns, len(factor.indices))
+        precondition = Preconditioner(F, problem.weight, C)
+        del blocks, F  # the preconditioner has a copy
     with problem.phases("solve"):
         return conjugate_gradients(problem, matrix, precondition, C, **options)
 
 
 class Preconditioner:
-    """Apply (F F' + diag(1 / (C s)))^-1, F being the factor kept in the blocks' state."""
+    """Apply (F F' + diag(1 / (C s)))^-1, F being on the host or a device."""
 
-    def __init__(self, blocks: RowBlocks, factor: Basis, weight: Array, C: float) -> None:
-        self._blocks = blocks
-        self._k = len(factor.indices)
-        self._root = np.sqrt(C * weight)
-        total = blocks.fold(add, _scaled_gram, self._root, self._k)
-        if foreign_namespace(total) is None:
-            total.flat[:: self._k + 1] += 1.0
-            self._inner = cho_factor(total, lower=True, overwrite_a=True, check_finite=False)
-        else:  # two solves an iteration: on the device, too
-            total = add_to_diagonal(total, like_rows(np.ones(self._k), total))
-            self._inner = namespace(total).linalg.cholesky(total)
+    def __init__(self, F: Any, weight: Array, C: float) -> None:
+        self._root = np.sqrt(C * weight)[:, None]
+        self._F = F * like_rows(self._root, F)  # F_s
+        self._inner = factored(inner_products(self._F), np.ones(F.shape[1]))
 
     def __call__(self, v: Array) -> Array:
         """Return the product with v."""
-        w = self._root[:, None] * v
-        inner = self._blocks.fold(add, _project, w, self._root, self._k)
-        if isinstance(self._inner, tuple):
-            inner = cho_solve(self._inner, inner, check_finite=False)  # CG looks at its numbers
-        else:
-            inner = solve_lower(self._inner, solve_lower(self._inner, inner), transposed=True)
-        return self._blocks.concatenate(_apply, w, self._root, inner, self._k)
+        w, F = self._root * v, self._F
+        if not F.shape[1]:
+            return np.asarray(self._root * w)
+        with blas_for(len(w)):
+            inner = self._inner.solve(np.asarray(to_host(F.T @ like_rows(w, F))))
+            return np.asarray(self._root * (w - to_host(F @ like_rows(inner, F))))
 
 
-def _scaled_gram(block: Block, root: Array, k: int) -> Any:
-    P = block.kept(FactorRows).P[:, :k]
-    return inner_products(P * like_rows(root[block.rows, None], P))
-
-
-def _project(block: Block, w: Array, root: Array, k: int) -> Any:
-    P = block.kept(FactorRows).P[:, :k]
-    return P.T @ like_rows(root[block.rows, None] * w[block.rows], P)
-
-
-def _apply(block: Block, w: Array, root: Array, inner: Any, k: int) -> Array:
-    rows, r, P = block.rows, root[block.rows, None], block.kept(FactorRows).P[:, :k]
-    return np.asarray(r * (w[rows] - r * to_host(P @ inner)))
+def _columns(block: Block, k: int) -> Any:
+    return block.kept(FactorRows).P[:, :k]
 
 
 def conjugate_gradients(
@@ -133,7 +113,7 @@ def conjugate_gradients(
     *,
     tol: float,
     max_iter: int,
-    give_up_after: int | None = None,
+    give_up_after: float = np.inf,
 ) -> Solution | None:
     """Solve G [u, V] = [1, Y] to a relative residual of ``tol`` and put the bias together.
 
@@ -141,66 +121,61 @@ def conjugate_gradients(
     ``precondition`` maps v to M^-1 v. Returns None as soon as the iteration is expected to need
     more than ``give_up_after`` iterations.
     """
-    terms = problem.Y, problem.weight, C, problem.bias_penalty
-    run = _Iteration(problem, matrix, precondition, C, max(tol / 2, _ROUNDING), max_iter)
-    x = np.zeros_like(run.rhs)
+    run = _Iteration(problem, matrix, precondition, C, max_iter, give_up_after)
+    aim, x = max(tol / 2, _ROUNDING), np.zeros_like(run.rhs)
     for _ in range(_RESTARTS):  # from the true residual, where the recursion lost it
-        state = run.improve(x, give_up_after)
+        state = run.improve(x, aim)
         if state == "slow":
             return None
         b, beta = bias_and_coefficients(x, problem.bias_penalty)
-        found = certify(matrix.product(beta), beta, b, *terms)
-        if state != "done" or found.residual <= tol:
+        advice = (
+            f"conjugate gradients stopped after {run.iterations} iterations at a relative residual "
+            f"of {{residual}} (tol={tol:g}). Increase max_iter or tol, lower C, or use "
+            f"solver='cholesky'."
+        )
+        found = certified(problem, C, "cg", beta, b, matrix.product(beta), tol, advice)
+        if state != "done" or found.converged:
             break
-        run.tol = max(0.5 * run.tol * tol / found.residual, _ROUNDING)
-    advice = (
-        f"conjugate gradients stopped after {run.iterations} iterations at a relative residual of "
-        f"{found.residual:.1e} (tol={tol:g}). Increase max_iter or tol, lower C, or use "
-        f"solver='cholesky'."
-    )
-    return found.solution("cg", tol, advice, iterations=run.iterations, bytes=problem.bytes)
+        aim = max(0.5 * aim * tol / found.residual, _ROUNDING)
+    return replace(found, iterations=run.iterations)
 
 
+@dataclass
 class _Iteration:
     """Conjugate gradients on many right-hand sides, each with its own step lengths."""
 
-    def __init__(
-        self,
-        problem: DualProblem,
-        matrix: KernelMatrix,
-        precondition: Callable[[Array], Array],
-        C: float,
-        tol: float,
-        max_iter: int,
-    ) -> None:
-        self.matrix, self.precondition = matrix, precondition
+    problem: DualProblem
+    matrix: KernelMatrix
+    precondition: Callable[[Array], Array]
+    C: float
+    max_iter: int
+    give_up_after: float
+    iterations: int = 0
+
+    def __post_init__(self) -> None:
+        problem = self.problem
         self.rhs = np.hstack([np.ones((len(problem.Y), 1)), problem.Y])
-        self.ridge = 1.0 / (C * problem.weight)[:, None]
+        self.ridge = 1.0 / (self.C * problem.weight)[:, None]
         self.root = np.sqrt(problem.weight)[:, None]  # residuals count by the rows' weights
-        self.tol, self.max_iter, self.on_iteration = tol, max_iter, problem.on_iteration
-        self.iterations = 0
 
-    def times(self, V: Array, quick: bool = True) -> Array:
-        """Return G V."""
-        product = self.matrix.quick_product if quick else self.matrix.product
-        return product(V) + self.ridge * V
-
-    def improve(self, x: Array, give_up_after: int | None) -> str:
+    def improve(self, x: Array, tol: float) -> str:
         """Iterate on ``x`` in place; return "done", "slow" (given up), "stopped" or "stalled"."""
-        norms = np.linalg.norm(self.root * self.rhs, axis=0)
-        active = np.flatnonzero(norms > 0)
-        r = self.rhs - self.times(x, quick=False) if self.iterations else self.rhs.copy()
+        hook, norms = self.problem.on_iteration, np.linalg.norm(self.root * self.rhs, axis=0)
+        r = self.rhs.copy()
+        if self.iterations:
+            r -= self.matrix.product(x) + self.ridge * x
         z = self.precondition(r)
         p, rz = z.copy(), np.sum(r * z, axis=0)
         best, best_at, best_x = np.inf, self.iterations, x.copy()
-        active = active[np.linalg.norm(self.root * r[:, active], axis=0) > self.tol * norms[active]]
+        active = np.flatnonzero(np.linalg.norm(self.root * r, axis=0) > tol * norms)
+        active = active[norms[active] > 0]
         while len(active):
             if self.iterations >= self.max_iter or self.iterations - best_at >= _STALL:
                 x[...] = best_x
                 return "stalled"
             self.iterations += 1
             P = p[:, active]
-            Gp = self.times(P)
+            Gp = self.matrix.quick_product(P) + self.ridge * P
             curvature = np.sum(P * Gp, axis=0)
             if not np.all(curvature > 0):
                 raise np.linalg.LinAlgError(f"no positive curvature in iteration {self.iterations}")
@@ -211,20 +186,16 @@ class _Iteration:
             worst = float(relative.max())
             if worst < best:
                 best, best_at, best_x = worst, self.iterations, x.copy()
-            if self.on_iteration is not None and self.on_iteration(self.iterations, worst):
+            if hook is not None and hook(self.iterations, worst):
                 return "stopped"
-            active = active[relative > self.tol]
+            active = active[relative > tol]
             if len(active):
-                expected = _expected(self.iterations, best, self.tol)
-                if give_up_after is not None and self.iterations >= 8 and expected > give_up_after:
+                # iterations to reach tol at the rate seen so far
+                rate = np.log(tol) / np.log(best) if best < 1 else np.inf
+                if self.iterations >= 8 and self.iterations * rate > self.give_up_after:
                     return "slow"
                 z = self.precondition(r[:, active])
                 new = np.sum(r[:, active] * z, axis=0)
                 p[:, active] = z + (new / rz[active]) * p[:, active]
                 rz[active] = new
         return "done"
-
-
-def _expected(it: int, relative: float, tol: float) -> float:
-    """Return the iterations to reach ``tol`` at the rate seen so far."""
-    return it * np.log(tol) / np.log(relative) if relative < 1 else np.inf

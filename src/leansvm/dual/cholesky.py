@@ -1,8 +1,9 @@
-"""The LS-SVM in its dual by one factorisation (zhou2016, eqs. (5), (6)).
+"""The LS-SVM in its dual by one factorisation, and what its solvers share (zhou2016, (5), (6)).
 
-With G = K + diag(1 / (C s)) = L L', u = G^-1 1, V = G^-1 Y:
+beta solves G beta + b = y with G = K + diag(1 / (C s)) and sum(beta) = A b; A = 0 is a free bias,
+A = inf is none. With G = L L', u = G^-1 1, V = G^-1 Y:
 
-    b = 1'V / (A + 1'u),   beta = V - u b         A = 0: free bias, A = inf: none.
+    b = 1'V / (A + 1'u),   beta = V - u b.
 
 Leaving row i out changes its residual to beta_i / T_ii with T = G^-1 - uu' / (A + 1'u).
 Several values of C share one eigen-decomposition instead (`ridge.eigen`).
@@ -18,12 +19,6 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, namespace
 from leansvm._parallel import blas_for
-from leansvm.dual._least_squares import (
-    bias_and_coefficients,
-    bias_from,
-    bordered_inverse_diagonal,
-    certify,
-)
 from leansvm.dual.kernel_matrix import gram, product_bytes, unstored
 from leansvm.dual.problem import DualProblem
 from leansvm.ridge.eigen import TILE, solve_for_every_C
@@ -31,81 +26,127 @@ from leansvm.ridge.kernel_factor import factor_bytes, factored
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
+_TOL = 1e-6  # relative residual that a factorisation must reach
 
 
-def solve_cholesky(problem: DualProblem, C: float, *, left_out: bool = False) -> Solution:
-    """Factor the kernel matrix in place; ``left_out`` asks for the left-out residuals too."""
+def solve_cholesky(
+    problem: DualProblem, C: float | Array, *, left_out: bool = False, criterion: str = "loo"
+) -> Solution:
+    """Factor the kernel matrix in place; ``left_out`` asks for the left-out residuals too.
+
+    Of several C the best by ``criterion``, "gcv" or "loo", is taken.
+    """
+    if isinstance(C, np.ndarray):
+        return _solve_eigen(problem, C, criterion)
     on_device = foreign_namespace(problem.X) is not None
     needed = factor_bytes(*problem.Y.shape, left_out=left_out, on_device=on_device)
     problem = problem.reserve(needed, "The kernel matrix")
-    return factor_and_solve(problem, gram(problem), C, left_out=left_out)
+    return closed_form(problem, gram(problem), C, left_out=left_out)
 
 
-def factor_and_solve(problem: DualProblem, K: Any, C: float, *, left_out: bool = False) -> Solution:
-    """Solve a problem whose kernel matrix is there; ``K`` is overwritten."""
-    terms = problem.Y, problem.weight, C, problem.bias_penalty
-    with problem.phases("solve"), blas_for(len(problem.Y)):
-        return replace(closed_form(K, *terms, left_out=left_out), bytes=problem.bytes)
+def closed_form(problem: DualProblem, K: Any, C: float, *, left_out: bool = False) -> Solution:
+    """Solve for all outputs with one factorisation of the kernel matrix, which is overwritten.
 
-
-def closed_form(
-    K: Any, Y: Array, weight: Array, C: float, bias_penalty: float, *, left_out: bool = False
-) -> Solution:
-    """Solve for all outputs with one factorisation; ``K`` is overwritten.
-
-    Parameters
-    ----------
-    K : array of shape (m, m)
-        Kernel matrix, C-contiguous, on the host or on a device.
-    Y : ndarray of shape (m, n_outputs)
-        Targets.
-    weight : ndarray of shape (m,)
-        Positive sample weights s.
-    C, bias_penalty : float
-        Regularisation; penalty A of the bias, 0 for a free one and inf for none.
-    left_out : bool
-        Also compute the left-out residuals (twice the flops).
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When G is not positive definite.
+    ``left_out`` asks for the left-out residuals too, which takes twice the flops. Raises
+    LinAlgError where G is not positive definite.
     """
-    factor, terms = factored(K, 1.0 / (C * weight)), (Y, weight, C, bias_penalty)
-    solved = factor.solve(np.hstack([np.ones((len(Y), 1)), Y]))
-    u = solved[:, :1]
-    b, beta = bias_and_coefficients(solved, bias_penalty)
-    found = certify(factor.times(beta), beta, b, *terms)
-    if found.residual > 1e-14:  # one step of refinement: the factor is there, it costs two solves
-        correction = factor.solve(found.r)
-        db = bias_from(float(u.sum()), correction.sum(axis=0), bias_penalty)
-        better = beta + correction - u * db
-        refined = certify(factor.times(better), better, b + db, *terms)
-        if refined.residual < found.residual:
-            found = refined
-    residuals = None
-    if left_out:
-        T = bordered_inverse_diagonal(factor.inverse_diagonal(), u[:, 0], bias_penalty)
-        residuals = found.beta / T[:, None]
-    return found.direct_solution("cholesky", left_out=residuals)
+    Y, A, ridge = problem.Y, problem.bias_penalty, 1.0 / (C * problem.weight)
+    with problem.phases("solve"), blas_for(len(Y)):
+        factor = factored(K, ridge)
+        solved = factor.solve(np.hstack([np.ones((len(Y), 1)), Y]))
+        u = solved[:, :1]
+        b, beta = bias_and_coefficients(solved, A)
+        product = factor.times(beta)
+        found = certified(problem, C, "cholesky", beta, b, product, _TOL, _ill_conditioned(C))
+        if found.residual > 1e-14:  # one step of refinement: with the factor it costs two solves
+            correction = factor.solve(Y - b - product - ridge[:, None] * beta)
+            db = bias_from(float(u.sum()), correction.sum(axis=0), A)
+            better = beta + correction - u * db, b + db
+            product = factor.times(better[0])
+            refined = certified(problem, C, "cholesky", *better, product, _TOL, _ill_conditioned(C))
+            found = refined if refined.residual < found.residual else found
+        if left_out:
+            T = bordered_inverse_diagonal(factor.inverse_diagonal(), u[:, 0], A)
+            found = replace(found, left_out=found.coef / T[:, None])
+    return found
 
 
-def solve_eigen(problem: DualProblem, candidates: Array, criterion: str) -> Solution:
-    """Choose C among the candidates by "gcv" or "loo" and solve at the best one."""
+def _solve_eigen(problem: DualProblem, candidates: Array, criterion: str) -> Solution:
+    """Choose C among the candidates by the criterion and solve at the best one."""
     m, n_outputs = problem.Y.shape
     work = 8 * m * (len(candidates) * (n_outputs + 3) + 8 * n_outputs + 2 * TILE)
     needed = 3 * 8 * m * m + max(work, product_bytes(problem))
     problem = problem.reserve(needed, "The eigen-decomposition of the kernel matrix")
-    xp, A = namespace(problem.X), problem.bias_penalty
+    xp, terms = namespace(problem.X), (problem.Y, problem.weight, candidates, problem.bias_penalty)
     dtype = problem.X.dtype if problem.kernel.precomputed else xp.float64
-    K, terms, eps = gram(problem), (problem.Y, problem.weight), float(xp.finfo(dtype).eps)
+    K, eps = gram(problem), float(xp.finfo(dtype).eps)
     with problem.phases("solve"), blas_for(m):
-        chosen = solve_for_every_C(
-            K, *terms, candidates, A, criterion, count=problem.count, eps=eps
-        )
+        chosen = solve_for_every_C(K, *terms, criterion, count=problem.count, eps=eps)
     del K  # overwritten: kernel values are computed again
+    C, beta, b, advice = chosen.C, chosen.coef, chosen.b, _ill_conditioned(chosen.C)
     with problem.phases("certificate"):
-        product = unstored(problem).product(chosen.coef)
-        found = certify(product, chosen.coef, chosen.b, *terms, chosen.C, A)
-    scores = {"left_out": chosen.left_out, "curve": chosen.curve, "error": chosen.error}
-    return found.direct_solution(chosen.solver, bytes=problem.bytes, **scores)
+        product = unstored(problem).product(beta)
+        found = certified(problem, C, chosen.solver, beta, b, product, _TOL, advice)
+    return replace(found, left_out=chosen.left_out, curve=chosen.curve, error=chosen.error)
+
+
+def _ill_conditioned(C: float) -> str:
+    return (
+        f"the kernel matrix is too ill-conditioned for C={C:.3g}: the solution has a relative "
+        f"residual of {{residual}}. Scale X, or lower C."
+    )
+
+
+# ---------------------------------------------------------------------------- what solvers share
+
+
+def bias_from(sum_u: float, sum_V: Any, bias_penalty: float) -> Any:
+    """Return b = 1'V / (A + 1'u), u = G^-1 1 and V = G^-1 Y; zero without a bias (A = inf)."""
+    return np.zeros_like(sum_V) if np.isinf(bias_penalty) else sum_V / (bias_penalty + sum_u)
+
+
+def bias_and_coefficients(solved: Array, bias_penalty: float) -> tuple[Any, Array]:
+    """Return b and beta = V - u b, given the columns [u, V] = G^-1 [1, Y]."""
+    u, V = solved[:, :1], solved[:, 1:]
+    b = bias_from(float(u.sum()), V.sum(axis=0), bias_penalty)
+    return b, V - u * b
+
+
+def bordered_inverse_diagonal(diagonal: Array, u: Array, bias_penalty: float) -> Array:
+    """Return the diagonal of T = G^-1 - uu' / (A + 1'u), given that of G^-1 and u = G^-1 1."""
+    if np.isinf(bias_penalty):
+        return diagonal
+    return np.asarray(diagonal - u**2 / (bias_penalty + u.sum()))
+
+
+def certified(
+    problem: DualProblem,
+    C: float,
+    solver: str,
+    beta: Array,
+    b: Array,
+    product: Array,
+    tol: float,
+    advice: str,
+    *,
+    done: bool = True,
+    **more: Any,
+) -> Solution:
+    """Return a solution with its objective, relative residual and gap, given K beta.
+
+    The residual is that of r = Y - b - K beta - beta / (C s). Unless the solution is ``done`` to
+    ``tol`` it bears the ``advice``, into which {residual} is put.
+    """
+    Y, A, s = problem.Y, problem.bias_penalty, problem.weight[:, None]
+    errors = Y - b - product
+    objective = 0.5 * float(np.sum(beta * product)) + 0.5 * C * float(np.sum(s * errors**2))
+    if not np.isinf(A):
+        objective += 0.5 * A * float(np.sum(b**2))
+    scale = max(float(np.sum(s * Y**2)), np.finfo(np.float64).tiny)
+    squares = float(np.sum(s * (errors - beta / (C * s)) ** 2))
+    residual = float(np.sqrt(squares / scale))
+    converged = done and residual <= tol
+    more |= {"objective": objective, "residual": residual, "gap": 0.5 * C * squares}
+    advice = "" if converged else advice.format(residual=f"{residual:.1e}")
+    more |= {"converged": converged, "advice": advice, "bytes": problem.bytes}
+    return Solution(solver, beta, b, C, **more)

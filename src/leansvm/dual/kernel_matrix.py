@@ -38,7 +38,8 @@ Rows = NDArray[np.intp]
 
 BLOCK = 16  # by benchmark: larger blocks spend more on choosing, smaller ones more on scanning
 CACHED_BLOCK = 128  # computing rows costs less per row when there are many
-POOL_BLOCKS = 8  # a block is picked from at most as many rows as this many blocks have
+_POOL_ROWS = 128  # rows that a block is picked from; where rows are computed, in blocks: fewer
+_POOL_BLOCKS = 4
 _PRODUCT_ROWS = 256  # tile of a kernel matrix that is not kept
 _SQUARE_ROWS = 16384  # of a tile on a device: a gigabyte in float32
 _COLUMNS = 1024  # of a kernel matrix that a thread multiplies at a time
@@ -61,10 +62,6 @@ class KernelMatrix:
         """Return the kernel values between rows a and rows b, a fresh array."""
         return np.asarray(self.kernel.block(self.X[a], self.X[b], dtype=np.float64))
 
-    def square(self, rows: Rows) -> NDArray[Any]:
-        """Return the kernel values among these rows."""
-        return self.block(rows, rows)
-
     def product(self, V: Array) -> Array:
         """Return K V for a vector, or a matrix of columns; zero rows of V need no kernel values."""
         if foreign_namespace(self.X) is not None:
@@ -77,7 +74,7 @@ class KernelMatrix:
 
     def quick_product(self, V: Array) -> Array:
         """Return K V, on a device with values in the precision of the rows: for CG's steps."""
-        if foreign_namespace(self.X) is None:
+        if self.kernel.precomputed or foreign_namespace(self.X) is None:
             return self.product(V)
         found = self.kernel.fused_times(self.X, like_rows(V, self.X))
         if found is not None:
@@ -93,6 +90,7 @@ class StoredMatrix(KernelMatrix):
         self.values = K
         self.diag = np.array(to_host(namespace(K).linalg.diagonal(K)), dtype=np.float64)
         self.step_rows = BLOCK  # multipliers that a step of a sweep updates
+        self.pool_rows = _POOL_ROWS  # rows that they are picked from
 
     def block(self, a: Rows, b: Rows) -> Array:
         """Return the kernel values between rows a and rows b, a fresh array."""
@@ -102,16 +100,6 @@ class StoredMatrix(KernelMatrix):
 
     def ensure(self, rows: Rows, budget: int) -> None:
         """Do nothing: all rows are here."""
-
-    def subtract(self, rows: Rows, delta: Array, r: Array) -> None:
-        """Subtract sum_a delta_a K[rows_a] from r."""
-        from leansvm.dual._smo_kernels import subtract_rows
-
-        subtract_rows(self.values, rows, delta, r)
-
-    def quick_product(self, V: Array) -> Array:
-        """Return K V."""
-        return self.product(V)
 
     def product(self, V: Array) -> Array:
         """Return K V as (V'K)', where BLAS reads the rows of the symmetric K once."""
@@ -143,9 +131,10 @@ class RecentRows(KernelMatrix):
     def __init__(self, X: Any, kernel: Kernel, max_bytes: int) -> None:
         super().__init__(X, kernel)
         m, row = self.m, 8 * self.m
-        widest = np.sqrt(max_bytes / 4 / 8) / POOL_BLOCKS  # a quarter of the bytes for `square`
+        widest = np.sqrt(max_bytes / 4 / 8) / _POOL_BLOCKS  # a quarter of the bytes for `square`
         self.step_rows = int(np.clip(min(max_bytes // row // 2, widest), 1, min(CACHED_BLOCK, m)))
-        room = max_bytes - 8 * (POOL_BLOCKS * self.step_rows) ** 2
+        self.pool_rows = _POOL_BLOCKS * self.step_rows
+        room = max_bytes - 8 * self.pool_rows**2
         self.n_slots = int(np.clip(room // row - self.step_rows, 1, m))
         self._values = np.empty((self.n_slots, m))
         self._slot_of = np.full(m, -1, dtype=np.int64)
@@ -156,7 +145,7 @@ class RecentRows(KernelMatrix):
         self.computed = 0  # rows
 
     def square(self, rows: Rows) -> NDArray[Any]:
-        """Return the kernel values among these rows."""
+        """Return the kernel values among these rows, in memory that is kept."""
         points, n = self.X[rows], len(rows)
         if len(self._square) < n * n:
             self._square = np.empty(n * n)
@@ -198,8 +187,7 @@ class RecentRows(KernelMatrix):
                 self._values[oldest] = self._scratch_block(points)
             self._slot_of[missing], self._row_in[oldest] = oldest, missing
             self._last_use[oldest] = self._clock
-            slots = self._slot_of[rows]
-        return slots
+        return self._slot_of[rows]
 
     def _scratch_block(self, points: Any) -> Array:
         """Return kernel rows in memory that is kept: fresh pages cost as much as the values."""
@@ -243,8 +231,7 @@ class GrowingRows(KernelMatrix):
             self._keep(missing, values)
 
     def _keep(self, rows: Rows, values: Array) -> None:
-        self._chunk[rows] = len(self._chunks)
-        self._position[rows] = np.arange(len(rows))
+        self._chunk[rows], self._position[rows] = len(self._chunks), np.arange(len(rows))
         self._chunks.append((rows, values))
         self.bytes += values.nbytes
 
@@ -267,11 +254,8 @@ class GrowingRows(KernelMatrix):
             coef = V[rows]
             if coef.any():
                 total += coef @ values
-        lost = np.flatnonzero((V != 0) & (self._chunk < 0))
-        if len(lost):
-            blocks = MemoryBlocks(self.X, columns=len(lost))
-            total += blocks.concatenate(_kernel_times, self.kernel, self.X[lost], V[lost])
-        return total
+        lost = np.where(self._chunk < 0, V, 0.0)
+        return total + super().product(lost) if lost.any() else total
 
 
 SweepMatrix = StoredMatrix | RecentRows
@@ -300,9 +284,8 @@ def gram(problem: DualProblem) -> Any:
 
 def unstored(problem: DualProblem) -> KernelMatrix:
     """Return the kernel matrix of a problem without memory for its values."""
-    if problem.kernel.precomputed:
-        return StoredMatrix(problem.X)
-    return KernelMatrix(problem.X, problem.kernel)
+    X, kernel = problem.X, problem.kernel
+    return StoredMatrix(X) if kernel.precomputed else KernelMatrix(X, kernel)
 
 
 def product_bytes(problem: DualProblem) -> int:
@@ -317,7 +300,8 @@ def product_bytes(problem: DualProblem) -> int:
 
 def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
     """Reserve and return the kernel matrix if it fits the budget, else a cache of its rows."""
-    m, vectors = len(problem.weight), _vector_bytes(problem)
+    m, n_outputs = problem.Y.shape
+    vectors = 8 * m * (_VECTORS + 16 * n_outputs)
     if problem.kernel.precomputed:
         problem = problem.reserve(vectors, "A sequential solver", or_cg=False)
         return problem, StoredMatrix(np.ascontiguousarray(problem.X))
@@ -332,13 +316,8 @@ def sweep_matrix(problem: DualProblem) -> tuple[DualProblem, SweepMatrix]:
 
 def least_sweep_bytes(problem: DualProblem) -> int:
     """Bytes without which rows cannot be computed: vectors, a batch, its slots, a copy of X."""
-    m, d = len(problem.weight), problem.X.shape[1]
-    return _vector_bytes(problem) + 8 * m * (2 * min(BLOCK, m) + d + 2)
-
-
-def _vector_bytes(problem: DualProblem) -> int:
     m, n_outputs = problem.Y.shape
-    return 8 * m * (_VECTORS + 16 * n_outputs)
+    return 8 * m * (_VECTORS + 16 * n_outputs + 2 * min(BLOCK, m) + problem.X.shape[1] + 2)
 
 
 def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
@@ -347,10 +326,9 @@ def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
         a, b = problem.rows[a], problem.rows[b]
     if problem.kernel.precomputed:
         return np.asarray(problem.X[np.ix_(a, b)], dtype=np.float64)
-    block = problem.kernel.block
-    if foreign_namespace(problem.X) is not None:
-        return np.asarray(to_host(block(rows_at(problem.X, a), rows_at(problem.X, b))), np.float64)
-    return np.asarray(block(problem.X[a], problem.X[b], dtype=np.float64))
+    points, others = rows_at(problem.X, a), rows_at(problem.X, b)
+    dtype = np.float64 if foreign_namespace(problem.X) is None else None
+    return np.asarray(to_host(problem.kernel.block(points, others, dtype=dtype)), np.float64)
 
 
 def _product_rows(X: Any, m: int) -> int:

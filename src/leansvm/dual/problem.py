@@ -50,10 +50,7 @@ class DualProblem:
     def reserve(self, needed: int, what: str, *, or_cg: bool = True) -> DualProblem:
         """Return the problem on a copy of the rows that count, with these bytes reserved.
 
-        Raises
-        ------
-        MemoryError
-            When they exceed the budget; nothing has been allocated then.
+        Raises MemoryError when they exceed the budget; nothing has been allocated then.
         """
         needed += self._copied_bytes()
         way_out = _WAY_OUT + _OR_CG * or_cg

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.dual._least_squares import certify
+from leansvm.dual.cholesky import certified
 from leansvm.dual.kernel_matrix import (
-    POOL_BLOCKS,
     RecentRows,
     StoredMatrix,
     SweepMatrix,
@@ -30,8 +29,6 @@ from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 
-_SLOW_SWEEPS = 10.0  # expecting more than this, blocks are picked from a larger pool
-_IN_TURN, _IN_TURN_LARGE = 0.25, POOL_BLOCKS - 1.0  # rows in turn of a pool, in blocks
 _HISTORY = 3  # directions of the subspace that a round ends with
 _ROUNDING = 1e-15
 _ROUNDS = 12  # whose progress says how many more are to be expected
@@ -51,10 +48,6 @@ class Quadratic:
     offset: Array | None = None  # p; None for zeros
     bounded: bool = False  # y beta >= 0
 
-    def squared_norm(self) -> float:
-        """Return sum(s y^2), what residuals are relative to."""
-        return max(float(self.weight @ self.y**2), float(np.finfo(np.float64).tiny))
-
 
 @dataclass
 class SweepState:
@@ -66,18 +59,10 @@ class SweepState:
     norm: float = np.inf  # sum(s v^2), v the violation of every row
     status: str = "new"  # "done", "slow" (given up), "stopped" or "stalled"
 
-    @classmethod
-    def zeros(cls, m: int) -> SweepState:
-        """Return where an iteration over m rows begins."""
-        return cls(np.zeros(m), np.zeros(m))
-
     @property
     def sweeps(self) -> int:
         """Updates in units of the number of rows, rounded up."""
         return -(-self.updates // max(len(self.beta), 1))
-
-
-SweptOutput = tuple[SweepState, float]  # one output: where its sweeps ended, and its bias
 
 
 def solve_smo(
@@ -87,7 +72,7 @@ def solve_smo(
     tol: float,
     max_iter: int,
     matrix: SweepMatrix | None = None,
-    give_up_after: float | None = None,
+    give_up_after: float = np.inf,
 ) -> Solution | None:
     """Solve every output with any kind of bias; None where more sweeps are expected than allowed.
 
@@ -95,7 +80,7 @@ def solve_smo(
     """
     if matrix is None:
         problem, matrix = sweep_matrix(problem)
-    ridge, A, found = 1.0 / (C * problem.weight), problem.bias_penalty, list[SweptOutput]()
+    weight, A, found = problem.weight, problem.bias_penalty, list[tuple[SweepState, float]]()
     options: dict[str, Any] = {
         "tol": CERTIFIED * tol,
         "max_sweeps": max_iter,
@@ -103,15 +88,14 @@ def solve_smo(
         "on_sweep": problem.on_iteration,
     }
     with problem.phases("solve"):
-        row_sums = matrix.product(np.ones(len(problem.weight))) if A == 0 else None
+        row_sums = matrix.product(np.ones(len(weight))) if A == 0 else None
         for y in np.ascontiguousarray(problem.Y.T):
+            quadratic = Quadratic(y, 1.0 / (C * weight), weight)
             if row_sums is not None:
-                quadratic = Quadratic(y, ridge, problem.weight)
                 state, b = minimise_by_substitution(matrix, quadratic, row_sums, **options)
             else:
-                quadratic = Quadratic(y, ridge, problem.weight, c=1.0 / A)
-                state = minimise(matrix, quadratic, **options)
-                b = quadratic.c * float(state.beta.sum())
+                state = minimise(matrix, replace(quadratic, c=1.0 / A), **options)
+                b = float(state.beta.sum()) / A
             if state.status == "slow":
                 return None
             found.append((state, b))
@@ -122,27 +106,29 @@ def sweep_solution(
     problem: DualProblem,
     matrix: SweepMatrix,
     C: float,
-    found: list[SweptOutput],
+    found: list[tuple[SweepState, float]],
     *,
     tol: float,
     solver: str,
     **details: Any,
 ) -> Solution:
-    """Put the outputs together with a certificate."""
-    beta = np.column_stack([state.beta for state, _ in found])
-    b = np.array([bias for _, bias in found])
-    sweeps = max(state.sweeps for state, _ in found)
-    done = all(state.status == "done" for state, _ in found)
+    """Put the outputs, each with its bias, together with a certificate."""
+    m, n_outputs = problem.Y.shape
+    beta, b, sweeps, done = np.empty((m, n_outputs)), np.empty(n_outputs), 0, True
+    for j, (state, bias) in enumerate(found):
+        beta[:, j], b[j], sweeps = state.beta, bias, max(sweeps, state.sweeps)
+        done = done and state.status == "done"
+    advice = too_smooth(
+        solver, sweeps, "a relative residual of {residual}", tol, "'cg' or 'cholesky'"
+    )
     with problem.phases("certificate"):
         product = matrix.product(beta)
-        checked = certify(product, beta, b, problem.Y, problem.weight, C, problem.bias_penalty)
-    details["violation"] = float(np.abs(checked.r).max())
-    if isinstance(matrix, RecentRows):
-        details |= {"cached_rows": matrix.n_slots, "computed_rows": matrix.computed}
-    reached = f"a relative residual of {checked.residual:.1e}"
-    advice = too_smooth(solver, sweeps, reached, tol, "'cg' or 'cholesky'")
-    more = {"iterations": sweeps, "bytes": problem.bytes, "details": details}
-    return checked.solution(solver, tol, advice, done=done, **more)
+        r = problem.Y - b - product - beta / (C * problem.weight)[:, None]
+        details["violation"] = float(np.abs(r).max())
+        if isinstance(matrix, RecentRows):
+            details |= {"cached_rows": matrix.n_slots, "computed_rows": matrix.computed}
+        more = {"iterations": sweeps, "details": details}
+        return certified(problem, C, solver, beta, b, product, tol, advice, done=done, **more)
 
 
 def too_smooth(solver: str, sweeps: int, reached: str, tol: float, others: str) -> str:
@@ -156,7 +142,7 @@ def too_smooth(solver: str, sweeps: int, reached: str, tol: float, others: str) 
 
 def minimise_by_substitution(
     matrix: SweepMatrix, quadratic: Quadratic, row_sums: Array, **options: Any
-) -> SweptOutput:
+) -> tuple[SweepState, float]:
     """Minimise with a free bias as one unconstrained problem (joshi, Appendix, corrected).
 
     The multiplier of the constraint 1'beta = 0 is b = 1'(y - G beta) / m,
@@ -187,40 +173,29 @@ def minimise(
     tol: float,
     max_sweeps: int,
     block: int | None = None,
-    give_up_after: float | None = None,
+    give_up_after: float = np.inf,
     on_sweep: Callable[[int, float], bool] | None = None,
 ) -> SweepState:
     """Minimise the quadratic from ``state`` (None: zero), which is changed and returned.
 
-    Parameters
-    ----------
-    tol : float
-        Weighted violation of the optimality conditions relative to the targets,
-        (sum s v^2 / sum s y^2)^1/2, at which to stop.
-    max_sweeps : int
-        Most updates, in units of the number of rows.
-    block : int, optional
-        Multipliers per step; 1 is the paper's update. None for what suits ``matrix``.
-    give_up_after : float, optional
-        Return with status "slow" as soon as more sweeps than this are expected.
-    on_sweep : callable, optional
-        Called with (sweep, relative violation); returns True to stop.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When a block of Q is not positive definite, or the iteration diverges.
+    ``tol`` is the weighted violation of the optimality conditions relative to the targets,
+    (sum s v^2 / sum s y^2)^1/2, at which to stop; ``max_sweeps`` the most updates, in units of the
+    number of rows; ``block`` the multipliers per step: 1 is the paper's update, None what suits
+    the matrix. As soon as more than ``give_up_after`` sweeps are expected the status is "slow".
+    ``on_sweep`` gets (sweep, relative violation) and returns True to stop. Raises LinAlgError when
+    a block of Q is not positive definite, or the iteration diverges.
     """
-    state = SweepState.zeros(len(quadratic.y)) if state is None else state
+    m = len(quadratic.y)
+    state = SweepState(np.zeros(m), np.zeros(m)) if state is None else state
     run = _Sweeps(matrix, quadratic, state, matrix.step_rows if block is None else block)
-    scale = quadratic.squared_norm()
+    scale = max(float(quadratic.weight @ quadratic.y**2), float(np.finfo(np.float64).tiny))
     target = max(tol, _ROUNDING) ** 2 * scale
-    first, before = state.updates, np.inf
-    best, best_at = np.inf, state.sweeps
-    norms: list[float] = []
+    first, best, best_at = state.updates, np.inf, state.sweeps
+    norms: list[float] = []  # after every round
     state.status = "stalled"
-    while state.updates - first < max_sweeps * len(state.beta):
+    while state.updates - first < max_sweeps * m:
         run.round(target)
+        norms.append(state.norm)
         if state.norm <= target:
             state.status = "done"
             break
@@ -233,25 +208,16 @@ def minimise(
         if on_sweep is not None and on_sweep(state.sweeps, float(np.sqrt(state.norm / scale))):
             state.status = "stopped"
             break
-        swept = (state.updates - first) / len(state.beta)
-        expected = run.share * _rounds_left(state.norm / before, state.norm / target)
-        if before < np.inf:
-            run.set_pool(large=expected > _SLOW_SWEEPS)
-            norms.append(state.norm)
-            recent = norms[-_ROUNDS:]  # a single round may even raise the violation
-            rate = (recent[-1] / recent[0]) ** (1.0 / max(len(recent) - 1, 1))
-            expected = run.share * _rounds_left(rate, state.norm / target)
-            if give_up_after is not None and swept >= 4 and swept + expected > give_up_after:
+        recent = norms[1:][-_ROUNDS:]  # a single round may even raise the violation
+        if len(recent) > 1:
+            rate = (recent[-1] / recent[0]) ** (1.0 / (len(recent) - 1))
+            rounds = np.log(state.norm / target) / -np.log(rate) if 0 < rate < 1 else np.inf
+            swept = (state.updates - first) / m
+            if swept >= 4 and swept + run.share * rounds > give_up_after:
                 state.status = "slow"
                 break
-        before = state.norm
         run.extrapolate()
     return state
-
-
-def _rounds_left(rate: float, to_go: float) -> float:
-    """Return the rounds that are left at the rate of the last one."""
-    return float(np.log(to_go) / -np.log(rate)) if 0 < rate < 1 else np.inf
 
 
 class _Sweeps:
@@ -281,25 +247,14 @@ class _Sweeps:
             bounded=quadratic.bounded,
             uniform=bool(np.ptp(quadratic.weight) == 0 and np.ptp(curvature) == 0),
         )
-        self.block = max(1, min(block, m))
-        # the same order for everybody: a fit has no randomness
-        self.order = np.random.default_rng(0).permutation(m)
-        self.cursor = np.zeros(1, np.int64)
-        self.set_pool(large=False)
-        # a round is half a sweep and an extrapolation, a whole sweep of the paper's updates
-        self.share = 0.5 if self.block > 1 else 1.0
-        self.budget = max(1, round(self.share * m))
-        self.before = (state.beta.copy(), state.f.copy())
-        self.directions: list[tuple[Array, Array]] = []
-
-    def set_pool(self, *, large: bool) -> None:
-        """Set the pool's size: large where the greatest violations are much alike."""
-        m, q = len(self.order), self.block
-        n_turn = min(int(q * (_IN_TURN_LARGE if large else _IN_TURN)), m - q)
-        if q == 1:  # the best of all rows, as in the paper
-            n_turn = 0
-        self.plan = self.kernels.SweepPlan(q, n_turn, self.order, self.cursor)
-        self.work = self.kernels.SweepWork(
+        self.block = q = max(1, min(block, m))
+        # rows of the pool in turn; none for one multiplier: the best of all rows, as in the paper
+        n_turn = min(max(matrix.pool_rows - q, q), m - q) if q > 1 else 0
+        self.work = kernels.SweepWork(
+            block=q,
+            n_turn=n_turn,
+            order=np.random.default_rng(0).permutation(m),  # the same one in every fit
+            cursor=np.zeros(1, np.int64),
             v=np.empty(m),
             score=np.empty(m),
             taken=np.zeros(m, np.bool_),
@@ -309,6 +264,11 @@ class _Sweeps:
             picks=np.empty(q, np.int64),
             delta=np.empty(q),
         )
+        # a round is half a sweep and an extrapolation, a whole sweep of the paper's updates
+        self.share = 0.5 if q > 1 else 1.0
+        self.budget = max(1, round(self.share * m))
+        self.before = (state.beta.copy(), state.f.copy())
+        self.directions: list[tuple[Array, Array]] = []
 
     def round(self, target: float) -> None:
         """Update multipliers until the target or the budget of a round is reached."""
@@ -319,14 +279,29 @@ class _Sweeps:
         point = self.kernels.SweepPoint(state.beta, r, sums)
         if isinstance(self.matrix, StoredMatrix):
             used, state.norm, failed = self.kernels.run_on_matrix(
-                self.matrix.values, terms, point, self.plan, self.work, target, self.budget
+                self.matrix.values, terms, point, self.work, target, self.budget
             )
         else:
-            used, state.norm, failed = self._fetching(point, target)
+            used, state.norm, failed = self._fetching(self.matrix, point, target)
         state.f = self.y - r - terms.ridge * state.beta
         state.updates += max(used, 1)
         if failed < 0:
             raise np.linalg.LinAlgError(f"not positive definite at row {-1 - failed}")
+
+    def _fetching(self, matrix: RecentRows, point: Any, target: float) -> tuple[int, float, int]:
+        """Do as `run_on_matrix` does, with rows that may have to be computed first."""
+        kernels, terms, work, used = self.kernels, self.terms, self.work, 0
+        while True:
+            n, norm = kernels.choose(terms, point, work)
+            if norm <= target or used >= self.budget or n == 0:
+                return used, norm, 0
+            square = matrix.square(work.pool[:n])
+            count = kernels.solve_block(square, np.arange(n), n, terms, point, work)
+            if count <= 0:
+                return used, norm, count
+            kernels.take_step(count, terms, point, work)
+            matrix.subtract(work.picks[:count], work.delta[:count], point.r)
+            used += count
 
     def extrapolate(self) -> None:
         """Minimise over the span of the last rounds' steps: K d is a difference of two K beta.
@@ -353,18 +328,3 @@ class _Sweeps:
             recent.append((d, Kd))
         self.directions = recent[1 - _HISTORY :]
         self.before = (state.beta.copy(), state.f.copy())
-
-    def _fetching(self, point: Any, target: float) -> tuple[int, float, int]:
-        """Do as `run_on_matrix` does, with rows that may have to be computed first."""
-        kernels, terms, work, used = self.kernels, self.terms, self.work, 0
-        while True:
-            n, norm = kernels.choose(terms, point, self.plan, work)
-            if norm <= target or used >= self.budget or n == 0:
-                return used, norm, 0
-            square = self.matrix.square(work.pool[:n])
-            count = kernels.solve_block(square, np.arange(n), n, terms, point, self.plan, work)
-            if count <= 0:
-                return used, norm, count
-            kernels.take_step(count, terms, point, work)
-            self.matrix.subtract(work.picks[:count], work.delta[:count], point.r)
-            used += count

@@ -1,7 +1,8 @@
 """The solvers of the exact machines by name, with what each of them needs.
 
 `solve_dual` is the entry point of the estimators: it checks the needs of the solver that was asked
-for, in this one place, and runs it.
+for, in this one place, and runs it. Where left-out residuals are asked for and the solver has none,
+they are those of models without a fold of the rows.
 """
 
 from __future__ import annotations
@@ -15,84 +16,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace
-from leansvm.dual import auto
-from leansvm.dual.active_set import ActiveSet
+from leansvm._array_api import foreign_namespace, rows_at
+from leansvm._phases import Phases
+from leansvm.dual.auto import solve_active_set, solve_hinge, solve_lssvm
 from leansvm.dual.cg import solve_cg
-from leansvm.dual.cholesky import solve_cholesky, solve_eigen
-from leansvm.dual.folds import residuals_of_folds
+from leansvm.dual.cholesky import solve_cholesky
 from leansvm.dual.free_bias import solve_penalty_flow, solve_substitution, solve_sumt
 from leansvm.dual.hinge_newton import solve_newton
+from leansvm.dual.kernel_matrix import values_between
 from leansvm.dual.problem import DualProblem
 from leansvm.dual.sesqui import solve_sesqui
 from leansvm.dual.smo import solve_smo
 from leansvm.kernels import Kernel
+from leansvm.rows import Block, class_numbers, row_hashes, tile_rows_for
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
-
-
-def _solve_squared(
-    problem: DualProblem,
-    C: float | Array,
-    *,
-    criterion: str,
-    left_out: bool,
-    max_support: None,
-    watch: bool = False,
-    **options: Any,
-) -> Solution:
-    """Choose among several C by an eigen-decomposition, or solve for one by Cholesky.
-
-    With ``watch`` iterative solvers are tried first.
-    """
-    if isinstance(C, np.ndarray):
-        return solve_eigen(problem, C, criterion)
-    if watch:
-        return auto.solve_lssvm(problem, C, left_out=left_out, **options)
-    return solve_cholesky(problem, C, left_out=left_out)
-
-
-def _solve_hinge(
-    problem: DualProblem,
-    C: float | Array,
-    *,
-    criterion: str,
-    left_out: bool,
-    max_support: int | None,
-    on_sets: bool = False,
-    **options: Any,
-) -> Solution:
-    """Follow the support set; ``on_sets``, start on working sets unless the support is bounded.
-
-    Several C are compared by the left-out loss.
-    """
-    on_sets = on_sets and max_support is None
-    if isinstance(C, np.ndarray):
-        options |= {"on_sets": on_sets, "max_support": max_support}
-        return auto.solve_hinge_left_out(problem, C, **options)
-    if on_sets:
-        return auto.solve_hinge(problem, C, left_out=left_out, **options)
-    return ActiveSet(problem, max_support=max_support).solve(C, left_out=left_out, **options)
+_FOLDS, _ENOUGH = 5, 1000  # folds, and rows left out after which no more of them are solved
 
 
 @dataclass(frozen=True)
 class Solver:
     """A way to solve, and what it needs."""
 
-    # (problem, C, *, tol, max_iter) for one C; None where `solve_any` does that too
-    solve_one: Callable[..., Solution | None] | None = None
-    # for several C, left-out residuals or max_support too, which are keywords then as in
-    # `solve_dual`; None: it can do none of these, and rows are left out in folds
-    solve_any: Callable[..., Solution] | None = None
+    solve: Callable[..., Solution | None]  # (problem, C, and what it takes, by keyword)
+    takes: tuple[str, ...] = ("tol", "max_iter")  # with "left_out" it takes several C, too
     free_bias: bool = False  # needs bias_penalty=0
     on_host: bool = False  # needs rows in the memory of the host
 
 
+_ITERATES = ("tol", "max_iter", "left_out")
 SOLVERS = {
     "lssvm": {
-        "auto": Solver(None, partial(_solve_squared, watch=True)),
-        "cholesky": Solver(None, _solve_squared),
+        "auto": Solver(solve_lssvm, (*_ITERATES, "criterion")),
+        "cholesky": Solver(solve_cholesky, ("left_out", "criterion")),
         "cg": Solver(solve_cg),
         "smo": Solver(solve_smo, on_host=True),
         "sumt": Solver(solve_sumt, free_bias=True, on_host=True),
@@ -100,8 +57,8 @@ SOLVERS = {
         "penalty-flow": Solver(solve_penalty_flow, free_bias=True, on_host=True),
     },
     "hinge": {
-        "auto": Solver(None, partial(_solve_hinge, on_sets=True), on_host=True),
-        "active-set": Solver(None, _solve_hinge, on_host=True),
+        "auto": Solver(solve_hinge, (*_ITERATES, "max_support"), on_host=True),
+        "active-set": Solver(solve_active_set, (*_ITERATES, "max_support"), on_host=True),
         "newton": Solver(solve_newton),
         "smo": Solver(solve_sesqui, on_host=True),
     },
@@ -119,83 +76,49 @@ def solve_dual(
     problem: DualProblem,
     C: float | Array,
     *,
-    criterion: str,
     left_out: bool,
-    tol: float,
-    max_iter: int,
     max_support: int | None = None,
+    **options: Any,
 ) -> Solution:
-    """Solve a dual problem by the solver of this name.
+    """Solve a dual problem by the solver of this name, one of `solver_names`.
 
-    Parameters
-    ----------
-    family : {"lssvm", "hinge"}
-        Squared loss, or squared hinge loss with targets +-1.
-    name : str
-        Solver, one of `solver_names`.
-    problem : DualProblem
-        What to solve.
-    C : float or ndarray
-        Regularisation; of several candidates the best by ``criterion`` is taken.
-    criterion : {"gcv", "loo"}
-        How "lssvm" scores candidates; "hinge" always takes the left-out loss.
-    left_out : bool
-        Whether the residuals of models without each row are wanted; where the solver has none
-        they are those of models without a fold of the rows (`folds`), NaN at other rows.
-    tol, max_iter
-        Where iterative solvers stop.
-    max_support : int, optional
-        Most support vectors ("hinge" alone).
-
-    Raises
-    ------
-    ValueError
-        When the solver cannot do what is asked, or the kernel is not positive definite.
+    The family is "lssvm", squared loss, or "hinge", squared hinge loss with targets +-1. Of several
+    C the best is taken: by ``criterion``, "gcv" or "loo", for "lssvm", by the left-out loss for
+    "hinge". ``left_out`` asks for the residuals of models without each row; ``max_support`` bounds
+    the support vectors ("hinge" alone); ``tol`` and ``max_iter`` say where iterative solvers stop.
+    Raises ValueError when the solver cannot do what is asked, or the kernel is not positive
+    definite.
     """
-    solver, several = SOLVERS[family][name], isinstance(C, np.ndarray)
-    bounded = max_support is not None
-    _check_range(C, problem.weight)
-    check_solver(family, name, problem, several=several, bounded=bounded)
-    options: dict[str, Any] = {"tol": tol, "max_iter": max_iter}
-    solve: Any = solver.solve_one
-    if solve is None:
-        assert solver.solve_any is not None
-        limits = {"criterion": criterion, "max_support": max_support}
-        solve = partial(solver.solve_any, left_out=left_out, **limits)
-    with explain_failure(problem.kernel):
-        solution: Solution = solve(problem, C, **options)  # there is nothing to give up for
-        if left_out and solution.left_out is None:
-            with problem.phases("left out"):
-                residuals = residuals_of_folds(problem, partial(solve, C=C, **options))
-            solution = replace(solution, left_out=residuals)
-    return solution
-
-
-def _check_range(C: float | Array, weight: Array) -> None:
-    """Refuse C times weights that, or whose inverse, overflow."""
+    solver, bounded = SOLVERS[family][name], max_support is not None
+    check_solver(family, name, problem, several=isinstance(C, np.ndarray), bounded=bounded)
     with np.errstate(all="ignore"):
-        least, most = np.min(C) * weight.min(), np.max(C) * weight.max()
+        least, most = np.min(C) * problem.weight.min(), np.max(C) * problem.weight.max()
         if not (np.isfinite(1.0 / least) and np.isfinite(most)):
             raise ValueError(
                 f"C times sample_weight, {least:.3g} to {most:.3g}, and its inverse must be "
                 f"finite: scale sample_weight, or change C."
             )
+    options |= {"left_out": left_out, "max_support": max_support}
+    for unused in options.keys() - set(solver.takes):
+        del options[unused]
+    solve: Any = partial(solver.solve, C=C, **options)
+    with explain_failure(problem.kernel):
+        solution: Solution = solve(problem)  # there is nothing to give up for
+        if left_out and solution.left_out is None:
+            with problem.phases("left out"):
+                solution = replace(solution, left_out=_residuals_of_folds(problem, solve))
+    return solution
 
 
 def check_solver(
-    family: str,
-    name: str,
-    problem: DualProblem,
-    *,
-    several: bool = False,
-    bounded: bool = False,
+    family: str, name: str, problem: DualProblem, *, several: bool = False, bounded: bool = False
 ) -> None:
     """Refuse what a solver cannot do.
 
     ``several`` C, a ``bounded`` support set, or a problem whose bias or rows it cannot take.
     """
     solver = SOLVERS[family][name]
-    if solver.solve_any is None and (several or bounded):
+    if "left_out" not in solver.takes and (several or bounded):
         if family == "hinge":
             raise ValueError(
                 f"solver={name!r} is for one C, without max_support: use solver='active-set'."
@@ -211,6 +134,31 @@ def check_solver(
         )
     if solver.on_host and foreign_namespace(problem.X) is not None:
         raise ValueError(f"solver={name!r} needs rows in the memory of the host.")
+
+
+def _residuals_of_folds(problem: DualProblem, solve: Callable[[DualProblem], Solution]) -> Array:
+    """Return y - f of rows in the model without their fold; NaN for rows in no such fold.
+
+    A fold is every fifth row, class by class; as many are solved as it takes for 1,000 rows.
+    """
+    Y, m = problem.Y, len(problem.Y)
+    fold, rows = np.empty(m, dtype=np.intp), np.arange(m) if problem.rows is None else problem.rows
+    keys: Any = rows  # else by the values of a row, so that the order of rows decides nothing
+    if not problem.kernel.precomputed:
+        keys = row_hashes(Block(0, m, rows_at(problem.X, rows), Y, None))
+    fold[np.lexsort([keys, class_numbers(Y)])] = np.arange(m) % _FOLDS
+    residuals = np.full(Y.shape, np.nan)
+    for number in range(_FOLDS):
+        rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        part = replace(problem, Y=Y[rest], weight=problem.weight[rest], rows=rows[rest])
+        found = solve(replace(part, phases=Phases(), on_iteration=None))
+        step = max(1, tile_rows_for(8 * len(rest)))
+        for start in range(0, len(out), step):
+            some = out[start : start + step]
+            residuals[some] = Y[some] - values_between(problem, some, rest) @ found.coef - found.b
+        if np.isfinite(residuals).sum() >= _ENOUGH * Y.shape[1]:
+            break
+    return residuals
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from leansvm.dual._hinge import (
     Hinge,
     HingeOutput,
     Point,
-    certified_output,
     constant_point,
     distance,
     errors,
@@ -28,10 +27,10 @@ from leansvm.dual._hinge import (
     minimum_towards,
 )
 from leansvm.dual._support_cg import (
-    LowRankSystem,
     Nystrom,
     changed_gram,
     left_out_residuals,
+    low_rank_inverse,
     rank_for,
     solve_by_cg,
     solve_by_factor,
@@ -85,21 +84,21 @@ class _ClassSet:
 
 
 class WorkingSets:
-    """Solver of one problem for any C; the features of low rank serve all of them.
+    """Solver of one problem (targets +-1) for any C, which share the features of low rank."""
 
-    Parameters
-    ----------
-    problem : DualProblem
-        Rows, kernel, targets +-1, weights, bias, budget.
-    """
+    matrix: KernelMatrix
+    low_rank: Nystrom | None = None
+    cost: Array  # C s
+    threads: int
+    planned: int  # bytes beside the matrices K_WW
+    inside: float  # violation to reach on working sets
 
     def __init__(self, problem: DualProblem) -> None:
         self.problem = problem
         m, n_outputs = problem.Y.shape
-        rank = rank_for(m)
+        self.rank = rank = rank_for(m)
         needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs + 2 * rank)
         self.needed = needed + 8 * rank**2 * (n_outputs + 4) + product_bytes(problem)
-        self.low_rank: Nystrom | None = None
 
     def solve(
         self, C: float, *, tol: float, max_iter: int, left_out: bool = False
@@ -111,45 +110,26 @@ class WorkingSets:
         if not self.problem.fits(self.needed):
             return None
         self.problem = problem = self.problem.reserve(self.needed, "Working sets", or_cg=False)
+        self.cost, self.planned, self.matrix = C * problem.weight, self.needed, unstored(problem)
+        self.tol, self.max_iter, self.left_out = tol, max_iter, left_out
         try:
-            with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as threads:
-                matrix = unstored(problem)
-                self.low_rank = self.low_rank or Nystrom(matrix, problem.bias_penalty)
-                cost = C * problem.weight
-                options = tol, max_iter, left_out, threads, self.needed
-                fit = _SetFit(problem, matrix, self.low_rank, cost, *options)
-                try:
-                    outputs = fit.run()
-                finally:
-                    self.problem = fit.problem  # with the bytes that were reserved
+            with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as self.threads:
+                found = self._run()
         except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
             return None
-        return joined_solution("working-set", self.problem, C, outputs, tol)
+        finally:
+            del self.matrix  # it may hold all kernel values
+        return joined_solution("working-set", self.problem, C, found, tol)
 
-
-@dataclass
-class _SetFit:
-    """The fit of one C: the loop over working sets."""
-
-    problem: DualProblem
-    matrix: KernelMatrix
-    low_rank: Nystrom
-    cost: Array  # C s
-    tol: float
-    max_iter: int
-    left_out: bool
-    threads: int
-    planned: int  # bytes beside the matrices K_WW
-    inside: float = _FIRST_TOL  # violation to reach on working sets
-
-    def run(self) -> list[HingeOutput]:
+    def _run(self) -> list[HingeOutput]:
         """Solve on working sets until no row outside of them has an error."""
-        outputs = self._begin()
-        todo, side_by_side = outputs, len(self.cost) >= _IN_THREADS
+        self.low_rank = self.low_rank or Nystrom(self.matrix, self.problem.bias_penalty)
+        outputs = todo = self._begin(self.low_rank)
+        side_by_side = len(self.cost) >= _IN_THREADS and self.problem.on_iteration is None
         for number in range(_ROUNDS):
             keep = self._plan(outputs)
-            self.inside = max(_INSIDE * self.tol, 0.0 if number else self.inside)
-            if side_by_side and len(todo) > 1 and self.problem.on_iteration is None:
+            self.inside = max(_INSIDE * self.tol, 0.0 if number else _FIRST_TOL)
+            if side_by_side and len(todo) > 1:
                 for _ in in_order(self._solve_on_set, todo, keep):
                     pass
             else:
@@ -160,10 +140,10 @@ class _SetFit:
                 return [output.found for output in outputs if output.found is not None]
         raise TooSlow
 
-    def _begin(self) -> list[_ClassSet]:
+    def _begin(self, low_rank: Nystrom) -> list[_ClassSet]:
         """Return the outputs with the working sets that the model of low rank suggests."""
         Y, penalty = np.ascontiguousarray(self.problem.Y.T), self.problem.bias_penalty
-        E, grams, counted = self.low_rank.start(Y, self.cost)
+        E, grams, counted = low_rank.start(Y, self.cost)
         if not np.all(np.isfinite(E)):
             raise TooSlow
         outputs, own, m = [], 0, len(self.cost)
@@ -185,11 +165,11 @@ class _SetFit:
         sizes = 8 * (rows + rows // _SPARE + 1) ** 2
         at_once = min(len(rows), self.threads + 1)
         # beside K_WW a thread holds rows of Z and the system of a few rows
-        work = 8 * at_once * (rows[-1] * self.low_rank.Z.shape[1] + 3 * min(_FEW, rows[-1]) ** 2)
+        work = 8 * at_once * (rows[-1] * (self.rank + 1) + 3 * min(_FEW, rows[-1]) ** 2)
         work += 2 * 8 * rows[-1] ** 2 if self.left_out else 0  # a factor, and panels
         keep = self.problem.fits(int(self.planned + work + sizes.sum()))
         needed = int(self.planned + work + (sizes if keep else sizes[-at_once:]).sum())
-        if not self.problem.fits(needed):
+        if not keep and not self.problem.fits(needed):
             raise TooSlow
         self.problem = self.problem.reserve(needed, "Working sets", or_cg=False)
         return keep
@@ -215,6 +195,7 @@ class _SetFit:
         """Take Newton steps on the working set, each to the minimum on its line."""
         K, W, point = self._values(output), output.rows, output.point
         hinge = Hinge(output.hinge.y[W], self.cost[W], output.hinge.bias_penalty)
+        assert self.low_rank is not None
         Z = self.low_rank.Z[W]
         for _ in range(_MOST_STEPS):
             if output.n_iter >= self.max_iter or output.stopped:
@@ -261,7 +242,7 @@ class _SetFit:
         # while S still moves, its equations need no more digits than the violation has
         rough = max(min(_FIRST, _SHARPER * output.violation), _OWN * self.inside)
         tol = rough if moved else _OWN * self.inside
-        system = LowRankSystem.factored(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
+        system = low_rank_inverse(Z[:, :-1], output.gram[:-1, :-1], S, hinge.cost)
         most = max(_MOST_CG, len(S) // _CG_SHARE)
         most = most // _FIRST_SHARE if point is None else most - output.n_cg
         found, steps, done = solve_by_cg(K, hinge, S, start, system, tol=tol, most=most)
@@ -288,7 +269,7 @@ class _SetFit:
                 if self.left_out:
                     residuals = left_out_residuals(self.matrix.block(S, S), hinge, S, point)
                 certificate = beta, product, output.violation, output.n_iter, residuals
-                output.found = certified_output(hinge, point, *certificate)
+                output.found = HingeOutput(hinge, point, *certificate)
                 continue
             e = errors(hinge, point)
             outside = np.ones(m, np.bool_)
