@@ -34,6 +34,7 @@ from leansvm.solution import Solution, first_of_the_best
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
 _MOST_WORK, _ALWAYS_TRIED = 4e11, 2000  # rows x points^2 on a host; points that may cost more
+_LARGEST = 4000  # points, but on devices that are fast in double precision
 _FEW_ROWS = 15_000  # sizes are compared on all of them; to go over the rows again costs as much
 _SAMPLE = 10_000  # rows on which sizes are compared where there are more
 _FLOAT32_LOSS = 1e-3  # of the spread of y, where no left-out error is known
@@ -94,7 +95,10 @@ class SparseProblem:
         from the points that are ``there`` already.
         """
         largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
-        if self.blocks.place is None:
+        place = self.blocks.place
+        if place is None or not doubles_are_fast(place):
+            largest = min(largest, _LARGEST)
+        if place is None:
             affordable = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
             largest = min(largest, max(affordable, _ALWAYS_TRIED))
         if selector.nested and not there and not selector.state_columns(largest):
@@ -149,7 +153,8 @@ class SparseProblem:
         blocks = self.blocks
         if blocks.n_rows <= _FEW_ROWS:
             return None, blocks
-        count = max(min(_SAMPLE, self.budget // (128 * max(blocks.n_features, 1))), 1)
+        wanted = _SAMPLE if blocks.place is None else max(_SAMPLE, 4 * largest)
+        count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
         drawn = draw_for_all(blocks, count, np.random.RandomState(0))
         if len(drawn.rows) == drawn.n_rows:  # the others have no weight
             return None, blocks
