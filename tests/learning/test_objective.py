@@ -126,7 +126,7 @@ def test_values_of_far_points_are_those_of_the_kernel(kernel):
     part = ScaledMixture([kernel], X, np.ones((1, 1)))
     slopes = np.empty((1, 5, 5))
     expected = Kernel(kernel, gamma=1.0).block(X, X)
-    assert_allclose(part.block(X, np.empty((0, 5, 5)), slopes), expected, rtol=1e-9, atol=1e-30)
+    assert_allclose(part.block(X, np.empty((1, 5, 5)), slopes), expected, rtol=1e-9, atol=1e-30)
     assert (slopes <= 0).all()
 
 

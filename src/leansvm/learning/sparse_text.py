@@ -20,7 +20,7 @@ from leansvm.ridge.nested import open_ladder
 from leansvm.rows import RowBlocks, draw_for_all
 from leansvm.solution import first_of_the_best
 
-_WIDE, _DENSE = 1000, 0.05  # features beyond which, and share of entries below which, rows are text
+WIDE, _DENSE = 1000, 0.05  # features beyond which, and share of entries below which, rows are text
 _HEAD = 256  # rows that are looked at
 _ROWS, _POINTS = 2000, 500  # on which kernels are compared
 _FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the gamma that suits the mean distance
@@ -29,7 +29,7 @@ _CANDIDATES = np.logspace(-4, 5, 28)  # of C
 
 def is_text(blocks: RowBlocks) -> bool:
     """Whether rows are sparse, wide and mostly empty, as far as the first of them tell."""
-    if blocks.n_features <= _WIDE or not blocks.n_rows:
+    if blocks.n_features <= WIDE or not blocks.n_rows:
         return False
     X = blocks.head(_HEAD)[0]
     return sparse.issparse(X) and X.nnz < _DENSE * X.shape[0] * X.shape[1]
