@@ -28,6 +28,7 @@ from leansvm.learning.search import (
     ALONE,
     FIRST,
     FOLD,
+    HELD_OUT,
     SECOND,
     TIED,
     OnIteration,
@@ -229,9 +230,11 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | No
         one = inner.minimise(inner.start(kernels), FOLD, tied=True)
         learned = inner.minimise(one, FOLD)
         shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
-        others = search.on(held_out).sample
+        model, others = inner.objective(kernels, HELD_OUT), search.on(held_out).sample
         for row, scales in zip(errors, (one, shrunk, learned), strict=True):
-            row[held_out] = inner.errors(scales, others)
+            gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
+            residuals = others.Y - model.predictions(others.X, gamma, lam, scales.omega)
+            row[held_out] = others.weight * np.square(residuals).mean(axis=1)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
     names = ("one", "shrunk", "learned")
@@ -273,14 +276,16 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
     """Return the kernel of raw rows, and what is told about the search."""
     progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
     stage = search.sized(SECOND, len(scales.kernels))
-    raw = raw_kernel(scales.kernels, weights, np.exp(scales.log_gamma), sample)
+    kernel, gamma, clip, dropped, n_curves = raw_kernel(
+        scales.kernels, weights, np.exp(scales.log_gamma), sample
+    )
     # the largest weighted scale of every feature over parts of distances, largest 1
     shown = np.zeros(len(sample.units.spread))
     features = np.flatnonzero(sample.units.varies)
     for curve in sample.curves:
         features = np.append(features, curve.feature)
-    for kernel, weight, relative in zip(scales.kernels, weights, scales.relative, strict=True):
-        if kernel != "linear":  # which resolves nothing
+    for part, weight, relative in zip(scales.kernels, weights, scales.relative, strict=True):
+        if part != "linear":  # which resolves nothing
             np.maximum.at(shown, features, weight * relative[: len(features)])
     shown /= max(shown.max(initial=0.0), np.finfo(np.float64).tiny)
     report |= {
@@ -291,7 +296,7 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
         "stopped": progress.stopped,
         "C": float(np.exp(-scales.log_lam)) / sample.unit_weight,
         "weights": dict(zip(scales.kernels, weights.round(4).tolist(), strict=True)),
-        "quantile_features": raw.n_curves,
-        "dropped": raw.dropped.tolist(),
+        "quantile_features": n_curves,
+        "dropped": dropped.tolist(),
     }
-    return LearnedKernel(raw.kernel, raw.gamma, raw.clip, shown, report)
+    return LearnedKernel(kernel, gamma, clip, shown, report)

@@ -9,7 +9,7 @@ features, and their linear part sees the features without bounds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +63,6 @@ class ClippedUnits:
         lower = np.where(used, self.lower, -np.inf)
         upper = np.where(used, self.upper, np.inf)
         return (lower, upper) if np.isfinite([lower, upper]).any() else None
-
-    def standardised(self, X: Array) -> Array:
-        """Return the features that vary, clipped, with mean 0 and standard deviation 1."""
-        used = self.varies
-        rows = np.clip(X[:, used], self.lower[used], self.upper[used])
-        rows -= self.centre[used]
-        rows /= self.spread[used]
-        return rows
 
     def gamma(self, kernel: str, gamma: Array) -> Array:
         """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
@@ -202,14 +194,16 @@ def draw_sample(
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1) * (3 if mixture else 1)
     what = f"A sample of rows with {blocks.n_features:,} features to learn scales from"
     check_budget(row_bytes * min(blocks.n_rows, _FEWEST_ROWS), budget, what, WAY_OUT)
-    X, Y, weight, unit, total, is_sparse = _drawn(blocks, min(count, budget // row_bytes), rng)
+    count = min(count, budget // row_bytes)
+    X, Y, weight, unit, total, is_sparse = _drawn(blocks, count, rng, free_bias)
     units = clipped_units(X, weight, contain_zero=is_sparse, numeric=numeric)
     varies = units.varies
     curves: tuple[Curve, ...] = ()
     if mixture and not is_sparse:
         used = np.flatnonzero(varies if numeric is None else varies & numeric)
         curves = quantile_curves(X, weight, used)
-    columns = [units.standardised(X)]
+    bounds = units.lower[varies], units.upper[varies]
+    columns = [(np.clip(X[:, varies], *bounds) - units.centre[varies]) / units.spread[varies]]
     for curve in curves:
         columns.append(np.interp(X[:, curve.feature], curve.x, curve.y)[:, None])
     n_plain = columns[0].shape[1]
@@ -224,29 +218,17 @@ def draw_sample(
     of_curve = len(varies) + np.arange(len(curves))
     of_column = np.concatenate([of_feature, of_curve, of_feature])[: table.shape[1]]
     group = np.asarray(np.unique(of_column, return_inverse=True)[1], np.intp)
-    targets = _standardised_targets(Y, weight, free_bias)
-    return ScaleSample(
-        table,
-        targets,
-        weight,
-        unit,
-        total,
-        units,
-        curves,
-        group,
-        is_sparse,
-        n_plain,
-        near=slice(0, beside),
-        linear=linear,
-    )
+    columns_of = n_plain, slice(0, beside), linear
+    return ScaleSample(table, Y, weight, unit, total, units, curves, group, is_sparse, *columns_of)
 
 
 def _drawn(
-    blocks: RowBlocks, count: int, rng: np.random.RandomState
+    blocks: RowBlocks, count: int, rng: np.random.RandomState, free_bias: bool
 ) -> tuple[Array, Array, Array, float, float, bool]:
     """Return distinct rows in random order, their targets and weights of mean 1.
 
     With these: what the weights were divided by, the weight of all rows, whether rows were sparse.
+    Targets get mean 0 (free bias) and mean square 1; codes +-1 keep their common unit.
     """
     rows, whole = np.arange(blocks.n_rows), blocks.n_rows <= count
     if not whole:
@@ -268,14 +250,8 @@ def _drawn(
     if len(order) <= _FEW_DISTINCT:  # weights are repetitions, in whatever order rows come
         order = canonical_order(X[merged.first], Y[merged.first])[order]
     first, weight = merged.first[order], merged.weight[order]
-    mean = float(weight.mean())
-    return X[first], Y[first], weight / mean, unit * mean, total, sparse.issparse(taken)
-
-
-def _standardised_targets(Y: Array, weight: Array, free_bias: bool) -> Array:
-    """Return targets of mean 0 (free bias) and mean square 1; codes +-1 keep their common unit."""
-    share = weight / weight.sum()
-    codes = bool(np.isin(Y, (-1.0, 1.0)).all())
+    X, Y, mean = X[first], Y[first], float(weight.mean())
+    share, codes = weight / weight.sum(), bool(np.isin(Y, (-1.0, 1.0)).all())
     if free_bias:
         Y = Y - Y[0]  # exactly 0 where all are equal
         Y = Y - share @ Y
@@ -284,25 +260,17 @@ def _standardised_targets(Y: Array, weight: Array, free_bias: bool) -> Array:
         Y = Y / np.where(most > 0, most, 1.0)
         spread = np.sqrt(share @ np.square(Y))
         Y = Y / np.where(spread > 0, spread, 1.0)
-    return np.ascontiguousarray(Y)
-
-
-class RawKernel(NamedTuple):
-    """A kernel of raw rows, as `LearnedKernel` describes it."""
-
-    kernel: str | Mixture
-    gamma: Array | dict[str, Array]
-    clip: tuple[Array, Array] | None
-    dropped: NDArray[np.intp]  # features that vary and that no part looks at
-    n_curves: int  # quantile features in use
+    return X, Y, weight / mean, unit * mean, total, sparse.issparse(taken)
 
 
 def raw_kernel(
     kernels: tuple[str, ...], weights: Array, scales: Array, sample: ScaleSample
-) -> RawKernel:
+) -> tuple[str | Mixture, Any, tuple[Array, Array] | None, NDArray[np.intp], int]:
     """Turn scales of standardised columns (n_parts, n_columns) into a kernel of raw rows.
 
-    It is a mixture, or the name of a kernel where one part without quantile features is left.
+    Returns a mixture, or the name of a kernel where one part without quantile features is left; its
+    gamma and clip, as `LearnedKernel` has them; the features that vary and that no part looks at;
+    and how many quantile features are in use.
     """
     units, n, d = sample.units, sample.n_plain, len(sample.units.spread)
     beside = slice(n, n + len(sample.curves))
@@ -324,9 +292,9 @@ def raw_kernel(
     clip, dropped = units.clip(by_distance), np.flatnonzero(units.varies & ~looked_at)
     _, first, gamma = parts[0]
     if len(parts) == 1 and not knots and first != "linear":
-        return RawKernel(first, gamma, clip, dropped, 0)
+        return first, gamma, clip, dropped, 0
     linear: dict[str, Any] = {}
     if "linear" in kernels:
         linear = {"linear_clip": units.reach, "origin": None if sample.is_sparse else units.centre}
     mixture = Mixture(parts, clip=clip, knots=knots, **linear)
-    return RawKernel(mixture, mixture.gamma_by_part, None, dropped, len(knots))
+    return mixture, mixture.gamma_by_part, None, dropped, len(knots)

@@ -121,11 +121,12 @@ class ScaleSearch:
         points = min(stage.points, most, n)
         itemsize = 4 if len(self.sample.X) > _ROWS_IN_DOUBLE else 8
         needed = needed_bytes(n, points, width, self.threads, n_parts, itemsize)
-        if needed > self.budget and stage.points > FIRST.points:
-            return self.sized(FIRST, n_parts)
-        what = f"Learning a kernel on {n:,} rows and {points:,} points"
-        check_budget(needed, self.budget, what, WAY_OUT)
-        return Stage(n, points, stage.iterations)
+        if needed <= self.budget:
+            return Stage(n, points, stage.iterations)
+        if stage.points <= FIRST.points:
+            what = f"Learning a kernel on {n:,} rows and {points:,} points"
+            check_budget(needed, self.budget, what, WAY_OUT)
+        return self.sized(FIRST, n_parts)
 
     def start(self, kernels: Sequence[str]) -> Scales:
         """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""
@@ -137,15 +138,14 @@ class ScaleSearch:
         return Scales(tuple(kernels), log_gamma, np.zeros(len(kernels)), 0.0)
 
     def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:
-        """Return the leave-one-out error of a stage that `sized` gave.
+        """Return the leave-one-out error of a stage.
 
         In double precision where it costs little: rounding decides where a flat search ends.
         """
-        X, Y, weight = self.sample.X, self.sample.Y[: stage.rows], self.sample.weight[: stage.rows]
+        n, points, _ = self.sized(stage, len(kernels))
+        X, Y, weight = self.sample.X, self.sample.Y, self.sample.weight
+        problem = ScaleProblem(kernels, X[:n], X[:points], Y[:n], weight[:n], self.bias_penalty)
         dtype = np.float32 if len(X) > _ROWS_IN_DOUBLE else np.float64
-        problem = ScaleProblem(
-            kernels, X[: stage.rows], X[: stage.points], Y, weight, self.bias_penalty
-        )
         return LooObjective(problem, self.threads, dtype)
 
     def minimise(
@@ -157,26 +157,17 @@ class ScaleSearch:
         """
         if self.progress.stopped:
             return start
-        stage = self.sized(stage, len(start.kernels))
+        objective = self.objective(start.kernels, stage)
         lam = _LAM
         if self.lam_per_row is not None:  # what the given C is for the rows of this stage
-            low, high = np.clip(np.log(self.lam_per_row) + np.log(stage.rows), *_LAM).tolist()
-            lam = low, high
+            n = len(objective.Y)
+            lam = tuple(np.clip(np.log(self.lam_per_row) + np.log(n), *_LAM).tolist())
         group = np.zeros_like(self.sample.group) if tied else self.sample.group
-        prior = 0.0 if tied else 1.0 / stage.rows
-        objective = self.objective(start.kernels, stage)
-        descent = _Descent(objective, start, group, prior, lam, self.progress)
+        descent = _Descent(objective, start, group, tied, lam, self.progress)
         if iterations is None:
             iterations = TIED.iterations if tied else stage.iterations
         pairs = descend(descent, iterations, start.pairs)
         return descent.found._replace(pairs=pairs)
-
-    def errors(self, scales: Scales, other: ScaleSample) -> Array:
-        """Return the weighted squared error of each row of another sample."""
-        objective = self.objective(scales.kernels, self.sized(HELD_OUT, len(scales.kernels)))
-        gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
-        residuals = other.Y - objective.predictions(other.X, gamma, lam, scales.omega)
-        return other.weight * np.square(residuals).mean(axis=1)
 
 
 class _Descent:
@@ -192,11 +183,12 @@ class _Descent:
         objective: LooObjective,
         start: Scales,
         group: NDArray[np.intp],
-        prior: float,
-        lam: tuple[float, float],
+        tied: bool,
+        lam: tuple[float, ...],
         progress: ScaleProgress,
     ) -> None:
-        self.objective, self.start, self.prior, self.progress = objective, start, prior, progress
+        self.objective, self.start, self.progress = objective, start, progress
+        self.prior = 0.0 if tied else 1.0 / len(objective.Y)
         self.best, self.found = _FAILED, start._replace(log_loo=_FAILED)
         self.used, n_parts = np.isfinite(start.log_gamma), len(start.kernels)
         labels = group + (group.max(initial=0) + 1) * np.arange(n_parts)[:, None]
@@ -209,7 +201,7 @@ class _Descent:
         omega, log_lam = start.omega[: self.several], np.clip(start.log_lam, *lam)
         self.x = np.concatenate([np.zeros(self.n), omega, [log_lam]])
         low, high = np.full((2, self.n), [[-_TIE], [_TIE]])
-        if self.n > n_parts:  # not tied
+        if not tied:
             centre = np.log(0.5 / group.size) - start.log_gamma[self.used][first]
             low, high = np.minimum(centre - _BELOW, 0.0), np.maximum(centre + _ABOVE, 0.0)
         weight = np.full(self.several, _WEIGHT)
