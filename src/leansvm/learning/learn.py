@@ -59,77 +59,42 @@ _LEAST_WEIGHT = 0.02  # parts of less may be dropped
 class LearnedKernel:
     """A kernel with the numbers that were learned for it.
 
-    Parameters
-    ----------
-    kernel : str or Mixture
-        A mixture, or the kernel that is left of it.
-    gamma : float, ndarray of shape (n_features,) or dict
-        Factor of the squared differences (laplacian: absolute differences) of the raw features;
-        of a mixture, by part.
-    clip : tuple of two ndarrays of shape (n_features,), or None
-        Bounds of the features where they cut anything; a mixture holds its own.
-    scales : ndarray of shape (n_features,), or None where there is one gamma for all
-        sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the
-        weight of its part; the largest over all parts, and the largest of them 1.
-    report : dict
-        ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
-        ``iterations``, ``log_loo`` of every part alone, the ``C`` that goes with the scales on the
-        sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features,
-        ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
-        ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
+    ``report`` holds the ``rows`` and ``points`` of the last search, ``evaluations`` of the
+    gradient, ``iterations``, ``log_loo`` of every part alone, the ``C`` that goes with the scales
+    on the sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features,
+    ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
+    ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
     """
 
-    kernel: str | Mixture
+    kernel: str | Mixture  # a mixture, or the kernel that is left of it
+    # factor of the squared differences (laplacian: absolute) of raw features; of a mixture, by part
     gamma: float | Array | dict[str, Array]
-    clip: tuple[Array, Array] | None
+    clip: tuple[Array, Array] | None  # bounds where they cut anything; a mixture holds its own
+    # sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the weight
+    # of its part; the largest over all parts, and the largest of them 1; None: one gamma for all
     scales: Array | None
     report: dict[str, Any]
 
 
 def learn_kernel(
-    blocks: RowBlocks,
-    kernels: Sequence[str],
+    blocks: RowBlocks,  # with targets and weights, wherever they are
+    kernels: Sequence[str],  # one of LEARNABLE, or the parts of a mixture
     *,
-    bias_penalty: float,
-    budget: int,
-    random_state: int | np.random.RandomState | None,
+    bias_penalty: float,  # 0: free bias; a positive number: its penalty; infinity: no bias
+    budget: int,  # bytes that may be allocated
+    random_state: int | np.random.RandomState | None,  # decides the sample and the basis
     on_iteration: OnIteration | None = None,
-    most_points: int | None = None,
-    C: tuple[float, float] | None = None,
-    groups: NDArray[np.intp] | None = None,
-    numeric: NDArray[np.bool_] | None = None,
+    most_points: int | None = None,  # that the model will have: narrow kernels need many
+    C: tuple[float, float] | None = None,  # the least and the largest that the model may have
+    groups: NDArray[np.intp] | None = None,  # features with one number share a scale
+    numeric: NDArray[np.bool_] | None = None,  # features that have units and quantile features
 ) -> LearnedKernel:
-    """Learn the scales of the features and, of several kernels, a mixture.
+    """Learn the scales of the features and, of several kernels, a mixture, on a sample of rows.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        The rows, with targets and weights, wherever they are: a sample is brought to the host.
-    kernels : sequence of {"rbf", "matern12", "matern32", "matern52", "laplacian", "linear"}
-        One kernel, or the parts of a mixture.
-    bias_penalty : float
-        0: free bias; a positive number: its penalty; infinity: no bias.
-    budget : int
-        Bytes that may be allocated.
-    random_state : int, RandomState or None
-        Decides the sample and the basis.
-    on_iteration : callable, optional
-        Called as ``on_iteration(k, error)`` after every iteration with the leave-one-out error, in
-        units of the targets' variance; the search ends when it returns True.
-    most_points : int, optional
-        Basis points that the model will have: narrow kernels need many.
-    C : tuple of two floats, optional
-        The least and the largest C that the model may have: wide kernels go with a large C, and
-        scales that were found with one would be too wide for a small one. Anything by default.
-    groups : ndarray of shape (n_features,), optional
-        Features with one number share a scale, such as the columns of a category.
-    numeric : ndarray of bool of shape (n_features,), optional
-        Features that may be standardised, cut and have quantile features; all by default.
-
-    Raises
-    ------
-    MemoryError
-        When the budget is too small for the sample or for the first search.
+    ``on_iteration(k, error)`` hears after every iteration of the leave-one-out error, in units of
+    the targets' variance; the search ends when it returns True. Wide kernels go with a large C, and
+    scales that were found with one would be too wide for a small one: hence ``C``. A MemoryError
+    says that the budget is too small for the sample or for the first search.
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
     if blocks.n_features > WIDE and is_text(blocks):

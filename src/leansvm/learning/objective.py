@@ -17,7 +17,6 @@ their factors and all sums over tiles stay in double precision.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,18 +40,6 @@ _LEAST_REST = {np.dtype(np.float64): 1e-8, np.dtype(np.float32): 1e-4}
 _TILE_VALUES = 1 << 17  # values of K in a tile: a megabyte, which stays in a core's cache
 _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r arrays
 _PANEL = 64  # columns of a triangular solve
-
-
-@dataclass(frozen=True)
-class ScaleProblem:
-    """What the leave-one-out error is of; all arrays are in float64 and C order."""
-
-    kernels: tuple[str, ...]  # parts: rbf, matern12, matern32, matern52, laplacian, linear
-    X: Array  # rows (m, d); features should be centred: products of large means lose digits
-    Z: Array  # basis points (r, d)
-    Y: Array  # targets (m, n_outputs)
-    weight: Array  # of the rows, positive (m,)
-    bias_penalty: float = 0.0  # 0: free bias; a positive number: its penalty; infinity: no bias
 
 
 class Gradient(NamedTuple):
@@ -105,25 +92,39 @@ class _Triangle:
 class LooObjective:
     """The leave-one-out error as a function of the kernel's numbers and lam, with its gradient.
 
-    Memory is allocated once, for all evaluations: ``P`` starts as K and ends as K N^-T, ``values``
-    and ``slopes`` are the parts and their derivatives by D. ``threads`` work on tiles of rows of
-    type ``dtype``; callers hold BLAS to one thread (`serial_blas`).
+    Arrays are in float64 and C order; features should be centred: products of large means lose
+    digits. Memory is allocated once, for all evaluations: ``P`` starts as K and ends as K N^-T,
+    ``values`` and ``slopes`` are the parts and their derivatives by D. ``threads`` work on tiles of
+    rows of type ``dtype``; callers hold BLAS to one thread (`serial_blas`).
 
     Examples
     --------
     >>> import numpy as np
-    >>> from leansvm.learning.objective import LooObjective, ScaleProblem
+    >>> from leansvm.learning.objective import LooObjective
     >>> X = np.linspace(-1, 1, 20)[:, None]
-    >>> objective = LooObjective(ScaleProblem(("rbf",), X, X[::4], X**2, np.ones(20)))
+    >>> objective = LooObjective(("rbf",), X, X[::4], X**2, np.ones(20))
     >>> objective(np.array([[1.0]]), 0.1).value < objective(np.array([[100.0]]), 0.1).value
     True
     """
 
-    def __init__(self, problem: ScaleProblem, threads: int = 1, dtype: Any = np.float64) -> None:
+    def __init__(
+        self,
+        kernels: tuple[str, ...],  # parts: rbf, matern12, matern32, matern52, laplacian, linear
+        X: Array,  # rows (m, d)
+        Z: Array,  # basis points (r, d)
+        Y: Array,  # targets (m, n_outputs)
+        weight: Array,  # of the rows, positive (m,)
+        bias_penalty: float = 0.0,  # 0: free bias; a positive number: its penalty; inf: no bias
+        *,
+        threads: int = 1,
+        dtype: Any = np.float64,
+    ) -> None:
         from leansvm.learning.parts import ScaledMixture  # numba takes a while to load
 
-        self.problem, self.mixture, self.dtype = problem, ScaledMixture, np.dtype(dtype)
-        (m, o), self.r, n_parts = problem.Y.shape, len(problem.Z), len(problem.kernels)
+        self.of_points, self.dtype = partial(ScaledMixture, kernels, Z), np.dtype(dtype)
+        self.of_rows = partial(ScaledMixture, kernels, Z.astype(dtype, copy=False))
+        self.X, self.Z, self.weight = X.astype(dtype, copy=False), Z, weight
+        (m, o), self.r = Y.shape, len(Z)
         # an even number of tiles of one size; a single one where threads would cost more
         count = -(-m * self.r // _TILE_VALUES)
         count = 1 if 2 * m * self.r <= _TILE_VALUES else count + count % 2
@@ -131,14 +132,14 @@ class LooObjective:
         starts = range(0, m, self.step)
         self.tiles = list(map(slice, starts, (*starts[1:], m)))
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
-        self.free = problem.bias_penalty == 0  # columns are centred
-        self.width = self.r + (0 < problem.bias_penalty < np.inf)  # a column for a penalised bias
-        self.X, self.Z = problem.X.astype(dtype, copy=False), problem.Z.astype(dtype, copy=False)
-        self.root, self.total = np.sqrt(problem.weight), float(problem.weight.sum())
-        self.mean_Y = problem.weight @ problem.Y / self.total if self.free else np.zeros(o)
-        self.Y = self.root[:, None] * (problem.Y - self.mean_Y)
+        self.free = bias_penalty == 0  # columns are centred
+        self.width = self.r + (0 < bias_penalty < np.inf)  # a column for a penalised bias
+        self.bias_column = 0.0 if self.free else bias_penalty**-0.5
+        self.root, self.total = np.sqrt(weight), float(weight.sum())
+        self.mean_Y = weight @ Y / self.total if self.free else np.zeros(o)
+        self.Y = self.root[:, None] * (Y - self.mean_Y)
         self.P = np.empty((m, self.width), dtype)
-        self.values, self.slopes = np.empty((2, n_parts, m, self.r), dtype)
+        self.values, self.slopes = np.empty((2, len(kernels), m, self.r), dtype)
         # residuals, derivatives of S by them, and (the last) by the leverages
         self.E, self.a, self.c = np.empty((m, o)), np.empty((m, o)), np.empty((m, 1))
 
@@ -148,11 +149,9 @@ class LooObjective:
         Raises LinAlgError when a matrix is not positive definite to rounding, or a result is not
         finite.
         """
-        problem, points = self.problem, slice(self.r)
-        of_points = self.mixture(problem.kernels, problem.Z, gamma, omega)
-        of_rows = self.mixture(problem.kernels, self.Z, gamma, omega)
+        of_points, of_rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
         values, slopes = np.empty((2, len(gamma), self.r, self.r))
-        W = of_points.block(problem.Z, values, slopes, same=True)
+        W = of_points.block(self.Z, values, slopes, same=True)
         L, R, YP, _ = self._factor(of_rows, lam, W)
         Pa, PcP, weighted = self._sum(self._left_out, _Triangle(R, self.dtype), YP.T)
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
@@ -162,10 +161,9 @@ class LooObjective:
         G = U.T @ A
         G -= N.divide(PcP.T.copy())
         G *= lam
-        by_lam = float(np.vdot(G[points, points], W) + np.trace(G[self.r :, self.r :]))
-        by_points, omega_points = of_points.derivatives(
-            G[points, points], problem.Z, values, slopes
-        )
+        by_W, by_bias = G[: self.r, : self.r], G[self.r :, self.r :]
+        by_lam = float(np.vdot(by_W, W) + np.trace(by_bias))
+        by_points, omega_points = of_points.derivatives(by_W, self.Z, values, slopes)
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
         right = [-A, -U]
         if self.free:
@@ -193,17 +191,14 @@ class LooObjective:
 
     def predictions(self, X: Array, gamma: Array, lam: float, omega: Array | None = None) -> Array:
         """Return the values of the model whose errors these are at other rows."""
-        problem = self.problem
-        of_points = self.mixture(problem.kernels, problem.Z, gamma, omega)
+        of_points, of_rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
         unused = np.empty((2, len(gamma), max(self.step, self.r), self.r))
-        W = of_points.block(problem.Z, *unused[:, :, : self.r], same=True)
-        of_rows = self.mixture(problem.kernels, self.Z, gamma, omega)
+        W = of_points.block(self.Z, *unused[:, :, : self.r], same=True)
         L, R, YP, means = self._factor(of_rows, lam, W)
         coef = _Triangle(L @ R).divide(YP).T
+        bias = self.mean_Y + self.bias_column * coef[self.r :].sum(axis=0)  # 0 where there is none
         if self.free:
-            bias = self.mean_Y - means @ coef
-        else:
-            bias = problem.bias_penalty**-0.5 * coef[self.r :].sum(axis=0)  # 0 where there is none
+            bias = bias - means @ coef
         result = np.empty((len(X), coef.shape[1]))
         for start in range(0, len(X), self.step):
             rows = X[start : start + self.step]
@@ -238,10 +233,10 @@ class LooObjective:
 
     def _fill(self, mixture: ScaledMixture, rows: slice) -> tuple[Array, ...]:
         """Write K, values and slopes; return the weighted sums of the columns of K."""
-        problem, P = self.problem, self.P[rows]
+        P = self.P[rows]
         P[:, : self.r] = mixture.block(self.X[rows], self.values[:, rows], self.slopes[:, rows])
-        P[:, self.r :] = problem.bias_penalty**-0.5 if self.width > self.r else 0.0
-        return (problem.weight[rows] @ P,)
+        P[:, self.r :] = self.bias_column
+        return (self.weight[rows] @ P,)
 
     def _whiten(self, L: _Triangle, means: Array, rows: slice) -> tuple[Array, ...]:
         """Turn K into Phi, weighted and centred; return Phi'Phi and Y'Phi."""
@@ -258,7 +253,7 @@ class LooObjective:
         np.subtract(self.Y[rows], P @ PY.astype(self.dtype), out=E)
         rest = 1.0 - np.einsum("ij,ij->i", P, P)
         if self.free:
-            rest -= self.problem.weight[rows] / self.total
+            rest -= self.weight[rows] / self.total
         rest = np.maximum(rest, _LEAST_REST[self.dtype])[:, None]
         left_out = E / rest
         np.divide(left_out * (2.0 / (self.total * E.shape[1])), rest, out=a)

@@ -105,9 +105,10 @@ def clipped_units(
         clipped = np.clip(rows, lower, upper)
         centre = share @ clipped
         spreads.append(np.sqrt(share @ np.square(clipped - centre)))
-        settled = len(spreads) > _ROUNDS and np.all(2 * spreads[-1] > spreads[-2])
+        # far outliers shrink the spread by more than half, natural tails by less
+        settled = len(spreads) > _ROUNDS and np.all(2 * spreads[-1] > spreads[-2], where=varies)
         if settled or len(spreads) > _MOST_ROUNDS:
-            break  # far outliers shrink the spread by more, natural tails by less
+            break
         reach = np.where(two | own_unit, np.inf, _DEVIATIONS * spreads[-1])
         lower, upper = np.maximum(lower, centre - reach), np.minimum(upper, centre + reach)
         if contain_zero:

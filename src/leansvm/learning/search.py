@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.learning.objective import LooObjective, ScaleProblem, needed_bytes
+from leansvm.learning.objective import LooObjective, needed_bytes
 from leansvm.learning.sample import WAY_OUT, ScaleSample
 from leansvm.rows import check_budget
 
@@ -35,7 +35,9 @@ _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
 _ROWS_IN_DOUBLE = 2000
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
-_STILL = 1e-4  # a search ends after two steps that lower log S by less
+# a search ends after two steps that lower log S by less: that is what single precision can see, and
+# little enough for rows in single precision to have the scales of the same rows in double
+_STILL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 1e-4}
 _PAIRS, _TRIES = 20, 6  # steps that are remembered; values that a line search looks at
 _FIRST_STEP, _LONGEST = 25.0, 4.0  # times the gradient; of one number, in log
 _ENOUGH = 1e-4  # share of the expected decrease that a step must reach
@@ -144,9 +146,9 @@ class ScaleSearch:
         """
         n, points, _ = self.sized(stage, len(kernels))
         X, Y, weight = self.sample.X, self.sample.Y, self.sample.weight
-        problem = ScaleProblem(kernels, X[:n], X[:points], Y[:n], weight[:n], self.bias_penalty)
+        arrays = X[:n], X[:points], Y[:n], weight[:n]
         dtype = np.float32 if len(X) > _ROWS_IN_DOUBLE else np.float64
-        return LooObjective(problem, self.threads, dtype)
+        return LooObjective(kernels, *arrays, self.bias_penalty, threads=self.threads, dtype=dtype)
 
     def minimise(
         self, start: Scales, stage: Stage, *, tied: bool = False, iterations: int | None = None
@@ -237,6 +239,7 @@ def descend(function: _Descent, iterations: int, pairs: Pairs) -> Pairs:
     gradient itself, which is far too short here.
     """
     x, progress, still = function.x, function.progress, 0
+    least = _STILL[function.objective.dtype]
     pairs = pairs if pairs and len(pairs[0][0]) == len(x) else ()
     value, slope = function(x)
     for _ in range(iterations):
@@ -250,13 +253,13 @@ def descend(function: _Descent, iterations: int, pairs: Pairs) -> Pairs:
             if above <= _ENOUGH * expected:
                 break
             # the minimum of the parabola through both values and the slope
-            step *= np.clip(0.5 * expected / (expected - above), 0.1, 0.5)
+            step *= np.clip(-0.5 * expected / max(above - expected, _TINY), 0.1, 0.5)
         else:
             return pairs
         change = new_slope - slope
         if moved @ change > _CURVED * (change @ change):
             pairs = (*pairs, (moved, change))[-_PAIRS:]
-        still = still + 1 if -above < _STILL else 0
+        still = still + 1 if -above < least else 0
         x, value, slope = x + moved, new_value, new_slope
         progress.iterations += 1
         if progress.on_iteration is not None:
