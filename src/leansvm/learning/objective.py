@@ -192,8 +192,8 @@ class LooObjective:
     def predictions(self, X: Array, gamma: Array, lam: float, omega: Array | None = None) -> Array:
         """Return the values of the model whose errors these are at other rows."""
         of_points, of_rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
-        unused = np.empty((2, len(gamma), max(self.step, self.r), self.r))
-        W = of_points.block(self.Z, *unused[:, :, : self.r], same=True)
+        values, slopes = np.empty((2, len(gamma), max(self.step, self.r), self.r))
+        W = of_points.block(self.Z, values[:, : self.r], slopes[:, : self.r], same=True)
         L, R, YP, means = self._factor(of_rows, lam, W)
         coef = _Triangle(L @ R).divide(YP).T
         bias = self.mean_Y + self.bias_column * coef[self.r :].sum(axis=0)  # 0 where there is none
@@ -202,7 +202,7 @@ class LooObjective:
         result = np.empty((len(X), coef.shape[1]))
         for start in range(0, len(X), self.step):
             rows = X[start : start + self.step]
-            K = of_points.block(rows, *unused[:, :, : len(rows)])
+            K = of_points.block(rows, values[:, : len(rows)], slopes[:, : len(rows)])
             result[start : start + self.step] = K @ coef[: self.r] + bias
         return result
 

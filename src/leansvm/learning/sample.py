@@ -275,7 +275,7 @@ def raw_kernel(
     """
     units, n, d = sample.units, sample.n_plain, len(sample.units.spread)
     beside = slice(n, n + len(sample.curves))
-    kept = (scales[:, beside] > 0).any(axis=0)
+    kept: Mask = np.any(scales[:, beside] > 0, axis=0)
     parts, knots = [], []
     looked_at, by_distance = np.zeros((2, d), np.bool_)  # by any part; by one of distances
     for curve, keep in zip(sample.curves, kept.tolist(), strict=True):

@@ -159,13 +159,7 @@ class ScaleSearch:
         """
         if self.progress.stopped:
             return start
-        objective = self.objective(start.kernels, stage)
-        lam = _LAM
-        if self.lam_per_row is not None:  # what the given C is for the rows of this stage
-            n = len(objective.Y)
-            lam = tuple(np.clip(np.log(self.lam_per_row) + np.log(n), *_LAM).tolist())
-        group = np.zeros_like(self.sample.group) if tied else self.sample.group
-        descent = _Descent(objective, start, group, tied, lam, self.progress)
+        descent = _Descent(self, start, stage, tied)
         if iterations is None:
             iterations = TIED.iterations if tied else stage.iterations
         pairs = descend(descent, iterations, start.pairs)
@@ -180,18 +174,15 @@ class _Descent:
     ``found`` the best that was evaluated.
     """
 
-    def __init__(
-        self,
-        objective: LooObjective,
-        start: Scales,
-        group: NDArray[np.intp],
-        tied: bool,
-        lam: tuple[float, ...],
-        progress: ScaleProgress,
-    ) -> None:
-        self.objective, self.start, self.progress = objective, start, progress
-        self.prior = 0.0 if tied else 1.0 / len(objective.Y)
+    def __init__(self, search: ScaleSearch, start: Scales, stage: Stage, tied: bool) -> None:
+        self.objective = search.objective(start.kernels, stage)
+        self.start, self.progress = start, search.progress
         self.best, self.found = _FAILED, start._replace(log_loo=_FAILED)
+        n_rows, lam = len(self.objective.Y), np.array(_LAM)
+        if search.lam_per_row is not None:  # what the given C is for the rows of this stage
+            lam = np.clip(np.log(search.lam_per_row) + np.log(n_rows), *_LAM)
+        self.prior = 0.0 if tied else 1.0 / n_rows
+        group = np.zeros_like(search.sample.group) if tied else search.sample.group
         self.used, n_parts = np.isfinite(start.log_gamma), len(start.kernels)
         labels = group + (group.max(initial=0) + 1) * np.arange(n_parts)[:, None]
         # the variable of every scale that is used, and the part and a scale of every variable
@@ -200,7 +191,7 @@ class _Descent:
         )
         self.part, self.first, self.n = np.nonzero(self.used)[0][first], first, len(first)
         self.several = n_parts if n_parts > 1 else 0
-        omega, log_lam = start.omega[: self.several], np.clip(start.log_lam, *lam)
+        omega, log_lam = start.omega[: self.several], min(max(start.log_lam, lam[0]), lam[1])
         self.x = np.concatenate([np.zeros(self.n), omega, [log_lam]])
         low, high = np.full((2, self.n), [[-_TIE], [_TIE]])
         if not tied:
