@@ -61,9 +61,8 @@ class Watch:
         self.inside.append(name)
         self.steps, self.knows, self.asked = 0.0, False, self.elapsed
         if name in self.plan:
-            names = list(self.plan)
-            before = sum(self.plan[other] for other in names[: names.index(name)])
-            self.done = max(self.done, before)
+            before = list(self.plan.values())[: list(self.plan).index(name)]
+            self.done = max(self.done, sum(before))
 
     def end(self, seconds: float) -> None:
         """End the innermost phase; say what took how long, and how long the rest may take."""
