@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -60,10 +60,73 @@ class FunctionPlan(NamedTuple):
 
 
 class LowRankMachine(ReadableModel, Machine):
-    """Learn a handful of functions, and their weights in closed form."""
+    """Learn a handful of functions, and their weights in closed form.
+
+    Parameters
+    ----------
+    C : float, array-like, "gcv" or "loo"
+        Regularisation: weight of the squared errors. Of several candidates the best one is taken
+        for the functions at the start, and again for the learned ones: of a list and "gcv" by
+        generalised cross-validation, "loo" by the exact leave-one-out squared error with the
+        functions kept. The strings try ``numpy.logspace(-6, 7, 50)``.
+    n_basis : int, float in (0, 1) or "auto"
+        Number of functions, or their share of the rows. "auto" starts with five, or one for each
+        class, and doubles as long as that lowers the error of rows on which the functions were
+        not learned by a twentieth; at most 40, or four for each class.
+    function : {"robust-rbf", "simplex", "rbf"} or BasisFunction
+        exp(-sum mu |x - c|), max(0, 1 - sum mu |x - c|), exp(-sum mu (x - c)^2), or an instance
+        of a class derived from `leansvm.low_rank.BasisFunction`.
+    init : {"auto", "medoids", "random"} or array-like of shape (n_basis, n_features)
+        Where the centres start: at the medoids of the rows (of 1000 of them if there are more),
+        at random rows, or at given points. "auto" starts with few functions at the medoids of
+        each class, and doubles them where the error is largest; the paper's objectives start at
+        the medoids of all rows. Features should have comparable scales.
+    shape_init : "auto" or float
+        Shapes mu to start from. "auto" follows the spread of the features and takes, of four
+        scales, the one with the least estimated error.
+    n_init : int
+        Starts; those after the first begin at random rows. The best by leave-one-out error is
+        kept.
+    anchor : float
+        "loss" only: how strongly centres (in standard deviations of the features) and log shapes
+        are held to their start, in multiples of ``C`` times the error at the start; 0 lets them
+        go. Leave-one-out errors with the functions kept do not see that functions overfit; this
+        prevents it.
+    iterate : {"best", "last"}
+        Which iterate is the model: the one of least leave-one-out squared error, or the last.
+    max_iter : int
+        Iterations of L-BFGS (at most), or rounds of the paper's algorithm.
+    tol : float
+        "loss" stops when the objective falls by less than this share of itself.
+    n_iter_no_change : int
+        "loss" with ``iterate="best"`` stops when the leave-one-out error has not fallen for so
+        many iterations.
+
+    Attributes
+    ----------
+    centers_, shapes_ : ndarray of shape (n_basis, n_features)
+        Parameters of the functions.
+    coef_ : ndarray of shape (1, n_basis) or (n_classes, n_basis)
+        Weights of the functions, which all classes share.
+    function_ : BasisFunction
+        The function used.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Criterion at every candidate of ``C`` for the learned functions; only when there are
+        several.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        Target +-1 less the decision value of the model whose weights are fitted without the row
+        (and its exact copies); only with ``C="loo"``.
+    objective_ : float
+        1/2 |coef|^2 + 1/2 A b^2 + C/2 * squared errors, summed over the classes.
+    n_iter_ : int
+        Iterations of the start that was kept.
+    fit_report_ : dict
+        ``curve`` has the objective, the leave-one-out error and the paper's objective at every
+        iteration; which iteration was kept, ``sizes`` that were compared with ``size_errors``,
+        ``feature_spread``, rows, functions, bytes, seconds by phase.
+    """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **Machine._parameter_constraints,
         "n_basis": [
             StrOptions({"auto"}),
             Interval(Integral, 1, None, closed="left"),
@@ -77,17 +140,11 @@ class LowRankMachine(ReadableModel, Machine):
         "iterate": [StrOptions({"best", "last"})],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
     }
     function_: BasisFunction
     centers_: Array
     shapes_: Array
     coef_: Array
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     @property
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
@@ -163,9 +220,7 @@ class LowRankMachine(ReadableModel, Machine):
             seconds=learner.phases.seconds,
         )
 
-    def _basis_attributes(
-        self, data: TrainingData, basis: FunctionPlan, solution: Solution
-    ) -> dict[str, Any]:
+    def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
         learned: LearnedFeatures = solution.features
         return {
             "function_": learned.function,

@@ -183,14 +183,15 @@ def validate(
     return (X, *rest) if rest else X
 
 
-def targets_to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
-    """Return targets and weights that a source brings along; None for arrays."""
+def to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return targets, predictions and weights; a source brings its own targets and weights."""
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
     if source is None:
-        return None
+        return y, estimator.predict(X), sample_weight
     if not source.n_targets:
         raise ValueError("score needs the targets: pass y, or name it in open_dataset(target=...).")
-    return source.targets()
+    targets, weight = source.targets()
+    return targets, np.asarray(estimator.predict(X)), weight
 
 
 def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
