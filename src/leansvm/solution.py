@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import rows_at
-
 Array = NDArray[np.float64]
 _ALIKE = 1.0 + 1e-6  # a ratio of errors that rounding may bring about
 
@@ -58,15 +56,3 @@ def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
         return solutions
     most = _ALIKE * np.nanmin(errors)
     return {place: found for place, found in solutions.items() if found.error <= most}
-
-
-def chosen_points(basis: Any, features: Any) -> tuple[NDArray[np.intp], Any, NDArray[np.intp]]:
-    """Return the points of a basis that its features kept, in the order of choice.
-
-    They are row numbers (-1 where points were given), the points themselves (column numbers of a
-    precomputed kernel), and the places of their coefficients.
-    """
-    kept = np.arange(features.size) if features.kept is None else features.kept
-    order = np.argsort(kept)
-    indices = np.full(len(kept), -1) if basis.indices is None else basis.indices[kept]
-    return indices[order], rows_at(features.points, order), order

@@ -19,6 +19,7 @@ from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BASIS_CONSTRAINTS, KernelMachine
 from leansvm.estimators.machine import Run
+from leansvm.estimators.publish import publish_kernel
 from leansvm.estimators.read import any_targets, validate
 from leansvm.estimators.training_data import BasisPlan, TrainingData
 from leansvm.newton.refit import refit
@@ -179,8 +180,7 @@ class KernelBasis(
         features = whiten(fitted.kernel, basis.rows, basis.points(fitted.kernel), basis.L)
         features, kept = replace(features, L=to_host(features.L)), features.kept
         pairwise = fitted.kernel.precomputed
-        self.__dict__.pop("feature_scales_", None)
-        self.__dict__.update(fitted.attributes())
+        publish_kernel(self, fitted)
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
         self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else features.points
         self.normalization_ = inverse_transpose(features.L)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from leansvm._array_api import rows_at
 from leansvm._phases import Phases
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
@@ -22,7 +23,7 @@ from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
 from leansvm.learning.learn import LEARNABLE, MIXTURE, learn_kernel
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.rows import resolve_cache_size
-from leansvm.solution import Solution, chosen_points
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -35,12 +36,6 @@ class FittedKernel:
     name: Any  # ``kernel_``: a name as it was given, a mixture, or the user's function
     scales: Array | None = None  # ``feature_scales_``
     report: dict[str, Any] | None = None
-
-    def attributes(self) -> dict[str, Any]:
-        """Return the fitted attributes of an estimator."""
-        kernel = self.kernel
-        found = {"kernel_": self.name, "gamma_": kernel.scales, "clip_": kernel.clip}
-        return found if self.scales is None else found | {"feature_scales_": self.scales}
 
 
 class KernelMachine(Machine):
@@ -148,15 +143,27 @@ class KernelMachine(Machine):
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
         return FittedKernel(kernel, learned.kernel, learned.scales, learned.report)
 
-    def _support(self, data: TrainingData, indices: Any, points: Any, coef: Any) -> dict[str, Any]:
-        """Return the attributes that show which rows or points carry which coefficients."""
+    def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
+        basis, features, coef = solution.basis, solution.features, solution.coef
+        indices, points = basis.indices, basis.rows
+        if features is not None:  # of a small basis: those that it kept, in the order of choice
+            kept = np.arange(features.size) if features.kept is None else features.kept
+            order = np.argsort(kept)
+            indices = np.full(len(kept), -1) if indices is None else indices[kept][order]
+            points, coef = rows_at(features.points, order), coef[order]
         pairwise = self.kernel == "precomputed"
-        return {
+        found = {
             "support_": indices,
             "support_vectors_": np.empty((0, 0), data.X.dtype) if pairwise else points,
             "dual_coef_": np.ascontiguousarray(coef.T),
             "n_support_": len(indices),
         }
+        if solution.weights is not None:
+            found["coef_"] = solution.weights
+        if solution.sums is not None:  # that later rows are added to
+            found |= {"_features": features, "_sums": solution.sums, "_selected": basis.indices}
+            found["n_rows_seen_"] = data.X.shape[0]
+        return found
 
     def _small_matrix(self, rows: Any) -> tuple[Any, Any]:
         """Return the map to a small basis and the sums over the rows; none where all rows are."""
@@ -270,10 +277,6 @@ class BasisMachine(KernelMachine):
             on_step=run.hook("basis-point", 1.0, data.plan.size),
             **options,
         )
-
-    def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
-        indices, points, order = chosen_points(solution.basis, solution.features)
-        return self._support(data, indices, points, solution.coef[order])
 
     def _pilot(self, data: TrainingData, problem: Any, run: Run) -> Fit:
         """Return the fit that a selector's objective is about: C is that of a random basis."""

@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from leansvm._array_api import rows_at
 from leansvm._phases import Phases
+from leansvm.basis import Basis
 from leansvm.dual import table
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
@@ -129,13 +130,8 @@ class DualMachine(KernelMachine):
         share = data.weight[indices] / merged.weight[group]
         rows = group if problem.rows is None else problem.rows[group]
         points = rows if problem.kernel.precomputed else rows_at(problem.X, rows)
-        coef = solution.coef[group] * share[:, None]
-        seconds = problem.phases.seconds
-        return replace(solution, coef=coef, basis=(indices, points), seconds=seconds)
-
-    def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
-        found = self._support(data, *solution.basis, solution.coef)
-        return found if solution.weights is None else found | {"coef_": solution.weights}
+        coef, basis = solution.coef[group] * share[:, None], Basis(indices, points)
+        return replace(solution, coef=coef, basis=basis, seconds=problem.phases.seconds)
 
 
 class LSSVC(PredictsSets, Classifier, DualMachine):

@@ -215,7 +215,8 @@ class Machine(CallbackSupport, Documented):
     def _fit_on(self, data: TrainingData, run: Run) -> None:
         """Fit the model on rows that were read; nothing is set before the last line."""
         data = self._counted(data, run)
-        run.watch.plan = self._planned(*data.X.shape)
+        if run.tasks is not None or self.verbose:
+            run.watch.plan = self._planned(*data.X.shape)
         kernel = self._learn_kernel(data, run)
         basis = self._grow(data, kernel, run)
         solution = self._solve(data, basis, run)
@@ -235,15 +236,15 @@ class Machine(CallbackSupport, Documented):
         to do where numbers are too large. Any error or interrupt leaves the estimator as it was:
         no attribute of a fit that did not come to its end is seen.
         """
-        before, tasks, watch = self.__dict__.copy(), None, Watch()
+        tasks, watch = Tasks(self, X, y) if vars(self).get("_skl_callbacks") else None, Watch()
+        before = self.__dict__.copy()
         if self.time_limit is not None:
             watch.limit = float(self.time_limit)
+        if tasks is not None:
+            watch.tell = tasks.tell
         if self.verbose:
             watch.say = lambda line: print(f"{type(self).__name__}: {line}", flush=True)
         try:
-            if before.get("_skl_callbacks"):
-                tasks = Tasks(self, X, y)
-                watch.tell = tasks.tell
             within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
             with within, serial_blas(), watched_by(watch):
                 yield Run(criterion or self._criterion(), watch, tasks, is_path)
@@ -334,7 +335,9 @@ class Machine(CallbackSupport, Documented):
                     f"{self.C!r}."
                 )
             if candidates.min() < 1e-300 or candidates.max() > 1e300:
-                raise ValueError(f"C must be finite and from 1e-300 to 1e300, got {self.C!r}.")
+                raise ValueError(
+                    f"C={self.C!r}: it must be finite and at most 1e300, and so must 1 / C."
+                )
             if not candidates.ndim:
                 return Criterion(float(candidates), left_out=left_out, judge=self.criterion)
         if self.criterion != "squared" and name != "loo":

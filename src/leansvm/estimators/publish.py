@@ -28,12 +28,12 @@ _TOO_SMOOTH = (
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
-_KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
-_ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
-_ONCE |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}  # of one fit
 # what `partial_fit` must find as it was in the first batch: sums and factors depend on it
 BATCH_PARAMETERS = ("kernel", "gamma", "degree", "coef0", "fit_intercept", "bias_penalty")
 BATCH_PARAMETERS += ("class_weight", "target")
+_KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
+_ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
+_ONCE |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}  # of one fit
 
 
 def publish(estimator: Any, data: TrainingData, kernel: Any, solution: Solution) -> None:
@@ -62,10 +62,7 @@ def publish(estimator: Any, data: TrainingData, kernel: Any, solution: Solution)
         fitted.pop(name, None)
     fitted.update(data.attributes)
     if kernel is not None:
-        fitted.pop("feature_scales_", None)
-        fitted.update(kernel.attributes())
-        given = {name: getattr(estimator, name, None) for name in BATCH_PARAMETERS}
-        estimator._batch_parameters = given
+        publish_kernel(estimator, kernel)
     fitted.update(estimator._basis_attributes(data, solution))
     if estimator._keeps_rows:
         estimator._rows, estimator._answers = data, None
@@ -85,6 +82,18 @@ def publish(estimator: Any, data: TrainingData, kernel: Any, solution: Solution)
         terms = targets - solution.left_out, targets, weight, data.class_weight
         calibrate(estimator, *terms, before)
     _warn(estimator, solution)
+
+
+def publish_kernel(estimator: Any, fitted: Any) -> None:
+    """Set the attributes of a `FittedKernel`, and what later batches must find as it was."""
+    estimator.__dict__.pop("feature_scales_", None)
+    if fitted.scales is not None:
+        estimator.feature_scales_ = fitted.scales
+    estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
+    estimator.clip_ = fitted.kernel.clip
+    estimator._batch_parameters = {}
+    for name in BATCH_PARAMETERS:
+        estimator._batch_parameters[name] = getattr(estimator, name, None)
 
 
 def warn_of_time(estimator: Any, watch: Watch) -> None:

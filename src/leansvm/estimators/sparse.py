@@ -106,11 +106,6 @@ class SparseMachine(BasisMachine, Mergeable):
             C = pilot.summed(chooser, min(_PILOT_SIZE, data.n_positive)).solution.C
         return Fit(float(C), problem.bias_penalty, refit=refit)
 
-    def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
-        found = super()._basis_attributes(data, solution)
-        found |= {"_features": solution.features, "_sums": solution.sums}
-        return found | {"_selected": solution.basis.indices, "n_rows_seen_": data.X.shape[0]}
-
     def _earlier_basis(self, blocks: RowBlocks) -> Basis:
         """Return the basis of the fit before, in the order of choice."""
         if self.kernel != "precomputed":
