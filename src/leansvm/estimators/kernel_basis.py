@@ -19,6 +19,7 @@ from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BASIS_CONSTRAINTS, KernelMachine
 from leansvm.estimators.machine import Run
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.publish import publish_kernel
 from leansvm.estimators.read import any_targets, validate
 from leansvm.estimators.training_data import BasisPlan, TrainingData
@@ -90,6 +91,7 @@ class KernelBasis(
         "n_basis": BASIS_CONSTRAINTS["n_basis"][:2],
     }
 
+    @stored
     def __init__(
         self,
         n_basis: Any = 100,
@@ -103,17 +105,7 @@ class KernelBasis(
         select_on: Any = "auto",
         cache_size: Any = "auto",
         random_state: Any = None,
-    ) -> None:
-        self.n_basis = n_basis
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.basis = basis
-        self.C = C
-        self.select_on = select_on
-        self.cache_size = cache_size
-        self.random_state = random_state
+    ) -> None: ...
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

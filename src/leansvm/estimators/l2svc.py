@@ -20,6 +20,7 @@ from leansvm.dual import table
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.lssvm import DualMachine
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
@@ -121,6 +122,7 @@ class L2SVC(Classifier, DualMachine):
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
 
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -141,24 +143,7 @@ class L2SVC(Classifier, DualMachine):
         keep_state: bool | None = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.solver = solver
-        self.max_support = max_support
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.keep_state = keep_state
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
     def _model(self) -> tuple[FeatureMap, Array]:
         if self.kernel_ != "linear":

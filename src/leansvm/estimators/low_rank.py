@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm.estimators.function_machine import LowRankMachine
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.low_rank.ascent import Ascent
 
@@ -64,6 +65,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         "backtracking": ["boolean"],
     }
 
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -90,30 +92,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         random_state: Any = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.n_basis = n_basis
-        self.function = function
-        self.objective = objective
-        self.init = init
-        self.shape_init = shape_init
-        self.n_init = n_init
-        self.anchor = anchor
-        self.learning_rate = learning_rate
-        self.update = update
-        self.backtracking = backtracking
-        self.iterate = iterate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
     def _ascent(self) -> Ascent | None:
         if self.objective == "loss":
@@ -148,6 +127,7 @@ class LowRankLSSVR(Regressor, LowRankMachine):
     True
     """
 
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -169,22 +149,4 @@ class LowRankLSSVR(Regressor, LowRankMachine):
         verbose: int = 0,
         time_limit: float | None = None,
         target: str | None = None,
-    ) -> None:
-        self.C = C
-        self.n_basis = n_basis
-        self.function = function
-        self.init = init
-        self.shape_init = shape_init
-        self.n_init = n_init
-        self.anchor = anchor
-        self.iterate = iterate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
-        self.target = target
+    ) -> None: ...

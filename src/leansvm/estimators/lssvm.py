@@ -21,6 +21,7 @@ from leansvm.dual.problem import DualProblem
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
 from leansvm.estimators.machine import Run
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.training_data import TrainingData
 from leansvm.rows import resolve_cache_size
@@ -158,6 +159,7 @@ class LSSVC(PredictsSets, Classifier, DualMachine):
     (1, 3)
     """
 
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -176,22 +178,7 @@ class LSSVC(PredictsSets, Classifier, DualMachine):
         cache_size: Any = "auto",
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.solver = solver
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
 
 class LSSVR(PredictsIntervals, Regressor, DualMachine):
@@ -215,6 +202,7 @@ class LSSVR(PredictsIntervals, Regressor, DualMachine):
     True
     """
 
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -232,18 +220,4 @@ class LSSVR(PredictsIntervals, Regressor, DualMachine):
         verbose: int = 0,
         time_limit: float | None = None,
         target: str | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.verbose = verbose
-        self.time_limit = time_limit
-        self.target = target
+    ) -> None: ...

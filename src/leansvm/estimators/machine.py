@@ -27,7 +27,7 @@ from leansvm._parallel import serial_blas
 from leansvm._phases import Watch, out_of_time, step, watched_by
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis.features import FeatureMap, evaluate
-from leansvm.estimators.documentation import described, parameters
+from leansvm.estimators.parameters import complete
 from leansvm.estimators.publish import publish, warn_of_time
 from leansvm.estimators.read import check_features, read, validate
 from leansvm.estimators.tasks import Tasks
@@ -169,13 +169,7 @@ class Machine(CallbackSupport, Documented):
         """Give an estimator what its bases say of its parameters: rules and documentation."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            bases = [base for base in cls.__mro__[1:] if issubclass(base, Machine)]
-            rules: dict[str, Any] = {}
-            for base in (*reversed(bases), cls):
-                rules |= vars(base).get("_parameter_constraints", {})
-            names = parameters(cls)
-            cls._parameter_constraints = {name: rules[name] for name in names if name in rules}
-            cls.__doc__ = described(cls, bases, sections)
+            complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)], sections)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -16,6 +16,7 @@ from leansvm.basis import Basis, Fit, RandomBasis
 from leansvm.estimators.calibration import Slopes
 from leansvm.estimators.kernel_machine import BasisMachine, FittedKernel
 from leansvm.estimators.machine import Run
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
@@ -220,6 +221,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         assert isinstance(loss, Logistic)
         return (None, loss.p) if loss.margin == 0.0 else (loss, 1.0)
 
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -245,29 +247,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         random_state: Any = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.loss = loss
-        self.regularizer = regularizer
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.delta = delta
-        self.p = p
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
 
 class ReducedSVR(Regressor, ReducedMachine):
@@ -308,6 +288,7 @@ class ReducedSVR(Regressor, ReducedMachine):
     True
     """
 
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -331,24 +312,4 @@ class ReducedSVR(Regressor, ReducedMachine):
         verbose: int = 0,
         time_limit: float | None = None,
         target: str | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.loss = loss
-        self.regularizer = regularizer
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.delta = delta
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
-        self.target = target
+    ) -> None: ...

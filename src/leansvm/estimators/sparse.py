@@ -15,6 +15,7 @@ from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.kernel_machine import BasisMachine, FittedKernel
 from leansvm.estimators.machine import Machine, Run
 from leansvm.estimators.mergeable import Mergeable
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.training_data import TrainingData
 from leansvm.newton.refit import refit
@@ -153,6 +154,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(JUDGES))]}
 
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -175,26 +177,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         keep_state: bool | None = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.criterion = criterion
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.keep_state = keep_state
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -247,6 +230,7 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     True
     """
 
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -267,24 +251,7 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
         verbose: int = 0,
         time_limit: float | None = None,
         target: str | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.keep_state = keep_state
-        self.verbose = verbose
-        self.time_limit = time_limit
-        self.target = target
+    ) -> None: ...
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:
