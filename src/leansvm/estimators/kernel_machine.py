@@ -245,9 +245,6 @@ class BasisMachine(KernelMachine):
             used = data.leave_out(budget)
             if isinstance(selector, BasisSelector):  # given points fix the size
                 size, auto = min(size, used.n_positive), auto and used.n_positive > 1
-        compares = np.ndim(criterion.C) == 1 and not run.is_path
-        if (compares or criterion.left_out) and used.n_positive < 2:
-            self._refuse_one_row(used)
         rows = used.blocks(3 * (size + data.n_outputs + 1), budget)
         plan = BasisPlan(selector, size, auto, rows.state_budget(self.cache_size))
         # weights as given: copies of a row may be in other folds

@@ -212,16 +212,15 @@ class L2SVC(Classifier, DualMachine):
             classes = self._same_classes(classes)
         added: AbstractContextManager[None] = nullcontext()
         with self._fitting(X, y) as run:
-            read_batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
-            batch = read_batch.counted(left_out=False)
-            kernel = None
+            rows = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
+            batch, kernel = rows.counted(left_out=False), None
             if first:
                 kernel, data = self._learn_kernel(batch, run), batch
                 problem = self._grow(batch, kernel, run)
                 active_set = self._active_set(problem, keep=True)
             else:
                 active_set, weight = self._sequence
-                used, data = batch.taken, read_batch.counted(left_out=False, earlier=weight)
+                used, data = batch.taken, rows.counted(left_out=False, earlier=weight)
                 added = active_set.extended(batch.X[used], batch.Y[used], batch.weight[used])
             with added:
                 hook = run.hook("iteration")

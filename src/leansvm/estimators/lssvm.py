@@ -80,11 +80,8 @@ class DualMachine(KernelMachine):
         return plan | {"solve": 1e-9 * n_rows**3} if plan else {}
 
     def _counted(self, data: TrainingData, run: Run) -> TrainingData:
-        criterion, several = run.criterion, np.ndim(run.criterion.C) == 1
-        data = data.counted(criterion.left_out or (several and self._merges_for_choice))
-        if (several or criterion.left_out) and data.n_positive < 2:
-            self._refuse_one_row(data)
-        return data
+        several = np.ndim(run.criterion.C) == 1
+        return data.counted(run.criterion.left_out or (several and self._merges_for_choice))
 
     def _grow(self, data: Any, kernel: FittedKernel, run: Run) -> DualProblem:
         """Pose the problem of the rows that count: all of them are basis points."""

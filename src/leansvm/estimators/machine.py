@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._parallel import serial_blas
 from leansvm._phases import Watch, out_of_time, step, watched_by
 from leansvm._sklearn import CallbackSupport, Documented
-from leansvm.basis.features import FeatureMap, evaluate
+from leansvm.basis.features import evaluate
 from leansvm.estimators.parameters import complete
 from leansvm.estimators.publish import publish, warn_of_time
 from leansvm.estimators.read import check_features, read, validate
@@ -35,10 +35,9 @@ from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within
-from leansvm.solution import Solution
 
 if TYPE_CHECKING:
-    from leansvm.estimators.kernel_machine import FittedKernel
+    pass
 
 Array = NDArray[np.float64]
 C_GRID = np.logspace(-6, 7, 50)
@@ -77,6 +76,15 @@ class Run:
 
 class Machine(CallbackSupport, Documented):
     """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept.
+
+    A family of machines has these methods; each returns a value and leaves the machine as it is:
+
+    - ``_counted(data, run)``: the rows as it counts them, equal ones merged where rows are left out
+    - ``_learn_kernel(data, run)``: the kernel with its numbers; None for machines without one
+    - ``_grow(data, kernel, run)``: what carries the coefficients: points, all rows, or functions
+    - ``_solve(data, basis, run)``: the `Solution` on it
+    - ``_basis_attributes(data, solution)``: the fitted attributes that describe the basis
+    - ``_model()``: the fitted functions and their coefficients, functions x outputs
 
     Parameters
     ----------
@@ -209,6 +217,11 @@ class Machine(CallbackSupport, Documented):
     def _fit_on(self, data: TrainingData, run: Run) -> None:
         """Fit the model on rows that were read; nothing is set before the last line."""
         data = self._counted(data, run)
+        if data.n_positive < 2 and (np.ndim(run.criterion.C) or run.criterion.left_out):
+            raise ValueError(
+                f"C={self.C!r} needs two distinct rows of positive weight, got "
+                f"n_samples={data.n_positive}; give C as a number."
+            )
         if run.tasks is not None or self.verbose:
             run.watch.plan = self._planned(*data.X.shape)
         kernel = self._learn_kernel(data, run)
@@ -258,26 +271,6 @@ class Machine(CallbackSupport, Documented):
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
         """Return the expected work of each phase, relative to the others; none where unknown."""
         return {}
-
-    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
-        """Return the rows as this family counts them: which stand for their copies, in blocks."""
-        raise NotImplementedError
-
-    def _learn_kernel(self, data: TrainingData, run: Run) -> FittedKernel | None:
-        """Return the kernel with its numbers; None for machines without one."""
-        return None
-
-    def _grow(self, data: TrainingData, kernel: Any, run: Run) -> Any:
-        """Return what carries the coefficients: chosen points, all rows, or functions."""
-        raise NotImplementedError
-
-    def _solve(self, data: TrainingData, basis: Any, run: Run) -> Solution:
-        """Return the solution on a basis."""
-        raise NotImplementedError
-
-    def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
-        """Return the fitted attributes that describe the basis; `publish` sets them."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ files
 
@@ -338,22 +331,11 @@ class Machine(CallbackSupport, Documented):
             raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
         return Criterion(candidates, name, left_out or name == "loo", folds, judge=self.criterion)
 
-    def _refuse_one_row(self, data: TrainingData) -> None:
-        """Say that values of C cannot be compared, and no row left out, with a single row."""
-        raise ValueError(
-            f"C={self.C!r} needs two distinct rows of positive weight, got "
-            f"n_samples={data.n_positive}; give C as a number."
-        )
-
     def _bias_penalty(self) -> float:
         """Return A of the objective: 0 is a free bias, inf is none."""
         return float(self.bias_penalty) if self.fit_intercept else np.inf
 
     # ------------------------------------------------------------------ decision values
-
-    def _model(self) -> tuple[FeatureMap, Array]:
-        """Return the fitted functions and their coefficients, functions x outputs."""
-        raise NotImplementedError
 
     def _values(self, X: Any) -> Any:
         """Return f(x) of validated rows, one column per output."""
