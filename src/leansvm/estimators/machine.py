@@ -79,7 +79,7 @@ class Machine(CallbackSupport, Documented):
 
     A family of machines has these methods; each returns a value and leaves the machine as it is:
 
-    - ``_counted(data, run)``: the rows as it counts them, equal ones merged where rows are left out
+    - ``_count(data, run)``: the rows as it counts them, equal ones merged where rows are left out
     - ``_learn_kernel(data, run)``: the kernel with its numbers; None for machines without one
     - ``_grow(data, kernel, run)``: what carries the coefficients: points, all rows, or functions
     - ``_solve(data, basis, run)``: the `Solution` on it
@@ -210,13 +210,17 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        with self._fitting(X, y) as run:
-            self._fit_on(read(self, X, y, sample_weight), run)
+        with self._fitting(X, y) as run:  # nothing is set before the last line
+            data = self._counted(read(self, X, y, sample_weight), run)
+            kernel = self._learn_kernel(data, run)
+            basis = self._grow(data, kernel, run)
+            solution = self._solve(data, basis, run)
+            publish(self, data, kernel, solution)
         return self
 
-    def _fit_on(self, data: TrainingData, run: Run) -> None:
-        """Fit the model on rows that were read; nothing is set before the last line."""
-        data = self._counted(data, run)
+    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
+        """Return the rows as the family counts them, if there are enough; plan the phases."""
+        data = self._count(data, run)
         if data.n_positive < 2 and (np.ndim(run.criterion.C) or run.criterion.left_out):
             raise ValueError(
                 f"C={self.C!r} needs two distinct rows of positive weight, got "
@@ -224,10 +228,7 @@ class Machine(CallbackSupport, Documented):
             )
         if run.tasks is not None or self.verbose:
             run.watch.plan = self._planned(*data.X.shape)
-        kernel = self._learn_kernel(data, run)
-        basis = self._grow(data, kernel, run)
-        solution = self._solve(data, basis, run)
-        publish(self, data, kernel, solution)
+        return data
 
     @contextmanager
     def _fitting(

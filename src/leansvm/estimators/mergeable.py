@@ -150,7 +150,10 @@ class Mergeable(KernelMachine):
                 data = read(self, X, y, sample_weight, classes=classes, batch=True)
                 if data.n_positive < 2:
                     run = replace(run, criterion=replace(criterion, left_out=False))
-                self._fit_on(data, run)
+                data = self._counted(data, run)
+                kernel = self._learn_kernel(data, run)
+                solution = self._solve(data, self._grow(data, kernel, run), run)
+                publish(self, data, kernel, solution)
                 self._has_batches = True
                 return self
             data = self._read_more(X, y, sample_weight, classes)

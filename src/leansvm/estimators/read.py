@@ -85,10 +85,17 @@ def read(
     scratch = object.__new__(type(estimator))  # takes what scikit-learn's checks set
     scratch.__dict__.update(estimator.__dict__)
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
-    if source is None:
-        data = _read_arrays(scratch, X, y, sample_weight, reset, classes, batch)
-    else:
+    if source is not None:
         data = _read_source(scratch, source, y, reset, classes, batch)
+    else:
+        # rows of a fit that are read again: each gets means without its own target again
+        reset = reset or ("table_" in vars(estimator) and not batch)
+        if estimator._classifies:
+            data = _read_classes(scratch, X, y, sample_weight, reset, classes, batch)
+        else:
+            data = _read_numbers(scratch, X, y, sample_weight, reset)
+        if reset and estimator.kernel == "precomputed":  # errors of the labels come first
+            check_kernel_matrix(data.X)
     known = {}
     for name in ROW_ATTRIBUTES:
         if name in vars(scratch):
@@ -96,52 +103,62 @@ def read(
     return replace(data, attributes=known)
 
 
-def _read_arrays(
+def _read_classes(
     estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
-    """Read rows, targets and weights in memory."""
-    # rows of a fit that are read again: each gets means without its own target again
-    reset = reset or ("table_" in vars(estimator) and not batch)
-    count = class_weight = None
-    if estimator._classifies:
-        X, y = validate(estimator, X, y, reset=reset)
-        Y, labels = encode_labels(estimator, y, classes)
-        weight = _sample_weights(sample_weight, X)
-        X = encoded(estimator, X, Y, weight, reset=reset)
-        given = to_host(weight)
-        totals = np.bincount(labels, weights=given, minlength=len(estimator.classes_))
-        count, class_weight = float(totals.sum()), _class_weights(estimator, totals, batch)
-        if class_weight is not None:
-            weight = like_rows(given * class_weight[labels], weight)
-    else:
-        if sparse.issparse(y):
-            raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
-        X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
-        Y = as_float64(y)
-        if foreign_namespace(Y) is None:  # objects such as None have become NaN
-            assert_all_finite(Y, input_name="y")
-            if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
-                raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
-        _check_single_output(estimator, Y.ndim == 1, reset)
-        Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
-        weight = _sample_weights(sample_weight, X)
-        if reset:
-            name = estimator.target
-            estimator._scale = None if name is None else learn_scale(name, Y, weight)
-        Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
-        X = encoded(estimator, X, Y, weight, reset=reset)
-    # after the labels: an error of theirs comes first
-    if reset and estimator.kernel == "precomputed":
-        check_kernel_matrix(X)
-    positive = int(namespace(weight).count_nonzero(weight > 0))
-    return TrainingData(X, y, Y, weight, Y.shape[1], positive, count, class_weight=class_weight)
+    """Read rows, labels and weights in memory."""
+    X, y = validate(estimator, X, y, reset=reset)
+    Y, labels = encode_labels(estimator, y, classes)
+    weight = _sample_weights(sample_weight, X)
+    X, given = encoded(estimator, X, Y, weight, reset=reset), to_host(weight)
+    totals = np.bincount(labels, weights=given, minlength=len(estimator.classes_))
+    class_weight = _class_weights(estimator, totals, batch)
+    if class_weight is not None:
+        given = given * class_weight[labels]
+        weight = like_rows(given, weight)
+    shape = Y.shape[1], int(np.count_nonzero(given)), float(totals.sum())
+    return TrainingData(X, y, Y, weight, *shape, class_weight=class_weight)
+
+
+def _read_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> TrainingData:
+    """Read rows, numbers to predict and weights in memory."""
+    if sparse.issparse(y):
+        raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
+    X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
+    Y = as_float64(y)
+    if foreign_namespace(Y) is None:  # objects such as None have become NaN
+        assert_all_finite(Y, input_name="y")
+        if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
+            raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
+    _check_single_output(estimator, Y.ndim == 1, reset)
+    Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
+    weight = _sample_weights(sample_weight, X)
+    if reset:
+        name = estimator.target
+        estimator._scale = None if name is None else learn_scale(name, Y, weight)
+    Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
+    X = encoded(estimator, X, Y, weight, reset=reset)
+    return TrainingData(X, y, Y, weight, Y.shape[1], int(np.count_nonzero(to_host(weight))))
 
 
 def _read_source(
     estimator: Any, source: RowSource, y: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
     """Find classes and weights in a pass over the targets, without a look at X."""
-    check_source(estimator, source, reset=reset)
+    if estimator.kernel == "precomputed":
+        raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
+    if not reset:
+        check_features(estimator, source.n_features, source.feature_names)
+    elif not source.n_targets:
+        raise ValueError(
+            f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
+            f"y is None: pass y beside a Dask collection, name it in open_dataset(..., target=...)."
+        )
+    else:
+        estimator.__dict__.pop("feature_names_in_", None)
+        estimator.n_features_in_ = source.n_features
+        if source.feature_names is not None:
+            estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
     if not estimator._classifies:
         _check_single_output(estimator, source.single_target, reset)
         if estimator.target is not None:
@@ -224,24 +241,6 @@ def to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, A
         raise ValueError("score needs the targets: pass y, or name it in open_dataset(target=...).")
     targets, weight = source.targets()
     return targets, np.asarray(estimator.predict(X)), weight
-
-
-def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
-    """Set or compare the number and the names of the features."""
-    if estimator.kernel == "precomputed":
-        raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
-    if not reset:
-        check_features(estimator, source.n_features, source.feature_names)
-        return
-    if not source.n_targets:
-        raise ValueError(
-            f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
-            f"y is None: pass y beside a Dask collection, name it in open_dataset(..., target=...)."
-        )
-    estimator.__dict__.pop("feature_names_in_", None)
-    estimator.n_features_in_ = source.n_features
-    if source.feature_names is not None:
-        estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
 
 
 def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:

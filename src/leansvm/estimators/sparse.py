@@ -97,7 +97,8 @@ class SparseMachine(BasisMachine, Mergeable):
         return problem.summed(chooser, plan.size)
 
     def _solve(self, data: TrainingData, basis: SummedBasis, run: Run) -> Solution:
-        return replace(basis.solution, basis=basis.basis)
+        assert basis.problem is not None
+        return replace(basis.problem.solve(basis), basis=basis.basis)
 
     def _pilot(self, data: Any, problem: SparseProblem, run: Run) -> Fit:
         C = problem.criterion.C
