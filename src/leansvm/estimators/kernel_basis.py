@@ -35,9 +35,7 @@ from leansvm.tables.fitting import encoded
 _MATRICES = 4  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
 
 
-class KernelBasis(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine, sections=("Parameters",)
-):
+class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     """Map rows to features whose inner products are the kernel on a small basis.
 
     Like `sklearn.kernel_approximation.Nystroem` with any way to choose the basis: inner products
@@ -52,8 +50,8 @@ class KernelBasis(
         As in `SparseLSSVC`; selectors that look at the targets need ``y`` in `fit`.
     C : float, default=1.0
         For selectors that look at the targets alone.
-    select_on
-        As in `SparseLSSVC`.
+    select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
+        Rows that the selector looks at, as in `SparseLSSVC`.
 
     Attributes
     ----------
@@ -84,6 +82,7 @@ class KernelBasis(
 
     _fits_where_rows_are = True
 
+    _shared_sections = ("Parameters",)
     _scales_suit_C = False  # it is for selectors alone
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **BASIS_CONSTRAINTS,
@@ -147,6 +146,7 @@ class KernelBasis(
         Y = any_targets(X, y) if looks or self._learns_scales else None
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
+        blocks = MemoryBlocks(X, Y, columns=3 * size)
         data = TrainingData(
             X,
             y,
@@ -155,12 +155,12 @@ class KernelBasis(
             0 if Y is None else Y.shape[1],
             n_rows,
             attributes={"table_": vars(self).get("table_")},
-            rows=MemoryBlocks(X, Y, columns=3 * size),
+            rows=blocks,
             plan=BasisPlan(selector, size, False, budget),
         )
         fitted = self._learn_kernel(data, run)
         basis = choose(
-            data.rows,
+            blocks,
             fitted.kernel,
             selector,
             size,

@@ -234,7 +234,7 @@ class BasisMachine(KernelMachine):
     _last_size: ClassVar[int] = LAST_SIZE  # the largest that n_basis="auto" tries
     _parameter_constraints: ClassVar[dict[str, Any]] = BASIS_CONSTRAINTS
 
-    def _count(self, data: TrainingData, run: Run) -> TrainingData:
+    def _rows_that_count(self, data: TrainingData, run: Run) -> TrainingData:
         criterion, budget = run.criterion, resolve_cache_size(self.cache_size)
         n_rows, n_features = data.X.shape
         pairwise = self.kernel == "precomputed"

@@ -157,7 +157,7 @@ class LowRankMachine(ReadableModel, Machine):
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
         return isinstance(get_function(self.function), SeparableFunction)  # others know NumPy
 
-    def _count(self, data: TrainingData, run: Run) -> TrainingData:
+    def _rows_that_count(self, data: TrainingData, run: Run) -> TrainingData:
         if data.X.shape[0] <= ORDERED_ROWS:
             return data.distinct()
         return data.leave_out(0) if run.criterion.left_out else data

@@ -79,7 +79,7 @@ class DualMachine(KernelMachine):
         plan = super()._planned(n_rows, n_features)
         return plan | {"solve": 1e-9 * n_rows**3} if plan else {}
 
-    def _count(self, data: TrainingData, run: Run) -> TrainingData:
+    def _rows_that_count(self, data: TrainingData, run: Run) -> TrainingData:
         several = np.ndim(run.criterion.C) == 1
         return data.counted(run.criterion.left_out or (several and self._merges_for_choice))
 

@@ -79,7 +79,7 @@ class Machine(CallbackSupport, Documented):
 
     A family of machines has these methods; each returns a value and leaves the machine as it is:
 
-    - ``_count(data, run)``: the rows as it counts them, equal ones merged where rows are left out
+    - ``_rows_that_count(data, run)``: equal rows are merged where rows are left out
     - ``_learn_kernel(data, run)``: the kernel with its numbers; None for machines without one
     - ``_grow(data, kernel, run)``: what carries the coefficients: points, all rows, or functions
     - ``_solve(data, basis, run)``: the `Solution` on it
@@ -157,6 +157,8 @@ class Machine(CallbackSupport, Documented):
     fit_report_: dict[str, Any]
     _answers: Any
 
+    # sections of its docstring that an estimator shares with its bases
+    _shared_sections: ClassVar[tuple[str, ...]] = ("Parameters", "Attributes")
     # of a class itself; those of its bases are added where it has a constructor
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
@@ -171,13 +173,11 @@ class Machine(CallbackSupport, Documented):
         "time_limit": [Interval(Real, 0, None, closed="neither"), None],
     }
 
-    def __init_subclass__(
-        cls, sections: tuple[str, ...] = ("Parameters", "Attributes"), **kwargs: Any
-    ) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give an estimator what its bases say of its parameters: rules and documentation."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)], sections)
+            complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -220,7 +220,7 @@ class Machine(CallbackSupport, Documented):
 
     def _counted(self, data: TrainingData, run: Run) -> TrainingData:
         """Return the rows as the family counts them, if there are enough; plan the phases."""
-        data = self._count(data, run)
+        data = self._rows_that_count(data, run)
         if data.n_positive < 2 and (np.ndim(run.criterion.C) or run.criterion.left_out):
             raise ValueError(
                 f"C={self.C!r} needs two distinct rows of positive weight, got "
@@ -340,7 +340,8 @@ class Machine(CallbackSupport, Documented):
 
     def _values(self, X: Any) -> Any:
         """Return f(x) of validated rows, one column per output."""
-        return evaluate(*self._model(), self.intercept_, X, self._spread)
+        features, coef = self._model()
+        return evaluate(features, coef, self.intercept_, X, self._spread)
 
     def _decision_values(self, X: Any) -> Any:
         """Return f(x) of any rows, one column per output."""

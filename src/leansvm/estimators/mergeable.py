@@ -82,7 +82,7 @@ class Mergeable(KernelMachine):
             data = TrainingData(state.points, None, None, None, *shape, attributes=known)
             kernel = FittedKernel(state.features.kernel, state.features.kernel.given)
             basis = Basis(state.selected, state.features.points)
-            found = {"features": state.features, "sums": state.sums, "basis": basis}
+            found: Any = {"features": state.features, "sums": state.sums, "basis": basis}
             publish(self, data, kernel, replace(solution, **found))
             self.n_rows_seen_ = state.n_rows
             self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state

@@ -27,11 +27,12 @@ def stored(init: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def complete(cls: Any, bases: list[type], sections: tuple[str, ...]) -> None:
+def complete(cls: Any, bases: list[type]) -> None:
     """Add what the bases of an estimator, the nearest first, say of its parameters.
 
-    ``sections`` of the docstring are completed: parameters in the order of the constructor, with
-    its defaults where a base class does not name them; attributes of the class itself come first.
+    These are rules and, in the ``_shared_sections`` of the docstring, descriptions: parameters in
+    the order of the constructor, with its defaults where a base class does not name them;
+    attributes of the class itself come first.
     """
     names = dict(inspect.signature(cls.__init__).parameters)
     names.pop("self")
@@ -41,7 +42,7 @@ def complete(cls: Any, bases: list[type], sections: tuple[str, ...]) -> None:
     cls._parameter_constraints = {name: rules[name] for name in names if name in rules}
     summary, own = _sections(cls)
     found = {}
-    for section in sections:
+    for section in cls._shared_sections:
         entries: dict[str, str] = {}  # an entry of several names is there by each of them
         for base in (cls, *bases):
             for entry in re.split(r"^(?=\S)", _sections(base)[1].get(section, ""), flags=re.M):

@@ -29,8 +29,8 @@ _TOO_SMOOTH = (
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
 # what `partial_fit` must find as it was in the first batch: sums and factors depend on it
-BATCH_PARAMETERS = ("kernel", "gamma", "degree", "coef0", "fit_intercept", "bias_penalty")
-BATCH_PARAMETERS += ("class_weight", "target")
+_OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
+_OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
 _ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _ONCE |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}  # of one fit
@@ -92,7 +92,7 @@ def publish_kernel(estimator: Any, fitted: Any) -> None:
     estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
     estimator.clip_ = fitted.kernel.clip
     estimator._batch_parameters = {}
-    for name in BATCH_PARAMETERS:
+    for name in _OF_BATCHES:
         estimator._batch_parameters[name] = getattr(estimator, name, None)
 
 

@@ -49,8 +49,8 @@ Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
 # what an estimator is told of its rows
-ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", "classes_")
-ROW_ATTRIBUTES += ("_single_output", "_scale")
+_OF_TARGETS = ("classes_", "_single_output", "_scale")
+ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
 
@@ -111,7 +111,7 @@ def _read_classes(
     Y, labels = encode_labels(estimator, y, classes)
     weight = _sample_weights(sample_weight, X)
     X, given = encoded(estimator, X, Y, weight, reset=reset), to_host(weight)
-    totals = np.bincount(labels, weights=given, minlength=len(estimator.classes_))
+    totals: Any = np.bincount(labels, weights=given, minlength=len(estimator.classes_))
     class_weight = _class_weights(estimator, totals, batch)
     if class_weight is not None:
         given = given * class_weight[labels]

@@ -138,7 +138,7 @@ class ReducedMachine(BasisMachine):
         """Return copies of this estimator, fitted at every C of the path on one basis."""
         models = []
         with self._fitting(X, y, Criterion(path), is_path=True) as run:
-            data: Any = self._count(read(self, X, y, sample_weight), run)
+            data: Any = self._rows_that_count(read(self, X, y, sample_weight), run)
             if data.plan.auto:
                 raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
             kernel = self._learn_kernel(data, run)
