@@ -195,10 +195,7 @@ def hashed_rows(X: Any, odd: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
 def cholesky_lower(A: Any) -> Any:
     """Return L with A = L L' where A is; only its lower triangle is read.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When A is not positive definite.
+    A that is not positive definite raises NumPy's LinAlgError, whatever the library.
     """
     xp = namespace(A)
     try:

@@ -19,21 +19,11 @@ Item = TypeVar("Item")
 
 @dataclass
 class Watch:
-    """The clock of one fit.
+    """The clock of one fit."""
 
-    Parameters
-    ----------
-    limit : float
-        Seconds after which learning and growing end with the best so far.
-    say : callable, optional
-        Gets a line for every phase: ``verbose``.
-    tell : callable, optional
-        Gets the share of the fit that is done: callbacks.
-    """
-
-    limit: float = math.inf
-    say: Callable[[str], None] | None = None
-    tell: Callable[[float], None] | None = None
+    limit: float = math.inf  # seconds after which learning and growing end with the best so far
+    say: Callable[[str], None] | None = None  # gets a line for every phase: ``verbose``
+    tell: Callable[[float], None] | None = None  # gets the share that is done: callbacks
     plan: dict[str, float] = field(default_factory=dict)  # expected work by phase, in their order
     cut: list[str] = field(default_factory=list)  # phases that ended early
     start: float = field(default_factory=time.perf_counter)
@@ -97,12 +87,8 @@ def counted(items: Iterable[Item], total: int) -> Iterator[Item]:
 def out_of_time(share: float = 1.0, growth: float = 1.0) -> bool:
     """Whether there is no time for a step that takes ``growth`` times as long as the last.
 
-    Parameters
-    ----------
-    share : float, default=1.0
-        Share of the time limit that this part of the fit may use.
-    growth : float, default=1.0
-        How much longer the next step takes than the time since the last question.
+    This part of the fit may use a ``share`` of the time limit. The last step began when this was
+    asked before, or with the phase.
     """
     watch = _watch.get()
     if watch is None or watch.limit == math.inf:

@@ -37,14 +37,7 @@ def fit_slopes(
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the best scale for all of f, and the slope of g in every zone, drawn to it.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows, 1) or (n_rows, n_classes)
-        Leave-one-out decision values; one column means two classes.
-    labels : ndarray of shape (n_rows,)
-        Class numbers.
-    weight : ndarray of shape (n_rows,)
-        Sample weights.
+    ``values`` are left-out decision values, one column per class; one column means two classes.
     """
     # (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others
     n_classes = max(values.shape[1], 2)

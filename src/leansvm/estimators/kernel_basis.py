@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import namespace, to_host
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis.choose import basis_size, choose, resolve_basis
+from leansvm.basis.choose import basis_size, resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
-from leansvm.estimators.kernel_machine import BASIS_CONSTRAINTS, KernelMachine
+from leansvm.estimators.kernel_machine import BasisMachine
 from leansvm.estimators.machine import Run
 from leansvm.estimators.parameters import stored
 from leansvm.estimators.publish import publish_kernel
@@ -35,7 +35,7 @@ from leansvm.tables.fitting import encoded
 _MATRICES = 4  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
 
 
-class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
+class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachine):
     """Map rows to features whose inner products are the kernel on a small basis.
 
     Like `sklearn.kernel_approximation.Nystroem` with any way to choose the basis: inner products
@@ -50,8 +50,6 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         As in `SparseLSSVC`; selectors that look at the targets need ``y`` in `fit`.
     C : float, default=1.0
         For selectors that look at the targets alone.
-    select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
-        Rows that the selector looks at, as in `SparseLSSVC`.
 
     Attributes
     ----------
@@ -80,14 +78,12 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
     True
     """
 
-    _fits_where_rows_are = True
-
+    _fits_sources = False
     _shared_sections = ("Parameters",)
     _scales_suit_C = False  # it is for selectors alone
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **BASIS_CONSTRAINTS,
         "C": [Interval(Real, 0, None, closed="neither")],
-        "n_basis": BASIS_CONSTRAINTS["n_basis"][:2],
+        "n_basis": BasisMachine._parameter_constraints["n_basis"][:2],
     }
 
     @stored
@@ -146,7 +142,6 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         Y = any_targets(X, y) if looks or self._learns_scales else None
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
-        blocks = MemoryBlocks(X, Y, columns=3 * size)
         data = TrainingData(
             X,
             y,
@@ -155,20 +150,11 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
             0 if Y is None else Y.shape[1],
             n_rows,
             attributes={"table_": vars(self).get("table_")},
-            rows=blocks,
+            rows=MemoryBlocks(X, Y, columns=3 * size),
             plan=BasisPlan(selector, size, False, budget),
         )
         fitted = self._learn_kernel(data, run)
-        basis = choose(
-            blocks,
-            fitted.kernel,
-            selector,
-            size,
-            select_on=self.select_on,
-            budget=budget,
-            random_state=self.random_state,
-            fit=Fit(float(self.C), refit=refit) if looks else None,
-        )
+        basis = self._chooser(data, fitted, run)(size)
         features = whiten(fitted.kernel, basis.rows, basis.points(fitted.kernel), basis.L)
         features, kept = replace(features, L=to_host(features.L)), features.kept
         pairwise = fitted.kernel.precomputed
@@ -177,6 +163,9 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else features.points
         self.normalization_ = inverse_transpose(features.L)
         self._features = features
+
+    def _pilot(self, data: TrainingData, problem: Any, run: Run) -> Fit:
+        return Fit(float(self.C), refit=refit)
 
     def transform(self, X: Any) -> Any:
         """Evaluate the features.

@@ -193,21 +193,6 @@ class KernelMachine(Machine):
         return KernelFeatures(kernel, points), self.dual_coef_.T
 
 
-BASIS_CONSTRAINTS: dict[str, Any] = {
-    "basis": [str, BasisSelector, "array-like"],
-    "n_basis": [
-        Interval(Integral, 1, None, closed="left"),
-        Interval(Real, 0, 1, closed="neither"),
-        StrOptions({"auto"}),
-    ],
-    "select_on": [
-        StrOptions({"auto", "all"}),
-        Interval(Integral, 1, None, closed="left"),
-        Interval(Real, 0, 1, closed="neither"),
-    ],
-}
-
-
 class BasisMachine(KernelMachine):
     """Choose a basis, then solve on it; all rows count in the loss.
 
@@ -232,7 +217,19 @@ class BasisMachine(KernelMachine):
     _fits_where_rows_are = True
     _fits_sources = True
     _last_size: ClassVar[int] = LAST_SIZE  # the largest that n_basis="auto" tries
-    _parameter_constraints: ClassVar[dict[str, Any]] = BASIS_CONSTRAINTS
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "basis": [str, BasisSelector, "array-like"],
+        "n_basis": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+            StrOptions({"auto"}),
+        ],
+        "select_on": [
+            StrOptions({"auto", "all"}),
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+        ],
+    }
 
     def _rows_that_count(self, data: TrainingData, run: Run) -> TrainingData:
         criterion, budget = run.criterion, resolve_cache_size(self.cache_size)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,6 @@ from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within
-
-if TYPE_CHECKING:
-    pass
 
 Array = NDArray[np.float64]
 C_GRID = np.logspace(-6, 7, 50)
@@ -351,8 +348,9 @@ class Machine(CallbackSupport, Documented):
             if source is not None:
                 check_features(self, source.n_features, source.feature_names)
             X = validate(self, X, reset=False) if source is None else source
+        features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return self._values(X)
+            return evaluate(features, coef, self.intercept_, X, self._spread)
 
     def _is_ready_for(self, X: Any) -> bool:
         """Whether rows have all that validation could ask for: kind, shape and finite numbers.

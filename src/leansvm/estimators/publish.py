@@ -39,16 +39,8 @@ _ONCE |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}  # of one fi
 def publish(estimator: Any, data: TrainingData, kernel: Any, solution: Solution) -> None:
     """Set the fitted attributes and the report; calibrate; warn.
 
-    Parameters
-    ----------
-    estimator : Machine
-        Gets the attributes; all of those of an earlier fit are replaced.
-    data : TrainingData
-        Rows as they were used.
-    kernel : FittedKernel or None
-        The kernel with its numbers; None for machines without one, and for later batches.
-    solution : Solution
-        Coefficients, bias, certificate, and the points, rows or functions that carry them.
+    All attributes of an earlier fit are replaced. ``kernel`` is None for machines without one, and
+    for later batches.
     """
     finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
     if not (finite and np.isfinite(solution.objective)):

@@ -67,20 +67,8 @@ def read(
     """Validate and encode the input of `fit`, or of `partial_fit`; the estimator stays as it is.
 
     What it will be told of the rows (``n_features_in_``, ``feature_names_in_``, ``classes_``) is in
-    the ``attributes`` of the result.
-
-    Parameters
-    ----------
-    estimator : Machine
-        Whose ``kernel``, ``class_weight`` and kind (classifier or regressor) decide.
-    X, y, sample_weight
-        As `fit` takes them.
-    reset : bool
-        Whether features are those of a first call, not compared with an earlier one.
-    classes : array-like, optional
-        All labels there will be.
-    batch : bool
-        Whether the rows are a part of the data, which may lack classes.
+    the ``attributes`` of the result. Without ``reset`` features are compared with those of an
+    earlier call; ``classes`` are all labels there will be; a ``batch`` may lack some of them.
     """
     scratch = object.__new__(type(estimator))  # takes what scikit-learn's checks set
     scratch.__dict__.update(estimator.__dict__)
