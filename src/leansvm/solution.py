@@ -44,8 +44,9 @@ class Solution:
     bytes: int = 0  # what was planned
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
     details: dict[str, Any] = field(default_factory=dict)  # what else belongs into the report
-    basis: Any = None  # points in the order of choice, where solving has chosen them
-    features: Any = None  # map to the columns, and sums over the rows, that a later batch goes on
+    basis: Any = None  # the points that carry the coefficients, in the order of choice
+    features: Any = None  # map to the columns, or learned functions
+    # of the squared loss on a basis: sums over the rows, which later rows are added to
     sums: Any = None
 
 
