@@ -10,8 +10,7 @@ from sklearn.utils._param_validation import Interval
 from leansvm.estimators.calibration import Slopes
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.reduced_machine import ReducedMachine
-from leansvm.losses import Logistic
-from leansvm.newton.losses import loss_for_newton
+from leansvm.losses import Logistic, smooth_loss
 
 
 class ReducedSVC(Classifier, ReducedMachine):
@@ -164,7 +163,7 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _link(self) -> tuple[Logistic | None, Slopes]:
         if self.calibrate:
             return super()._link()
-        loss = loss_for_newton(self.loss, True, self.delta, self.p)
+        loss = smooth_loss(self.loss, True, self.delta, self.p)
         assert isinstance(loss, Logistic)
         return (None, loss.p) if loss.margin == 0.0 else (loss, 1.0)
 

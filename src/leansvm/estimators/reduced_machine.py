@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,7 +19,7 @@ from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
 from leansvm.estimators.training_data import TrainingData
 from leansvm.kernels import Kernel
-from leansvm.newton.losses import loss_for_newton
+from leansvm.losses import smooth_loss
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit
 from leansvm.ridge.primal import Criterion
@@ -81,9 +80,7 @@ class ReducedMachine(BasisMachine):
             found = problem.fit_growing(basis, plan.path)
         else:
             found = problem.fit(basis, plan.path)
-        return [
-            replace(solution, features=found.features, basis=found.basis) for solution in found.path
-        ]
+        return found.path
 
     def _problem(self, data: BasisData, kernel: Kernel, run: Run) -> ReducedProblem:
         # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
@@ -92,7 +89,7 @@ class ReducedMachine(BasisMachine):
         return ReducedProblem(
             data.rows,
             kernel,
-            loss_for_newton(self.loss, self._classifies, *shape),
+            smooth_loss(self.loss, self._classifies, *shape),
             self.regularizer,
             self._bias_penalty(),
             self._classifies,

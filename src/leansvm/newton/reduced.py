@@ -23,7 +23,7 @@ from leansvm.basis.growing import NestedPoints, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
-from leansvm.newton.one_step import leave_out, left_out_mistakes, left_out_residuals_of
+from leansvm.newton.left_out import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import SERIAL_WIDTH, NewtonSolver
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.nested import FIRST_SIZE, grow
@@ -31,6 +31,7 @@ from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 _MATRICES = 7  # r x r at a time, beside those of tiles on their way
 PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that need one
 _TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
@@ -44,11 +45,9 @@ _FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this sh
 CANDIDATES = np.logspace(-6, 7, 27)
 
 
-@dataclass(frozen=True)
-class ReducedFit:
-    """A basis with its features, and the solution at every C of the path."""
+class ReducedFit(NamedTuple):
+    """Features of a basis, and the solution at every C of the path."""
 
-    basis: Basis
     features: KernelFeatures
     path: list[Solution]  # in increasing order of C
 
@@ -86,11 +85,6 @@ class ReducedProblem:
     compares: bool = False  # values of C, by left-out rows; else solves at each of them
     phases: Phases = field(default_factory=Phases)
 
-    @property
-    def constant(self) -> float | None:
-        """The bias's column."""
-        return 1.0 if np.isfinite(self.bias_penalty) else None
-
     def largest_size(self, wanted: int) -> int:
         """Return how many of the points that ``n_basis="auto"`` may take fit in the budget.
 
@@ -109,11 +103,12 @@ class ReducedProblem:
     def fit(self, basis: Basis, path: Array) -> ReducedFit:
         """Solve on all points of a basis, at every C of the path or at the best."""
         points, known = basis.points(self.kernel), basis.L is not None
+        constant = 1.0 if np.isfinite(self.bias_penalty) else None
         with self.phases("factor"):
             if self.regularizer == "coef":
-                features = KernelFeatures(self.kernel, points, constant=self.constant)
+                features = KernelFeatures(self.kernel, points, constant=constant)
             else:
-                options = {"constant": self.constant, "in_state": known}
+                options = {"constant": constant, "in_state": known}
                 features = whiten(self.kernel, basis.rows, points, basis.L, **options)
         one = known or (self.outputs == 1 and not self.compares)
         sizes = iter((features,)) if one else prefixes(features)
@@ -121,13 +116,9 @@ class ReducedProblem:
 
     def fit_growing(self, basis: Basis, path: Array) -> ReducedFit:
         """Solve on as many of the first points of a nested basis as pay, by left-out rows."""
-        growing = NestedPoints(
-            self.kernel,
-            basis.rows,
-            basis.points(self.kernel),
-            self.regularizer == "rkhs",
-            self.constant,
-        )
+        points, whitened = basis.points(self.kernel), self.regularizer == "rkhs"
+        constant = 1.0 if np.isfinite(self.bias_penalty) else None
+        growing = NestedPoints(self.kernel, basis.rows, points, whitened, constant)
         return self._search(basis, growing.sizes(), path, None)
 
     def fit_each_size(
@@ -148,25 +139,26 @@ class ReducedProblem:
         with self.phases("solve"), blas_for(basis.rows.shape[0], SERIAL_WIDTH):
             search = SizeSearch(self, path, last, basis.indices)
             solutions = search.run(sizes)
-            solver, plan = search.solver, search.best.plan
+            features = search.best.plan.features
             if self.left_out:
-                error = leave_out(solver, search.basis_rows(plan.features))
+                error = leave_out(search.solver, search.basis_rows(features))
                 if not np.isnan(solutions[-1].error):
                     error = solutions[-1].error
-                residuals = left_out_residuals_of(solver)
+                residuals = left_out_residuals_of(search.solver)
                 solutions[-1] = replace(solutions[-1], left_out=residuals, error=error)
-            self.blocks.map(passes.end, plan.features)
-        asked = basis.rows.shape[0] if last is not None else plan.features.size
-        report = {
-            "kernel_kept": plan.features.keep,
-            "dropped": asked - plan.features.size,
-            "selection": basis.report,
-        }
-        reported = []
-        for one in solutions:
-            details, seconds = one.details | report, self.phases.seconds
-            reported.append(replace(one, bytes=plan.bytes, seconds=seconds, details=details))
-        return ReducedFit(basis, plan.features, reported)
+            self.blocks.map(passes.end, features)
+        asked = basis.rows.shape[0] if last is not None else features.size
+        report = {"kernel_kept": features.keep, "dropped": asked - features.size}
+        for k, one in enumerate(solutions):
+            solutions[k] = replace(
+                one,
+                bytes=search.best.plan.bytes,
+                seconds=self.phases.seconds,
+                details=one.details | report | {"selection": basis.report},
+                basis=basis,
+                features=features,
+            )
+        return ReducedFit(features, solutions)
 
     def plan_for(self, features: KernelFeatures) -> SizePlan:
         """Decide what is kept between passes and steps at the size of these features."""
@@ -204,29 +196,15 @@ class SizeSearch:
     At the first, small size the candidates are compared upward and downward from C = 1 until the
     error has risen twice. Every larger size starts from the best solution of the
     one before. Up to 256 points it looks at the neighbours of its C, and beyond that it takes the
-    C that it has: close to the minimum, that needs few Newton steps.
-
-    Parameters
-    ----------
-    problem : ReducedProblem
-        Rows, loss and what else stays the same.
-    path : ndarray
-        Candidates of C, in any order.
-    last : int or None
-        Size at which to solve; None is the one that pays.
-    chosen : ndarray or None
-        Rows that are basis points, for all points there may be.
+    C that it has: close to the minimum, that needs few Newton steps. ``last`` is the size at which
+    to solve, None the one that pays; ``chosen`` are the rows that are basis points.
     """
 
     solver: NewtonSolver
     best: BestC
 
     def __init__(
-        self,
-        problem: ReducedProblem,
-        path: Array,
-        last: int | None,
-        chosen: NDArray[np.intp] | None,
+        self, problem: ReducedProblem, path: Array, last: int | None, chosen: Rows | None
     ) -> None:
         self.problem, self.last, self.chosen = problem, last, chosen
         if chosen is not None:  # -1: rows that count although they are basis points
@@ -239,9 +217,8 @@ class SizeSearch:
         self.curve: dict[int, float] = {}  # error by position
         self.compared: list[tuple[int, float]] = []  # sizes, left-out loss
         # misclassified rows are counted, but for numbers and probabilities their loss matters
-        self.by_mistakes = (
-            problem.compares and problem.margin and not isinstance(problem.loss, Logistic)
-        )
+        classes = problem.margin and not isinstance(problem.loss, Logistic)
+        self.by_mistakes = problem.compares and classes
 
     def run(self, sizes: Iterator[KernelFeatures]) -> list[Solution]:
         """Take one size after the other; solve at the best C and size, or at every C given."""
@@ -254,7 +231,7 @@ class SizeSearch:
                     plan.features,
                     bias_penalty=problem.bias_penalty,
                     margin=problem.margin,
-                    outputs=range(problem.outputs),
+                    n_outputs=problem.outputs,
                     tol=problem.tol,
                     max_iter=problem.max_iter,
                     on_iteration=problem.on_iteration,
@@ -275,12 +252,12 @@ class SizeSearch:
                 break
         if self.best.theta is not None:
             return [self._solved(self.best)]
-        solutions = []
-        for k, C in enumerate(self.candidates.tolist()):
-            solutions.append(self.solver.solve(problem.loss, C, goes_on=k == 0))
-        return solutions
+        return [
+            self.solver.solve(problem.loss, C, goes_on=k == 0)
+            for k, C in enumerate(self.candidates.tolist())
+        ]
 
-    def basis_rows(self, features: KernelFeatures) -> NDArray[np.intp] | None:
+    def basis_rows(self, features: KernelFeatures) -> Rows | None:
         """Return the rows that are basis points at one size; None where points were given."""
         if self.chosen is None:
             return None
