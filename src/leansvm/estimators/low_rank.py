@@ -9,7 +9,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm.estimators.function_machine import LowRankMachine
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.low_rank.ascent import Ascent
+from leansvm.low_rank.closed_form import Ascent
 
 
 class LowRankLSSVC(Classifier, LowRankMachine):
