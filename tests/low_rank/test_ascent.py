@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from leansvm.low_rank import get_function
-from leansvm.low_rank.ascent import OBJECTIVES, ascent, hold_dual, learn_by_steps, sweep
+from leansvm.low_rank.ascent import (
+    OBJECTIVES,
+    gradients_of_block,
+    hold_outputs,
+    learn_by_steps,
+    sweep,
+)
 from leansvm.low_rank.closed_form import Ascent, LowRankProblem, Start
 from leansvm.low_rank.features import LearnedFeatures, LearnedValues, feature_units
 from leansvm.ridge.primal import Criterion
@@ -107,8 +113,8 @@ def held(problem, basis, X, T, weight):
 def test_gradients_by_finite_differences(name, objective, outputs, weighted):
     problem, basis, X, T, weight = setting(3, name, outputs=outputs, weighted=weighted)
     fitted, value = held(problem, basis, X, T, weight)
-    problem.blocks.sum(hold_dual, fitted, objective)
-    _, found = ascent(problem, basis, objective, slice(0, basis.size))
+    _, sigma = problem.blocks.sum(hold_outputs, fitted, objective, True)
+    found = problem.blocks.sum(gradients_of_block, fitted, objective, slice(0, basis.size), sigma)
     h = 1e-6
     for which, gradient in enumerate(found):
         expected = np.empty_like(gradient)
@@ -138,10 +144,9 @@ def test_gradients_by_finite_differences(name, objective, outputs, weighted):
 def test_backtracking_never_lowers_the_objective(seed, name, objective, sequential, rate):
     problem, basis, X, T, weight = setting(seed, name)
     fitted, value = held(problem, basis, X, T, weight)
-    before = problem.blocks.sum(hold_dual, fitted, objective)
-    assert_allclose(before, value(objective, basis.centers, basis.shapes), rtol=1e-9, atol=1e-9)
     how = Ascent(objective, rate, sequential=sequential, backtracking=True)
-    moved = sweep(problem, basis, how, (np.full(1, rate), np.full(1, rate)), before)
+    moved, before = sweep(problem, fitted, how, (np.full(1, rate), np.full(1, rate)))
+    assert_allclose(before, value(objective, basis.centers, basis.shapes), rtol=1e-9, atol=1e-9)
     after = value(objective, moved.centers, moved.shapes)
     assert after >= before - 1e-9 * max(1.0, abs(before))
 
@@ -151,10 +156,8 @@ def test_the_fixed_step_does_lower_it_sometimes():
     for seed in range(20):
         problem, basis, X, T, weight = setting(seed, "simplex")
         fitted, value = held(problem, basis, X, T, weight)
-        before = problem.blocks.sum(hold_dual, fitted, "abs")
-        moved = sweep(
-            problem, basis, Ascent("abs", 2.0), (np.full(1, 2.0), np.full(1, 2.0)), before
-        )
+        lengths = np.full(1, 2.0), np.full(1, 2.0)
+        moved, before = sweep(problem, fitted, Ascent("abs", 2.0), lengths)
         lowered += value("abs", moved.centers, moved.shapes) < before
     assert lowered > 0
 

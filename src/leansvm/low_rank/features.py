@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -60,12 +60,30 @@ class LearnedFeatures(FeatureMap):
         return out
 
     def values(self, block: Block) -> Any:
-        """Return phi_j(x_n) of a block's rows, which the block keeps (`LearnedValues`)."""
+        """Return phi_j(x_n) of a block's rows, which the block keeps (`LearnedValues`).
+
+        Where it knows them for a map that differs in one function, that one alone is computed.
+        """
         known = block.find(LearnedValues)
-        if known is None or known.features is not self:
-            known = LearnedValues(self, self.phi(block.X))
-            block.keep(known)
-        return known.values
+        if known is not None and known.features is self:
+            return known.values
+        one = None if known is None else self._only_change(known.features)
+        if known is None or one is None:
+            values = self.phi(block.X)
+        else:
+            values = known.values + 0.0
+            moved = replace(self, centers=self.centers[one], shapes=self.shapes[one])
+            values[:, one] = moved.phi(block.X)
+        block.keep(LearnedValues(self, values))
+        return values
+
+    def _only_change(self, before: LearnedFeatures) -> slice | None:
+        """Return the one function of several that another map has elsewhere."""
+        if before.function is not self.function or not 1 < self.size == before.size:
+            return None
+        moved = (before.centers != self.centers) | (before.shapes != self.shapes)
+        changed = np.flatnonzero(moved.any(axis=1))
+        return slice(changed[0], changed[0] + 1) if len(changed) == 1 else None
 
     def of(self, block: Block, out: Any = None) -> Any:
         """Return all columns of a block's rows."""
