@@ -76,10 +76,8 @@ class ReducedMachine(BasisMachine):
         problem, basis = plan.problem, plan.basis
         if basis is None:
             found = problem.fit_each_size(plan.choose, plan.size, plan.path)
-        elif data.auto:
-            found = problem.fit_growing(basis, plan.path)
         else:
-            found = problem.fit(basis, plan.path)
+            found = problem.fit(basis, plan.path, grows=data.auto)
         return found.path
 
     def _problem(self, data: BasisData, kernel: Kernel, run: Run) -> ReducedProblem:

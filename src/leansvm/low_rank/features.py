@@ -64,26 +64,21 @@ class LearnedFeatures(FeatureMap):
 
         Where it knows them for a map that differs in one function, that one alone is computed.
         """
-        known = block.find(LearnedValues)
+        known, changed = block.find(LearnedValues), np.arange(self.size)
         if known is not None and known.features is self:
             return known.values
-        one = None if known is None else self._only_change(known.features)
-        if known is None or one is None:
+        if known is not None and known.features.size == self.size:
+            before = known.features
+            moved = (before.centers != self.centers) | (before.shapes != self.shapes)
+            changed = np.flatnonzero(moved.any(axis=1))
+        if known is None or len(changed) != 1:
             values = self.phi(block.X)
         else:
-            values = known.values + 0.0
-            moved = replace(self, centers=self.centers[one], shapes=self.shapes[one])
-            values[:, one] = moved.phi(block.X)
+            values, one = known.values + 0.0, slice(changed[0], changed[0] + 1)
+            alone = replace(self, centers=self.centers[one], shapes=self.shapes[one])
+            values[:, one] = alone.phi(block.X)
         block.keep(LearnedValues(self, values))
         return values
-
-    def _only_change(self, before: LearnedFeatures) -> slice | None:
-        """Return the one function of several that another map has elsewhere."""
-        if before.function is not self.function or not 1 < self.size == before.size:
-            return None
-        moved = (before.centers != self.centers) | (before.shapes != self.shapes)
-        changed = np.flatnonzero(moved.any(axis=1))
-        return slice(changed[0], changed[0] + 1) if len(changed) == 1 else None
 
     def of(self, block: Block, out: Any = None) -> Any:
         """Return all columns of a block's rows."""

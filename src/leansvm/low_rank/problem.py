@@ -12,6 +12,7 @@ number is doubled as long as that lowers the squared error of the rows left out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -184,9 +185,9 @@ def _grown_start(
         centers = class_medoids(sample, stages[0])
     else:
         centers = initial_centers(problem.blocks, "random", stages[0], rng)
-    start, early = start_at(problem, centers, units), _early(problem)
+    start = start_at(problem, centers, units)
     for size in stages[1:]:
-        learned = learn_from(early, start, units).basis
+        learned = learn_from(_early(problem), start, units).basis
         start = grown(problem, start._replace(basis=learned), units, sample, size)
     return start
 
@@ -226,11 +227,7 @@ def start_at(problem: LowRankProblem, centers: Array, units: FeatureUnits) -> St
         basis = LearnedFeatures(problem.function, centers, shapes, constant)
         solution = problem.weights(basis)
         starts.append(Start(basis, solution.C, solution.error, shapes[0]))
-    # the first, unless another is better: errors may be no numbers
-    best = starts[0]
-    for start in starts[1:]:
-        best = start if start.error < best.error else best
-    return best
+    return min(starts, key=attrgetter("error"))  # the first, where errors are no numbers
 
 
 def learn_from(problem: LowRankProblem, start: Start, units: FeatureUnits) -> LearningPath:

@@ -117,31 +117,17 @@ class NewtonFactor:
 
 
 class NewtonMatrices:
-    """What is minimised, the Gram matrices of all outputs, and the directions that they give.
-
-    Attributes
-    ----------
-    rho : ndarray
-        Regulariser of every feature; 0 for a free bias.
-    lam : float
-        1 / C.
-    centre : ndarray or None
-        Of the targets: a free bias takes it up.
-    at_once : int
-        Outputs whose matrices there is room for.
-    keeps : bool
-        Whether Gram matrices of all outputs are kept from one step to the next.
-    """
+    """What is minimised, the Gram matrices of all outputs, and the directions that they give."""
 
     blocks: RowBlocks
     features: FeatureMap
     margin: bool  # classification
-    rho: Array
-    lam: float = 1.0
+    rho: Array  # regulariser of every feature; 0 for a free bias
+    lam: float = 1.0  # 1 / C
     free_bias: bool
-    centre: Array | None = None
-    at_once: int
-    keeps: bool
+    centre: Array | None = None  # of the targets, which a free bias takes up
+    at_once: int  # outputs whose matrices there is room for
+    keeps: bool  # Gram matrices of all outputs from one step to the next
 
     def task(self, outputs: list[Output]) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
@@ -167,9 +153,9 @@ class NewtonMatrices:
                 if whole and plan.kind == "rebuild":
                     same.append(c)
                     plans[c] = plan if len(same) == 1 else HessianPlan("shared")
-            parts: list[Any] = [None] * len(plans)
+            parts: list[Any] = [0] * len(plans)
             if any([plan.kind != "none" for plan in plans]):
-                parts = self.blocks.fold(_both, passes.curvature, self.task(some), plans)
+                parts = [*self.blocks.sum_there(passes.curvature, self.task(some), plans)]
             for c in same[1:]:
                 plans[c], parts[c] = plans[same[0]], parts[same[0]]
             jobs = list(zip(some, plans, parts, strict=True))
@@ -252,8 +238,8 @@ class NewtonMatrices:
         o.updates += plan.kind == "update"
         if plan.as_gram:
             o.gram += part
-        elif part is not None:
-            Z, left = np.concatenate(part[0]), np.concatenate(part[1])
+        elif part:
+            Z, left = map(np.concatenate, zip(*part, strict=True))
             if plan.kind != "woodbury":
                 o.gram += Z.T @ Z
                 o.gram -= left.T @ left
@@ -312,15 +298,3 @@ def _lower(A: Array) -> Array:
     for i, row in enumerate(A):
         row[i + 1 :] = 0.0
     return A
-
-
-def _both(a: list[Any], b: list[Any]) -> list[Any]:
-    """Combine what `curvature` returns of two blocks: Gram matrices are added, rows listed."""
-    return [
-        None
-        if first is None
-        else tuple(rows + more for rows, more in zip(first, second, strict=True))
-        if isinstance(first, tuple)
-        else first + second
-        for first, second in zip(a, b, strict=True)
-    ]

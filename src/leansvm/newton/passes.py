@@ -175,17 +175,17 @@ class HessianPlan:
 
 
 @declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS), changes=("in_gram",))
-def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> list[Any]:
-    """Return, for every output, what its Hessian needs of this block.
+def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> tuple[Any, ...]:
+    """Return, for every output, what its Hessian needs of this block: 0, rows or a matrix.
 
     "update": the rows that entered and those that left since the Gram matrix was made;
     "rebuild": all curved rows; "shared": nothing, another output sends the same; "woodbury": all
-    curved rows, but the Gram matrix stays as it is. Rows are scaled by sqrt(s L'' / max L''). With
-    ``as_gram`` the difference of the Gram matrices of both.
+    curved rows, but the Gram matrix stays as it is. Rows are scaled by sqrt(s L'' / max L'') and
+    come as a list of pairs, to be joined; ``as_gram`` the difference of the Gram matrices of both.
     """
     results: list[Any] = []
     for (o, loss, _, _, s, u), plan in zip(task.slacks(block), plans, strict=True):
-        results.append(None)
+        results.append(0)
         if plan.kind == "none":
             continue
         now, in_gram = _curved(loss, u, s), block.kept(NewtonRows).in_gram
@@ -204,8 +204,8 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
                 total -= gram(minus)
             results[-1] = total if plan.stays else to_host(total)
         else:
-            results[-1] = [to_host(plus)], [to_host(minus)]
-    return results
+            results[-1] = [(to_host(plus), to_host(minus))]
+    return tuple(results)
 
 
 @declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS))

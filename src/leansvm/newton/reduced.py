@@ -100,42 +100,24 @@ class ReducedProblem:
         with self.phases("select"):
             return choose(size)
 
-    def fit(self, basis: Basis, path: Array) -> ReducedFit:
-        """Solve on all points of a basis, at every C of the path or at the best."""
-        points, known = basis.points(self.kernel), basis.L is not None
-        constant = 1.0 if np.isfinite(self.bias_penalty) else None
+    def fit(self, basis: Basis, path: Array, grows: bool = False) -> ReducedFit:
+        """Solve at every C of the path or at the best.
+
+        On all points of the basis or, if it ``grows``, on as many of its first points as pay.
+        """
+        kernel, points, known = self.kernel, basis.points(self.kernel), basis.L is not None
+        constant, last = 1.0 if np.isfinite(self.bias_penalty) else None, None
         with self.phases("factor"):
-            if self.regularizer == "coef":
-                features = KernelFeatures(self.kernel, points, constant=constant)
+            whitened = self.regularizer == "rkhs"
+            if grows:
+                sizes = NestedPoints(kernel, basis.rows, points, whitened, constant).sizes()
             else:
-                options = {"constant": constant, "in_state": known}
-                features = whiten(self.kernel, basis.rows, points, basis.L, **options)
-        one = known or (self.outputs == 1 and not self.compares)
-        sizes = iter((features,)) if one else prefixes(features)
-        return self._search(basis, sizes, path, features.size)
-
-    def fit_growing(self, basis: Basis, path: Array) -> ReducedFit:
-        """Solve on as many of the first points of a nested basis as pay, by left-out rows."""
-        points, whitened = basis.points(self.kernel), self.regularizer == "rkhs"
-        constant = 1.0 if np.isfinite(self.bias_penalty) else None
-        growing = NestedPoints(self.kernel, basis.rows, points, whitened, constant)
-        return self._search(basis, growing.sizes(), path, None)
-
-    def fit_each_size(
-        self, choose: Callable[[int], Basis], largest: int, path: Array
-    ) -> ReducedFit:
-        """Double the size while that pays; the basis of every size is chosen anew."""
-        judged = replace(self, left_out=True)  # sizes are compared by it
-        return grow(lambda size: judged.fit(self.select(choose, size), path), FIRST_SIZE, largest)
-
-    def best_C(self, basis: Basis, path: Array) -> float:
-        """Return the best C on a basis, for selectors that need one."""
-        return replace(self, compares=True, left_out=False).fit(basis, path).solution.C
-
-    def _search(
-        self, basis: Basis, sizes: Iterator[KernelFeatures], path: Array, last: int | None
-    ) -> ReducedFit:
-        """Go through sizes of a basis; solve at the ``last`` one, or at the one that pays."""
+                features = KernelFeatures(kernel, points, constant=constant)
+                if whitened:
+                    options = {"constant": constant, "in_state": known}
+                    features = whiten(kernel, basis.rows, points, basis.L, **options)
+                one = known or (self.outputs == 1 and not self.compares)
+                sizes, last = iter((features,)) if one else prefixes(features), features.size
         with self.phases("solve"), blas_for(basis.rows.shape[0], SERIAL_WIDTH):
             search = SizeSearch(self, path, last, basis.indices)
             solutions = search.run(sizes)
@@ -147,18 +129,33 @@ class ReducedProblem:
                 residuals = left_out_residuals_of(search.solver)
                 solutions[-1] = replace(solutions[-1], left_out=residuals, error=error)
             self.blocks.map(passes.end, features)
-        asked = basis.rows.shape[0] if last is not None else features.size
-        report = {"kernel_kept": features.keep, "dropped": asked - features.size}
-        for k, one in enumerate(solutions):
+        asked = features.size if grows else basis.rows.shape[0]
+        report = {
+            "kernel_kept": features.keep,
+            "dropped": asked - features.size,
+            "selection": basis.report,
+        }
+        for k, one_C in enumerate(solutions):
             solutions[k] = replace(
-                one,
+                one_C,
                 bytes=search.best.plan.bytes,
                 seconds=self.phases.seconds,
-                details=one.details | report | {"selection": basis.report},
+                details=one_C.details | report,
                 basis=basis,
                 features=features,
             )
         return ReducedFit(features, solutions)
+
+    def fit_each_size(
+        self, choose: Callable[[int], Basis], largest: int, path: Array
+    ) -> ReducedFit:
+        """Double the size while that pays; the basis of every size is chosen anew."""
+        judged = replace(self, left_out=True)  # sizes are compared by it
+        return grow(lambda size: judged.fit(self.select(choose, size), path), FIRST_SIZE, largest)
+
+    def best_C(self, basis: Basis, path: Array) -> float:
+        """Return the best C on a basis, for selectors that need one."""
+        return replace(self, compares=True, left_out=False).fit(basis, path).solution.C
 
     def plan_for(self, features: KernelFeatures) -> SizePlan:
         """Decide what is kept between passes and steps at the size of these features."""
@@ -252,10 +249,10 @@ class SizeSearch:
                 break
         if self.best.theta is not None:
             return [self._solved(self.best)]
-        return [
-            self.solver.solve(problem.loss, C, goes_on=k == 0)
-            for k, C in enumerate(self.candidates.tolist())
-        ]
+        solutions = []
+        for k, C in enumerate(self.candidates.tolist()):
+            solutions.append(self.solver.solve(problem.loss, C, goes_on=k == 0))
+        return solutions
 
     def basis_rows(self, features: KernelFeatures) -> Rows | None:
         """Return the rows that are basis points at one size; None where points were given."""
