@@ -369,8 +369,8 @@ def floating(u: Array) -> tuple[Any, Array]:
     >>> xp.sqrt(u).round(2).tolist()
     [1.0, 1.41]
     """
-    xp = None if isinstance(u, list | tuple) else foreign_namespace(u)
-    if xp is not None:
+    on_host = isinstance(u, np.ndarray | list | tuple)
+    if not on_host and (xp := foreign_namespace(u)) is not None:
         return xp, u
     u = np.asarray(u)
     return np, u if np.issubdtype(u.dtype, np.floating) else u.astype(np.float64)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import like_rows, namespace, to_host
+from leansvm._array_api import as_float64, like_rows, namespace, to_host
 from leansvm.basis.features import FeatureMap
 from leansvm.linalg import dense64
 from leansvm.low_rank.functions import BasisFunction, SeparableFunction
@@ -39,21 +39,22 @@ class LearnedFeatures(FeatureMap):
     order: ClassVar[Literal["C", "F"]] = "F"
 
     @cached_property
-    def size(self) -> int:  # type: ignore[override]
+    def size(self) -> int:
         """Number of functions."""
         return len(self.centers)
 
     @cached_property
-    def width(self) -> int:  # type: ignore[override]
+    def width(self) -> int:
         """Number of columns: the functions and, if there is one, that of the bias."""
         return len(self.centers) + (self.constant is not None)
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Return phi_j(x_n); functions of a user's own know NumPy alone."""
         X = dense64(X)
-        separable = isinstance(self.function, SeparableFunction)
-        rows = X if separable else to_host(X)
-        values = like_rows(self.function.values(rows, self.centers, self.shapes), X)
+        if isinstance(self.function, SeparableFunction):
+            values = self.function.values(X, self.centers, self.shapes)
+        else:
+            values = like_rows(self.function.values(to_host(X), self.centers, self.shapes), X)
         if out is None:
             return values
         out[...] = values
@@ -136,10 +137,12 @@ def _first_that_counts(block: Block) -> int:
 @declare("X", "weight")
 def _measure(block: Block, first: Array) -> Measures:
     """Return weight, sum and sum of squares of x - first, and the range of x."""
-    X, weight = dense64(block.X), row_weights(block)
+    X = dense64(block.X)
     if X.shape[0] == 0:
         return 0.0, 0 * first, 0 * first, first + np.inf, first - np.inf
-    xp, deviation, used = namespace(X), X - like_rows(first, X), weight[:, None] > 0
+    xp, deviation = namespace(X), X - like_rows(first, X)
+    weight = xp.ones_like(X[:, 0]) if block.weight is None else as_float64(block.weight)
+    used = weight[:, None] > 0
     low = xp.min(xp.where(used, X, np.inf), axis=0)
     high = xp.max(xp.where(used, X, -np.inf), axis=0)
     with np.errstate(over="ignore"):  # looked for in the sum
