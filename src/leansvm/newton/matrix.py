@@ -60,7 +60,7 @@ class Output:
     lowest: tuple[float, float] = (np.inf, np.inf)  # objective and residual at this loss and C
     idle: int = 0  # steps since one of them fell notably
     n_iter: int = 0
-    state: str = "running"  # "converged", "stalled", "stopped"
+    state: str = "running"  # "converged", "stalled"
     history: dict[str, list[Any]] = field(default_factory=no_steps)
 
 
@@ -87,13 +87,15 @@ class NewtonFactor:
         if self.Z is None:
             on_host = isinstance(self.A, np.ndarray)
             return (cholesky_solve if on_host else on_device.solve_factored)(self.A, v)
-        v, last = (self.half * v, 0.0) if self.mean is None else (v[:-1] - self.mean * v[-1], v[-1])
-        theta = v / self.lam
-        if len(self.Z):
-            theta -= self.Z.T @ cholesky_solve(self.A, self.Z @ v) / self.lam
         if self.mean is None:
-            return np.asarray(self.half * theta)
-        return np.append(theta, last / self.W - self.mean @ theta)
+            return np.asarray(self.half * self._shrunk(self.Z, self.half * v))
+        theta = self._shrunk(self.Z, v[:-1] - self.mean * v[-1])
+        return np.append(theta, v[-1] / self.W - self.mean @ theta)
+
+    def _shrunk(self, Z: Array, v: Array) -> Array:
+        """Return (lam I + Z'Z)^-1 v by the system of the size of Z's rows."""
+        known = Z.T @ cholesky_solve(self.A, Z @ v) if len(Z) else 0.0
+        return np.asarray((v - known) / self.lam)
 
     def leverages(self, Phi: Any) -> Any:
         """Return h = phi' H^-1 phi of the rows of Phi."""
