@@ -29,15 +29,15 @@ from leansvm.low_rank import (
     Simplex,
     get_function,
 )
-from leansvm.low_rank.ascent import Ascent
+from leansvm.low_rank.closed_form import Ascent, LowRankProblem
 from leansvm.low_rank.features import LearnedFeatures
 from leansvm.low_rank.problem import (
     ORDERED_ROWS,
-    LowRankLearner,
+    learn_functions,
     reserve,
+    sizes_to_try,
     tile_rows,
 )
-from leansvm.low_rank.size import learn_functions, sizes_to_try
 from leansvm.low_rank.start import given_centers
 from leansvm.rows import resolve_cache_size, total_weight
 from leansvm.solution import Solution
@@ -197,11 +197,11 @@ class LowRankMachine(ReadableModel, Machine):
         if not np.ndim(criterion.C):  # GCV compares starts alone: weights may be no copies
             total = total_weight(blocks) if count is None else count
             count = float(data.n_positive) if total < data.n_positive else count
-        learner = LowRankLearner(
+        problem = LowRankProblem(
             blocks,
             get_function(self.function),
-            self._bias_penalty(),
             criterion,
+            self._bias_penalty(),
             count,
             self.shape_init,
             self.iterate == "best" and data.n_positive > 1,
@@ -214,10 +214,9 @@ class LowRankMachine(ReadableModel, Machine):
         )
         rng = check_random_state(self.random_state)
         functions, solution = learn_functions(
-            learner, basis.given, basis.init, basis.sizes, self.n_init, rng
+            problem, basis.given, basis.init, basis.sizes, self.n_init, rng
         )
-        seconds = learner.phases.seconds
-        return replace(solution, features=functions, bytes=basis.n_bytes, seconds=seconds)
+        return replace(solution, features=functions, bytes=basis.n_bytes)
 
     def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
         learned: LearnedFeatures = solution.features

@@ -20,8 +20,7 @@ from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
-from leansvm.losses import Logistic
-from leansvm.newton.losses import loss_for_newton
+from leansvm.losses import Logistic, smooth_loss
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit
 from leansvm.ridge.primal import Criterion
@@ -93,7 +92,7 @@ class ReducedMachine(BasisMachine):
         problem = ReducedProblem(
             data.rows,
             kernel.kernel,
-            loss_for_newton(self.loss, self._classifies, *shape),
+            smooth_loss(self.loss, self._classifies, *shape),
             self.regularizer,
             self._bias_penalty(),
             self._classifies,
@@ -119,11 +118,9 @@ class ReducedMachine(BasisMachine):
         """Solve at the best C, or at every C of a path."""
         if plan.basis is None:
             found = plan.problem.fit_each_size(plan.choose, plan.size, plan.path)
-        elif data.plan.auto:
-            found = plan.problem.fit_growing(plan.basis, plan.path)
         else:
-            found = plan.problem.fit(plan.basis, plan.path)
-        return [replace(one, features=found.features, basis=found.basis) for one in found.path]
+            found = plan.problem.fit(plan.basis, plan.path, grows=data.plan.auto)
+        return found.path
 
     def _pilot(self, data: Any, problem: ReducedProblem, run: Run) -> Fit:
         C = self.C
@@ -217,7 +214,7 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _link(self) -> tuple[Logistic | None, Slopes]:
         if self.calibrate:
             return super()._link()
-        loss = loss_for_newton(self.loss, True, self.delta, self.p)
+        loss = smooth_loss(self.loss, True, self.delta, self.p)
         assert isinstance(loss, Logistic)
         return (None, loss.p) if loss.margin == 0.0 else (loss, 1.0)
 
