@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 

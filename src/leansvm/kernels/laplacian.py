@@ -51,7 +51,8 @@ class Laplacian(ByFeature):
 
         def negative(rows: Any, target: Any) -> NDArray[Any]:
             target = contiguous(target, dtype)
-            _minus_absolute(np.array(rows[:, used] - centre, dtype, order="C"), points, weights, target)
+            rows = np.array(rows[:, used] - centre, dtype, order="C")
+            _minus_absolute(rows, points, weights, target)
             return target
 
         return negative
