@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,91 +22,73 @@ LAPACK_SAFE_ROWS = 12_000
 CHOLESKY_TILE = 512
 # Elements of one tile of a kernel block: about 2 MB, so that exp finds the GEMM's result in cache.
 TILE_ELEMENTS = 1 << 18
+Tile = Callable[[int, int, NDArray[Any]], float]
 
 
 # ---------------------------------------------------------------------------- squared distances
 
 
-class _DenseProduct:
-    """Tiles of [x, |x|^2, 1] @ right, with rows centred at the mean of the points, then scaled.
+def distance_product(
+    X: Any, Z: Any, dtype: Any, factor: float, scales: NDArray[np.float64] | None = None
+) -> tuple[Tile, float]:
+    """Return what writes -factor |x_i - z_j|^2 tile by tile, and the largest |z|^2, the spread.
 
-    Centring keeps |z|^2 small: what is lost by cancellation is eps * |z|^2.
+    A tile (start, stop, rows of the result) is one matrix product, [x, |x|^2, 1] times
+    factor [2 z, -1, -|z|^2]', with rows centred at the mean of the points, then scaled: the error
+    of a distance is about 4 eps * spread. CSR rows are scaled, not centred. A tile returns its
+    largest |x|^2; overflow shows in it, or in the spread, as a number that is not finite.
     """
+    make = _sparse_product if sparse.issparse(X) or sparse.issparse(Z) else _dense_product
+    with np.errstate(over="ignore", invalid="ignore"):
+        return make(X, Z, np.dtype(dtype), factor, scales)
 
-    def __init__(
-        self, X: Any, Z: Any, dtype: np.dtype[Any], scales: NDArray[np.float64] | None
-    ) -> None:
-        self.X, self.dtype = X, dtype
-        self.used = slice(None) if scales is None else used_features(scales)
-        Z = Z[:, self.used]
-        self.centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
-        self.scales = None if scales is None else scales[self.used].astype(dtype)
-        d = Z.shape[1]
-        self.right = np.empty((d + 2, Z.shape[0]), dtype)
-        np.subtract(Z.T, self.centre[:, None], out=self.right[:d], dtype=dtype)
-        if self.scales is not None:
-            self.right[:d] *= self.scales[:, None]
-        norms = np.einsum("ij,ij->j", self.right[:d], self.right[:d])
-        self.right[d], self.right[d + 1] = -1.0, -norms
-        self.spread = float(norms.max())
 
-    def scale(self, factor: float) -> None:
-        """Turn the right factor into [2 factor z, -factor, -factor |z|^2]."""
-        self.right *= self.dtype.type(factor)
-        self.right[:-2] *= self.dtype.type(2)
+def _dense_product(
+    X: Any, Z: Any, dtype: np.dtype[Any], factor: float, scales: NDArray[np.float64] | None
+) -> tuple[Tile, float]:
+    used = used_features(scales)
+    Z = Z[:, used]
+    d, typed = Z.shape[1], None if scales is None else scales[used].astype(dtype)
+    centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
+    right = np.empty((d + 2, Z.shape[0]), dtype)
+    np.subtract(Z.T, centre[:, None], out=right[:d], dtype=dtype)
+    if typed is not None:
+        right[:d] *= typed[:, None]
+    norms = np.einsum("ij,ij->j", right[:d], right[:d])
+    right[d], right[d + 1] = -1.0, -norms
+    right *= dtype.type(factor)
+    right[:d] *= dtype.type(2)
 
-    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
-        """Write -factor |x - z|^2 of rows start:stop; return their largest |x|^2."""
-        d = self.right.shape[0] - 2
-        left = np.empty((stop - start, d + 2), self.dtype)
-        np.subtract(self.X[start:stop, self.used], self.centre, out=left[:, :d], dtype=self.dtype)
-        if self.scales is not None:
-            left[:, :d] *= self.scales
+    def tile(start: int, stop: int, rows: NDArray[Any]) -> float:
+        left = np.empty((stop - start, d + 2), dtype)
+        np.subtract(X[start:stop, used], centre, out=left[:, :d], dtype=dtype)
+        if typed is not None:
+            left[:, :d] *= typed
         np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
         left[:, d + 1] = 1.0
-        np.matmul(left, self.right, out=rows)
+        np.matmul(left, right, out=rows)
         return float(left[:, d].max())
 
+    return tile, float(norms.max())
 
-class _SparseProduct:
-    """The same for CSR rows: scaled, not centred, norms added after the product."""
 
-    def __init__(
-        self, X: Any, Z: Any, dtype: np.dtype[Any], scales: NDArray[np.float64] | None
-    ) -> None:
-        self.X, self.dtype, self.scales, self.factor = X, dtype, scales, 1.0
-        Z = scaled_rows(Z, scales)
-        self.right, self.norms = dot_factor(Z, dtype), row_norms_squared(Z)
-        self.spread = float(self.norms.max())
+def _sparse_product(
+    X: Any, Z: Any, dtype: np.dtype[Any], factor: float, scales: NDArray[np.float64] | None
+) -> tuple[Tile, float]:
+    Z = scaled_rows(Z, scales)
+    right, right_norms = dot_factor(Z, dtype), row_norms_squared(Z)
 
-    def scale(self, factor: float) -> None:
-        """Keep the factor for the tiles."""
-        self.factor = factor
-
-    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
-        """Write -factor |x - z|^2 of rows start:stop; return their largest |x|^2."""
-        X = scaled_rows(self.X[start:stop], self.scales)
-        norms = row_norms_squared(X)
-        dot_into(X, self.right, rows)
+    def tile(start: int, stop: int, rows: NDArray[Any]) -> float:
+        left = scaled_rows(X[start:stop], scales)
+        norms = row_norms_squared(left)
+        dot_into(left, right, rows)
         rows *= 2.0
         rows -= norms[:, None]
-        rows -= self.norms
-        rows *= self.factor
+        rows -= right_norms
+        rows *= factor
         return float(norms.max())
 
-
-def distance_product(
-    X: Any, Z: Any, dtype: Any, scales: NDArray[np.float64] | None = None
-) -> _DenseProduct | _SparseProduct:
-    """Return what writes -factor |x_i - z_j|^2 tile by tile, as one matrix product a tile.
-
-    Features are multiplied by their ``scales`` first, on the tile. The result has ``spread``, the
-    largest |z|^2, which bounds the error of a distance: about 4 eps * spread. Overflow shows as a
-    spread or a largest |x|^2 that is not finite.
-    """
-    kind = _SparseProduct if sparse.issparse(X) or sparse.issparse(Z) else _DenseProduct
-    with np.errstate(over="ignore", invalid="ignore"):
-        return kind(X, Z, np.dtype(dtype), scales)
+    return tile, float(right_norms.max())
 
 
 def used_features(weights: NDArray[np.float64] | None) -> Any:
