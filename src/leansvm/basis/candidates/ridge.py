@@ -7,7 +7,6 @@ itself, as printed, has the condition squared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,31 +22,11 @@ from leansvm.rows import Block, RowBlocks, declare
 Array = NDArray[np.float64]
 # What the fit moved by: the change of theta, and of the bias that centring stands for.
 Move = tuple[Array, Array]
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A fit to return to."""
-
-    k: int
-    theta: Array
-    left: float
+Mark = tuple[int, Array, float]  # columns, theta and what is left of y: a fit to return to
 
 
 class GrowingRidge:
-    """The fit on the basis so far; the blocks keep its gradient ``r`` = S cen(P theta - y).
-
-    Attributes
-    ----------
-    k : int
-        Columns so far.
-    theta : ndarray of shape (capacity, n_outputs)
-        Coefficients; 0 beyond row k.
-    sums : ndarray of shape (capacity,)
-        s'P.
-    objective : ndarray of shape (capacity,)
-        The model's objective after each column.
-    """
+    """The fit on the basis so far; the blocks keep its gradient ``r`` = S cen(P theta - y)."""
 
     def __init__(self, blocks: RowBlocks, fit: Fit, capacity: int) -> None:
         self.lam = 1.0 / fit.C
@@ -56,10 +35,10 @@ class GrowingRidge:
         mean = sum_y / self._spread
         penalty = fit.bias_penalty / fit.C * (mean @ mean) if np.isfinite(self._spread) else 0.0
         self._left = float(blocks.sum(_start_gradient, mean)) + penalty  # y' S cen(y)
-        self.k = 0
-        self.theta = np.zeros((capacity, len(sum_y)))
-        self.sums = np.zeros(capacity)
-        self.objective = np.zeros(capacity)
+        self.k = 0  # columns so far
+        self.theta = np.zeros((capacity, len(sum_y)))  # 0 beyond row k
+        self.sums = np.zeros(capacity)  # s'P
+        self.objective = np.zeros(capacity)  # of the model, after each column
         self._R = np.empty(capacity * (capacity + 1) // 2)  # upper triangle, packed
 
     def mean(self, total: Any) -> Any:
@@ -69,12 +48,7 @@ class GrowingRidge:
     def append(self, u: Array, total: float, slope: Array) -> tuple[Array, Array]:
         """Fit again with one more column p; return c and tau: theta moved by outer(c, tau).
 
-        Parameters
-        ----------
-        u : ndarray of shape (k + 1,)
-            [P, p]' S cen(p).
-        total, slope : float, ndarray of shape (n_outputs,)
-            s'p, and p'r at the fit without p.
+        ``u`` is [P, p]' S cen(p), ``total`` s'p, and ``slope`` p'r at the fit without p.
         """
         k = self.k
         self.sums[k] = total
@@ -93,12 +67,11 @@ class GrowingRidge:
 
     def mark(self) -> Mark:
         """Return what `rewind` needs to come back to this fit."""
-        return Mark(self.k, self.theta.copy(), self._left)
+        return self.k, self.theta.copy(), self._left
 
     def rewind(self, mark: Mark) -> None:
         """Forget the columns since ``mark``."""
-        self.k, self._left = mark.k, mark.left
-        self.theta[...] = mark.theta
+        self.k, self.theta[...], self._left = mark
 
 
 @declare(keeps=CandidateRows, changes=("r",), light=False)

@@ -43,18 +43,13 @@ _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def round_length(n_candidates: int) -> int:
-    """Most points that a round picks: a fifth of the pool."""
-    return max(1, n_candidates // 5)
-
-
 class Rounds(Candidates):
     """A pool of candidates, the fit, and the products that tell what a candidate gains."""
 
     def start(self) -> None:
         """Begin with the fit on no basis."""
         size = len(self.pool.rows)
-        self._length = round_length(self.n_candidates)
+        self._length = max(1, self.n_candidates // 5)  # most points that a round picks
         self.ridge = GrowingRidge(self.blocks, self.fit, self.capacity)
         self._move: Move | None = None  # of the fit, since r was up to date
         self._sums = np.zeros(size)  # s'K
@@ -82,10 +77,9 @@ class Rounds(Candidates):
             if stop is None:
                 part = len(slots) / self._length  # a short round has used up little
                 self.refill = self.pool.replace_worst(slots, scores, self._best_of_new, part)
-        self.end()
-        k = ridge.k
-        report = {"gain": self._gain[:k], "stop": stop, "objective": ridge.objective[:k]}
-        return Basis(self._indices[:k], L=self._L[:k, :k], report=report)
+        gain, objective = self._gain[: ridge.k], ridge.objective[: ridge.k]
+        found = self._indices[: ridge.k]
+        return self.found(found, self._L, gain=gain, stop=stop, objective=objective)
 
     # ------------------------------------------------------------------ what the rows tell
 
@@ -110,7 +104,7 @@ class Rounds(Candidates):
 
     def _append(self, slots: list[int], start: Mark) -> None:
         """Append the columns of the picked rows to P and fit again, by products of these."""
-        ridge, k, end = self.ridge, start.k, self.ridge.k
+        ridge, (k, theta, _), end = self.ridge, start, self.ridge.k
         shift = ridge.mean(ridge.sums[k:end])  # to rounding: centring first loses no digits
         rows = np.asfortranarray(self._L[k:end, :end])
         M, rest, U, slope = self.blocks.sum(_append, slots, rows, k, self._indices[k:end], shift)
@@ -124,7 +118,7 @@ class Rounds(Candidates):
         for i in range(end - k):
             c, tau = ridge.append(M[: k + i + 1, i], sums[i], slope[i])
             slope[i + 1 :] += np.multiply.outer(c @ M[: k + i + 1, i + 1 :], tau)
-        move = ridge.theta[:end] - start.theta[:end]
+        move = ridge.theta[:end] - theta[:end]
         self._move = move, -ridge.mean(ridge.sums[:end] @ move)
 
     def _best_of_new(self, count: int) -> Rows:

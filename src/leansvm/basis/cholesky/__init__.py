@@ -6,14 +6,13 @@ The blocks keep their rows of P and the residual diagonal D (`rows`), a basis gr
 
 from leansvm.basis.cholesky.greedy import pivot_order, pivoted_cholesky
 from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky, kernel_rounding
-from leansvm.basis.cholesky.rows import FactorRows, factor_rows, host_diag, rank_floor
+from leansvm.basis.cholesky.rows import FactorRows, factor_rows, rank_floor
 
 __all__ = [
     "FactorRows",
     "GrowingBasis",
     "PartialCholesky",
     "factor_rows",
-    "host_diag",
     "kernel_rounding",
     "pivot_order",
     "pivoted_cholesky",

@@ -11,20 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import (
-    empty,
-    in_float64,
-    like_rows,
-    namespace,
-    rows_at,
-    to_host,
-)
+from leansvm._array_api import empty, in_float64, like_rows, namespace, rows_at, to_host
 from leansvm.basis.cholesky.rows import (
     NewPivots,
     diagonal,
     extend,
     factor_rows,
-    host_diag,
     rank_floor,
     residual_of,
     start,
@@ -67,18 +59,9 @@ class WideCholesky:
     """The same for many candidates, where the rows are: H is never made, only its columns.
 
     For rows that crowd together, as a fine grid does: all of the best few hundred are next to one
-    another and give one pivot. A step is few operations, for each costs a launch.
-
-    Parameters
-    ----------
-    kernel, points : Kernel, array
-        The candidates as points, in float64; at most 2^16.
-    P : array
-        Their rows of the factor.
-    most : int
-        Most pivots to take.
-    unit, floor : float
-        Residuals are compared in this unit; those at most ``floor`` do not count.
+    another and give one pivot. A step is few operations, for each costs a launch. There are at
+    most 2^16 candidates, in float64; residuals are compared in ``unit``, and those at most
+    ``floor`` do not count.
     """
 
     def __init__(
@@ -134,16 +117,9 @@ class WideCholesky:
 
 
 class GrowingBasis:
-    """Pivots in order and their factor, for selectors that add several pivots in a round.
+    """Pivots in order, ``capacity`` at most, and their factor; several are added in a round.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        The rows; those of zero weight are never missed, so never chosen.
-    kernel : Kernel
-        A positive semidefinite kernel.
-    capacity : int
-        Most pivots there will be.
+    Rows of zero weight are never missed, so never chosen.
     """
 
     def __init__(self, blocks: RowBlocks, kernel: Kernel, capacity: int) -> None:
@@ -161,26 +137,21 @@ class GrowingBasis:
         """Weighted trace of K - P P' at present."""
         return self._trace[-1]
 
-    def try_out(self, candidates: NDArray[np.intp]) -> Array:
+    def try_out(self, candidates: NDArray[np.intp], X_c: Any = None, P_c: Any = None) -> Array:
         """Return H = K_cc - P_c P_c' of candidate rows; `accept` takes some of them."""
-        P_c = factor_rows(self._blocks, candidates, self.size)
-        return self.try_out_rows(candidates, self._blocks.take(candidates), P_c)
-
-    def try_out_rows(self, candidates: NDArray[np.intp], X_c: Any, P_c: Any) -> Array:
-        """Return the same, with the candidates' rows of X and of P given."""
-        self._note(candidates, X_c, P_c)
+        if X_c is None:
+            X_c = self._blocks.take(candidates)
+            P_c = factor_rows(self._blocks, candidates, self.size)
+        self._candidates, self._rows, self._factor_rows = candidates, X_c, P_c
         return residual_of(self._kernel, X_c, P_c, candidates)
 
     def try_out_many(
         self, candidates: NDArray[np.intp], X_c: Any, P_c: Any, most: int, quanta: float
     ) -> WideCholesky:
         """Return what that is for, without a matrix of all pairs of candidates."""
-        self._note(candidates, X_c, P_c)
+        self._candidates, self._rows, self._factor_rows = candidates, X_c, P_c
         points, unit = in_float64(X_c), self.largest / quanta
         return WideCholesky(self._kernel, points, P_c, most, unit, self.floor)
-
-    def _note(self, candidates: NDArray[np.intp], X_c: Any, P_c: Any) -> None:
-        self._candidates, self._rows, self._factor_rows = candidates, X_c, P_c
 
     def accept(self, local: PartialCholesky | WideCholesky) -> None:
         """Append the candidates that were taken as pivots of H, in order."""
@@ -226,5 +197,5 @@ def kernel_rounding(blocks: RowBlocks, kernel: Kernel) -> float:
     X = in_float64(blocks.take(rows))
     K = np.asarray(to_host(kernel.block(X, X, dtype=np.float64)))
     again = to_host(kernel.block(X, rows_at(X, some), dtype=np.float64))  # other rounding
-    error = np.abs(K.diagonal() - host_diag(kernel, X)).max()
+    error = np.abs(K.diagonal() - to_host(diagonal(kernel, X))).max()
     return float(max(error, np.abs(K[:, some] - again).max()))

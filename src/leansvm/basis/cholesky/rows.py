@@ -60,15 +60,8 @@ def total_and_largest(a: tuple[float, float], b: tuple[float, float]) -> tuple[f
 
 def diagonal(kernel: Kernel, X: Any, first: int = 0) -> Any:
     """Return k(x, x) of rows from number ``first`` on, in float64, where they are."""
-    if foreign_namespace(X) is None:
-        return host_diag(kernel, X, first)
-    return as_float64(kernel.diag(in_float64(X), first)) + 0.0  # not a view of a given matrix
-
-
-def host_diag(kernel: Kernel, X: Any, first: int = 0) -> Array:
-    """Return k(x, x) of rows from number ``first`` on, in float64 also of float32 rows."""
     if foreign_namespace(X) is not None:
-        return np.array(to_host(diagonal(kernel, X, first)))
+        return as_float64(kernel.diag(in_float64(X), first)) + 0.0  # not a view of a given matrix
     if not (kernel.has_unit_diagonal or kernel.precomputed):
         X = X.astype(np.float64, copy=False)
     return np.array(kernel.diag(X, first), dtype=np.float64)
