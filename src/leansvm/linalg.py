@@ -46,7 +46,7 @@ def distance_product(
 def _dense_product(
     X: Any, Z: Any, dtype: np.dtype[Any], factor: float, scales: NDArray[np.float64] | None
 ) -> tuple[Tile, float]:
-    used = used_features(scales)
+    used = slice(None) if scales is None else used_features(scales)
     Z = Z[:, used]
     d, typed = Z.shape[1], None if scales is None else scales[used].astype(dtype)
     centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
@@ -91,11 +91,9 @@ def _sparse_product(
     return tile, float(right_norms.max())
 
 
-def used_features(weights: NDArray[np.float64] | None) -> Any:
+def used_features(weights: NDArray[np.float64]) -> Any:
     """Return the index of the columns whose weight is not 0: a slice when that is all of them."""
-    if weights is None or weights.all():
-        return slice(None)
-    return np.flatnonzero(weights)
+    return slice(None) if weights.all() else np.flatnonzero(weights)
 
 
 def scaled_rows(X: Any, scales: NDArray[np.float64] | None) -> Any:
@@ -181,8 +179,7 @@ def right_solve_in_place(
     """Replace B by B L^-T, L lower triangular, by panels of columns.
 
     NumPy's products release the interpreter lock, SciPy's triangular solve does not: tiles in
-    threads need this one. Inverses are taken of the small diagonal blocks only; ``corners`` is
-    what `corner_inverses` gives, for callers that solve often.
+    threads need this one. ``corners`` are `corner_inverses`, for callers that solve often.
     """
     by_column = B.strides[0] < B.strides[1]
     for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):

@@ -90,8 +90,8 @@ def choose(
             f"{type(basis).__name__} on {part.n_rows:,} rows",
             "Use select_on='auto', which takes as many rows as fit, or raise cache_size.",
         )
-    if basis.compares_pairs:
-        rows = min(basis.matrix_rows(count), part.n_rows)
+    rows = min(basis.matrix_rows(count), part.n_rows)
+    if rows:
         check_budget(
             8 * rows**2,
             max(budget, LEAST_BUDGET),

@@ -32,12 +32,13 @@ class ByFeature(DistanceKernel):
         """Set out_if = sum_j V_ij s(x_if, z_fj), gamma_f s the slope of D by x_f."""
         raise NotImplementedError
 
-    def working_type(self, X: Any, Z: Any, out: NDArray[Any]) -> Any:
-        """Return float32 where rows, points and the result have it, else float64."""
-        return np.float32 if X.dtype == Z.dtype == out.dtype == np.float32 else np.float64
+    def suits_float32(self, X: Any) -> bool:
+        """Whether float32 rows, points and results are worked on in float32."""
+        return True
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        dtype = self.working_type(X, Z, out)
+        single = X.dtype == Z.dtype == out.dtype == np.float32 and self.suits_float32(X)
+        dtype = np.float32 if single else np.float64
         points = self.prepared(Z, dtype)
         points = points if sparse.issparse(points) else np.ascontiguousarray(points.T)
 

@@ -145,8 +145,10 @@ class Kernel:
         dtype : dtype, optional
             Type of the result: by default that of ``X`` (float64 unless X is float32).
         """
-        self._check_width(X)
-        Z = self._clipped(Z)
+        if isinstance(self.gamma, np.ndarray):
+            check_length(self.gamma, X.shape[1])
+        if self.clip is not None:
+            Z = clipped(Z, self.clip)
         xp, width = foreign_namespace(X), Z.shape[0]
         if xp is not None:
             if X.shape[0] == 0 or width == 0:
@@ -156,14 +158,12 @@ class Kernel:
             out = np.empty((X.shape[0], width), float_type(X) if dtype is None else dtype)
         if out.size == 0:
             return out
-        if self.clip is None:
-            self.function.block(X, Z, out)
-            return out
-        # copies of some megabytes, each still cut into tiles for all threads
-        step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
+        function, step = self.function, len(out)
+        if self.clip is not None:  # copies of some megabytes, each cut into tiles for all threads
+            step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
         for start in range(0, len(out), step):
-            part = slice(start, start + step)
-            self.function.block(clipped(X[part], self.clip), Z, out[part])
+            rows = X if self.clip is None else clipped(X[start : start + step], self.clip)
+            function.block(rows, Z, out[start : start + step])
         return out
 
     def fused_times(self, X: Any, V: Any) -> Any | None:
@@ -175,7 +175,8 @@ class Kernel:
         xp = foreign_namespace(X)
         if xp is None:
             return lambda t: self.block(X, X[t : t + 1, :])[:, 0]
-        self._check_width(X)
+        if isinstance(self.gamma, np.ndarray):
+            check_length(self.gamma, X.shape[1])
         return self.function.device_columns(xp, self._clipped(X))
 
     def diag(self, X: Any, start: int = 0) -> Any:
@@ -198,10 +199,6 @@ class Kernel:
 
     def _clipped(self, X: Any) -> Any:
         return X if self.clip is None else clipped(X, self.clip)
-
-    def _check_width(self, X: Any) -> None:
-        if isinstance(self.gamma, np.ndarray):
-            check_length(self.gamma, X.shape[1])
 
 
 def check_length(gamma: Any, n_features: int) -> None:

@@ -33,20 +33,18 @@ class Laplacian(ByFeature):
             Z = sparse.csr_matrix(Z) if sparse.issparse(X) else Z.toarray()
         super().block(X, Z, out)
 
-    def working_type(self, X: Any, Z: Any, out: NDArray[Any]) -> Any:
-        """Return float64 also where gamma is near the ends of float32, and for CSR rows."""
+    def suits_float32(self, X: Any) -> bool:
+        """Whether rows are dense, and gamma is far from the ends of float32."""
         used = np.asarray(self.gamma)[np.asarray(self.gamma) > 0]
-        if sparse.issparse(X) or used.min(initial=1.0) < 1e-30 or used.max(initial=1.0) > 1e30:
-            return np.float64
-        return super().working_type(X, Z, out)
+        moderate = used.min(initial=1.0) >= 1e-30 and used.max(initial=1.0) <= 1e30
+        return bool(moderate) and not sparse.issparse(X)
 
     def prepared(self, X: Any, dtype: Any) -> Any:
         """Return the features that count, contiguous, or scaled CSR rows."""
+        gamma = self.gamma if isinstance(self.gamma, np.ndarray) else None
         if sparse.issparse(X):
-            per_feature = isinstance(self.gamma, np.ndarray)
-            return _canonical64(scaled_rows(X, self.gamma if per_feature else None))
-        used = used_features(self.feature_scales(X.shape[1]))
-        return np.asarray(X[:, used], dtype, order="C")
+            return _canonical64(scaled_rows(X, gamma))
+        return np.asarray(X if gamma is None else X[:, used_features(gamma)], dtype, order="C")
 
     def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
         """Write -D by a compiled loop; CSR rows by scikit-learn's, which keeps them sparse."""
