@@ -38,26 +38,21 @@ def distance_product(
     of a distance is about 4 eps * spread. CSR rows are scaled, not centred. A tile returns its
     largest |x|^2; overflow shows in it, or in the spread, as a number that is not finite.
     """
-    make = _sparse_product if sparse.issparse(X) or sparse.issparse(Z) else _dense_product
-    with np.errstate(over="ignore", invalid="ignore"):
-        return make(X, Z, np.dtype(dtype), factor, scales)
-
-
-def _dense_product(
-    X: Any, Z: Any, dtype: np.dtype[Any], factor: float, scales: NDArray[np.float64] | None
-) -> tuple[Tile, float]:
+    if sparse.issparse(X) or sparse.issparse(Z):
+        return _sparse_product(X, Z, dtype, factor, scales)
     used = slice(None) if scales is None else used_features(scales)
     Z = Z[:, used]
     d, typed = Z.shape[1], None if scales is None else scales[used].astype(dtype)
-    centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
     right = np.empty((d + 2, Z.shape[0]), dtype)
-    np.subtract(Z.T, centre[:, None], out=right[:d], dtype=dtype)
-    if typed is not None:
-        right[:d] *= typed[:, None]
-    norms = np.einsum("ij,ij->j", right[:d], right[:d])
-    right[d], right[d + 1] = -1.0, -norms
-    right *= dtype.type(factor)
-    right[:d] *= dtype.type(2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
+        np.subtract(Z.T, centre[:, None], out=right[:d], dtype=dtype)
+        if typed is not None:
+            right[:d] *= typed[:, None]
+        norms = np.einsum("ij,ij->j", right[:d], right[:d])
+        right[d], right[d + 1] = -1.0, -norms
+        right *= right.dtype.type(factor)
+        right[:d] *= right.dtype.type(2)
 
     def tile(start: int, stop: int, rows: NDArray[Any]) -> float:
         left = np.empty((stop - start, d + 2), dtype)
@@ -73,10 +68,11 @@ def _dense_product(
 
 
 def _sparse_product(
-    X: Any, Z: Any, dtype: np.dtype[Any], factor: float, scales: NDArray[np.float64] | None
+    X: Any, Z: Any, dtype: Any, factor: float, scales: NDArray[np.float64] | None
 ) -> tuple[Tile, float]:
-    Z = scaled_rows(Z, scales)
-    right, right_norms = dot_factor(Z, dtype), row_norms_squared(Z)
+    with np.errstate(over="ignore", invalid="ignore"):
+        Z = scaled_rows(Z, scales)
+        right, right_norms = dot_factor(Z, np.dtype(dtype)), row_norms_squared(Z)
 
     def tile(start: int, stop: int, rows: NDArray[Any]) -> float:
         left = scaled_rows(X[start:stop], scales)
@@ -118,10 +114,7 @@ def dense_rows64(X: Any) -> NDArray[np.float64]:
 
 
 def dense64(X: Any) -> Any:
-    """Return dense rows in float64 and Fortran order, one feature after the other.
-
-    Rows of another array library stay there.
-    """
+    """Return dense float64 rows in Fortran order; rows of another array library stay there."""
     if foreign_namespace(X) is not None:
         return as_float64(X)
     return np.asfortranarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
@@ -232,9 +225,7 @@ def cholesky_in_place(
     m = A.shape[0]
     if m <= lapack_rows:
         # A in C order is A' in Fortran order: its lower triangle is LAPACK's upper one
-        _, info = potrf(A.T, lower=False, clean=False, overwrite_a=True)
-        if info or not np.isfinite(A.diagonal()).all():
-            _check_positive(info, A, 0)
+        _check_positive(potrf(A.T, lower=False, clean=False, overwrite_a=True)[1], A, 0)
         return A
     work = np.empty(m * tile, A.dtype)
     for start in range(0, m, tile):

@@ -55,10 +55,6 @@ class ByFeature(DistanceKernel):
 
         for_tiles(out.shape[0], tile_rows(max(out.shape[1], X.shape[1])), fill)
 
-    def value_and_slope(self, D: Any) -> tuple[Any, Any]:
-        value = np.exp(-D)
-        return value, -value
-
     def curvature(self, sums: Array) -> Array:
         return np.exp(-sums)
 

@@ -1,8 +1,8 @@
 """Backfitting in rounds: several points for one look at the rows.
 
-A step of `leansvm.basis.backfitting` reads all of P for one point. What a point changes can be
-told from products of the candidates' columns alone: with Q = K'S cen(K), U = K'S cen(P) of the
-pool and M = P'S cen(P), point t with row l of L (l = P_t, d = sqrt(D_t)) adds the column
+Taken one by one, every point would read all of P. What a point changes can be told from products
+of the candidates' columns alone: with Q = K'S cen(K), U = K'S cen(P) of the pool and
+M = P'S cen(P), point t with row l of L (l = P_t, d = sqrt(D_t)) adds the column
 
     p = (K_t - P l') / d,  K'S cen(p) = (Q_t - U l') / d,  P'S cen(p) = (U_t' - M l') / d
 
@@ -10,6 +10,7 @@ to U and M. A round gets these products from the rows once, as matrix products, 
 as one step would, appends their columns to P together and fits again with products of the columns
 themselves: neither theta nor the objective sees the rounding of the above. Between rounds, new
 candidates are the best of several by their gain, which costs little without products with P.
+Where candidates are not kept, a round is one point, and needs none of these products.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Rounds(Candidates):
     def start(self) -> None:
         """Begin with the fit on no basis."""
         size = len(self.pool.rows)
-        self._length = max(1, self.n_candidates // 5)  # most points that a round picks
+        # most points that a round picks; one where all candidates are drawn anew for every point
+        self._length = max(1, self.n_candidates // 5) if self.keep else 1
         self.ridge = GrowingRidge(self.blocks, self.fit, self.capacity)
         self._move: Move | None = None  # of the fit, since r was up to date
         self._sums = np.zeros(size)  # s'K
@@ -74,9 +76,11 @@ class Rounds(Candidates):
                 slots, scores, stop = self._pick(on_step)
             if slots:
                 self._append(slots, start)
-            if stop is None:
+            if stop is None and self.keep:
                 part = len(slots) / self._length  # a short round has used up little
                 self.refill = self.pool.replace_worst(slots, scores, self._best_of_new, part)
+            elif stop is None:
+                self.refill = self.pool.replace_all(slots)
         gain, objective = self._gain[: ridge.k], ridge.objective[: ridge.k]
         found = self._indices[: ridge.k]
         return self.found(found, self._L, gain=gain, stop=stop, objective=objective)
@@ -86,13 +90,17 @@ class Rounds(Candidates):
     def _look(self) -> None:
         """Bring the pool's columns and the products with them up to date."""
         pool, ridge, slots, k = self.pool, self.ridge, self.refill.slots, self.ridge.k
-        self._slope, sums, Q, U = self.blocks.sum(_look, self.kernel, self.refill, k)
-        self.refill = Refill()
-        self._sums[slots] = sums
-        Q -= np.multiply.outer(ridge.mean(sums), self._sums)
-        self._Q[slots] = Q
-        self._Q[:, slots] = Q.T
-        self._U[slots, :k] = U - np.multiply.outer(ridge.mean(sums), ridge.sums[:k])
+        products = self.blocks.sum(_look, self.kernel, self._move, self.refill, k, self.keep)
+        self._slope, sums, Q, U = products
+        self._move, self.refill, self._sums[slots] = None, Refill(), sums
+        mean = ridge.mean(sums)
+        if self.keep:
+            Q -= np.multiply.outer(mean, self._sums)
+            self._Q[slots] = Q
+            self._Q[:, slots] = Q.T
+            self._U[slots, :k] = U - np.multiply.outer(mean, ridge.sums[:k])
+        else:
+            np.fill_diagonal(self._Q[slots, slots], Q - mean * sums)
         rows = np.maximum(pool.rows, 0)  # empty slots: any row
         P = factor_rows(self.blocks, rows, k)
         H = residual_of(self.kernel, self.blocks.take(rows), P, rows)
@@ -126,9 +134,6 @@ class Rounds(Candidates):
         pool, ridge, k = self.pool, self.ridge, self.ridge.k
         rows = pool.stream.draw(_SCREENED * count)
         if not len(rows):
-            if self._move is not None:
-                self.blocks.map(move_gradient, *self._move)
-                self._move = None
             return rows
         X = self.blocks.take(rows)
         slope, sums, squares, F, k_jj = self.blocks.sum(
@@ -177,14 +182,17 @@ class Rounds(Candidates):
         self._among.take(slot)
         pool.P[:, k] = self._among.columns[:, len(self._among.picked) - 1]
         self._indices[k], self._L[k, : k + 1] = pool.rows[slot], pool.P[slot, : k + 1]
+        pool.rounding.add(self._L[k, : k + 1])
         row, d = self._L[k, :k], self._L[k, k]
+        total = (self._sums[slot] - ridge.sums[:k] @ row) / d
+        if not self.keep:  # nobody asks what it changes: `_append` fits again
+            ridge.sums[k], ridge.k = total, k + 1
+            return 0.0
         U[:, k] = (self._Q[slot] - U[:, :k] @ row) / d
         M[:k, k] = M[k, :k] = (U[slot, :k] - M[:k, :k] @ row) / d
         M[k, k] = (U[slot, k] - M[k, :k] @ row) / d
-        total = (self._sums[slot] - ridge.sums[:k] @ row) / d
         c, tau = ridge.append(M[: k + 1, k], total, G / d)  # P'r = -lam theta: p'r = G / d
         self._slope += np.multiply.outer(U[:, : k + 1] @ c, tau)
-        pool.rounding.add(self._L[k, : k + 1])
         pool.look_at(self._among.D, k + 1)
         square = self._Q[slot, slot] + self._sums[slot] * ridge.mean(self._sums[slot])
         return float(_EPS * square / D * c[k] ** 2)
@@ -213,13 +221,24 @@ def _screen(
     return slope, sums, squares, F, k_jj
 
 
-@declare("X", keeps=CandidateRows, changes=("pool",))
-def _look(block: Block, kernel: Kernel, refill: Refill, k: int) -> tuple[Any, Any, Any, Any]:
-    """Bring the pool up to date; return K'r, and s'K, K'SK and K'SP of the new columns."""
+@declare("X", keeps=CandidateRows, changes=("r", "pool"))
+def _look(
+    block: Block, kernel: Kernel, move: Move | None, refill: Refill, k: int, compare: bool
+) -> tuple[Any, Any, Any, Any]:
+    """Bring r and the pool up to date; return K'r, and s'K, K'SK, K'SP of the new columns.
+
+    Where only one point is taken, K'SK is its diagonal, and K'SP is not needed.
+    """
     state, P = block.kept(CandidateRows), block.kept(FactorRows).P
-    weighted = bring_in(block, kernel, refill) * state.s
-    sums = namespace(weighted).sum(weighted, axis=1)
-    return state.pool @ state.r, sums, weighted @ state.pool.T, weighted @ P[:, :k]
+    if move is not None:
+        move_gradient(block, *move)
+    new = bring_in(block, kernel, refill)
+    weighted, xp = new * state.s, namespace(new)
+    slope, sums = state.pool @ state.r, xp.sum(weighted, axis=1)
+    if compare:
+        return slope, sums, weighted @ state.pool.T, weighted @ P[:, :k]
+    weighted *= new
+    return slope, sums, xp.sum(weighted, axis=1), 0.0
 
 
 @declare("weight", keeps=FactorRows, changes=("D",), appends=("P",), light=False)

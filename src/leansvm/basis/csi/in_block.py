@@ -64,7 +64,6 @@ class ScoredRow(NamedTuple):
     key: float
     row: int
     value: float  # score, or residual
-    D: float
     E: float
     factor: Array
 
@@ -299,10 +298,8 @@ def _candidate(block: Block, keys: Array, values: Array, n: int) -> ScoredRow | 
     i = int(np.argmax(keys)) if len(keys) else 0  # the first of equal ones
     if len(keys) == 0 or keys[i] < 0:
         return None
-    factor, E = block.kept(FactorRows), block.kept(WindowRows).E
-    row = factor.P[i, :n].copy()
-    key, value = float(keys[i]), float(values[i])
-    return ScoredRow(key, block.start + i, value, float(factor.D[i]), float(E[i]), row)
+    E, row = float(block.kept(WindowRows).E[i]), block.kept(FactorRows).P[i, :n].copy()
+    return ScoredRow(float(keys[i]), block.start + i, float(values[i]), E, row)
 
 
 def _significant(values: Array) -> Array:
