@@ -30,7 +30,7 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm.basis import on_device
-from leansvm.basis.cholesky.rows import FactorRows
+from leansvm.basis.cholesky.growing import FactorRows
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.rows import Block, MemoryBlocks, RowSource, Targets, declare

@@ -18,7 +18,7 @@ from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
 from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep, go_on
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.basis.cholesky.rows import FactorRows, start, total_and_largest
+from leansvm.basis.cholesky.growing import FactorRows, start, total_and_largest
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare, row_weights
 
@@ -227,7 +227,7 @@ def rows_of_basis(block: Block, rows: Rows, k: int) -> InBlock:
 
 @declare("X", "weight", keeps=(CandidateRows, FactorRows))
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
-    """As `cholesky.rows.start`, with the weights and room for the candidates' columns."""
+    """As `cholesky.growing.start`, with the weights and room for the candidates' columns."""
     pool = zeros((size, block.stop - block.start), block.X)
     block.keep(CandidateRows(row_weights(block), pool))
     return start(block, kernel, capacity)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace
-from leansvm.basis.cholesky.rows import rank_floor
+from leansvm.basis.cholesky.growing import rank_floor
 from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]

@@ -18,10 +18,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dtpsv
 
-from leansvm._array_api import like_rows, namespace, rows_at, to_host
+from leansvm._array_api import as_float64, like_rows, namespace, rows_at, to_host
 from leansvm._parallel import serial_blas
-from leansvm.basis._base import Basis, OnStep, go_on
+from leansvm.basis._base import Basis, Fit, OnStep, go_on
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
     Candidates,
@@ -30,11 +31,15 @@ from leansvm.basis.candidates.best_of import (
     rows_of_basis,
 )
 from leansvm.basis.candidates.pool import Array, Refill, Rows, by_score
-from leansvm.basis.candidates.ridge import GrowingRidge, Mark, Move, move_gradient
-from leansvm.basis.cholesky.growing import PartialCholesky
-from leansvm.basis.cholesky.rows import FactorRows, append, factor_rows, residual_of
+from leansvm.basis.cholesky.growing import (
+    FactorRows,
+    PartialCholesky,
+    append,
+    factor_rows,
+    residual_of,
+)
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, declare
+from leansvm.rows import Block, RowBlocks, declare
 
 # A round ends when rounding may have changed a gain's root by this part: three orders below what
 # decides between gains (`leansvm.basis.candidates.pool`).
@@ -42,6 +47,9 @@ _NOISE = 1e-8
 _SCREENED = 4  # rows looked at for one that joins the pool
 _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
+# What the fit moved by: the change of theta, and of the bias that centring stands for.
+Move = tuple[Array, Array]
+Mark = tuple[int, Array, float]  # columns, theta and what is left of y: a fit to return to
 
 
 class Rounds(Candidates):
@@ -198,6 +206,61 @@ class Rounds(Candidates):
         return float(_EPS * square / D * c[k] ** 2)
 
 
+class GrowingRidge:
+    """The squared-loss fit on a basis that grows by a column (zhou2016, eqs. (29), (30)).
+
+    theta minimises lam |theta|^2 + (y - P theta)' S cen(y - P theta), lam = 1 / C, with
+    cen(z) = z - s'z / (n + bias_penalty / C). The factor is R'R = lam I + P' S cen(P): that of
+    A_BB itself, as printed, has the condition squared. The blocks keep the gradient
+    r = S cen(P theta - y).
+    """
+
+    def __init__(self, blocks: RowBlocks, fit: Fit, capacity: int) -> None:
+        self.lam = 1.0 / fit.C
+        self.n, sum_y = blocks.sum(_sums_of_targets)
+        self._spread = self.n + fit.bias_penalty / fit.C
+        mean = sum_y / self._spread
+        penalty = fit.bias_penalty / fit.C * (mean @ mean) if np.isfinite(self._spread) else 0.0
+        self._left = float(blocks.sum(_start_gradient, mean)) + penalty  # y' S cen(y)
+        self.k = 0  # columns so far
+        self.theta = np.zeros((capacity, len(sum_y)))  # 0 beyond row k
+        self.sums = np.zeros(capacity)  # s'P
+        self.objective = np.zeros(capacity)  # of the model, after each column
+        self._R = np.empty(capacity * (capacity + 1) // 2)  # upper triangle, packed
+
+    def mean(self, total: Any) -> Any:
+        """What centring takes off a column with the sum s'z = ``total``."""
+        return total / self._spread
+
+    def append(self, u: Array, total: float, slope: Array) -> tuple[Array, Array]:
+        """Fit again with one more column p; return c and tau: theta moved by outer(c, tau).
+
+        ``u`` is [P, p]' S cen(p), ``total`` s'p, and ``slope`` p'r at the fit without p.
+        """
+        k = self.k
+        self.sums[k] = total
+        R = self._R[: k * (k + 1) // 2]
+        v = dtpsv(k, R, u[:k], trans=1) if k else u[:0]  # R^-T u
+        nu = np.sqrt(max(self.lam + u[k] - v @ v, self.lam))
+        self._R[len(R) : len(R) + k + 1] = np.append(v, nu)
+        # (30): theta moves by tau along c = (-R^-1 v, 1) / nu
+        c = np.append(-dtpsv(k, R, v) if k else v, 1.0) / nu
+        tau = -slope / nu
+        self.theta[: k + 1] += np.multiply.outer(c, tau)
+        self._left -= float(tau @ tau)
+        self.objective[k] = 0.5 * max(self._left, 0.0) / self.lam
+        self.k = k + 1
+        return c, tau
+
+    def mark(self) -> Mark:
+        """Return what `rewind` needs to come back to this fit."""
+        return self.k, self.theta.copy(), self._left
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget the columns since ``mark``."""
+        self.k, self.theta[...], self._left = mark
+
+
 def gains_of(G: Array, mu: Array) -> Array:
     """delta_j = |G_j|^2 / (2 mu_j), eq. (27)."""
     return np.asarray(np.einsum("ij,ij->i", G, G) / (2 * np.maximum(mu, _TINY)))
@@ -253,3 +316,28 @@ def _append(
     q = new - like_rows(shift, new)
     q *= state.s[:, None]
     return P.T @ q, namespace(q).sum(q, axis=0), state.pool @ q, new.T @ state.r
+
+
+@declare(keeps=CandidateRows, changes=("r",), light=False)
+def move_gradient(block: Block, along: Array, offset: Array) -> None:
+    """Bring r up to date with a fit that moved by P ``along`` + ``offset``."""
+    P, state = block.kept(FactorRows).P, block.kept(CandidateRows)
+    move = P[:, : len(along)] @ like_rows(along, P)
+    move += like_rows(offset, P)
+    move *= state.s[:, None]
+    state.r += move
+
+
+@declare("y")
+def _sums_of_targets(block: Block) -> tuple[float, Any]:
+    s, y = block.kept(CandidateRows).s, as_float64(block.y)
+    return float(namespace(s).sum(s)), s @ y
+
+
+@declare("y", keeps=CandidateRows)
+def _start_gradient(block: Block, mean: Array) -> float:
+    """Keep r = -S cen(y), the gradient at theta = 0; return the sum of s cen(y)^2."""
+    state = block.kept(CandidateRows)
+    y = as_float64(block.y) - like_rows(mean, state.s)
+    state.r = -state.s[:, None] * y
+    return -float(namespace(y).sum(state.r * y))

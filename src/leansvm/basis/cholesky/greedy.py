@@ -20,8 +20,15 @@ from numpy.typing import NDArray
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, namespace, to_host
 from leansvm.basis._base import Basis
-from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky, WideCholesky
-from leansvm.basis.cholesky.rows import FactorRows, NewPivots, extend, factor_rows
+from leansvm.basis.cholesky.growing import (
+    FactorRows,
+    GrowingBasis,
+    NewPivots,
+    PartialCholesky,
+    WideCholesky,
+    extend,
+    factor_rows,
+)
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, MemoryBlocks, RowBlocks, declare
 

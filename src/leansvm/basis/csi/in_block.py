@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from leansvm.basis.cholesky.rows import FactorRows, start
+from leansvm.basis.cholesky.growing import FactorRows, start
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, declare
 
