@@ -123,13 +123,14 @@ class Rounds(Candidates):
         ridge, (k, theta, _), end = self.ridge, start, self.ridge.k
         shift = ridge.mean(ridge.sums[k:end])  # to rounding: centring first loses no digits
         rows = np.asfortranarray(self._L[k:end, :end])
-        M, rest, U, slope = self.blocks.sum(_append, slots, rows, k, self._indices[k:end], shift)
+        new = slots, rows, k, self._indices[k:end], shift
+        M, rest, U, slope = self.blocks.sum(_append, *new, self.keep)
         ridge.rewind(start)
         sums = rest + shift * ridge.n
         beyond = shift - ridge.mean(sums)
         M += np.multiply.outer(np.append(ridge.sums[:k], sums), beyond)
-        U += np.multiply.outer(self._sums, beyond)
-        self._U[:, k:end] = U
+        if self.keep:
+            self._U[:, k:end] = U + np.multiply.outer(self._sums, beyond)
         self._M[:end, k:end], self._M[k:end, :k] = M, M[:k].T
         for i in range(end - k):
             c, tau = ridge.append(M[: k + i + 1, i], sums[i], slope[i])
@@ -296,26 +297,30 @@ def _look(
     if move is not None:
         move_gradient(block, *move)
     new = bring_in(block, kernel, refill)
-    weighted, xp = new * state.s, namespace(new)
-    slope, sums = state.pool @ state.r, xp.sum(weighted, axis=1)
-    if compare:
-        return slope, sums, weighted @ state.pool.T, weighted @ P[:, :k]
-    weighted *= new
-    return slope, sums, xp.sum(weighted, axis=1), 0.0
+    slope = state.pool @ state.r
+    if not compare:
+        return slope, new @ state.s, (new * new) @ state.s, 0.0
+    weighted = new * state.s
+    sums = namespace(weighted).sum(weighted, axis=1)
+    return slope, sums, weighted @ state.pool.T, weighted @ P[:, :k]
 
 
 @declare("weight", keeps=FactorRows, changes=("D",), appends=("P",), light=False)
 def _append(
-    block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array
+    block: Block, slots: list[int], rows: Array, k: int, indices: Rows, shift: Array, compare: bool
 ) -> tuple[Any, Any, Any, Any]:
-    """Append columns N to P; return, with q = S (N - shift), P'q, the sum of q, K'q and N'r."""
+    """Append columns N to P; return, with q = S (N - shift), P'q, the sum of q, K'q and N'r.
+
+    K'q is computed only where candidates stay.
+    """
     state = block.kept(CandidateRows)
     append(block, rows_at(state.pool, slots), rows, k, indices)
     P = block.kept(FactorRows).P[:, : k + len(rows)]
     new = P[:, k:]
     q = new - like_rows(shift, new)
     q *= state.s[:, None]
-    return P.T @ q, namespace(q).sum(q, axis=0), state.pool @ q, new.T @ state.r
+    U = state.pool @ q if compare else 0.0
+    return P.T @ q, namespace(q).sum(q, axis=0), U, new.T @ state.r
 
 
 @declare(keeps=CandidateRows, changes=("r",), light=False)
