@@ -42,9 +42,10 @@ def distance_product(
         return _sparse_product(X, Z, dtype, factor, scales)
     used = slice(None) if scales is None else used_features(scales)
     Z = Z[:, used]
-    d, typed = Z.shape[1], None if scales is None else scales[used].astype(dtype)
+    d = Z.shape[1]
     right = np.empty((d + 2, Z.shape[0]), dtype)
     with np.errstate(over="ignore", invalid="ignore"):
+        typed = None if scales is None else scales[used].astype(dtype)
         centre = Z.mean(axis=0, dtype=np.float64).astype(dtype)
         np.subtract(Z.T, centre[:, None], out=right[:d], dtype=dtype)
         if typed is not None:
