@@ -1,4 +1,8 @@
-"""Command line: ``python -m benchmarks [name ...] [--quick] [--peer-python PYTHON]``."""
+"""Command line: ``python -m benchmarks [name ...] [--quick] [--peer-python PYTHON]``.
+
+`mixed` and `tabular` also take ``[--splits 1] [--sets NAME ...] [--models NAME ...]`` and
+``[--jobs 8] [--threads 2]``: so many fits at a time, each with so many threads.
+"""
 
 import argparse
 import importlib
@@ -53,8 +57,9 @@ NAMES = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chosen benchmarks; return 1 when one of them broke, otherwise 0."""
     chosen = _parse(arguments)
-    options = Options(quick=chosen.quick, peer_python=chosen.peer_python)
-    outcomes = {name: _run(name, options) for name in NAMES if name in chosen.names}
+    names = chosen.__dict__.pop("names")
+    options = Options(**vars(chosen))
+    outcomes = {name: _run(name, options) for name in NAMES if name in names}
     print("\n== summary")
     for name, outcome in outcomes.items():
         print(f"  {name:<16} {outcome}")
@@ -68,7 +73,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peer-python", metavar="PYTHON", help="interpreter that has the optional peers"
     )
+    suites = parser.add_argument_group("mixed and tabular")
+    suites.add_argument("--splits", type=int, metavar="N", help="random splits (default: 3)")
+    suites.add_argument("--sets", nargs="+", default=(), metavar="NAME", help="these tables only")
+    suites.add_argument("--models", nargs="+", default=(), metavar="NAME", help="these models only")
+    suites.add_argument("--jobs", type=int, default=1, metavar="N", help="fits at a time")
+    suites.add_argument("--threads", type=int, metavar="N", help="threads of each fit")
     chosen = parser.parse_args(arguments)
+    chosen.sets, chosen.models = tuple(chosen.sets), tuple(chosen.models)
     unknown = set(chosen.names) - set(NAMES)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")

@@ -40,11 +40,11 @@ class Comparison:
     worst_set: str
     worst: float
 
-    def words(self) -> str:
-        """Return it as a sentence."""
+    def words(self, unit: str = "points") -> str:
+        """Return it as a sentence; `unit` is that of the differences."""
         return (
             f"against {self.peer}: at least as good on {self.wins} of {self.sets} sets, median "
-            f"{self.median:+.2f}, mean {self.mean:+.2f} points, worst {self.worst:+.2f} "
+            f"{self.median:+.2f}, mean {self.mean:+.2f} {unit}, worst {self.worst:+.2f} "
             f"({self.worst_set})"
         )
 

@@ -39,10 +39,23 @@ class Options:
         Small sizes and few repetitions: shows that everything runs, judges no target.
     peer_python : str or None
         Interpreter that has the optional peers; None: the running one.
+    splits : int or None
+        Random splits of `mixed` and `tabular`; None: three.
+    sets, models : tuple of str
+        Their tables and models by name; empty: all.
+    jobs : int
+        Their fits at a time, each in a process of its own.
+    threads : int or None
+        Threads of each of these processes; None: no limit.
     """
 
     quick: bool = False
     peer_python: str | None = None
+    splits: int | None = None
+    sets: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    jobs: int = 1
+    threads: int | None = None
 
     def pick(self, full: Any, quick: Any) -> Any:
         """Return `quick` in quick mode, otherwise `full`."""

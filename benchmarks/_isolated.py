@@ -23,6 +23,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "benchmark-result:"
 
+# What libraries read that are loaded during the call; threadpoolctl sees those loaded before it.
+THREAD_LIMITS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+)
+
 
 @dataclass
 class Outcome:
@@ -61,7 +70,7 @@ def run_isolated(
     python : str, default=None
         Interpreter; None: the running one.
     threads : int, default=None
-        Limit of the BLAS and OpenMP threads during the call; None: their own default.
+        Limit of the BLAS, OpenMP, Numba and joblib threads; None: their own default.
     time_limit : float, default=600
         Seconds after which the child is stopped.
     **arguments
@@ -76,6 +85,7 @@ def run_isolated(
     request = json.dumps({"function": function, "threads": threads, "arguments": arguments})
     # an interpreter of peers has no leansvm, whose loaders all benchmarks share
     path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
+    limits = {} if threads is None else dict.fromkeys(THREAD_LIMITS, str(threads))
     try:
         child = subprocess.run(
             command,
@@ -84,7 +94,7 @@ def run_isolated(
             text=True,
             timeout=time_limit,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **limits, "PYTHONPATH": path},
         )
     except subprocess.TimeoutExpired:
         return Outcome(f"stopped after {time_limit:g} s")

@@ -23,6 +23,7 @@ from ._machine import package_version
 OURS = "leansvm"
 BOOSTING = "HistGradientBoosting"
 TUNED = "SVC/SVR, 3x3 grid"
+TUNED_LIGHTGBM = "LightGBM, tuned"
 WARM_ROWS = 300  # fitted before the clock starts: compilation is not the fit's
 
 
@@ -76,7 +77,27 @@ def _boosting(part: Part) -> Any:
 def _lightgbm(part: Part) -> Any:
     from lightgbm import LGBMClassifier, LGBMRegressor
 
-    return (LGBMClassifier if part.is_classification else LGBMRegressor)(verbose=-1)
+    make = LGBMClassifier if part.is_classification else LGBMRegressor
+    return make(verbose=-1, n_jobs=_threads())
+
+
+def _tuned_lightgbm(part: Part) -> Any:
+    from ._lightgbm import TunedLightGBM
+
+    return TunedLightGBM(part.is_classification, _threads() or 0)
+
+
+def _catboost(part: Part) -> Any:
+    from catboost import CatBoostClassifier, CatBoostRegressor
+
+    make = CatBoostClassifier if part.is_classification else CatBoostRegressor
+    return make(verbose=0, allow_writing_files=False, thread_count=_threads() or -1)
+
+
+def _threads() -> int | None:
+    """Return the threads this process was given; None: no limit."""
+    given = os.environ.get("OMP_NUM_THREADS")
+    return int(given) if given else None
 
 
 def _svm(part: Part, package: str = "sklearn") -> Any:
@@ -126,11 +147,15 @@ MODELS = {
     OURS: Model(_ours, "leansvm"),
     BOOSTING: Model(_boosting, "scikit-learn"),
     "LightGBM": Model(_lightgbm, "lightgbm"),
+    TUNED_LIGHTGBM: Model(_tuned_lightgbm, "lightgbm"),
+    "CatBoost": Model(_catboost, "catboost"),
     "SVC/SVR": Model(_svm, "scikit-learn"),
     TUNED: Model(_tuned_svm, "scikit-learn"),
     "neo-ls-svm": Model(_neo, "neo-ls-svm"),
 }
-OPTIONAL = ("LightGBM", TUNED, "neo-ls-svm")  # run by the interpreter of peers where one is given
+# run by the interpreter of peers where one is given
+OPTIONAL = ("LightGBM", TUNED_LIGHTGBM, "CatBoost", TUNED, "neo-ls-svm")
+SEARCHES = (TUNED, TUNED_LIGHTGBM)  # nothing to compile, and long on few rows too
 
 
 def version_of(model: str) -> str:
@@ -156,28 +181,32 @@ def measure(name: str, number: int, model: str, most_rows: int) -> dict[str, Any
     Returns
     -------
     dict
-        score (accuracy or R², in %), rows, fit and predict seconds, bytes of the pickled model;
-        ours also points, bytes of the numbers that prediction needs, seconds of learning and of a
-        fit without it.
+        What `quality` returns, rows, fit and predict seconds, bytes of the pickled model; ours also
+        points, bytes of the numbers that prediction needs, seconds of learning and of a fit
+        without it.
     """
     part = split(name, number, most_rows)
-    few = part._replace(X=part.X[:WARM_ROWS], y=part.y[:WARM_ROWS])
-    np.random.seed(number)  # noqa: NPY002 (the seed of models that are given none)
-    if model != TUNED:
-        MODELS[model].make(few).fit(few.X, few.y).predict(few.X_test[:WARM_ROWS])
-    machine = MODELS[model].make(part)
-    start = time.perf_counter()
-    machine.fit(part.X, part.y)
-    fitted = time.perf_counter()
-    predicted = np.ravel(machine.predict(part.X_test))
+    machine, spent = fitted(MODELS[model].make, part, number, warm=model not in SEARCHES)
     cell = {
-        "score": score_of(part, predicted),
+        **quality(part, machine),
         "rows": len(part.y),
-        "fit": fitted - start,
-        "predict": min(_seconds(machine.predict, part.X_test) for _ in range(3)),
+        "fit": spent,
+        "predict": min(seconds(machine.predict, part.X_test) for _ in range(3)),
         "bytes": len(pickle.dumps(getattr(machine, "best_estimator_", machine))),
     }
     return cell | _learning(machine, part) if model == OURS else cell
+
+
+def fitted(
+    make: Callable[[Part], Any], part: Part, seed: int, warm: bool = True
+) -> tuple[Any, float]:
+    """Return a fitted model and the seconds it took, after a fit of few rows that compiles."""
+    np.random.seed(seed)  # noqa: NPY002 (the seed of models that are given none)
+    if warm:
+        few = part._replace(X=part.X[:WARM_ROWS], y=part.y[:WARM_ROWS])
+        make(few).fit(few.X, few.y).predict(few.X_test[:WARM_ROWS])
+    machine = make(part)
+    return machine, seconds(machine.fit, part.X, part.y)
 
 
 def _learning(machine: Any, part: Part) -> dict[str, Any]:
@@ -189,20 +218,44 @@ def _learning(machine: Any, part: Part) -> dict[str, Any]:
     return {
         "points": int(machine.n_support_),
         "compact bytes": sum(np.asarray(values).nbytes for values in numbers),
-        "kernel": machine.kernel_,
+        "kernel": str(machine.kernel_),
         "learn": machine.fit_report_["seconds"]["learn"],
-        "plain fit": _seconds(plain.fit, part.X, part.y),
+        "plain fit": seconds(plain.fit, part.X, part.y),
     }
 
 
-def _seconds(function: Callable[..., Any], *arguments: Any) -> float:
+def seconds(function: Callable[..., Any], *arguments: Any) -> float:
     start = time.perf_counter()
     function(*arguments)
     return time.perf_counter() - start
 
 
 def score_of(part: Part, predicted: np.ndarray) -> float:
+    """Return accuracy or R², in %."""
     from sklearn.metrics import accuracy_score, r2_score
 
     score = accuracy_score if part.is_classification else r2_score
     return 100.0 * float(score(part.y_test, predicted))
+
+
+def quality(part: Part, machine: Any) -> dict[str, float]:
+    """Return score and RMSE, or score, log-loss (with probabilities) and AUC (of two classes)."""
+    from sklearn.metrics import roc_auc_score
+
+    predicted = np.ravel(machine.predict(part.X_test))
+    found = {"score": score_of(part, predicted)}
+    if not part.is_classification:
+        return found | {"RMSE": float(np.sqrt(np.mean((part.y_test - predicted) ** 2)))}
+    values = None
+    if hasattr(machine, "predict_proba"):
+        values = np.asarray(machine.predict_proba(part.X_test), dtype=np.float64)
+        given = dict(zip(machine.classes_.tolist(), values.T, strict=True))
+        never = np.zeros(len(values))  # probability of a class that no training row has
+        truth = [given.get(y, never)[i] for i, y in enumerate(part.y_test.tolist())]
+        found["log-loss"] = float(-np.log(np.clip(truth, np.finfo(float).eps, 1.0)).mean())
+        values = values[:, -1]
+    elif hasattr(machine, "decision_function"):
+        values = machine.decision_function(part.X_test)
+    if values is not None and len(machine.classes_) == 2:
+        found["AUC"] = 100.0 * float(roc_auc_score(part.y_test == machine.classes_[1], values))
+    return found

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ._cells import MOST_ROWS, Cells, mean_of
 from ._comparison import compare
 from ._harness import RESULTS
 from ._tabular import BOOSTING, OURS, TUNED
 from .many_rows import PEERS, SETS, TEST_ROWS
-from .tabular import MOST_ROWS, Cells, mean_of
 from .tabular_figures import table
 
 ROOT = Path(__file__).resolve().parent.parent

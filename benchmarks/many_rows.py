@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from . import _data
+from ._cells import Cache, version_by
 from ._harness import RESULTS, Options, Report
 from ._isolated import run_isolated
 from ._tabular import BOOSTING, MODELS, OPTIONAL, OURS, WARM_ROWS, Part, score_of
-from .tabular import Cache, version_by
 
 SETS = ("SHUTTLE", "IJCNN", "COVTYPE", "ADULT")
 SVM = "SVC/SVR"
@@ -95,7 +95,7 @@ def measure(name: str, model: str, most_rows: int, test_rows: int) -> dict[str, 
         "bytes": len(pickle.dumps(machine)),
     }
     if model == OURS:
-        cell |= {"points": int(machine.n_support_), "kernel": machine.kernel_}
+        cell |= {"points": int(machine.n_support_), "kernel": str(machine.kernel_)}
         cell["file bytes"] = _file_bytes(machine)
     elif model == SVM:
         cell["points"] = len(machine[-1].support_)

@@ -7,17 +7,14 @@ are kept in results/mixed-cells.json, as those of `tabular` are.
 """
 
 import os
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ._cells import Cells, add_tables, mean_of, measure_suite
 from ._comparison import compare
-from ._harness import RESULTS, Options, Report, SkipBenchmark
-from ._isolated import run_isolated
-from ._tabular import BOOSTING, MODELS, OPTIONAL, OURS, Part, score_of
-from .tabular import MOST_ROWS, SPLITS, TIME_LIMIT, Cache, mean_of, version_by
+from ._harness import Options, Report, SkipBenchmark
+from ._tabular import BOOSTING, MODELS, OURS, Part, fitted, quality, seconds
 
 COMPARED = (OURS, BOOSTING, "LightGBM")
 MOST_LEVELS = 254  # of scikit-learn's boosting
@@ -35,51 +32,25 @@ def folder() -> Path:
 def run(options: Options) -> Report:
     """Measure what is missing, then compare."""
     names = sorted(path.stem for path in folder().glob("*.parquet"))
-    names = [name for name in names if name in QUICK] if options.quick else names
-    splits, most_rows = options.pick((SPLITS, MOST_ROWS), (SPLITS[:1], 500))
-    cells = Cache(RESULTS / f"mixed-cells{'-quick' if options.quick else ''}.json")
-    versions = {model: version_by(model, options) for model in COMPARED}
-    there = [model for model in COMPARED if versions[model] != "not installed"]
-    wanted = [(name, number, model) for name in names for number in splits for model in there]
-    for name, number, model in cells.missing(wanted, versions):
-        outcome = run_isolated(
-            "benchmarks.mixed:measure",
-            python=options.peer_python if model in OPTIONAL else None,
-            time_limit=TIME_LIMIT,
-            name=name,
-            number=number,
-            model=model,
-            most_rows=most_rows,
-        )
-        cells.keep(name, number, model, versions[model], outcome)
-    title = f"{len(names)} tables, {len(splits)} splits, <= {most_rows:,} rows"
-    report = Report("mixed", title, options)
-    report.notes += [f"{model}: not installed" for model in COMPARED if model not in there]
-    return summarise(report, cells.chosen(wanted))
+    if options.quick and not options.sets:
+        names = [name for name in names if name in QUICK]
+    report, cells = measure_suite("mixed", "benchmarks.mixed:measure", names, COMPARED, options)
+    add_tables(report, cells, ("score", "log-loss", "RMSE", "AUC", "fit", "encoder"))
+    _judge(report, cells)
+    return report
 
 
-def summarise(report: Report, cells: dict[str, dict[str, Any]]) -> Report:
-    """Fill the table, the comparisons and the goals."""
-    scores, fit = mean_of(cells, "score"), mean_of(cells, "fit")[OURS]
-    share = mean_of(cells, "encoder")[OURS]
-    for name in dict.fromkeys(key.split("/")[0] for key in cells):
-        row: dict[str, Any] = {"table": name}
-        row |= {model: round(by[name], 2) for model, by in scores.items() if name in by}
-        if name in fit:
-            row |= {"fit [s]": round(fit[name], 2), "encoder [s]": round(share[name], 3)}
-        report.rows.append(row)
-    report.notes += sorted(f"{k}: {c['status']}" for k, c in cells.items() if c["status"] != "ok")
+def _judge(report: Report, cells: Cells) -> None:
+    scores = mean_of(cells, "score")
     for model, goal in ((BOOSTING, 20), ("LightGBM", 18)):
         found = compare(scores, OURS, model)
         if found is not None:
-            report.notes.append(found.words())
             report.at_least(f"tables as good as {model}", found.wins, goal)
-            if model == BOOSTING:
-                report.at_least(f"worst difference ({found.worst_set})", found.worst, -2.0)
-    if fit:
-        worst = max(share[name] / fit[name] for name in fit)
+            report.at_least(f"worst against {model} ({found.worst_set})", found.worst, -2.0)
+    fit, share = mean_of(cells, "fit")[OURS], mean_of(cells, "encoder")[OURS]
+    if share:
+        worst = max(share[name] / fit[name] for name in share)
         report.at_most("encoder / fit, worst table", worst, 0.1)
-    return report
 
 
 # ---------------------------------------------------------------------------- one cell
@@ -90,19 +61,19 @@ def measure(name: str, number: int, model: str, most_rows: int) -> dict[str, Any
     part = split(name, number, most_rows)
     if model != OURS:
         part = part._replace(**_as_boosting_takes_it(part, model))
-    machine = MODELS[model].make(part)
-    if model == BOOSTING:
-        machine.set_params(categorical_features="from_dtype")
-    np.random.seed(number)  # noqa: NPY002 (the seed of models that are given none)
-    start = time.perf_counter()
-    machine.fit(part.X, part.y)
-    cell = {"rows": len(part.y), "fit": time.perf_counter() - start, "encoder": 0.0}
-    cell["score"] = score_of(part, np.ravel(machine.predict(part.X_test)))
-    if hasattr(machine, "table_"):
-        start = time.perf_counter()
-        type(machine.table_)().fit_transform(part.X, part.y)
-        cell["encoder"] = time.perf_counter() - start
+    machine, spent = fitted(_maker(model), part, number)
+    cell = {"rows": len(part.y), "fit": spent} | quality(part, machine)
+    if model == OURS and hasattr(machine, "table_"):
+        encoder = type(machine.table_)()
+        cell["encoder"] = seconds(encoder.fit_transform, part.X, part.y)
     return cell
+
+
+def _maker(model: str) -> Callable[[Part], Any]:
+    make = MODELS[model].make
+    if model != BOOSTING:
+        return make
+    return lambda part: make(part).set_params(categorical_features="from_dtype")
 
 
 def split(name: str, number: int, most_rows: int) -> Part:

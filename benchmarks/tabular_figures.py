@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ._cells import Cells, mean_of
 from ._comparison import average_ranks, compare, critical_difference, groups
 from ._harness import RESULTS
 from ._tabular import MODELS, OURS
-from .tabular import Cells, mean_of
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PICTURE = "user_guide/images/tabular_ranks.svg"
