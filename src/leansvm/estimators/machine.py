@@ -35,6 +35,7 @@ from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within
 from leansvm.solution import Solution
+from leansvm.tables.fitting import encoded_source
 
 if TYPE_CHECKING:
     from leansvm.estimators.kernel_machine import FittedKernel
@@ -359,6 +360,7 @@ class Machine(CallbackSupport, Documented):
                 source = validate(self, X, reset=False)
             else:
                 check_features(self, source.n_features, source.feature_names)
+                source = encoded_source(self, source, reset=False)
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
             return evaluate(*model, self.intercept_, source, self._spread)
 

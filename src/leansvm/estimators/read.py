@@ -45,7 +45,13 @@ from leansvm.rows import (
     source_of,
 )
 from leansvm.tables import is_table
-from leansvm.tables.fitting import TableRows, encoded, transformed, validate_table
+from leansvm.tables.fitting import (
+    TableRows,
+    encoded,
+    encoded_source,
+    transformed,
+    validate_table,
+)
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
@@ -94,6 +100,8 @@ def read(
         check_source(scratch, source, reset=reset)
         encode = _classes_of_source if estimator._classifies else _numbers_of_source
         data = encode(scratch, source, y, reset=reset, classes=classes, batch=batch)
+        learns = reset or ("table_" in vars(scratch) and not batch)
+        data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     known = {}
     for name in ROW_ATTRIBUTES:
         if name in vars(scratch):
@@ -214,10 +222,7 @@ def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
 def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
     """Compare number and names of the features with those of the fit."""
     if "table_" in vars(estimator):
-        raise TypeError(
-            f"This {type(estimator).__name__} was fitted on a table with text, dates or gaps: give "
-            f"it frames in memory, part by part, not data sets in files or Dask collections."
-        )
+        return  # finds its columns by their names
     if n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {n_features} features, but {type(estimator).__name__} is expecting "

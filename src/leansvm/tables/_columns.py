@@ -236,6 +236,11 @@ class CategoryColumn:
         """Return the levels that training did not see."""
         return sorted({text for text in levels(values, self.name) if text} - {*self.known, None})
 
+    def places(self, texts: list[str | None]) -> list[int]:
+        """Return the rows of `means` for levels; -1 for those that training did not see."""
+        row = {level: i for i, level in enumerate(self.known)}
+        return [row.get(text, -1) for text in texts]
+
     def rows_of(self, texts: list[str | None], own_means: Array | None = None) -> Array:
         """Return features of levels."""
         one_hot = self.one_hot()
@@ -246,8 +251,7 @@ class CategoryColumn:
         if not self.means.shape[1]:
             return np.column_stack(found)
         if own_means is None:
-            row = {level: i for i, level in enumerate(self.known)}
-            own_means = self.means[[row.get(text, -1) for text in texts]]
+            own_means = self.means[self.places(texts)]
         means = [_in_units(mean, unit) for unit, mean in zip(self.units, own_means.T, strict=True)]
         return np.column_stack([*found, *means])
 

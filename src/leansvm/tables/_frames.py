@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from leansvm.tables._values import DAY, Values
+from leansvm.tables._values import DAY, Values, joined
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,17 @@ class NamedColumns:
     names: list[str]
     n_rows: int
     column: Callable[[int, str | None], Values]  # place, time zone that dates are moved to
+
+    def places(self, wanted: Iterable[str]) -> dict[str, int]:
+        """Return where columns of training are."""
+        found = {name: i for i, name in enumerate(self.names)}
+        for name in wanted:
+            if name not in found:
+                raise ValueError(
+                    f"X has no column {name!r}, which training had: its columns are "
+                    f"{', '.join(map(repr, self.names[:20]))}."
+                )
+        return found
 
 
 def is_frame(X: Any) -> bool:
@@ -82,6 +93,18 @@ def open_table(X: Any) -> NamedColumns:
     rows = np.asarray(X)
     names = [f"x{i}" for i in range(rows.shape[1])]
     return NamedColumns(names, len(rows), lambda i, zone: _of_array(rows[:, i]))
+
+
+def join_tables(tables: list[NamedColumns]) -> NamedColumns:
+    """Put blocks of a table one after the other."""
+    names = tables[0].names
+
+    def column(i: int, zone: str | None) -> Values:
+        first = tables[0].column(i, zone)
+        zone = zone or first.zone
+        return joined([first, *(table.column(i, zone) for table in tables[1:])], names[i])
+
+    return NamedColumns(names, sum(table.n_rows for table in tables), column)
 
 
 def _names(X: Any) -> list[str]:

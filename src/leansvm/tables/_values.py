@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Number
@@ -142,6 +142,36 @@ def _of_texts(values: Values, name: str) -> Values:
 
 
 # ---------------------------------------------------------------------------- conversion
+
+
+def in_kind(values: Values, kind: str, name: str, zone: str | None = None) -> Values:
+    """Return values as the kind that they were recognised as among other rows."""
+    if values.kind == kind:
+        return values
+    if kind == "text":
+        return Values(kind, levels(values, name))
+    if kind in ("date", "time"):
+        return Values(kind, seconds(values, name, kind, zone), zone)
+    return Values(kind, numbers(values, name))
+
+
+def joined(parts: list[Values], name: str) -> Values:
+    """Put the values of a column in several blocks one after the other."""
+    kinds = {part.kind for part in parts}
+    if len(kinds) == 1 and kinds != {"object"}:
+        return replace(parts[0], data=np.concatenate([part.data for part in parts]))
+    if not kinds <= {"object", "number", "truth"}:
+        raise ValueError(
+            f"Column {name!r} holds {' and '.join(sorted(kinds))} values in different blocks: give "
+            f"it one type."
+        )
+    data: list[Any] = []
+    for part in parts:
+        if part.kind == "object":
+            data += part.data
+        else:
+            data += [None if v != v else _typed(v, part.kind) for v in part.data.tolist()]
+    return Values("object", data, declared=any(part.declared for part in parts))
 
 
 def numbers(values: Values, name: str) -> Array:

@@ -12,8 +12,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from leansvm._sklearn import Documented
-from leansvm.tables._columns import CategoryColumn, Column, check_column
-from leansvm.tables._fit import TableFit, targets_of
+from leansvm.tables._columns import CategoryColumn, check_column
+from leansvm.tables._fit import FittedTable, fit_table, targets_of
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
 
@@ -130,31 +130,26 @@ class TableEncoder(TransformerMixin, Documented):
         ndarray of shape (n_samples, n_features_out)
             Features.
         """
-        table = self._opened(X, reset=True)
+        return self._learn(self._opened(X, reset=True), y, sample_weight)[1]
+
+    def _learn(self, table: NamedColumns, y: Any, weight: Any) -> tuple[FittedTable, Array]:
+        """Learn what the columns are; return what encodes training rows, and these encoded."""
         Y = None if y is None else targets_of(y, table.n_rows)
         weight = _check_sample_weight(
-            sample_weight, np.empty((table.n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+            weight, np.empty((table.n_rows, 0)), dtype=np.float64, ensure_non_negative=True
         )
         if not weight.any():
             raise ValueError("sample_weight must be positive for at least one row.")
-        fit = TableFit(table, Y, weight, self.standardize)
-        blocks, self.left_out_ = [], {}
-        self._columns: list[Column] = []
-        for i, name in enumerate(table.names):
-            found = fit.column(i)
-            if isinstance(found, str):
-                self.left_out_[name] = found
-            else:
-                self._columns.append(found[0])
-                blocks.append(found[1])
-        if not blocks:
-            reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
-            rows = "1 sample" if table.n_rows == 1 else f"{table.n_rows:,} samples"
-            raise ValueError(
-                f"X has no column to learn from, with {rows}; left out: {reasons:.300}."
-            )
+        found, rows = fit_table(table, Y, weight, self.standardize)
+        self._columns, self.left_out_ = found.columns, found.left_out
         self._set_features()
-        return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+        return found, rows
+
+    def fit_sample(self, table: NamedColumns, y: Any, sample_weight: Any) -> FittedTable:
+        """Learn from a sample of rows; return what encodes all of them, block by block."""
+        self.n_features_in_ = len(table.names)
+        self.feature_names_in_ = np.array(table.names, dtype=object)
+        return self._learn(table, y, sample_weight)[0]
 
     def transform(self, X: Any) -> Array:
         """Return the features of rows.
@@ -171,7 +166,7 @@ class TableEncoder(TransformerMixin, Documented):
         """
         check_is_fitted(self)
         table = self._opened(X, reset=False)
-        place = {name: i for i, name in enumerate(table.names)}
+        place = table.places(self.kinds_)
         blocks = []
         for column in self._columns:
             values = table.column(place[column.name], getattr(column, "zone", None))
@@ -234,7 +229,7 @@ class TableEncoder(TransformerMixin, Documented):
         """
         check_is_fitted(self)
         table = self._opened(X, reset=False)
-        place, found = {name: i for i, name in enumerate(table.names)}, {}
+        place, found = table.places(self.kinds_), {}
         for column in self._columns:
             if isinstance(column, CategoryColumn):
                 found[column.name] = column.unseen(table.column(place[column.name], None))
@@ -278,12 +273,6 @@ class TableEncoder(TransformerMixin, Documented):
             return open_table(X)
         table = open_table(X)
         if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
-            missing = [name for name in self.kinds_ if name not in table.names]
-            if missing:
-                raise ValueError(
-                    f"X has no column {missing[0]!r}, which training had: its columns are "
-                    f"{', '.join(map(repr, table.names[:20]))}."
-                )
             return table
         # as in all of scikit-learn: a frame of numbers must have the columns of training in order
         validate_data(self, X, reset=reset, skip_check_array=True)

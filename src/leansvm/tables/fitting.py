@@ -11,9 +11,12 @@ from scipy import sparse
 from sklearn.utils import check_X_y
 from sklearn.utils.validation import validate_data
 
+from leansvm.tables._fit import FittedTable, targets_of
+from leansvm.tables._frames import join_tables, open_table
 from leansvm.tables.encoder import TableEncoder
 
 Array = NDArray[np.float64]
+SAMPLE_ROWS = 100_000  # of a file or a Dask collection that an encoder learns from
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,19 @@ class TableRows:
     shape: tuple[int, int]
 
 
-def validate_table(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
-    """Check targets beside a table; set the number and the names of its columns."""
+def _refuse_numbers_alone(estimator: Any, X: Any) -> None:
+    """Refuse a table where its rows or the kernel can only be numbers."""
     if sparse.issparse(X) or estimator.kernel == "precomputed" or callable(estimator.kernel):
         what = "A sparse matrix" if sparse.issparse(X) else f"kernel={estimator.kernel!r}"
         raise ValueError(
             f"Input X contains NaN, text or dates. {what} takes numbers alone: use "
             f"leansvm.tables.TableEncoder before it, or fill what is missing."
         )
+
+
+def validate_table(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
+    """Check targets beside a table; set the number and the names of its columns."""
+    _refuse_numbers_alone(estimator, X)
     X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
     validate_data(estimator, X, reset=True, skip_check_array=True)
     rows = TableRows(X, X.shape)
@@ -54,6 +62,79 @@ def encoded(estimator: Any, X: Any, Y: Any, weight: Any, *, reset: bool = True) 
         return X
     estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
     return _in_type_of(X.X, estimator.table_.fit_transform(X.X, Y, weight))
+
+
+# ---------------------------------------------------------------------------- files and clusters
+
+
+def encoded_source(estimator: Any, source: Any, targets: Any = None, *, reset: bool) -> Any:
+    """Return rows that live elsewhere as numbers, block by block; sets ``table_`` in a fit.
+
+    The encoder learns from a sample of the rows, or all where they are few.
+
+    Parameters
+    ----------
+    estimator : Machine
+        Whose ``table_`` is learned (``reset``) or used.
+    source : RowSource
+        Rows of files or of a Dask collection.
+    targets : Targets
+        How the targets of a batch become numbers, in a fit.
+    reset : bool
+        Whether the rows are those of a first call.
+    """
+    if reset:
+        vars(estimator).pop("table_", None)
+    learns = reset and (source.is_table or source.has_gaps())
+    if not learns and "table_" not in vars(estimator):
+        if source.is_table:
+            raise ValueError(
+                f"X has text, dates or categories, and {type(estimator).__name__} was fitted on "
+                f"numbers: give it the columns of training alone, or fit again."
+            )
+        return source
+    _refuse_numbers_alone(estimator, source)
+    source = source.as_table()
+    if not learns:
+        table = estimator.table_
+        return source.encoded(TransformBlock(table), table._n_features_out, from_targets=False)
+    rows = np.arange(source.n_rows)
+    if len(rows) > SAMPLE_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(rows, SAMPLE_ROWS, replace=False))
+    pieces = source.pieces(rows)
+    Y = np.concatenate([targets(piece.y, None)[0] for piece in pieces])
+    weight = (
+        np.concatenate([piece.sample_weight for piece in pieces]) if source.has_weight else None
+    )
+    estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
+    table = join_tables([open_table(piece.X) for piece in pieces])
+    fitted = estimator.table_.fit_sample(table, Y, weight)
+    width = estimator.table_._n_features_out
+    return source.encoded(TrainingBlock(fitted, targets), width, from_targets=bool(fitted.means))
+
+
+@dataclass(frozen=True)
+class TrainingBlock:
+    """Makes numbers of training rows: means of the target are those of other folds."""
+
+    fitted: FittedTable
+    targets: Any
+
+    def __call__(self, X: Any, y: Any) -> Array:
+        """Return the features of a block."""
+        Y = None if y is None or not self.fitted.means else self.targets(y, None)[0]
+        return self.fitted.encode(open_table(X), None if Y is None else targets_of(Y, len(Y)))
+
+
+@dataclass(frozen=True)
+class TransformBlock:
+    """Makes numbers of new rows."""
+
+    table: TableEncoder
+
+    def __call__(self, X: Any, y: Any) -> Array:
+        """Return the features of a block."""
+        return self.table.transform(X)
 
 
 def _in_type_of(X: Any, rows: Array) -> Any:
