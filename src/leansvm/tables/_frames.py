@@ -35,6 +35,8 @@ class NamedColumns:
 
 def is_frame(X: Any) -> bool:
     """Whether rows have named columns: a pandas or polars frame, an Arrow table."""
+    if hasattr(X, "collect_schema") and not hasattr(X, "to_numpy"):
+        raise TypeError("X is a lazy frame, without rows yet: pass X.collect().")
     return hasattr(X, "columns") and (hasattr(X, "dtypes") or hasattr(X, "schema"))
 
 
@@ -46,12 +48,12 @@ def is_table(X: Any, *, numbers: bool = True) -> bool:
     X : object
         Rows as they were given.
     numbers : bool, default=True
-        Also look for missing values among numbers; False: only at the types of a frame's columns.
+        Also look for missing values among numbers; False: only at the types of the columns.
     """
     if is_frame(X):
         return _has_words(X) or (numbers and _has_gaps(X))
-    if not numbers:
-        return False
+    if not numbers:  # numpy would make numbers of dates
+        return isinstance(X, np.ndarray) and X.dtype.kind in "mM" and X.ndim == 2
     if sparse.issparse(X):
         return _has_gaps(X.tocsr().data)
     try:

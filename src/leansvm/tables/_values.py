@@ -28,6 +28,7 @@ _DATE = re.compile(
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
 _DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
+_NO_NUMBER = {"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-"}  # among decimals
 _MOSTLY, _FEW = 0.9, 30  # share of numbers, and different values, of a column that is refused
 
 
@@ -45,7 +46,12 @@ def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, NaT, pandas.NA or blank text."""
     if isinstance(value, str):
         return not value or value.isspace()
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    try:
+        return bool(value != value)
+    except ValueError:  # an array or a series: `text_of` refuses it
+        return False
 
 
 def text_of(value: Any, name: str) -> str:
@@ -108,6 +114,11 @@ def recognised(values: Values, name: str) -> Values:
         return Values("date", seconds(values, name, "date", zone), zone)
     if all(issubclass(kind, time) for kind in kinds):
         return Values("time", seconds(values, name, "time"))
+    if any(issubclass(kind, complex | np.complexfloating) for kind in kinds):
+        raise ValueError(
+            f"Column {name!r} holds complex numbers: make columns of their real and imaginary "
+            f"parts, or leave it out."
+        )
     is_number = [isinstance(v, Number) and not isinstance(v, bool) for v in known]
     if all(is_number) and not values.declared:
         return Values("number", numbers(values, name))
@@ -136,7 +147,8 @@ def _of_texts(values: Values, name: str) -> Values:
                 return Values(kind, seconds(plain, name, kind))
             except ValueError:  # such as 2024-02-31
                 return plain
-    if not values.declared and all(map(_DECIMAL.fullmatch, different)):
+    decimals = [text for text in different if text.strip().lower() not in _NO_NUMBER]
+    if not values.declared and decimals and all(map(_DECIMAL.fullmatch, decimals)):
         return Values("number", numbers(plain, name))
     return plain
 
@@ -185,7 +197,7 @@ def numbers(values: Values, name: str) -> Array:
 
 def number_of(value: Any, name: str) -> float:
     """Return one value as a number, NaN where it is missing; durations in days."""
-    if is_missing(value):
+    if is_missing(value) or (isinstance(value, str) and value.strip().lower() in _NO_NUMBER):
         return np.nan
     if isinstance(value, timedelta):
         return value.total_seconds() / DAY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -270,7 +271,8 @@ class TableEncoder(TransformerMixin, Documented):
         """Return the columns of validated rows; set or compare the number and the names."""
         if not is_frame(X):
             X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
-            return open_table(X)
+            table, names = open_table(X), vars(self).get("feature_names_in_")
+            return table if names is None else replace(table, names=list(names))  # by position
         table = open_table(X)
         if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
             return table
