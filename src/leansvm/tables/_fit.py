@@ -46,10 +46,9 @@ class FittedTable:
 
     def encode(self, table: NamedColumns, Y: Array | None) -> Array:
         """Return the features of a block of training rows; Y is needed where there are means."""
-        place = table.places(self.kinds)
-        values = {}
+        values = table.values({name: zone for name, (_, zone) in self.kinds.items()})
         for name, (kind, zone) in self.kinds.items():
-            values[name] = in_kind(table.column(place[name], zone), kind, name, zone)
+            values[name] = in_kind(values[name], kind, name, zone)
         fold = folds_of(marks_of(values, Y)) if self.means else None
         return self.features(values, fold)
 
@@ -57,12 +56,11 @@ class FittedTable:
         """Return the features of values, with means of other folds."""
         blocks = []
         for column in self.columns:
-            of_column = values[column.name]
-            if column.name in self.means and isinstance(column, CategoryColumn):
-                place = column.places(levels(of_column, column.name))
-                blocks.append(column.encode(of_column, self.means[column.name][place, fold]))
-            else:
-                blocks.append(column.encode(of_column))
+            given: list[Any] = [values[column.name]]
+            if isinstance(column, CategoryColumn) and column.name in self.means:
+                place = column.places(levels(given[0], column.name))
+                given.append(self.means[column.name][place, fold])
+            blocks.append(column.encode(*given))
         return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
 
 

@@ -77,25 +77,10 @@ def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def target_means(codes: Codes, n_levels: int, Y: Array, units: Units) -> tuple[Array, Array]:
-    """Return the means of the levels over all rows, and over the rows of other folds.
+    """Return means of the target by level: over all rows, and over the rows of other folds.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_rows,)
-        Level of every row.
-    n_levels : int
-        Number of levels.
-    Y : ndarray of shape (n_rows, n_outputs)
-        Targets.
-    units : Units
-        Equal rows and their folds.
-
-    Returns
-    -------
-    means : ndarray of shape (n_levels + 1, n_outputs)
-        For new rows; last for levels that training did not see.
-    left_out : ndarray of shape (n_levels + 1, n_folds, n_outputs)
-        For training rows of each fold, without it.
+    The first is levels x outputs, for new rows; the second levels x folds x outputs, for training
+    rows of each fold. The last level of both stands for those that training did not see.
     """
     shares, level = units.shares(), codes[units.first]
     origin = Y[units.first].mean(axis=0)  # sums of large numbers lose digits

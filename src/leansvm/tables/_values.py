@@ -98,15 +98,12 @@ def recognised(values: Values, name: str) -> Values:
     """Return objects as numbers, dates or booleans, if all of them are, or else as texts."""
     if values.kind != "object":
         return values
-    if set(map(type, values.data)) <= {str, type(None)}:
-        return _of_texts(values, name)
     known = [value for value in values.data if not is_missing(value)]
-    kinds = {type(value) for value in known}
+    kinds = set(map(type, known))
     if kinds <= {str}:
         return _of_texts(values, name)
     if all(issubclass(kind, bool | np.bool_) for kind in kinds):
-        truth = [np.nan if is_missing(v) else float(v) for v in values.data]
-        return Values("truth", np.array(truth))
+        return Values("truth", numbers(values, name))
     if all(issubclass(kind, timedelta | np.timedelta64) for kind in kinds):
         return Values("number", numbers(values, name))
     if all(issubclass(kind, date | np.datetime64) for kind in kinds):  # datetime is a date
@@ -179,10 +176,8 @@ def joined(parts: list[Values], name: str) -> Values:
         )
     data: list[Any] = []
     for part in parts:
-        if part.kind == "object":
-            data += part.data
-        else:
-            data += [None if v != v else _typed(v, part.kind) for v in part.data.tolist()]
+        typed = {"truth": bool, "number": float}.get(part.kind, lambda v: v)
+        data += [None if is_missing(v) else typed(v) for v in part.data]
     return Values("object", data, declared=any(part.declared for part in parts))
 
 
@@ -216,19 +211,12 @@ def levels(values: Values, name: str) -> list[str | None]:
     if values.kind in ("text", "object"):
         return data if values.kind == "text" else words(data, name)
     if values.kind in ("date", "time"):
-        days = np.where(np.isnan(data), "NaT", np.datetime_as_string(_datetimes(data)))
-        return [None if text == "NaT" else str(text) for text in days]
+        moments = np.where(np.isnan(data), np.iinfo(np.int64).min, data).astype("datetime64[s]")
+        return [None if v == "NaT" else str(v) for v in np.datetime_as_string(moments)]
     different, place = np.unique(data, return_inverse=True)
-    texts = [None if np.isnan(v) else text_of(_typed(v, values.kind), name) for v in different]
+    typed = bool if values.kind == "truth" else float
+    texts = [None if np.isnan(v) else text_of(typed(v), name) for v in different]
     return [texts[i] for i in place.ravel()]
-
-
-def _typed(value: float, kind: str) -> Any:
-    return bool(value) if kind == "truth" else value
-
-
-def _datetimes(data: Array) -> NDArray[np.datetime64]:
-    return np.where(np.isnan(data), 0, data).astype("datetime64[s]")
 
 
 def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Array:
@@ -248,19 +236,12 @@ def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Ar
 
 def _parsed(texts: list[str], name: str) -> Array:
     """Parse ISO 8601 texts, all at once where numpy reads them."""
-    if all(map(_DATE.fullmatch, texts)):
+    if all(_DATE.fullmatch(text) and not _ZONE.search(text) for text in texts):
         try:
-            clock = np.array([text for text in texts if _plain(text)])
-            if len(clock) == len(texts):
-                return clock.astype("datetime64[us]").astype(np.int64) / 1e6
+            return np.array(texts, dtype="datetime64[us]").astype(np.int64) / 1e6
         except ValueError:
             pass  # the loop names the text
     return np.array([second_of(text, name) for text in texts], dtype=np.float64)
-
-
-def _plain(text: str) -> bool:
-    """Whether a text has no time zone."""
-    return not _ZONE.search(text)
 
 
 def second_of(value: Any, name: str, zone: str | None = None) -> float:

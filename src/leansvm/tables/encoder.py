@@ -10,13 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
 from leansvm._sklearn import Documented
 from leansvm.tables._columns import CategoryColumn, check_column
 from leansvm.tables._fit import FittedTable, fit_table, targets_of
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
+from leansvm.tables._values import levels
 
 Array = NDArray[np.float64]
 _NAMES = {
@@ -167,11 +173,8 @@ class TableEncoder(TransformerMixin, Documented):
         """
         check_is_fitted(self)
         table = self._opened(X, reset=False)
-        place = table.places(self.kinds_)
-        blocks = []
-        for column in self._columns:
-            values = table.column(place[column.name], getattr(column, "zone", None))
-            blocks.append(column.encode(values))
+        values = table.values({c.name: getattr(c, "zone", None) for c in self._columns})
+        blocks = [column.encode(values[column.name]) for column in self._columns]
         return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -188,12 +191,7 @@ class TableEncoder(TransformerMixin, Documented):
             Names.
         """
         check_is_fitted(self)
-        known = getattr(self, "feature_names_in_", None)
-        if input_features is not None:
-            if len(input_features) != self.n_features_in_:
-                raise ValueError("input_features should have length equal to number of features")
-            if known is not None and list(known) != list(input_features):
-                raise ValueError("input_features is not equal to feature_names_in_")
+        _check_feature_names_in(self, input_features)
         return self._names.copy()
 
     def describe(self) -> str:
@@ -201,15 +199,11 @@ class TableEncoder(TransformerMixin, Documented):
         check_is_fitted(self)
         counts, found = Counter(self.kinds_.values()), []
         gaps = Counter(c.kind for c in self._columns if getattr(c, "gaps", False))
-        for kind, (one, more) in _NAMES.items():
-            if counts[kind]:
-                text = f"{counts[kind]} {one if counts[kind] == 1 else more}"
-                found.append(text + (f" ({gaps[kind]} with gaps)" if gaps[kind] else ""))
-        text = ", ".join(found)
-        if self.left_out_:
-            reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
-            text += f"; left out: {reasons}"
-        return text
+        for kind, count in ((kind, counts[kind]) for kind in _NAMES if counts[kind]):
+            text = f"{count} {_NAMES[kind][count > 1]}"
+            found.append(text + (f" ({gaps[kind]} with gaps)" if gaps[kind] else ""))
+        reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
+        return ", ".join(found) + (f"; left out: {reasons}" if reasons else "")
 
     @property
     def _n_features_out(self) -> int:
@@ -229,12 +223,10 @@ class TableEncoder(TransformerMixin, Documented):
             Columns that have such levels, and these.
         """
         check_is_fitted(self)
-        table = self._opened(X, reset=False)
-        place, found = table.places(self.kinds_), {}
-        for column in self._columns:
-            if isinstance(column, CategoryColumn):
-                found[column.name] = column.unseen(table.column(place[column.name], None))
-        return {name: texts for name, texts in found.items() if texts}
+        categories = {c.name: c for c in self._columns if isinstance(c, CategoryColumn)}
+        values = self._opened(X, reset=False).values(dict.fromkeys(categories))
+        found = {n: {*levels(values[n], n)} - {None, *c.known} for n, c in categories.items()}
+        return {name: sorted(texts) for name, texts in found.items() if texts}  # type: ignore[type-var]
 
     def row_encoder(self) -> RowEncoder:
         """Return a function that turns one row, a dict or a sequence, into its features.
@@ -254,17 +246,12 @@ class TableEncoder(TransformerMixin, Documented):
 
     def _set_features(self) -> None:
         """Set what is known of the features."""
-        names, columns, groups, numeric = [], [], [], []
-        for i, column in enumerate(self._columns):
-            for part in column.parts():
-                names.append(part.name)
-                columns.append(column.name)
-                groups.append((i, part.group))
-                numeric.append(part.numeric)
-        self._names = np.array(names, dtype=object)
-        self.columns_ = np.array(columns, dtype=object)
+        parts = [(i, part) for i, column in enumerate(self._columns) for part in column.parts()]
+        self._names = np.array([part.name for _, part in parts], dtype=object)
+        self.columns_ = np.array([self._columns[i].name for i, _ in parts], dtype=object)
+        groups = [(i, part.group) for i, part in parts]
         self.groups_ = np.unique(groups, axis=0, return_inverse=True)[1].ravel()
-        self.numeric_ = np.array(numeric, dtype=bool)
+        self.numeric_ = np.array([part.numeric for _, part in parts], dtype=bool)
         self.kinds_ = {column.name: column.kind for column in self._columns}
 
     def _opened(self, X: Any, *, reset: bool) -> NamedColumns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,6 @@ class TableRows:
 
     X: Any
     shape: tuple[int, int]
-
-
-def _refuse_numbers_alone(estimator: Any, X: Any) -> None:
-    """Refuse a table where its rows or the kernel can only be numbers."""
-    if sparse.issparse(X) or estimator.kernel == "precomputed" or callable(estimator.kernel):
-        what = "A sparse matrix" if sparse.issparse(X) else f"kernel={estimator.kernel!r}"
-        raise ValueError(
-            f"Input X contains NaN, text or dates. {what} takes numbers alone: use "
-            f"leansvm.tables.TableEncoder before it, or fill what is missing."
-        )
 
 
 def validate_table(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
@@ -64,24 +55,28 @@ def encoded(estimator: Any, X: Any, Y: Any, weight: Any, *, reset: bool = True) 
     return _in_type_of(X.X, estimator.table_.fit_transform(X.X, Y, weight))
 
 
+def _in_type_of(X: Any, rows: Array) -> Any:
+    return rows.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else rows
+
+
+def _refuse_numbers_alone(estimator: Any, X: Any) -> None:
+    """Refuse a table where its rows or the kernel can only be numbers."""
+    if sparse.issparse(X) or estimator.kernel == "precomputed" or callable(estimator.kernel):
+        what = "A sparse matrix" if sparse.issparse(X) else f"kernel={estimator.kernel!r}"
+        raise ValueError(
+            f"Input X contains NaN, text or dates. {what} takes numbers alone: use "
+            f"leansvm.tables.TableEncoder before it, or fill what is missing."
+        )
+
+
 # ---------------------------------------------------------------------------- files and clusters
 
 
 def encoded_source(estimator: Any, source: Any, targets: Any = None, *, reset: bool) -> Any:
-    """Return rows that live elsewhere as numbers, block by block; sets ``table_`` in a fit.
+    """Return the rows of a `RowSource` as numbers, block by block; a fit sets ``table_``.
 
-    The encoder learns from a sample of the rows, or all where they are few.
-
-    Parameters
-    ----------
-    estimator : Machine
-        Whose ``table_`` is learned (``reset``) or used.
-    source : RowSource
-        Rows of files or of a Dask collection.
-    targets : Targets
-        How the targets of a batch become numbers, in a fit.
-    reset : bool
-        Whether the rows are those of a first call.
+    The encoder learns from a sample of the rows, or from all where they are few. ``targets`` says
+    how the targets of a batch become numbers, in a fit.
     """
     if reset:
         vars(estimator).pop("table_", None)
@@ -95,47 +90,33 @@ def encoded_source(estimator: Any, source: Any, targets: Any = None, *, reset: b
         return source
     _refuse_numbers_alone(estimator, source)
     source = source.as_table()
-    if not learns:
-        table = estimator.table_
-        return source.encoded(TransformBlock(table), table._n_features_out, from_targets=False)
+    if learns:
+        estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
+        fitted = _learned(estimator.table_, source, targets)
+        encode, from_targets = partial(_training_block, fitted, targets), bool(fitted.means)
+    else:
+        encode, from_targets = partial(_new_block, estimator.table_), False
+    return source.encoded(encode, estimator.table_._n_features_out, from_targets)
+
+
+def _learned(encoder: TableEncoder, source: Any, targets: Any) -> FittedTable:
+    """Fit an encoder on a sample of the rows."""
     rows = np.arange(source.n_rows)
     if len(rows) > SAMPLE_ROWS:
         rows = np.sort(np.random.default_rng(0).choice(rows, SAMPLE_ROWS, replace=False))
     pieces = source.pieces(rows)
     Y = np.concatenate([targets(piece.y, None)[0] for piece in pieces])
-    weight = (
-        np.concatenate([piece.sample_weight for piece in pieces]) if source.has_weight else None
-    )
-    estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
-    table = join_tables([open_table(piece.X) for piece in pieces])
-    fitted = estimator.table_.fit_sample(table, Y, weight)
-    width = estimator.table_._n_features_out
-    return source.encoded(TrainingBlock(fitted, targets), width, from_targets=bool(fitted.means))
+    weight = None
+    if source.has_weight:
+        weight = np.concatenate([piece.sample_weight for piece in pieces])
+    return encoder.fit_sample(join_tables([open_table(piece.X) for piece in pieces]), Y, weight)
 
 
-@dataclass(frozen=True)
-class TrainingBlock:
-    """Makes numbers of training rows: means of the target are those of other folds."""
-
-    fitted: FittedTable
-    targets: Any
-
-    def __call__(self, X: Any, y: Any) -> Array:
-        """Return the features of a block."""
-        Y = None if y is None or not self.fitted.means else self.targets(y, None)[0]
-        return self.fitted.encode(open_table(X), None if Y is None else targets_of(Y, len(Y)))
+def _training_block(fitted: FittedTable, targets: Any, X: Any, y: Any) -> Array:
+    """Return the features of training rows: means of the target are those of other folds."""
+    Y = targets_of(targets(y, None)[0], len(y)) if fitted.means else None
+    return fitted.encode(open_table(X), Y)
 
 
-@dataclass(frozen=True)
-class TransformBlock:
-    """Makes numbers of new rows."""
-
-    table: TableEncoder
-
-    def __call__(self, X: Any, y: Any) -> Array:
-        """Return the features of a block."""
-        return self.table.transform(X)
-
-
-def _in_type_of(X: Any, rows: Array) -> Any:
-    return rows.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else rows
+def _new_block(table: TableEncoder, X: Any, y: Any) -> Array:
+    return table.transform(X)
