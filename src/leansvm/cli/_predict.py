@@ -220,9 +220,9 @@ def _width(facts: dict[str, Any], level: float, model: Path) -> float:
         raise CommandError(
             f"--interval: {model} knows no errors of left-out rows; train it without --cv 0"
         )
-    errors = evaluation.get("errors") if isinstance(evaluation, dict) else None
-    known = isinstance(errors, list) and errors and all(type(e) is float for e in errors)
-    if not known or type(n_rows) is not int or n_rows < len(errors):
+    found = evaluation.get("errors") if isinstance(evaluation, dict) else None
+    errors = found if isinstance(found, list) and all(type(e) is float for e in found) else []
+    if not errors or type(n_rows) is not int or n_rows < len(errors):
         raise CommandError(f"--interval: {model} has no list of errors; train it again")
     return half_width(errors, n_rows, level)
 

@@ -225,8 +225,11 @@ class TableEncoder(TransformerMixin, Documented):
         check_is_fitted(self)
         categories = {c.name: c for c in self._columns if isinstance(c, CategoryColumn)}
         values = self._opened(X, reset=False).values(dict.fromkeys(categories))
-        found = {n: {*levels(values[n], n)} - {None, *c.known} for n, c in categories.items()}
-        return {name: sorted(texts) for name, texts in found.items() if texts}  # type: ignore[type-var]
+        found: dict[str, list[str]] = {}
+        for name, column in categories.items():
+            new = {text for text in levels(values[name], name) if text} - {*column.known}
+            found |= {name: sorted(new)} if new else {}
+        return found
 
     def row_encoder(self) -> RowEncoder:
         """Return a function that turns one row, a dict or a sequence, into its features.
