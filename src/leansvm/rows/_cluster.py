@@ -98,17 +98,17 @@ class ClusterRows(RowSource):
 
     def has_gaps(self) -> bool:
         """Whether numbers of a data frame are missing."""
-        loaded = self._loaded if self._partitions.may_have_gaps else []
-        found = _submit_each(self._client, "leansvm-gaps", has_gaps, loaded)
-        return any(gather(self._client, found))
+        looks = self._partitions.may_have_gaps
+        given = "leansvm-gaps", has_gaps, self._loaded
+        return looks and any(gather(self._client, _submit_each(self._client, *given)))
 
     def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
         """Return the rows with these numbers, which increase, as they are in the source."""
         edges, name = np.searchsorted(indices, self._starts), f"leansvm-take-{uuid.uuid4().hex}"
         found = []
         for i in np.flatnonzero(np.diff(edges)).tolist():
-            rows, key = indices[edges[i] : edges[i + 1]] - self._starts[i], f"{name}-{i}"
-            found.append(self._client.submit(Batch.take, self._loaded[i], rows, key=key))
+            batch, rows = self._loaded[i], indices[edges[i] : edges[i + 1]] - self._starts[i]
+            found.append(self._client.submit(Batch.take, batch, rows, key=f"{name}-{i}"))
         return gather(self._client, found)
 
     def encoded(
@@ -117,8 +117,8 @@ class ClusterRows(RowSource):
         """Return the rows with X made numbers, on the workers; see `RowSource.encoded`."""
         twin = copy(self)
         twin.is_table, twin.n_features, twin.dtype = False, n_features, np.dtype(np.float64)
-        parts = self._loaded, encode, n_features
-        twin._loaded = _submit_each(self._client, "leansvm-encode", encoded_batch, *parts)
+        given = encoded_batch, self._loaded, encode, n_features
+        twin._loaded = _submit_each(self._client, "leansvm-encode", *given)
         return twin
 
     def survey(self, numeric: bool) -> Survey:
