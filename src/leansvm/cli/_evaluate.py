@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "
 # From here on --cv auto leaves out single rows in closed form: fits of folds take long, and what
 # the fit chose by the same errors (C, a scale for each feature) hardly flatters it.
 _LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 50
+_KEPT_ERRORS = 1000  # for the intervals of predict
 
 
 @dataclass
@@ -64,6 +66,14 @@ class Evaluation:
     def spread(self) -> float | None:
         """Standard deviation of the folds' scores."""
         return float(np.std(self.folds)) if self.folds else None
+
+    def errors(self, y: np.ndarray) -> list[float] | None:
+        """Return absolute errors of a regression by size, of many rows 1,000 at even ranks."""
+        if self.metric == "accuracy":
+            return None
+        sizes = np.sort(np.abs(y - self.predicted))
+        ranks = np.ceil(np.linspace(1, len(sizes), min(len(sizes), _KEPT_ERRORS))).astype(int)
+        return [float(size) for size in sizes[ranks - 1]]
 
     def words(self) -> str:
         """Return the score as people write it."""
@@ -171,6 +181,24 @@ def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequenc
         option = "--grid" if of_grid else "--set"
         raise CommandError(f'--cv loo chooses C by leave-one-out itself; drop "{option} C=..."')
     estimator.set_params(C="loo")
+
+
+def half_width(errors: Sequence[float], n_rows: int, level: float) -> float:
+    """Return the size that errors of left-out rows exceed with probability 1 - `level` at most.
+
+    It is the k-th smallest of n rows, k = ceil(level (n + 1)), or the next one that is kept.
+
+    >>> half_width([1.0, 2.0, 3.0, 4.0], 4, 0.6)
+    3.0
+    """
+    rank = math.ceil(level * (n_rows + 1) - 1e-9)
+    if rank > n_rows:
+        raise CommandError(
+            f"--interval {level:g}: {n_rows:,} training rows are enough up to "
+            f"{math.floor(1e4 * n_rows / (n_rows + 1)) / 1e4:g}"
+        )
+    ranks = np.ceil(np.linspace(1, n_rows, len(errors)))
+    return float(errors[int(np.searchsorted(ranks, rank))])
 
 
 def metric_of(pipeline: Any) -> tuple[str, Any]:

@@ -46,8 +46,7 @@ Columns = Annotated[
     typer.Option(
         "--column",
         metavar="NAME=KIND",
-        help="Kind of a column: number, category, date, time or yes/no; a column named here is "
-        "never left out. Repeat it for more.",
+        help="Kind of a column: number, category, date, time or yes/no. Repeat it for more.",
         show_default=False,
     ),
 ]
@@ -80,7 +79,10 @@ FileFormat = Annotated[
     Literal["csv", "parquet", "svmlight", "npz"] | None,
     typer.Option("--format", help="Format of DATA; default: by its name.", show_default=False),
 ]
-Scale = Annotated[bool, typer.Option(help="Standardise the numbers.")]
+Scale = Annotated[
+    bool,
+    typer.Option(help="Standardise the numbers; in a table with text or dates estimators do."),
+]
 Calibrate = Annotated[bool, typer.Option(help="Fit class probabilities.")]
 Report = Annotated[
     Path | None,

@@ -132,6 +132,7 @@ class TrainingRun:
                 "score": _json(evaluation.score),
                 "folds": [_json(score) for score in evaluation.folds],
                 "scores": {name: _json(score) for name, score in evaluation.scores.items()},
+                "errors": evaluation.errors(self.y),
             },
             "trials": [{k: _json(v) for k, v in trial.items()} for trial in self.trials],
             "seconds": {k: round(v, 4) for k, v in self.seconds.items()},

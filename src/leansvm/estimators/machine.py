@@ -35,6 +35,7 @@ from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within
+from leansvm.tables.fitting import encoded_source
 
 Array = NDArray[np.float64]
 C_GRID = np.logspace(-6, 7, 50)
@@ -347,6 +348,7 @@ class Machine(CallbackSupport, Documented):
             source = source_of(X) if self._fits_sources else None
             if source is not None:
                 check_features(self, source.n_features, source.feature_names)
+                source = encoded_source(self, source, reset=False)
             X = validate(self, X, reset=False) if source is None else source
         features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):

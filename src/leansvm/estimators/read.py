@@ -43,7 +43,13 @@ from leansvm.rows import (
     source_of,
 )
 from leansvm.tables import is_table
-from leansvm.tables.fitting import TableRows, encoded, transformed, validate_table
+from leansvm.tables.fitting import (
+    TableRows,
+    encoded,
+    encoded_source,
+    transformed,
+    validate_table,
+)
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
@@ -75,6 +81,8 @@ def read(
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
     if source is not None:
         data = _read_source(scratch, source, y, reset, classes, batch)
+        learns = reset or ("table_" in vars(scratch) and not batch)
+        data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
         # rows of a fit that are read again: each gets means without its own target again
         reset = reset or ("table_" in vars(estimator) and not batch)
@@ -234,10 +242,7 @@ def to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, A
 def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
     """Compare number and names of the features with those of the fit."""
     if "table_" in vars(estimator):
-        raise TypeError(
-            f"This {type(estimator).__name__} was fitted on a table with text, dates or gaps: give "
-            f"it frames in memory, part by part, not data sets in files or Dask collections."
-        )
+        return  # finds its columns by their names
     if n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {n_features} features, but {type(estimator).__name__} is expecting "

@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from copy import copy
 from functools import partial, reduce
 from operator import add, attrgetter, itemgetter
 from typing import Any
@@ -27,6 +28,8 @@ from leansvm.rows._base import RowBlocks, declared, join, merged_moments, varian
 from leansvm.rows._budget import resolve_cache_size
 from leansvm.rows._cluster_work import (
     assemble,
+    encoded_batch,
+    has_gaps,
     in_given_order,
     rows_with_numbers,
     survey_of,
@@ -35,7 +38,7 @@ from leansvm.rows._cluster_work import (
 )
 from leansvm.rows._dask import Partitions, starts_of, to_batch
 from leansvm.rows._memory import host_tile_rows
-from leansvm.rows._stream import RowSource, joined
+from leansvm.rows._stream import Batch, RowSource, joined
 from leansvm.rows._targets import Survey, Targets
 
 _STATE_SHARE = 0.6  # of the workers' memory that state may take
@@ -58,7 +61,7 @@ class ClusterRows(RowSource):
     """
 
     def __init__(self, partitions: Partitions, client: Any) -> None:
-        self._client = client
+        self._client, self._partitions = client, partitions
         partitions.describe(self)
         threads = _threads(client)
         workers = [w for w in sorted(threads) for _ in range(threads[w])]
@@ -81,13 +84,42 @@ class ClusterRows(RowSource):
             partitions.X, partitions.y or nothing, partitions.weight or nothing, strict=True
         )
         tasks = [
-            load(X, y, weight, self.dtype, dask_key_name=f"{name}-{i}")
+            load(X, y, weight, None if self.is_table else self.dtype, dask_key_name=f"{name}-{i}")
             for i, (X, y, weight) in enumerate(parts)
         ]
         loaded: list[Any] = []
         for group, home in zip(self._groups, self._homes, strict=True):
             loaded += self._client.compute([tasks[i] for i in group], **_preferably(home))
         return loaded
+
+    def as_table(self) -> ClusterRows:
+        """Return the same rows with X as frames."""
+        return self if self.is_table else ClusterRows(self._partitions.as_table(), self._client)
+
+    def has_gaps(self) -> bool:
+        """Whether numbers of a data frame are missing."""
+        looks = self._partitions.may_have_gaps
+        given = "leansvm-gaps", has_gaps, self._loaded
+        return looks and any(gather(self._client, _submit_each(self._client, *given)))
+
+    def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
+        """Return the rows with these numbers, which increase, as they are in the source."""
+        edges, name = np.searchsorted(indices, self._starts), f"leansvm-take-{uuid.uuid4().hex}"
+        found = []
+        for i in np.flatnonzero(np.diff(edges)).tolist():
+            batch, rows = self._loaded[i], indices[edges[i] : edges[i + 1]] - self._starts[i]
+            found.append(self._client.submit(Batch.take, batch, rows, key=f"{name}-{i}"))
+        return gather(self._client, found)
+
+    def encoded(
+        self, encode: Callable[..., Any], n_features: int, from_targets: bool
+    ) -> ClusterRows:
+        """Return the rows with X made numbers, on the workers; see `RowSource.encoded`."""
+        twin = copy(self)
+        twin.is_table, twin.n_features, twin.dtype = False, n_features, np.dtype(np.float64)
+        given = encoded_batch, self._loaded, encode, n_features
+        twin._loaded = _submit_each(self._client, "leansvm-encode", *given)
+        return twin
 
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""

@@ -44,6 +44,15 @@ def survey_of(batch: Batch, numeric: bool) -> Survey | None:
     return survey(batch.y, batch.sample_weight, numeric) if batch.n_rows else None
 
 
+def has_gaps(batch: Batch) -> bool:
+    return bool(np.isnan(batch.X).any())
+
+
+def encoded_batch(batch: Batch, encode: Callable[..., Any], n_features: int) -> Batch:
+    X = encode(batch.X, batch.y) if batch.n_rows else np.empty((0, n_features))
+    return batch._replace(X=X)
+
+
 class Group(NamedTuple):
     """Consecutive blocks on one worker, and the moments of their entries."""
 

@@ -39,6 +39,12 @@ class Batch(NamedTuple):
         """Return some of the rows."""
         return Batch(*(None if part is None else part[rows] for part in self))
 
+    def take(self, rows: NDArray[np.intp]) -> Batch:
+        """Return the rows with these numbers; X may be a frame."""
+        some = [None if part is None else part[rows] for part in self[1:]]
+        X = self.X.iloc if hasattr(self.X, "iloc") else self.X
+        return Batch(X.take(rows) if hasattr(X, "schema") else X[rows], *some)
+
     @property
     def n_rows(self) -> int:
         """Number of rows."""
@@ -59,11 +65,31 @@ class RowSource(ABC):
     n_targets: int  # columns of the target; 0 without any
     single_target: bool  # whether predictions are one number per row
     has_weight: bool
+    is_table: bool = False  # whether X comes as frames: a `TableEncoder` makes numbers of them
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and features."""
         return self.n_rows, self.n_features
+
+    def has_gaps(self) -> bool:
+        """Whether numbers are missing; False where this cannot be, or is not looked for."""
+        return False
+
+    def as_table(self) -> RowSource:
+        """Return the same rows with X as frames, where the source has columns."""
+        return self
+
+    @abstractmethod
+    def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
+        """Return the rows with these numbers, which increase, as they are in the source."""
+
+    @abstractmethod
+    def encoded(self, encode: Callable[..., Any], n_features: int, from_targets: bool) -> RowSource:
+        """Return the rows with X made numbers: ``encode(X, y)`` of a batch.
+
+        ``from_targets`` says whether it looks at y, which is None otherwise.
+        """
 
     @abstractmethod
     def survey(self, numeric: bool) -> Survey:
@@ -114,6 +140,26 @@ class StreamSource(RowSource):
     def place(self, row: int, part: str, column: int) -> str:
         """Return in words where a value is: ``part`` is a field of `Batch`."""
         return place_of_row(row, part, column)
+
+    def pieces(
+        self, indices: NDArray[np.intp], parts: frozenset[str] = frozenset(["X", "y", "weight"])
+    ) -> list[Batch]:
+        """Return the rows with these numbers, which increase; reads up to the last of them."""
+        found, start = [], 0
+        for batch in self.read(parts, 1 << 16):
+            first, last = np.searchsorted(indices, [start, start + batch.n_rows])
+            if first < last:
+                found.append(batch.take(indices[first:last] - start))
+            start += batch.n_rows
+            if last == len(indices):
+                break
+        return found
+
+    def encoded(self, encode: Callable[..., Any], n_features: int, from_targets: bool) -> RowSource:
+        """Return the rows with X made numbers; see `RowSource.encoded`."""
+        from leansvm.rows._encoded import EncodedStream
+
+        return EncodedStream(self, encode, n_features, from_targets)
 
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
