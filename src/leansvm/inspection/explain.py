@@ -24,6 +24,8 @@ from leansvm.inspection._view import (
 )
 from leansvm.rows import check_budget, resolve_cache_size
 
+_TINY = np.finfo(np.float64).tiny
+
 
 @dataclass(repr=False)
 class Explanation:
@@ -224,12 +226,14 @@ def explain(
         method = "sampling"
     else:
         features = view.features(view.X)
-        found = by_products(parts, features[:n], features[n:], owned)
-        method, errors = "exact" if is_exact(parts) else "gaussians", np.zeros_like(found)
-        if method == "gaussians":  # what is missing shows how far off they are
+        found, off = by_products(parts, features[:n], features[n:], owned, rng)
+        method, errors = "exact", np.zeros_like(found)
+        if not is_exact(parts):
+            method = "gaussians"
             missing = f[:n] - f[n:].mean(axis=0) - found.sum(axis=1)
-            errors += np.abs(missing)[:, None]
-            found += missing[:, None] / len(names)
+            errors += np.maximum(np.abs(missing), off)[:, None]
+            size = np.abs(found)  # columns that the model does not use keep their 0
+            found += missing[:, None] * size / np.maximum(size.sum(axis=1, keepdims=True), _TINY)
     one = f.shape[1] == 1
     baseline = f[n:].mean(axis=0)
     return Explanation(
