@@ -28,7 +28,7 @@ _FACTORS = 2**22  # numbers of a table of factors, made for some points at a tim
 _ROUNDING = 1e-17  # of kernel values, whose largest is 1
 _HYBRIDS = 2**22  # numbers of rows between x and b, made at a time
 _PROBES = 400  # rows between x and b on which Gaussians are chosen, and then checked
-_GAUSSIANS, _NODE_ERROR = 7, 1e-4  # how many; of quadrature, in units of the model's spread
+_GAUSSIANS, _NODE_ERROR = 7, 1e-3  # how many; of quadrature, in units of a kernel's spread
 _ITSELF = np.ones((1, 2))  # e^-D: one term of weight and scale 1
 _TINY = np.finfo(np.float64).tiny
 
@@ -69,19 +69,18 @@ def _terms(part: Summand, probes: Array) -> tuple[Array, float, Array]:
     """
     D = part.function.pair_sums(part.prepare(probes), part.points)
     if part.function.root_terms is None:
-        f, terms, error = np.exp(-D) @ part.coef, _ITSELF, np.zeros(part.coef.shape[1])
+        k, terms, error = np.exp(-D), _ITSELF, np.zeros(part.coef.shape[1])
     else:
         linear, quadratic, factor = part.function.root_terms
         D *= factor
         r = np.sqrt(D)
-        f = ((1.0 + r * (linear + r * quadratic)) * np.exp(-r)) @ part.coef
+        k = (1.0 + r * (linear + r * quadratic)) * np.exp(-r)
         # k has its largest share of e^-(s D) at s = 1 / (2 sqrt(D))
         ladder = np.geomspace(0.05, 800.0, 20) / max(float(np.median(r)), 1e-6)
         of_scale = np.stack([np.exp(-s * D) @ part.coef for s in ladder], axis=-1)
-        terms, error = _gaussians(f, of_scale, ladder)
+        terms, error = _gaussians(k @ part.coef, of_scale, ladder)
         terms[:, 1] *= factor
-    size = max(float(np.linalg.norm(part.coef, axis=0).max()), _TINY)
-    return terms, _NODE_ERROR * float(f.std(axis=0).max()) / size, error
+    return terms, _NODE_ERROR * float(k.std()), error
 
 
 def _gaussians(f: Array, of_scale: Array, ladder: Array) -> tuple[Array, Array]:
