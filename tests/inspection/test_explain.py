@@ -135,9 +135,7 @@ def test_a_mixture_is_close_to_few_gaussians_and_an_unused_column_gets_nothing()
     X = rng.normal(size=(150, 10))
     y = np.sin(X).sum(axis=1) + X[:, 0] * X[:, 1]
     gamma = np.r_[np.full(9, 0.1), 0.0]
-    kernel = Mixture(
-        [(0.3, "rbf", gamma), (0.6, "matern32", gamma), (0.1, "linear", gamma)]
-    )
+    kernel = Mixture([(0.3, "rbf", gamma), (0.6, "matern32", gamma), (0.1, "linear", gamma)])
     model = LSSVR(10.0, kernel).fit(X, y)
     found = explain(model, X[:1], X[100:120])
     assert found.method == "gaussians"

@@ -35,6 +35,8 @@ class TrainingRun:
     evaluation: Evaluation | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
+    positive: Any = None  # the class of two that is looked for
+    metric: str | None = None  # of --metric
 
     @property
     def y(self) -> np.ndarray:

@@ -131,7 +131,15 @@ def add_moved(
 
 @compiled(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def add_shapley(
-    Dx: Any, Db: Any, X: Any, B: Any, terms: Any, tolerance: float, nodes: Any, weights: Any, out: Any
+    Dx: Any,
+    Db: Any,
+    X: Any,
+    B: Any,
+    terms: Any,
+    tolerance: float,
+    nodes: Any,
+    weights: Any,
+    out: Any,
 ) -> None:
     """Add Shapley values of sum_p weight_p prod_g e^-(scale_p D_g) to out_jg, mean over rows b.
 
