@@ -68,7 +68,7 @@ class TrainingRun:
     def feature_scales(self) -> dict[str, float] | None:
         """Return the learned scale of every column that the machine sees, largest first."""
         scales = getattr(self.model, "feature_scales_", None)
-        if scales is None:
+        if scales is None or not any(scales):  # a linear kernel alone has none
             return None
         names = self.feature_names()
         order = sorted(range(len(scales)), key=scales.__getitem__, reverse=True)

@@ -107,7 +107,8 @@ def _data(run: TrainingRun) -> str:
     X = run.data.X
     if run.data.kinds is None:
         kind = "sparse" if issparse(X) else "dense"
-        return html.section("Data", "", f"{X.shape[0]:,} × {X.shape[1]:,} numbers, {kind}.")
+        text = f"{X.shape[0]:,} × {X.shape[1]:,} numbers, {kind}."
+        return html.section("Data", "", text, "data")
     shown = list(run.data.kinds.items())[:100]
     rows = [
         [name, kind, f"{int(X[name].isna().sum()):,}", f"{X[name].nunique():,}"]
@@ -117,7 +118,8 @@ def _data(run: TrainingRun) -> str:
         "Numbers: missing values become the median, and an indicator. Categories become indicator "
         "columns, a missing value is a category of its own. Dates become days and cycles."
     )
-    return html.section("Data", html.table(["column", "kind", "missing", "distinct"], rows), text)
+    table = html.table(["column", "kind", "missing", "distinct"], rows)
+    return html.section("Data", table, text, "data")
 
 
 def _use(run: TrainingRun, model_file: Path) -> str:

@@ -6,6 +6,7 @@ give the target away, rows in order of time, a class that is never predicted, a 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +56,7 @@ def _numbers(run: TrainingRun) -> dict[str, np.ndarray]:
 def _leaks(run: TrainingRun) -> list[str]:
     return [
         f"column '{name}' alone gives the target away ({how}): is it known before the prediction "
-        f"is needed? --drop {name} trains without it"
+        f"is needed? --drop {shlex.quote(name)} trains without it"
         for name, how in leaks(run).items()
     ]
 
@@ -213,7 +214,10 @@ def next_steps(
     run: TrainingRun, importance: inspection.Importance | None, doubtful: list[int]
 ) -> list[str]:
     """Return up to four things to do, the most useful first."""
-    steps = [f"Drop '{name}' unless it is known in time: --drop {name}." for name in leaks(run)]
+    steps = [
+        f"Drop '{name}' unless it is known in time: --drop {shlex.quote(name)}."
+        for name in leaks(run)
+    ]
     if copies(run)[0]:
         steps.append("Remove the copies of rows and train again: the score may fall to its truth.")
     steps += _for_no_better_than_chance(run) + _for_the_rare_class(run)
@@ -228,7 +232,7 @@ def next_steps(
         steps.append(f"Allow a larger model: --set n_basis={2 * support_size(run.model)}.")
     names = unused(importance)
     if names:
-        shown = " ".join(f"--drop '{name}'" for name in names[:8])
+        shown = " ".join(f"--drop {shlex.quote(name)}" for name in names[:8])
         more = f" (and {len(names) - 8} more)" if len(names) > 8 else ""
         steps.append(f"Train without columns that do not matter: {shown}{more}.")
     if doubtful:

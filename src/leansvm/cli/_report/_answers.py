@@ -77,20 +77,34 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
         f"training rows shown. In Python: predict_interval(X, alpha={ALPHA})."
     )
     figures = [html.figure(picture, "Intervals", f"{len(some):,} training rows; orange: outside.")]
-    figures.append(_coverage(middle, inside, high - low))
+    groups = equal_groups(middle, min(5, max(1, len(middle) // 6)))
+    figures.append(_coverage(groups, middle, inside, high - low))
+    worst = min(groups, key=lambda g: inside[g].mean())
+    if len(worst) >= FEWEST_ROWS and inside[worst].mean() < 1 - 1.5 * ALPHA:
+        text += (
+            f" Where the prediction is {_range(middle[worst])} it holds only "
+            f"{100 * inside[worst].mean():.0f} %: there predict_quantiles(X), whose width follows "
+            f"the noise, is better."
+        )
     return html.section("How sure is it?", html.figures(figures), text, "sure")
 
 
-def _coverage(middle: np.ndarray, inside: np.ndarray, width: np.ndarray) -> str:
+def _range(values: np.ndarray) -> str:
+    return f"{readable(float(values.min()), 3)} to {readable(float(values.max()), 3)}"
+
+
+def _coverage(
+    groups: list[np.ndarray], middle: np.ndarray, inside: np.ndarray, width: np.ndarray
+) -> str:
     """Return a table of how often intervals hold the target, from small to large predictions."""
     rows = [
         [
-            f"{readable(float(middle[g].min()), 3)} to {readable(float(middle[g].max()), 3)}",
+            _range(middle[g]),
             f"{len(g):,}",
             f"{100 * float(inside[g].mean()):.0f} %",
             readable(float(width[g].mean()), 3),
         ]
-        for g in equal_groups(middle, min(5, max(1, len(middle) // 6)))
+        for g in groups
     ]
     head = ["prediction", "rows", "within", "mean width"]
     return html.table(head, rows, "Coverage of the intervals, by prediction")
@@ -301,7 +315,7 @@ def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tupl
 def _value(X: Any, row: int, column: int) -> str:
     value = X.iloc[row, column] if hasattr(X, "iloc") else X[row, column]
     if hasattr(value, "strftime"):
-        return str(value).removesuffix(" 00:00:00")
+        return str(value).removesuffix(" 00:00:00").removesuffix(":00")
     return _short(float(value)) if isinstance(value, np.floating) else str(value)
 
 
