@@ -67,11 +67,12 @@ def _terms(part: Summand, probes: Array) -> tuple[Array, float, Array]:
     error : ndarray of shape (n_outputs,)
         Root mean squared error of f on probes.
     """
-    D = part.function.pair_sums(part.prepare(probes), part.points)
-    if part.function.root_terms is None:
+    function: Any = part.function
+    D = function.pair_sums(part.prepare(probes), part.points)
+    if function.root_terms is None:
         k, terms, error = np.exp(-D), _ITSELF, np.zeros(part.coef.shape[1])
     else:
-        linear, quadratic, factor = part.function.root_terms
+        linear, quadratic, factor = function.root_terms
         D *= factor
         r = np.sqrt(D)
         k = (1.0 + r * (linear + r * quadratic)) * np.exp(-r)
