@@ -1,7 +1,4 @@
-"""Arrays of a pickle, compressed where that makes them smaller: whole numbers, row numbers, zeros.
-
-Unpickling gives back plain arrays; nothing else has to know of it.
-"""
+"""Arrays of a pickle, compressed where they shrink, such as whole numbers; loaded they are plain."""
 
 from __future__ import annotations
 
@@ -21,8 +18,8 @@ class Packed:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make the array again."""
-        array = np.ascontiguousarray(self.array)
-        return unpacked, (zlib.compress(array.tobytes()), array.dtype.str, array.shape)
+        data = zlib.compress(self.array.tobytes())  # in C's order
+        return unpacked, (data, self.array.dtype.str, self.array.shape)
 
 
 def unpacked(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -31,7 +28,7 @@ def unpacked(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def packed(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of an object with the arrays that a sample shows to become smaller."""
+    """Return the state of an object, with arrays packed that become smaller by a sample."""
     return {name: Packed(v) if _shrinks(v) else v for name, v in state.items()}
 
 

@@ -76,9 +76,11 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
         f"interval (jackknife+), which is {width} wide on average; it holds {covered:.1f} % of the "
         f"training rows shown. In Python: predict_interval(X, alpha={ALPHA})."
     )
-    figures = [html.figure(picture, "Intervals", f"{len(some):,} training rows; orange: outside.")]
     groups = equal_groups(middle, min(5, max(1, len(middle) // 6)))
-    figures.append(_coverage(groups, middle, inside, high - low))
+    figures = [
+        html.figure(picture, "Intervals", f"{len(some):,} training rows; orange: outside."),
+        _coverage(groups, middle, inside, high - low),
+    ]
     worst = min(groups, key=lambda g: inside[g].mean())
     if len(worst) >= FEWEST_ROWS and inside[worst].mean() < 1 - 1.5 * ALPHA:
         text += (
@@ -174,8 +176,8 @@ def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
     )
     if len(found.pairs):
         size = found.interaction.max(axis=0)
-        names = dict(zip(found.features.tolist(), found.names, strict=True))
-        a, b = (names[int(f)] for f in found.pairs[int(np.argmax(size))])
+        named = dict(zip(found.features.tolist(), found.names, strict=True))
+        a, b = (named[int(f)] for f in found.pairs[int(np.argmax(size))])
         text += f" The strongest interaction is that of {a} and {b}, {readable(size.max(), 3)}."
     return html.section("What the columns do", html.figures(figures), text, "effects")
 
