@@ -1,4 +1,4 @@
-"""Arrays of a pickle, compressed where they shrink, such as whole numbers; loaded they are plain."""
+"""Arrays of a pickle, compressed where they shrink (whole numbers); loaded they are plain."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ class Packed:
     """An array that pickle writes compressed."""
 
     def __init__(self, array: np.ndarray) -> None:
-        self.array = array
+        self.array = np.ascontiguousarray(array)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how to make the array again."""
-        data = zlib.compress(self.array.tobytes())  # in C's order
-        return unpacked, (data, self.array.dtype.str, self.array.shape)
+        return unpacked, (zlib.compress(self.array.data), self.array.dtype.str, self.array.shape)
 
 
 def unpacked(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -35,5 +34,5 @@ def packed(state: dict[str, Any]) -> dict[str, Any]:
 def _shrinks(value: Any) -> bool:
     if type(value) is not np.ndarray or value.dtype.kind not in "biuf" or value.nbytes < _LEAST:
         return False
-    sample = np.ravel(value)[: _SAMPLE // value.itemsize].tobytes()
+    sample = value.ravel()[: _SAMPLE // value.itemsize].tobytes()
     return len(zlib.compress(sample)) < _GAIN * len(sample)
