@@ -88,6 +88,32 @@ Report = Annotated[
     Path | None,
     typer.Option(help="Write a report of the run to this HTML file.", show_default=False),
 ]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        help="The class of two that is looked for; default: the rarer one.", show_default=False
+    ),
+]
+Metric = Annotated[
+    Literal[
+        "mae",
+        "rmse",
+        "r2",
+        "accuracy",
+        "balanced-accuracy",
+        "recall",
+        "precision",
+        "f1",
+        "average-precision",
+        "auc",
+        "log-loss",
+    ]
+    | None,
+    typer.Option(
+        help="Score to show first and to measure importance by; default: as the task needs.",
+        show_default=False,
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 ModelOutput = Annotated[
     Path, typer.Option("--output", "-o", help="Model file to write.", show_default=False)

@@ -23,6 +23,7 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm._packed import packed
 from leansvm._parallel import serial_blas
 from leansvm._phases import Watch, out_of_time, step, watched_by
 from leansvm._sklearn import CallbackSupport, Documented
@@ -290,10 +291,19 @@ class Machine(CallbackSupport, Documented):
     def __getstate__(self) -> dict[str, Any]:
         """Return what pickles and model files hold: what prediction needs, or all of the state."""
         state: dict[str, Any] = super().__getstate__()
-        keep = self._has_batches if self.keep_state is None else self.keep_state
-        left_out = frozenset() if keep else self._training_only
+        left_out = frozenset() if self._keeps_state else self._training_only
         found = {name: value for name, value in state.items() if name not in left_out | _IN_MEMORY}
         return found if left_out.isdisjoint(state) else found | {"_saved_small": True}
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what pickle writes; arrays of a model without its state are compressed."""
+        make, arguments, state, *rest = super().__reduce_ex__(protocol)
+        return make, arguments, state if self._keeps_state else packed(state), *rest
+
+    @property
+    def _keeps_state(self) -> bool:
+        """Whether files hold what `partial_fit` and merging need."""
+        return bool(self._has_batches if self.keep_state is None else self.keep_state)
 
     def __copy__(self) -> Any:
         """Return a copy in memory, which has everything."""

@@ -22,7 +22,17 @@ from leansvm.cli._read._recognise import CATEGORY, DATE, KINDS, NUMBER, TIME, TR
 from leansvm.cli._read._table import FileTable, read_table
 from leansvm.cli._read._words import check_column, quoted, several
 
-__all__ = ["CATEGORY", "KINDS", "NUMBER", "TRUTH", "Conventions", "FileData", "read", "read_like"]
+__all__ = [
+    "CATEGORY",
+    "DATE",
+    "KINDS",
+    "NUMBER",
+    "TRUTH",
+    "Conventions",
+    "FileData",
+    "read",
+    "read_like",
+]
 
 FORMATS = {
     ".csv": "csv",
