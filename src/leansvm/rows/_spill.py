@@ -108,10 +108,7 @@ class StateStore:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="leansvm-")
             self._files += 1
-            return Path(
-                self._folder.name,
-                f"{key}-{name if isinstance(name, str) else name[1]}-{self._files}",
-            )
+            return Path(self._folder.name, f"{key}-{name[1]}-{self._files}")
 
 
 def _flat(state: dict[type, Any]) -> dict[tuple[type, str], Any]:
