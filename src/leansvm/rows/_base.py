@@ -160,7 +160,7 @@ class RowBlocks(ABC):
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
-        mine, rows = self.collect(_rows_at, np.asarray(indices, dtype=np.intp))
+        mine, rows = self.collect(rows_with_numbers, np.asarray(indices, dtype=np.intp))
         return rows[np.argsort(mine)]
 
     def state_budget(self, cache_size: float | str) -> int:
@@ -276,7 +276,8 @@ def join(results: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 @declare("X")
-def _rows_at(block: Block, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], Any]:
+def rows_with_numbers(block: Block, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], Any]:
+    """Return which of these numbers are rows of the block, and the rows."""
     mine, rows = block.positions(indices)
     return mine, block.X[rows]
 
