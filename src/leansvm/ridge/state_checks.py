@@ -48,17 +48,18 @@ def refuse_strangers(a: Any, b: Any, verb: str) -> None:
             f"Make all of them on one basis: send one state (or its empty()) to every site, and "
             f"let each call fit_from_state(state), then state(X, y) of its rows."
         )
-    folds = [state.sums for state in (a, b) if isinstance(state.sums, FoldSums)]
-    if len(folds) == 2 and (folds[0].by_groups or folds[1].by_groups):
+    if not (isinstance(a.sums, FoldSums) and isinstance(b.sums, FoldSums)):
+        return
+    if a.sums.by_groups or b.sums.by_groups:
         raise StateError(
             f"States cannot be {verb}: their folds are groups, which are others in each of them. "
             f"Call without_folds() first, or FitState.by_site(states) to leave out one state at "
             f"a time."
         )
-    if len(folds) == 2 and len(folds[0].grams) != len(folds[1].grams):
+    if a.n_folds != b.n_folds:
         raise StateError(
-            f"States cannot be {verb}: the number of folds differs, {len(folds[0].grams)} and "
-            f"{len(folds[1].grams)}. Begin all with the same empty(n_folds=...)."
+            f"States cannot be {verb}: the number of folds differs, {a.n_folds} and {b.n_folds}. "
+            f"Begin all with the same empty(n_folds=...)."
         )
 
 

@@ -216,7 +216,7 @@ class RowBlocks(ABC):
 
     def stack(self, function: Callable[..., Any], *args: Any) -> Any:
         """Collect one array of all rows from the blocks' results, where these are."""
-        parts = self.map(function, *args)
+        parts = list(self.each(function, *args))
         return namespace(parts[0]).concat(parts) if len(parts) > 1 else parts[0]
 
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:

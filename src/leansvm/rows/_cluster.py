@@ -25,11 +25,7 @@ from numpy.typing import NDArray
 
 from leansvm.rows._base import RowBlocks, declared, join, merged_moments, variance_of
 from leansvm.rows._budget import resolve_cache_size
-from leansvm.rows._cluster_work import (
-    assemble,
-    survey_of,
-    work,
-)
+from leansvm.rows._cluster_work import assemble, survey_of, work
 from leansvm.rows._dask import Partitions, starts_of, to_batch
 from leansvm.rows._memory import host_tile_rows
 from leansvm.rows._stream import RowSource, joined
@@ -65,9 +61,8 @@ class ClusterRows(RowSource):
         """Begin to load all partitions, neighbours on the same worker."""
         name, nothing = f"leansvm-load-{uuid.uuid4().hex}", [None] * len(partitions)
         load = dask.delayed(to_batch, pure=False)
-        parts = zip(
-            partitions.X, partitions.y or nothing, partitions.weight or nothing, strict=True
-        )
+        y, weight = partitions.y or nothing, partitions.weight or nothing
+        parts = zip(partitions.X, y, weight, strict=True)
         tasks = [
             load(X, y, weight, self.dtype, dask_key_name=f"{name}-{i}")
             for i, (X, y, weight) in enumerate(parts)
@@ -119,12 +114,7 @@ class ClusterBlocks(RowBlocks):
     """Consecutive groups of blocks, each on its home, and the tasks that hold their state."""
 
     def __init__(
-        self,
-        client: Any,
-        groups: list[Any],
-        homes: list[str],
-        shape: tuple[int, int],
-        dtype: np.dtype[Any],
+        self, client: Any, groups: list[Any], homes: list[str], shape: tuple[int, int], dtype: Any
     ) -> None:
         self._client, self._groups, self._homes = client, groups, homes
         self._states: list[Any] = [None] * len(groups)  # tasks that return (result, states)
@@ -178,7 +168,7 @@ class ClusterBlocks(RowBlocks):
 
         ``verb`` is the name of a method of `Part`, and what it takes before the function.
         """
-        client = self._client
+        client, keeps = self._client, declared(function).keeps
         name = f"leansvm-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         packed: Any = cloudpickle.dumps((verb, function, args))
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
@@ -190,7 +180,7 @@ class ClusterBlocks(RowBlocks):
             for g, home in enumerate(self._homes):
                 where = {"key": f"{name}-{g}", "pure": False, **_preferably(home)}
                 tasks.append(client.submit(work, packed, self._groups[g], self._states[g], **where))
-        if not declared(function).keeps:
+        if not keeps:
             return tasks
         self._states = tasks
         return _submit_each(client, f"{name}-result", itemgetter(0), tasks)

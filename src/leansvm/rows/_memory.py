@@ -107,6 +107,13 @@ class MemoryBlocks(RowBlocks):
         rows = rows_at(self._X, indices)
         return np.asarray(rows) if isinstance(rows, np.memmap) else rows
 
+    def head(self, count: int) -> tuple[Any, Any, Any]:
+        """Return the first rows, a view of them, their targets and weights (None without any)."""
+        first = slice(0, min(count, self.n_rows))
+        y = None if self._y is None else to_host(self._y[first, ...])
+        weight = None if self._weight is None else to_host(self._weight[first])
+        return self._X[first, :], y, weight
+
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
         """Return targets and weights (None without any) of the rows with these numbers."""
         y = None if self._y is None else to_host(rows_at(self._y, indices))

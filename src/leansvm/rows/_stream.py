@@ -82,18 +82,10 @@ class RowSource(ABC):
         budget: int = 0,
         weight: NDArray[np.float64] | None = None,
     ) -> RowBlocks:
-        """Return the rows in blocks.
+        """Return the rows in blocks, with targets and weights as ``targets`` encodes them.
 
-        Parameters
-        ----------
-        targets : Targets
-            How to encode targets and weights.
-        columns : int
-            Columns that a solver computes for each row of a block.
-        budget : int
-            Bytes of state to keep in memory.
-        weight : ndarray of shape (n_rows,), optional
-            Weights to use instead of the source's own.
+        A solver computes so many ``columns`` for each row, state takes up to ``budget`` bytes of
+        memory, and ``weight``, one for each row, stands for the source's own weights.
         """
 
 
