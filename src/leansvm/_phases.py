@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 
 @dataclass
@@ -75,13 +72,6 @@ def reach(part: float) -> None:
     if watch is not None:
         watch.steps, watch.knows = part / (1.0 - part), True
         step(0.0)
-
-
-def counted(items: Iterable[Item], total: int) -> Iterator[Item]:
-    """Yield the items of a pass, each of them a step."""
-    for item in items:
-        step(1.0 / max(total, 1))
-        yield item
 
 
 def out_of_time(share: float = 1.0, growth: float = 1.0) -> bool:

@@ -17,28 +17,21 @@ from leansvm.rows._stream import Batch, RowSource, StreamSource, place_of_row
 
 
 def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
-    """Return the rows of a collection as a source."""
+    """Return the rows of a collection, on the `distributed` client that Dask would use, if any."""
+    import dask
+
     partitions = Partitions(X, y, sample_weight)
-    client = current_client()
-    if client is None:
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return LocalPartitions(partitions)
+    try:
+        from distributed import default_client
+
+        client = default_client()
+    except (ImportError, ValueError):
         return LocalPartitions(partitions)
     from leansvm.rows._cluster import ClusterRows
 
     return ClusterRows(partitions, client)
-
-
-def current_client() -> Any | None:
-    """Return the `distributed` client that Dask would use, if any."""
-    import dask
-
-    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
-        return None
-    try:
-        from distributed import default_client
-
-        return default_client()
-    except (ImportError, ValueError):
-        return None
 
 
 class Partitions:

@@ -110,28 +110,21 @@ class _Piece:
 
     def batches(self, columns: list[str], n_rows: int) -> Iterator[Any]:
         """Yield record batches of up to ``n_rows`` rows."""
-        from pyarrow import ArrowInvalid
+        from pyarrow import ArrowInvalid, parquet
 
+        groups = getattr(self.fragment, "row_groups", None)
         try:
-            yield from self._read(columns, n_rows)
+            if groups is None:
+                yield from self.fragment.to_batches(
+                    columns=columns, batch_size=n_rows, batch_readahead=1, fragment_readahead=1
+                )
+                return
+            # decodes as it goes on; the scanner would hold a whole row group
+            with self.fragment.filesystem.open_input_file(self.fragment.path) as file:
+                reader = parquet.ParquetFile(file, metadata=self.fragment.metadata)
+                yield from reader.iter_batches(n_rows, [g.id for g in groups], columns)
         except ArrowInvalid as error:
             raise ValueError(f"{self.path}: {error}") from error
-
-    def _read(self, columns: list[str], n_rows: int) -> Iterator[Any]:
-        groups = getattr(self.fragment, "row_groups", None)
-        if groups is None:
-            yield from self.fragment.to_batches(
-                columns=columns, batch_size=n_rows, batch_readahead=1, fragment_readahead=1
-            )
-            return
-        # decodes as it goes on; the scanner would hold a whole row group
-        from pyarrow import parquet
-
-        with self.fragment.filesystem.open_input_file(self.fragment.path) as file:
-            reader = parquet.ParquetFile(file, metadata=self.fragment.metadata)
-            yield from reader.iter_batches(
-                n_rows, row_groups=[group.id for group in groups], columns=columns
-            )
 
 
 class Dataset(StreamSource):
@@ -278,9 +271,7 @@ class Dataset(StreamSource):
 
         needed = self._columns(frozenset(["X", "y", "weight"]))
         whole = {name: self._dataset.schema.field(name).type for name in needed}
-        for path, fragment in {
-            piece.fragment.path: piece.fragment for piece in self._pieces
-        }.items():
+        for path, fragment in {p.fragment.path: p.fragment for p in self._pieces}.items():
             schema = fragment.physical_schema
             for name in needed:
                 if name in get_partition_keys(fragment.partition_expression):
@@ -294,10 +285,8 @@ class Dataset(StreamSource):
                 if name in self.feature_names:
                     kinds = ["numbers" if kind == "booleans" else kind for kind in kinds]
                 if kinds[0] != kinds[1]:
-                    raise ValueError(
-                        f"{path}: column {name!r} holds {kinds[1]}, but {kinds[0]} in the first "
-                        f"file."
-                    )
+                    differs = f"holds {kinds[1]}, but {kinds[0]} in the first file"
+                    raise ValueError(f"{path}: column {name!r} {differs}.")
 
     def _dtype(self) -> np.dtype[Any]:
         types = {str(self._dataset.schema.field(name).type) for name in self.feature_names}
