@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 Slopes = float | Array
 _LOG_SCALES = np.linspace(-12.0, 12.0, 49)
 _GRID_ROWS = 1000  # on which the grid is looked at
-_NUMBERS = 20_000  # decision values that the slopes of several classes are fitted to
+_NUMBERS = 40_000  # decision values that slopes are fitted to
 KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
 _PRIOR = 1.0  # weight of the squared log ratios of slopes to the one scale, in rows
 # offsets c = _OFFSETS s make s f + c continuous, with 0 in the two zones beside f = 0
@@ -44,9 +44,9 @@ def fit_slopes(
     other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
     targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
     targets[np.arange(len(labels)), labels] = 1.0 - other
-    if values.shape[1] > 1:  # of many numbers a part says enough
-        some = slice(None, None, -(-values.size // _NUMBERS))
-        values, targets, weight = values[some], targets[some], weight[some]
+    if values.size > _NUMBERS:  # of many numbers a part says enough; rare classes are in it
+        rows, times = _some_of_each(labels, _NUMBERS // (values.shape[1] * n_classes))
+        values, targets, weight = values[rows], targets[rows], weight[rows] * times
     scale = _scale(values, targets, weight)
     zone, total = np.searchsorted(KNOTS, values), float(weight.sum())
     places, numbers = zone.ravel(), values.ravel()
@@ -63,6 +63,18 @@ def fit_slopes(
     options: Any = {"gtol": 1e-10, "ftol": 1e-15}
     found = minimize(cost, np.zeros(6), jac=True, bounds=[(-5.0, 5.0)] * 6, options=options)
     return scale, np.asarray(scale * np.exp(found.x))
+
+
+def _some_of_each(labels: NDArray[np.intp], most: int) -> tuple[NDArray[np.intp], Array]:
+    """Return about ``most`` rows of each class, or all there are, and how many each stands for."""
+    counts = np.bincount(labels)
+    step = np.maximum(-(-counts // max(most, 1)), 1)
+    order = np.argsort(labels, kind="stable")
+    place = np.empty(len(labels), np.intp)  # of a row among those of its class
+    place[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows = np.flatnonzero(place % step[labels] == 0)
+    taken = np.bincount(labels[rows], minlength=len(counts))
+    return rows, counts[labels[rows]] / taken[labels[rows]]
 
 
 def _scale(values: Array, targets: Array, weight: Array) -> float:
