@@ -1,12 +1,14 @@
 """`ReducedSVC()`: logistic regression with a learned kernel, for probabilities and rare classes."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import average_precision_score, log_loss
 from sklearn.model_selection import cross_val_score
 
-from leansvm import ReducedSVC
+from leansvm import ReducedSVC, SparseLSSVC
 
 
 def rare_positives(seed, n_rows=10_000, share=0.0055):
@@ -62,3 +64,16 @@ def test_C_is_that_of_the_lowest_log_loss_of_left_out_rows():
             held_out.append(one.fit(X[rest], y[rest]).predict_log_proba(X[[i]])[0, y[i]])
         losses.append(-np.mean(held_out))
     assert losses[list(seen).index(np.argmin(abs(candidates - model.C_)))] < min(losses) + 0.02
+
+
+def test_a_class_that_is_never_predicted_is_told():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 3)), (rng.random(600) < 0.02).astype(int)
+    options = {"kernel": "rbf", "gamma": 0.1, "n_basis": 40, "random_state": 0}
+    with pytest.warns(UserWarning, match="predicts 0 for every row"):
+        model = SparseLSSVC(**options).fit(X, y)
+    assert set(model.predict(X)) == {0}
+    separate = X[:, 0] > 1.9  # rare, and found
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        SparseLSSVC(**options).fit(X, separate)

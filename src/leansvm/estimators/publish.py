@@ -32,6 +32,7 @@ _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest e
 _OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
 _OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
+_RARE, _MANY_ROWS = 0.1, 200  # share of a rare class; rows from which on its absence is told
 _ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _ONCE |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}  # of one fit
 
@@ -206,3 +207,23 @@ def calibrate(
         found = known[:, :-3], known[:, -3].astype(np.intp), known[:, -2]
         estimator.calibration_scale_, estimator.calibration_slopes_ = fit_slopes(*found)
         estimator._left_out = known[-_KEPT_ROWS:]
+        _warn_of_one_class(estimator, *found)
+
+
+def _warn_of_one_class(
+    estimator: Any, values: Array, labels: NDArray[np.intp], weight: Array
+) -> None:
+    """Say that a rare class is never predicted, as far as left-out rows tell."""
+    predicted, shares = np.unique(class_numbers(values)), np.bincount(labels, weight)
+    shares = shares[shares > 0] / weight.sum()
+    rare = len(shares) > 1 and shares.min() < _RARE and len(labels) >= _MANY_ROWS
+    if rare and len(predicted) == 1:
+        name = type(estimator).__name__
+        warnings.warn(
+            f"{name} predicts {estimator.classes_.tolist()[predicted[0]]!r} for every row: no other class "
+            f"is ever more probable (the rarest has {shares.min():.2g} of the rows). "
+            f"predict_proba still ranks rows; leansvm.model_selection.tune_threshold chooses a "
+            f"threshold, class_weight='balanced' weighs the classes alike.",
+            UserWarning,
+            stacklevel=_frames_to_caller(),
+        )
