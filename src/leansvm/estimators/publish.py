@@ -218,10 +218,10 @@ def _warn_of_one_class(
     shares = shares[shares > 0] / weight.sum()
     rare = len(shares) > 1 and shares.min() < _RARE and len(labels) >= _MANY_ROWS
     if rare and len(predicted) == 1:
-        name = type(estimator).__name__
+        name, label = type(estimator).__name__, estimator.classes_.tolist()[predicted[0]]
         warnings.warn(
-            f"{name} predicts {estimator.classes_.tolist()[predicted[0]]!r} for every row: no other class "
-            f"is ever more probable (the rarest has {shares.min():.2g} of the rows). "
+            f"{name} predicts {label!r} for every row: no other class is ever more probable "
+            f"(the rarest has {shares.min():.2g} of the rows). "
             f"predict_proba still ranks rows; leansvm.model_selection.tune_threshold chooses a "
             f"threshold, class_weight='balanced' weighs the classes alike.",
             UserWarning,
