@@ -131,11 +131,12 @@ def learn_kernel(
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
         with phases("guard"):
-            report["guard"] = _guard(search, scales.kernels)
+            report["guard"] = _guard(search, scales.kernels, several and "linear" in kernels)
         with phases("second"):
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
-            if choice == "one":
-                scales = search.minimise(search.start(scales.kernels), SECOND, tied=True)
+            if choice in ("linear", "one"):
+                names = ("linear",) if choice == "linear" else scales.kernels
+                scales = search.minimise(search.start(names), SECOND, tied=True)
             else:
                 scales = search.minimise(scales, SECOND)
             if choice == "shrunk":
@@ -176,33 +177,37 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
     return joined if joined.log_loo < without.log_loo - _LINEAR_GAIN else without
 
 
-def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | None:
+def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict[str, Any] | None:
     """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
-    The first of these that is within a standard error of the best is chosen. None where there are
-    rows enough to trust the learned ones.
+    With ``by_line`` a linear kernel comes first. The first of these that is within half a standard
+    error of the best is chosen. None where there are rows enough to trust the learned ones.
     """
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
     # rows without the most frequent target: of a rare class, all that tell of it
     _, counts = np.unique(sample.Y, axis=0, return_counts=True)
     many = n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
-    if many or d == 1 or search.progress.stopped:
+    if many or (d == 1 and not by_line) or search.progress.stopped:
         return None
+    names = ("linear",) * by_line + ("one", "shrunk", "learned")
     fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
-    errors = np.empty((3, len(fold)))  # of every row, for each candidate
+    errors = np.empty((len(names), len(fold)))  # of every row, for each candidate
     for k in range(_FOLDS):
         inner, held_out = search.on(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
         one = inner.minimise(inner.start(kernels), FOLD, tied=True)
         learned = inner.minimise(one, FOLD)
         shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
-        model, others = inner.objective(kernels, HELD_OUT), search.on(held_out).sample
-        for row, scales in zip(errors, (one, shrunk, learned), strict=True):
+        tried = [one, shrunk, learned]
+        if by_line:
+            tried.insert(0, inner.minimise(inner.start(("linear",)), FOLD, tied=True))
+        others = search.on(held_out).sample
+        for row, scales in zip(errors, tried, strict=True):
+            model = inner.objective(scales.kernels, HELD_OUT)
             gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
             residuals = others.Y - model.predictions(others.X, gamma, lam, scales.omega)
             row[held_out] = others.weight * np.square(residuals).mean(axis=1)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
-    names = ("one", "shrunk", "learned")
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
 
