@@ -20,7 +20,7 @@ import numpy as np
 from leansvm.rows import RowBlocks, Targets
 from leansvm.rows._base import declared, join, merged_moments, variance_of
 from leansvm.rows._cluster import _FAN_IN
-from leansvm.rows._cluster_work import assemble, in_given_order, rows_with_numbers, work
+from leansvm.rows._cluster_work import assemble, work
 from leansvm.rows._memory import host_tile_rows
 from leansvm.rows._stream import Batch
 
@@ -106,11 +106,6 @@ class SimulatedCluster(RowBlocks):
         """Join the tuples of arrays of the groups."""
         return join(self._run(("collect",), function, args))
 
-    def take(self, indices: Any) -> Any:
-        """Return the rows with these numbers, in this order."""
-        indices = np.asarray(indices, dtype=np.intp)
-        return in_given_order(self.collect(rows_with_numbers, indices), len(indices))
-
     def variance(self) -> float:
         """Weighted variance of all entries of X, known since the rows were loaded."""
         self.clock += HOPS * self._network.latency
@@ -119,7 +114,7 @@ class SimulatedCluster(RowBlocks):
     def _run(self, verb: tuple[Any, ...], function: Callable[..., Any], args: Any) -> list[Any]:
         """Run one task per group; let the clock go on as it would for so many machines."""
         self._client_worked()
-        changes = not declared(function).keeps_state
+        changes = bool(declared(function).keeps)
         packed = cloudpickle.dumps((verb, function, args))
         busy, results = dict(self._redo), []
         for g, home in enumerate(self._homes):

@@ -165,7 +165,7 @@ def _refitting(report: Report, loss: str, C: float, rows: int) -> None:
     from leansvm.basis.features import whiten
     from leansvm.kernels import Kernel
     from leansvm.losses import get_loss
-    from leansvm.newton.one_step import leave_out, left_out_residuals_of
+    from leansvm.newton.left_out import leave_out, left_out_residuals_of
 
     part = _standardised(split(BINARY, 0, rows))
     X, y = part.X, np.where(part.y == part.y[0], 1.0, -1.0)

@@ -225,7 +225,7 @@ def _solver(X: np.ndarray, y: np.ndarray, r: int, rebuild: bool) -> Any:
     blocks.map(lambda block: features.of(block) is None)
     solver = NewtonSolver(blocks, features)
     if rebuild:  # never update Gram matrices nor use Woodbury's identity
-        solver.matrices.plan = lambda o: HessianPlan(
+        solver.plan = lambda o: HessianPlan(
             "rebuild" if o.counts[0] else "none", as_gram=o.counts[0] > r
         )
     return solver
@@ -253,7 +253,7 @@ def _first_step(X: np.ndarray, y: np.ndarray, r: int, repeats: int) -> tuple[flo
     Phi = np.concatenate([block.kept(ColumnRows).Phi for block in solver.blocks._blocks])
 
     def step() -> None:
-        found = solver.matrices.for_each(solver.outputs, solver.matrices.direction, solver.lam)
+        found = solver.for_each(solver.outputs, solver.direction)
         solver._line_search(solver.outputs, np.stack(found, axis=1))
 
     def products() -> None:
@@ -263,7 +263,7 @@ def _first_step(X: np.ndarray, y: np.ndarray, r: int, repeats: int) -> tuple[flo
         Phi.T @ (Phi @ y[:r])
 
     def prepared() -> float:
-        solver._begun = False
+        solver._loss = None
         solver.max_iter = 0
         solver._setup(SquaredHinge(), 10.0, None, 1e-6)
         start = time.perf_counter()

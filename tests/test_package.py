@@ -184,6 +184,10 @@ def test_examples_in_the_documentation_run(page):
         assert not shown or differences(output, shown) == []
 
 
+def test_at_least_forty_snippets_of_the_documentation_run():
+    assert sum(len(python_blocks(page)) for page in PAGES) >= 40
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_between_pages_lead_somewhere(page):
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text("utf-8"))

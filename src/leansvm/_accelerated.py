@@ -1,8 +1,7 @@
 """Faster forms of a few operations in torch and CuPy, chosen by the library of the arrays.
 
 The array API standard has no ``out=``, no triangular solve and no product that knows its result
-to be symmetric. Each function here has a form in the standard alone, which is used
-for all other libraries and against which the tests compare the fast forms.
+to be symmetric. Each function here has a form in the standard alone for all other libraries.
 """
 
 from __future__ import annotations
@@ -72,21 +71,8 @@ def gram(Z: Any) -> Any:
     """
     if isinstance(Z, np.ndarray):
         return np.asarray(Z.T @ Z, dtype=np.float64)  # NumPy calls SYRK
-    if library_of(Z) == "other":
-        return gram_by_standard(Z)
-    narrow = Z.shape[1] < _WIDE or Z.dtype != namespace(Z).float64
-    return _gram_batched(Z) if narrow else _gram_by_panels(Z)
-
-
-def gram_by_standard(Z: Any) -> Any:
-    """`gram` with the array API alone."""
-    xp = namespace(Z)
-    part = _GRAM_ROWS if Z.dtype == xp.float64 else _GRAM_ROWS32
-    total = zeros((Z.shape[1], Z.shape[1]), Z)
-    for start in range(0, Z.shape[0], part):
-        rows = Z[start : min(start + part, Z.shape[0]), :]
-        total += xp.astype(rows.T @ rows, xp.float64, copy=False)
-    return total
+    wide = Z.shape[1] >= _WIDE and Z.dtype == namespace(Z).float64
+    return _gram_by_panels(Z) if wide and library_of(Z) != "other" else _gram_batched(Z)
 
 
 def _gram_batched(Z: Any) -> Any:
@@ -131,9 +117,7 @@ def put(array: Any, rows: Any, value: float) -> None:
 
 def _numbers(rows: Any, array: Any) -> Any:
     """Return numbers of rows where ``array`` is."""
-    rows = np.asarray(rows)
-    foreign = foreign_namespace(array)
-    return rows if foreign is None else from_host(rows, array, dtype=foreign.int64)
+    return from_host(rows, array, dtype=namespace(array).int64)
 
 
 def add_to_diagonal(A: Any, values: Any) -> Any:
@@ -177,9 +161,7 @@ def solve_lower(L: Any, B: Any, *, transposed: bool = False) -> Any:
     if library == "torch":
         import torch
 
-        if transposed:
-            return torch.linalg.solve_triangular(L.T, B, upper=True)
-        return torch.linalg.solve_triangular(L, B, upper=False)
+        return torch.linalg.solve_triangular(L.T if transposed else L, B, upper=transposed)
     if library == "cupy":
         from cupyx.scipy.linalg import solve_triangular
 
@@ -213,10 +195,7 @@ def hashed_rows(X: Any, odd: NDArray[np.uint64]) -> NDArray[np.uint64] | None:
 def cholesky_lower(A: Any) -> Any:
     """Return L with A = L L' where A is; only its lower triangle is read.
 
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When A is not positive definite.
+    A that is not positive definite raises NumPy's LinAlgError, whatever the library.
     """
     xp = namespace(A)
     try:

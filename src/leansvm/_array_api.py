@@ -58,13 +58,10 @@ def like_rows(array: Any, X: Any) -> Any:
     xp = foreign_namespace(X)
     if xp is None:
         return array
-    if isinstance(array, np.ndarray) and not (array.flags.writeable and _forward(array)):
-        array = array.copy(order="C")  # torch takes neither negative strides nor read-only memory
+    if isinstance(array, np.ndarray):  # torch takes neither negative strides nor read-only memory
+        backward = min(array.strides, default=0) < 0
+        array = array if array.flags.writeable and not backward else array.copy(order="C")
     return xp.asarray(array, device=device_of(X))
-
-
-def _forward(array: Any) -> bool:
-    return all(stride >= 0 for stride in array.strides)
 
 
 def in_float64(array: Any) -> Any:

@@ -252,13 +252,8 @@ def for_tiles(n_rows: int, tile: int, function: Callable[[int, int], object]) ->
                 deque(queue, maxlen=0)  # nothing is left for the others
                 raise
 
-        helpers = min(threads, len(starts)) - 1
-        bound = in_this_context(work)
-        if helpers == 0:
-            bound()
-            return
-        pool = thread_pool(threads)
-        futures = [pool.submit(bound) for _ in range(helpers)]
+        bound, helpers = in_this_context(work), range(min(threads, len(starts)) - 1)
+        futures = [thread_pool(threads).submit(bound) for _ in helpers]
         try:
             bound()
         finally:  # the helpers end with the queue

@@ -8,32 +8,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-Item = TypeVar("Item")
 
 
 @dataclass
 class Watch:
-    """The clock of one fit.
+    """The clock of one fit."""
 
-    Parameters
-    ----------
-    limit : float
-        Seconds after which learning and growing end with the best so far.
-    say : callable, optional
-        Gets a line for every phase: ``verbose``.
-    tell : callable, optional
-        Gets the share of the fit that is done: callbacks.
-    """
-
-    limit: float = math.inf
-    say: Callable[[str], None] | None = None
-    tell: Callable[[float], None] | None = None
+    limit: float = math.inf  # seconds after which learning and growing end with the best so far
+    say: Callable[[str], None] | None = None  # gets a line for every phase: ``verbose``
+    tell: Callable[[float], None] | None = None  # gets the share that is done: callbacks
     plan: dict[str, float] = field(default_factory=dict)  # expected work by phase, in their order
     cut: list[str] = field(default_factory=list)  # phases that ended early
     start: float = field(default_factory=time.perf_counter)
@@ -41,7 +28,7 @@ class Watch:
     done: float = 0.0  # work of the phases that ended
     steps: float = 0.0  # of the present phase
     knows: bool = False  # whether that is told by `reach`, and steps do not count
-    asked: float = 0.0  # elapsed seconds at the last `out_of_time`
+    asked: float = 0.0  # elapsed seconds at the last `out_of_time`, or when the phase began
 
     @property
     def elapsed(self) -> float:
@@ -55,41 +42,6 @@ class Watch:
         # how many steps a phase takes is not known: each covers less than the one before
         done = self.done + now * self.steps / (1.0 + self.steps)
         return done / sum(self.plan.values()) if self.plan else 0.0
-
-    def begin(self, name: str) -> None:
-        """Begin a phase; those planned before it are over, or do not come."""
-        self.inside.append(name)
-        self.steps, self.knows, self.asked = 0.0, False, self.elapsed
-        if name in self.plan:
-            names = list(self.plan)
-            before = sum(self.plan[other] for other in names[: names.index(name)])
-            self.done = max(self.done, before)
-
-    def end(self, seconds: float) -> None:
-        """End the innermost phase; say what took how long, and how long the rest may take."""
-        name = self.inside.pop()
-        self.steps, self.knows, self.done = 0.0, False, self.done + self.plan.get(name, 0.0)
-        self.step(0.0)
-        if self.say is not None and not self.inside and seconds >= 0.005:
-            known = self.share > 0.1 and not self.cut
-            left = self.elapsed * (1.0 / self.share - 1.0) if known else 0.0
-            rest = f", about {left:.0f} s to go" if left > 1 else ""
-            self.say(f"{name} {seconds:.2f} s{rest}")
-
-    def step(self, weight: float) -> None:
-        """Count a step of the present phase."""
-        self.steps += 0.0 if self.knows else weight
-        if self.tell is not None and self.plan:
-            self.tell(min(self.share, 1.0))
-
-    def out_of_time(self, share: float, growth: float) -> bool:
-        """Whether the next step, ``growth`` times the last, ends after a share of the limit."""
-        now, last = self.elapsed, self.elapsed - self.asked
-        self.asked = now
-        late = now + growth * last > share * self.limit
-        if late and self.inside and self.inside[0] not in self.cut:
-            self.cut.append(self.inside[0])
-        return late
 
 
 _watch: ContextVar[Watch | None] = ContextVar("watch", default=None)
@@ -109,7 +61,9 @@ def step(weight: float) -> None:
     """Tell that a step is done; a phase is about half done when its weights add up to 1."""
     watch = _watch.get()
     if watch is not None:
-        watch.step(weight)
+        watch.steps += 0.0 if watch.knows else weight
+        if watch.tell is not None and watch.plan:
+            watch.tell(min(watch.share, 1.0))
 
 
 def reach(part: float) -> None:
@@ -117,28 +71,24 @@ def reach(part: float) -> None:
     watch = _watch.get()
     if watch is not None:
         watch.steps, watch.knows = part / (1.0 - part), True
-        watch.step(0.0)
-
-
-def counted(items: Iterable[Item], total: int) -> Iterator[Item]:
-    """Yield the items of a pass, each of them a step."""
-    for item in items:
-        step(1.0 / max(total, 1))
-        yield item
+        step(0.0)
 
 
 def out_of_time(share: float = 1.0, growth: float = 1.0) -> bool:
     """Whether there is no time for a step that takes ``growth`` times as long as the last.
 
-    Parameters
-    ----------
-    share : float, default=1.0
-        Share of the time limit that this part of the fit may use.
-    growth : float, default=1.0
-        How much longer the next step takes than the time since the last question.
+    This part of the fit may use a ``share`` of the time limit. The last step began when this was
+    asked before, or with the phase.
     """
     watch = _watch.get()
-    return watch is not None and watch.out_of_time(share, growth)
+    if watch is None or watch.limit == math.inf:
+        return False
+    now = time.perf_counter() - watch.start
+    last, watch.asked = now - watch.asked, now
+    late = now + growth * last > share * watch.limit
+    if late and watch.inside and watch.inside[0] not in watch.cut:
+        watch.cut.append(watch.inside[0])
+    return late
 
 
 @dataclass
@@ -159,11 +109,24 @@ class Phases:
         """Add the time spent inside to ``name``."""
         start, watch = time.perf_counter(), _watch.get()
         if watch is not None:
-            watch.begin(name)
+            watch.inside.append(name)
+            watch.steps, watch.knows, watch.asked = 0.0, False, start - watch.start
+            if name in watch.plan:  # phases planned before it are over, or do not come
+                names = list(watch.plan)
+                before = sum(map(watch.plan.__getitem__, names[: names.index(name)]))
+                watch.done = max(watch.done, before)
         try:
             yield
         finally:
             spent = time.perf_counter() - start
             self.seconds[name] = self.seconds.get(name, 0.0) + spent
             if watch is not None:
-                watch.end(spent)
+                watch.inside.pop()
+                watch.steps, watch.knows = 0.0, False
+                watch.done += watch.plan.get(name, 0.0)
+                step(0.0)
+                if watch.say is not None and not watch.inside and spent >= 0.005:
+                    known = watch.share > 0.1 and not watch.cut
+                    left = watch.elapsed * (1.0 / watch.share - 1.0) if known else 0.0
+                    rest = f", about {left:.0f} s to go" if left > 1 else ""
+                    watch.say(f"{name} {spent:.2f} s{rest}")

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,100 +22,76 @@ LAPACK_SAFE_ROWS = 12_000
 CHOLESKY_TILE = 512
 # Elements of one tile of a kernel block: about 2 MB, so that exp finds the GEMM's result in cache.
 TILE_ELEMENTS = 1 << 18
+Tile = Callable[[int, int, NDArray[Any]], float]
 
 
 # ---------------------------------------------------------------------------- squared distances
 
 
-class _DenseProduct:
-    """Tiles of [x, |x|^2, 1] @ right, with rows centred at the mean of the points, then scaled.
+def distance_product(
+    X: Any, Z: Any, dtype: Any, factor: float, scales: NDArray[np.float64] | None = None
+) -> tuple[Tile, float]:
+    """Return what writes -factor |x_i - z_j|^2 tile by tile, and the largest |z|^2, the spread.
 
-    Centring keeps |z|^2 small: what is lost by cancellation is eps * |z|^2.
+    A tile (start, stop, rows of the result) is one matrix product, [x, |x|^2, 1] times
+    factor [2 z, -1, -|z|^2]', with rows centred at the mean of the points, then scaled: the error
+    of a distance is about 4 eps * spread. CSR rows are scaled, not centred. A tile returns its
+    largest |x|^2; overflow shows in it, or in the spread, as a number that is not finite.
     """
-
-    def __init__(
-        self, X: Any, Z: Any, dtype: np.dtype[Any], scales: NDArray[np.float64] | None
-    ) -> None:
-        self.X, self.dtype = X, dtype
-        self.used = slice(None) if scales is None else used_features(scales)
-        Z = Z[:, self.used]
+    if sparse.issparse(X) or sparse.issparse(Z):
+        return _sparse_product(X, Z, dtype, factor, scales)
+    used = slice(None) if scales is None else used_features(scales)
+    Z = Z[:, used]
+    d = Z.shape[1]
+    right = np.empty((d + 2, Z.shape[0]), dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        typed = None if scales is None else scales[used].astype(dtype)
         # rows are centred in their own precision, then rounded to that of the product
-        self.centre = Z.mean(axis=0, dtype=np.float64).astype(np.result_type(X.dtype, dtype))
-        self.scales = None if scales is None else scales[self.used].astype(dtype)
-        d = Z.shape[1]
-        self.right = np.empty((d + 2, Z.shape[0]), dtype)
-        np.subtract(Z.T, self.centre[:, None], out=self.right[:d], casting="same_kind")
-        if self.scales is not None:
-            self.right[:d] *= self.scales[:, None]
-        norms = np.einsum("ij,ij->j", self.right[:d], self.right[:d])
-        self.right[d], self.right[d + 1] = -1.0, -norms
-        self.spread = float(norms.max())
+        centre = Z.mean(axis=0, dtype=np.float64).astype(np.result_type(X.dtype, dtype))
+        np.subtract(Z.T, centre[:, None], out=right[:d], casting="same_kind")
+        if typed is not None:
+            right[:d] *= typed[:, None]
+        norms = np.einsum("ij,ij->j", right[:d], right[:d])
+        right[d], right[d + 1] = -1.0, -norms
+        right *= right.dtype.type(factor)
+        right[:d] *= right.dtype.type(2)
 
-    def scale(self, factor: float) -> None:
-        """Turn the right factor into [2 factor z, -factor, -factor |z|^2]."""
-        self.right *= self.dtype.type(factor)
-        self.right[:-2] *= self.dtype.type(2)
-
-    def tile(self, start: int, stop: int, out: NDArray[Any]) -> float:
-        """Write -factor |x - z|^2 of rows start:stop; return their largest |x|^2."""
-        d = self.right.shape[0] - 2
-        left = np.empty((stop - start, d + 2), self.dtype)
-        rows = self.X[start:stop, self.used]
-        np.subtract(rows, self.centre, out=left[:, :d], casting="same_kind")
-        if self.scales is not None:
-            left[:, :d] *= self.scales
+    def tile(start: int, stop: int, rows: NDArray[Any]) -> float:
+        left = np.empty((stop - start, d + 2), dtype)
+        np.subtract(X[start:stop, used], centre, out=left[:, :d], casting="same_kind")
+        if typed is not None:
+            left[:, :d] *= typed
         np.einsum("ij,ij->i", left[:, :d], left[:, :d], out=left[:, d])
         left[:, d + 1] = 1.0
-        np.matmul(left, self.right, out=out)
+        np.matmul(left, right, out=rows)
         return float(left[:, d].max())
 
+    return tile, float(norms.max())
 
-class _SparseProduct:
-    """The same for CSR rows: scaled, not centred, norms added after the product."""
 
-    def __init__(
-        self, X: Any, Z: Any, dtype: np.dtype[Any], scales: NDArray[np.float64] | None
-    ) -> None:
-        self.X, self.dtype, self.scales, self.factor = X, dtype, scales, 1.0
+def _sparse_product(
+    X: Any, Z: Any, dtype: Any, factor: float, scales: NDArray[np.float64] | None
+) -> tuple[Tile, float]:
+    with np.errstate(over="ignore", invalid="ignore"):
         Z = scaled_rows(Z, scales)
-        self.right, self.norms = dot_factor(Z, dtype), row_norms_squared(Z)
-        self.spread = float(self.norms.max())
+        right, right_norms = dot_factor(Z, np.dtype(dtype)), row_norms_squared(Z)
 
-    def scale(self, factor: float) -> None:
-        """Keep the factor for the tiles."""
-        self.factor = factor
-
-    def tile(self, start: int, stop: int, rows: NDArray[Any]) -> float:
-        """Write -factor |x - z|^2 of rows start:stop; return their largest |x|^2."""
-        X = scaled_rows(self.X[start:stop], self.scales)
-        norms = row_norms_squared(X)
-        dot_into(X, self.right, rows)
+    def tile(start: int, stop: int, rows: NDArray[Any]) -> float:
+        left = scaled_rows(X[start:stop], scales)
+        norms = row_norms_squared(left)
+        dot_into(left, right, rows)
         rows *= 2.0
         rows -= norms[:, None]
-        rows -= self.norms
-        rows *= self.factor
+        rows -= right_norms
+        rows *= factor
         return float(norms.max())
 
-
-def distance_product(
-    X: Any, Z: Any, dtype: Any, scales: NDArray[np.float64] | None = None
-) -> _DenseProduct | _SparseProduct:
-    """Return what writes -factor |x_i - z_j|^2 tile by tile, as one matrix product a tile.
-
-    Features are multiplied by their ``scales`` first, on the tile. The result has ``spread``, the
-    largest |z|^2, which bounds the error of a distance: about 4 eps * spread. Overflow shows as a
-    spread or a largest |x|^2 that is not finite.
-    """
-    kind = _SparseProduct if sparse.issparse(X) or sparse.issparse(Z) else _DenseProduct
-    with np.errstate(over="ignore", invalid="ignore"):
-        return kind(X, Z, np.dtype(dtype), scales)
+    return tile, float(right_norms.max())
 
 
-def used_features(weights: NDArray[np.float64] | None) -> Any:
+def used_features(weights: NDArray[np.float64]) -> Any:
     """Return the index of the columns whose weight is not 0: a slice when that is all of them."""
-    if weights is None or weights.all():
-        return slice(None)
-    return np.flatnonzero(weights)
+    return slice(None) if weights.all() else np.flatnonzero(weights)
 
 
 def scaled_rows(X: Any, scales: NDArray[np.float64] | None) -> Any:
@@ -139,10 +116,7 @@ def dense_rows64(X: Any) -> NDArray[np.float64]:
 
 
 def dense64(X: Any) -> Any:
-    """Return dense rows in float64 and Fortran order, one feature after the other.
-
-    Rows of another array library stay there.
-    """
+    """Return dense float64 rows in Fortran order; rows of another array library stay there."""
     if foreign_namespace(X) is not None:
         return as_float64(X)
     return np.asfortranarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
@@ -200,8 +174,7 @@ def right_solve_in_place(
     """Replace B by B L^-T, L lower triangular, by panels of columns.
 
     NumPy's products release the interpreter lock, SciPy's triangular solve does not: tiles in
-    threads need this one. Inverses are taken of the small diagonal blocks only; ``corners`` is
-    what `corner_inverses` gives, for callers that solve often.
+    threads need this one. ``corners`` are `corner_inverses`, for callers that solve often.
     """
     by_column = B.strides[0] < B.strides[1]
     for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):
@@ -254,9 +227,7 @@ def cholesky_in_place(
     m = A.shape[0]
     if m <= lapack_rows:
         # A in C order is A' in Fortran order: its lower triangle is LAPACK's upper one
-        _, info = potrf(A.T, lower=False, clean=False, overwrite_a=True)
-        if info or not np.isfinite(A.diagonal()).all():
-            _check_positive(info, A, 0)
+        _check_positive(potrf(A.T, lower=False, clean=False, overwrite_a=True)[1], A, 0)
         return A
     work = np.empty(m * tile, A.dtype)
     for start in range(0, m, tile):

@@ -24,6 +24,7 @@ __all__ = [
     "SymmetricHuber",
     "floating",
     "get_loss",
+    "smooth_loss",
 ]
 
 Array = Any  # numpy, or any array-API array (torch, CuPy, array_api_strict)
@@ -271,8 +272,8 @@ class Logistic(Loss):
 
 
 _LOSSES: dict[str, dict[str, Callable[..., Loss]]] = {
-    "classification": {c.name: c for c in (Squared, SquaredHinge, Huber, Logistic)},
-    "regression": {c.name: c for c in (Squared, SymmetricHuber)},
+    "classification": {c.name: c for c in (SquaredHinge, Squared, Huber, Logistic)},
+    "regression": {c.name: c for c in (SymmetricHuber, Squared)},
 }
 
 
@@ -298,6 +299,60 @@ def get_loss(
     return _LOSSES[task][name](*(() if parameter is None else (parameter,)))
 
 
+# What Newton's method asks of a loss.
+_NEEDS = (
+    "value",
+    "derivative",
+    "second_derivative",
+    "conjugate",
+    "smoothing_path",
+    "domain",
+    "max_curvature",
+    "curvature_is_piecewise_constant",
+)
+# Losses without a second derivative, and what stands for them.
+_KINKED = {
+    "hinge": "'huber' (delta) or 'logistic' (p)",
+    "absolute": "'huber' with a small delta",
+    "epsilon_insensitive": "'huber'",
+}
+
+
+def smooth_loss(
+    loss: str | Loss, margin: bool, delta: float | None, p: float | None, least: float = 0.0
+) -> Loss:
+    """Return the loss of that name, or the given one; refuse what Newton's method cannot use.
+
+    In classification ``delta=None`` of "huber" is 1e-4 or, if that is larger, ``least``; ``p=None``
+    of "logistic" is logistic regression's loss.
+    """
+    task = "classification" if margin else "regression"
+    if not isinstance(loss, str):
+        missing = [name for name in _NEEDS if not hasattr(loss, name)]
+        if missing:
+            raise ValueError(
+                f"loss={loss!r} does not work with Newton's method: it lacks {', '.join(missing)}. "
+                f"Derive it from leansvm.losses.Loss, or use 'squared_hinge', 'squared', 'huber' "
+                f"or 'logistic'."
+            )
+        if not (margin or getattr(loss, "symmetric", False)):
+            raise ValueError(f"loss={loss!r} is not symmetric, as regression needs.")
+        return loss
+    if loss in _KINKED:
+        raise ValueError(
+            f"loss={loss!r} does not work with Newton's method: it lacks a second derivative. "
+            f"Use {_KINKED[loss]}, which comes as close to it as you like."
+        )
+    if loss not in _LOSSES[task]:
+        names = ", ".join(map(repr, _LOSSES[task]))
+        raise ValueError(f"loss must be one of {names} or a Loss, got {loss!r}.")
+    if margin and loss == "logistic" and p is None:
+        return Logistic(1.0, margin=0.0)
+    if margin and delta is None:
+        delta = max(1e-4, least)
+    return get_loss(loss, task, delta=delta, p=p)
+
+
 def _positive(name: str, value: float) -> float:
     """Return `value` as a Python float (so float32 arrays stay float32) if it is > 0."""
     if not isinstance(value, Real) or not 0 < float(value) < math.inf:
@@ -314,8 +369,8 @@ def floating(u: Array) -> tuple[Any, Array]:
     >>> xp.sqrt(u).round(2).tolist()
     [1.0, 1.41]
     """
-    xp = None if isinstance(u, list | tuple) else foreign_namespace(u)
-    if xp is not None:
+    on_host = isinstance(u, np.ndarray | list | tuple)
+    if not on_host and (xp := foreign_namespace(u)) is not None:
         return xp, u
     u = np.asarray(u)
     return np, u if np.issubdtype(u.dtype, np.floating) else u.astype(np.float64)

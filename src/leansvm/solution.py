@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from leansvm._array_api import rows_at
 
 Array = NDArray[np.float64]
 _ALIKE = 1.0 + 1e-6  # a ratio of errors that rounding may bring about
@@ -46,8 +44,9 @@ class Solution:
     bytes: int = 0  # what was planned
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
     details: dict[str, Any] = field(default_factory=dict)  # what else belongs into the report
-    basis: Any = None  # points in the order of choice, where solving has chosen them
-    features: Any = None  # map to the columns, and sums over the rows, that a later batch goes on
+    basis: Any = None  # the points that carry the coefficients, in the order of choice
+    features: Any = None  # map to the columns, or learned functions
+    # of the squared loss on a basis: sums over the rows, which later rows are added to
     sums: Any = None
 
 
@@ -58,39 +57,3 @@ def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
         return solutions
     most = _ALIKE * np.nanmin(errors)
     return {place: found for place, found in solutions.items() if found.error <= most}
-
-
-@dataclass(frozen=True)
-class Support:
-    """The rows (or points) whose kernel functions carry the coefficients."""
-
-    indices: NDArray[np.intp]  # row numbers, -1 where points were given
-    points: Any  # the rows themselves; column numbers for a precomputed kernel
-    order: NDArray[np.intp]  # of the coefficients: that of the choice, not that of pivots
-
-    @classmethod
-    def of(cls, basis: Any, features: Any) -> Support:
-        """Return the points of a chosen basis that its features kept, in the order of choice."""
-        kept = np.arange(features.size) if features.kept is None else features.kept
-        order = np.argsort(kept)
-        indices = np.full(len(kept), -1) if basis.indices is None else basis.indices[kept]
-        return cls(indices[order], rows_at(features.points, order), order)
-
-    @classmethod
-    def of_rows(
-        cls, problem: Any, merged: Any, weight: Array, solution: Solution, zeros: bool
-    ) -> tuple[Support, Solution]:
-        """Return the rows of a dual problem that carry coefficients, and the solution for them.
-
-        Copies of a row share its coefficient in proportion to their weights: the new solution has
-        a coefficient for each of them. With ``zeros`` rows stay whose coefficient is zero.
-        """
-        carries = np.any(solution.coef != 0, axis=1) | zeros
-        indices = np.flatnonzero((merged.group >= 0) & carries[merged.group])
-        group = merged.group[indices]
-        share = weight[indices] / merged.weight[group]
-        points = group if problem.rows is None else problem.rows[group]
-        if not problem.kernel.precomputed:
-            points = rows_at(problem.X, points)
-        expanded = replace(solution, coef=solution.coef[group] * share[:, None])
-        return cls(indices, points, np.arange(len(indices))), expanded

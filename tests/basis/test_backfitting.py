@@ -7,7 +7,7 @@ from scipy.linalg import solve_triangular
 from sklearn.base import clone
 
 from leansvm.basis import Fit
-from leansvm.basis.backfitting import Backfitting, _ByObjective
+from leansvm.basis.backfitting import Backfitting
 from leansvm.basis.candidates import best_of
 from leansvm.basis.candidates.pool import CandidateStream
 from leansvm.basis.candidates.rounds import Rounds
@@ -88,8 +88,7 @@ def record(monkeypatch):
 
         return derivatives
 
-    for loop in (_ByObjective, Rounds):
-        monkeypatch.setattr(loop, "derivatives", recorded(loop.derivatives))
+    monkeypatch.setattr(Rounds, "derivatives", recorded(Rounds.derivatives))
     return steps
 
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis
+from leansvm.basis import Backfitting, Fit, PivotedCholesky, RandomBasis, SparseGreedy
 from leansvm.basis.cholesky import FactorRows
 from leansvm.basis.choose import LAST_SIZE, SELECTORS, Basis, basis_size, choose, resolve_basis
 from leansvm.kernels import Kernel
@@ -93,10 +93,13 @@ def test_points_of_before_stay():
 def test_selectors_of_numpy_get_rows_on_the_host():
     xp = pytest.importorskip("array_api_strict")
     blocks = MemoryBlocks(xp.asarray(X), xp.asarray(Y))
-    selector, fit = Backfitting(12, keep_pool=False), Fit(1.0)
-    found = run(selector, blocks=blocks, fit=fit)
-    assert_array_equal(found.indices, run(selector, fit=fit).indices)
+    found = run(SparseGreedy(12), blocks=blocks)
+    assert_array_equal(found.indices, run(SparseGreedy(12)).indices)
     assert type(found.rows) is type(xp.asarray(X)) and found.L is None
+    stays, fit = Backfitting(12, keep_pool=False), Fit(1.0)
+    found = run(stays, blocks=blocks, fit=fit)
+    assert_array_equal(found.indices, run(stays, fit=fit).indices)
+    assert type(found.rows) is type(xp.asarray(X)) and found.L is not None
     assert type(run(np.zeros((2, 3)), blocks=blocks).rows) is type(xp.asarray(X))
 
 

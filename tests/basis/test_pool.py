@@ -5,8 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from leansvm.basis import backfitting, sparse_greedy
-from leansvm.basis.candidates import best_of, ridge, rounds
+from leansvm.basis import forward, sparse_greedy
+from leansvm.basis.candidates import best_of, rounds
 from leansvm.basis.candidates.pool import CandidateStream, Pool, Rounding
 from leansvm.rows import MemoryBlocks
 
@@ -101,7 +101,7 @@ def test_few_rows():
     assert redraw.X.shape[0] == 4 and chosen not in pool.rows
 
 
-@pytest.mark.parametrize("module", [backfitting, sparse_greedy, best_of, rounds, ridge])
+@pytest.mark.parametrize("module", [forward, sparse_greedy, best_of, rounds])
 def test_block_functions_can_be_sent_to_workers(module):
     names = ("_scores", "_append", "_norms", "_start", "_end", "_missed", "rows_of_basis")
     names += ("_screen", "_look", "move_gradient", "_start_gradient", "_sums_of_targets")

@@ -1,6 +1,8 @@
 """The training report: everything a reader asks for is on it, and a phone can show it."""
 
+import html
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,13 +43,16 @@ def page(folder):
 @pytest.mark.parametrize(
     "text",
     [
-        "accuracy, 5-fold cross-validation",
+        "accuracy (without a model 33.3 %)",
+        "a model that did not see it: 5-fold cross-validation",
+        "What to try next",
+        "loss of accuracy",
         "Confusion matrix",
         "Calibration",
         "Brier score",
         "How sure is it?",
         "classes in the set",
-        "What the features do",
+        "What the columns do",
         "Mean size of its effect",
         "Which rows look wrong?",
         "predicted without it",
@@ -131,7 +136,7 @@ def test_machines_without_exact_left_out_models_say_less(tmp_path, estimator):
     np.savez(tmp_path / "d.npz", X=X, y=y)
     page = train(tmp_path, "-e", estimator, "-s", "n_basis=5", "--no-calibrate", "--cv", "0")
     assert "How sure is it?" not in page and "Which rows look wrong?" not in page
-    assert ("What the features do" in page) == (estimator == "reduced")
+    assert ("What the columns do" in page) == (estimator == "reduced")
 
 
 def test_values_in_words():
@@ -153,7 +158,7 @@ def test_a_model_without_learned_scales_has_no_section_on_them(tmp_path):
 
 def test_scores_stand_beside_those_of_no_model(page):
     text = re.sub(r"<[^>]+>", " ", page)
-    assert re.search(r"always the most frequent class\s+33\.3 %", text)
+    assert "accuracy (without a model 33.3 %)" in text
     rows = re.findall(
         r"(accuracy|F1, mean of the classes|AUC|log-loss)\s+([\d.]+)(?: %)?\s+([\d.]+)", text
     )
@@ -230,7 +235,7 @@ def test_names_are_no_formulas(tmp_path):
     np.savez(tmp_path / "d.npz", X=X, y=np.where(X[:, 0] > 0, "$x^{$", r"a$\frac$"))
     page = train(tmp_path, "-e", "lssvm", "--cv", "2")
     assert ">$x^{$</text>" in page and r">a$\frac$</text>" in page
-    assert r">share of a$\frac$</text>" in page
+    assert r">share of a$\frac$ in %</text>" in page or ">share of $x^{$ in %</text>" in page
 
 
 def test_categories_that_part_of_the_rows_lack(run):
@@ -253,3 +258,174 @@ def test_the_kernel_of_a_report_sees_rows_within_the_learned_bounds():
     np.testing.assert_array_equal(run.seen_by_kernel(far), far)
     model.clip_ = (np.array([0.0]), np.array([2.0]))
     np.testing.assert_array_equal(run.seen_by_kernel(far), [[2.0], [1.5]])
+
+
+# ---------------------------------------------------------------------------- what fits the task
+
+
+def written(run, frame, target, *options):
+    """Train on a frame; return the report as text without marks, and what the command printed."""
+    frame.to_csv("d.csv", index=False)
+    done = run("train", "d.csv", "-t", target, "-o", "m.skops", "--report", "r.html", *options)
+    assert done.exit_code == 0, done.stderr
+    with open("r.html", encoding="utf-8") as file:
+        page = file.read()
+    return page, done.stdout
+
+
+def words(page):
+    text = re.sub(r"<[^>]+>", " ", re.sub(r"(?s)<style>.*?</style>", "", page))
+    return " ".join(html.unescape(text).split())
+
+
+QUICK = ("-e", "sparse", "-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=30", "--cv", "2")
+
+
+@pytest.fixture
+def rare():
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    n = 600
+    x = rng.normal(size=n)
+    day = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.permutation(n), unit="D")
+    y = np.where(x + 0.7 * rng.normal(size=n) > 2.2, "fraud", "ok")
+    noise = rng.normal(size=n)
+    return pd.DataFrame({"calls": x, "day": day, "noise": noise, "country": "DE", "outcome": y})
+
+
+def test_the_rarer_class_is_looked_for(run, rare):
+    page, printed = written(run, rare, "outcome", *QUICK)
+    share = 100 * float((rare.outcome == "fraud").mean())
+    assert share < 5
+    for text in ("recall of fraud", "average precision of fraud", "AUC", "F1 of fraud"):
+        assert text in page and (text in printed or text.startswith("F1"))
+    text = words(page)
+    assert f"average precision of fraud (without a model {share:.1f} %)" in text
+    assert "Precision and recall of fraud" in page and "ROC curve of fraud" in page
+    assert "probability of fraud in %" in page and "upwards: towards fraud" in text
+    assert "loss of AUC" in page and page.index("importance of the columns") < page.index(
+        "confusion matrix"
+    )
+    assert f"Choose a threshold: fraud is {share:.1f} % of the rows" in text
+    assert "column 'country' is left out" in text and "effect of country" not in page
+
+
+def test_effects_go_up_towards_the_class_looked_for(run, rare):
+    from leansvm import load
+    from leansvm.cli._report._answers import _looks_for_first_class
+
+    page, _ = written(run, rare, "outcome", *QUICK, "--positive", "ok")
+    assert "recall of ok" in page and "upwards: towards ok" in words(page)
+    model = load("m.skops")
+    one = TrainingRun(None, "classification", None, model, [], positive="fraud")
+    assert _looks_for_first_class(one)
+    one.positive = "ok"
+    assert not _looks_for_first_class(one)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--positive", "theft"), "the classes are fraud and ok"),
+        (("--metric", "mae"), "choose accuracy, balanced-accuracy, recall"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(run, rare, options, text):
+    rare.to_csv("d.csv", index=False)
+    done = run("train", "d.csv", "-t", "outcome", "-o", "m.skops", *options)
+    assert done.exit_code != 0 and text in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "importance"),
+    [
+        ("recall", "recall of fraud", "loss of recall of fraud"),
+        ("average-precision", "average precision of fraud", "loss of average precision of fraud"),
+        ("log-loss", "log-loss", "growth of log-loss"),
+        ("balanced-accuracy", "balanced accuracy", "loss of balanced accuracy"),
+    ],
+)
+def test_the_metric_asked_for_comes_first(run, rare, metric, name, importance):
+    page, printed = written(run, rare, "outcome", *QUICK, "--metric", metric)
+    assert re.search(r"<dt>([^(<]+) \(without", page).group(1) == name
+    assert importance in page and f"{name} of the folds:" in words(page)
+    assert name in printed
+
+
+def test_a_regression_shows_errors_in_units_beside_the_mean(run):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    n = 400
+    when = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(n), unit="h")
+    x = rng.normal(size=n) + np.arange(n) / 100
+    y = 1000 * x + 500 * np.sin(2 * np.pi * when.hour / 24) + rng.normal(size=n)
+    frame = pd.DataFrame({"x": x, "when": when, "twin": 2 * x + 1, "price": y, "leak": 3 * y})
+    frame = pd.concat([frame, frame[:20]], ignore_index=True)
+    page, printed = written(run, frame, "price", *QUICK)
+    text = words(page)
+    mean = np.abs(frame.price - frame.price.mean()).mean()
+    assert f"mean absolute error (without a model {mean:,.0f})" in text
+    assert "errors against predictions" in page and "growth of mean absolute error" in page
+    assert "Coverage of the intervals, by prediction" in text
+    assert "mean absolute error" in printed and "without a model" in printed
+    assert "column 'leak' alone gives the target away (rank correlation 1.000)" in text
+    assert "Drop 'leak' unless it is known in time: --drop leak" in text
+    assert "20 rows are copies of an earlier one" in text
+    assert "columns 'x' and 'twin' say the same" in text
+    assert "the last quarter of the file differs" in text
+    head = page[page.index("Which rows look wrong?") :]
+    assert re.search(r'<th scope="col">(leak|x|twin)</th>', head)
+
+
+def test_the_effect_of_a_date_is_drawn_by_day_and_hour(run):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    when = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.permutation(600), unit="h")
+    y = 10 * np.sin(2 * np.pi * when.hour / 24) + 0.1 * rng.normal(size=600)
+    frame = pd.DataFrame({"when": when, "noise": rng.normal(size=600), "y": y})
+    options = ("-e", "sparse", "-s", "n_basis=60", "--cv", "0")
+    page, _ = written(run, frame, "y", *options)
+    assert "effect of when, hour of the day" in page and "effect of when, day of the week" in page
+    from leansvm import load
+    from leansvm.cli._report._answers import of_dates
+
+    data = SimpleNamespace(kinds={"when": "date"})
+    one = TrainingRun(data, "regression", None, load("m.skops"), [])
+    label, hours, change = of_dates(one, frame[["when", "noise"]], "when")[1]
+    assert label == "hour of the day" and list(hours) == list(range(24))
+    true = 10 * np.sin(2 * np.pi * hours / 24)
+    assert np.corrcoef(change, true)[0, 1] > 0.95
+
+
+def test_few_rows_are_said_to_be_few(run):
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    frame = pd.DataFrame({"x": x, "y": x + rng.normal(size=30)})
+    text = words(written(run, frame, "y", *QUICK[:-4], "-s", "n_basis=10", "--cv", "2")[0])
+    assert "there are only 30 rows" in text and "Collect more rows first" in text
+
+
+@pytest.mark.parametrize("which", ["rare", "numbers"])
+def test_the_report_is_one_page_of_paper(run, rare, which):
+    import shutil
+    import subprocess
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("chromium is not installed (on Debian: apt install chromium)")
+    if which == "rare":
+        written(run, rare, "outcome", *QUICK)
+    else:
+        frame = rare.assign(price=3 * rare.calls + rare.noise).drop(columns="outcome")
+        written(run, frame, "price", *QUICK)
+    switches = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run")
+    switches += ("--disable-background-networking", "--disable-component-update", "--disable-sync")
+    paths = ("--user-data-dir=profile", "--print-to-pdf=r.pdf", "--no-pdf-header-footer", "r.html")
+    subprocess.run([program, *switches, *paths], check=True, capture_output=True, timeout=120)
+    with open("r.pdf", "rb") as file:
+        assert len(re.findall(rb"/Type /Page\b", file.read())) == 1

@@ -25,7 +25,7 @@ from sklearn.svm import SVC, LinearSVC
 from threadpoolctl import threadpool_limits
 
 from leansvm import LowRankLSSVC, LowRankLSSVR
-from leansvm.estimators import function_machine as estimators
+from leansvm.estimators import low_rank as estimators
 from leansvm.low_rank import BasisFunction
 from leansvm.low_rank import start as low_rank_start
 from tests.loops import case

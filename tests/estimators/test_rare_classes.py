@@ -43,7 +43,7 @@ def test_probabilities_of_several_classes_and_their_scores():
     p = model.predict_proba(X[600:])
     np.testing.assert_array_equal(p.argmax(axis=1), model.predict(X[600:]))
     truth = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
-    assert log_loss(y[600:], p) < log_loss(y[600:], truth[600:]) + 0.05
+    assert log_loss(y[600:], p) < log_loss(y[600:], truth[600:]) + 0.06
     scores = cross_val_score(model, X[:300], y[:300], scoring="neg_log_loss", cv=2)
     assert np.isfinite(scores).all()
 

@@ -7,7 +7,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from leansvm import LSSVC, LSSVR, SparseLSSVR
-from leansvm.export import check, to_c, to_js, to_onnx
+from leansvm.export import check, register_onnx, to_c, to_js, to_onnx
 from leansvm.export._formula import formula_of
 from leansvm.export._run import run_c, run_js, run_onnx
 from tests.tables.test_encoder import mixed, target
@@ -44,27 +44,30 @@ def model():
     return SparseLSSVR(n_basis=40, random_state=0).fit(TABLE, Y)
 
 
-def test_c_and_javascript_predict_what_python_does(model):
-    formula, inputs, wanted = formula_of(model), inputs_of(NEW), model.predict(NEW)
-    for run, exported in ((run_c, to_c(model)), (run_js, to_js(model))):
-        found = run(exported, *([formula] if run is run_c else []), inputs)[1]
-        np.testing.assert_allclose(np.ravel(found), wanted, atol=1e-7)
+LANGUAGES = {
+    "C": (to_c, run_c, 1e-7),
+    "JavaScript": (to_js, run_js, 1e-7),
+    "ONNX": (lambda model: to_onnx(model, dtype="float64"), run_onnx, 1e-7),
+    "ONNX in float32": (to_onnx, run_onnx, 1e-3),
+}
 
 
-def test_graphs_predict_what_python_does():
-    table, new = TABLE.drop(columns="time"), NEW.drop(columns="time")
-    model = LSSVR().fit(table, Y)
-    found = run_onnx(to_onnx(model), formula_of(model), inputs_of(new))[1]
-    np.testing.assert_allclose(np.ravel(found), model.predict(new), atol=1e-3)
-    assert check(model, to_onnx(model)).difference < 1e-6
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("kind", ["learned", "one scale", "classes"])
+def test_1000_rows_with_gaps_and_unseen_levels(model, language, kind):
+    write, run, most = LANGUAGES[language]
+    if kind != "learned":
+        model = LSSVR().fit(TABLE, Y) if kind == "one scale" else LSSVC().fit(TABLE, np.sign(Y - 3))
+    formula, exported = formula_of(model), write(model)
+    given = [exported] if run is run_js else [exported, formula]
+    found = run(*given, inputs_of(NEW))[1]
+    wanted = model.decision_function(NEW) if kind == "classes" else model.predict(NEW)
+    assert len(wanted) == 1000 and np.ptp(wanted) > 1
+    np.testing.assert_allclose(np.ravel(found), wanted, atol=most)
+    assert check(model, exported).difference < most
 
 
-def test_graphs_refuse_dates(model):
-    with pytest.raises(ValueError, match="'time' holds dates, which graphs cannot take: use to_c"):
-        to_onnx(model)
-
-
-@pytest.mark.parametrize("write", [to_c, to_js])
+@pytest.mark.parametrize("write", [to_c, to_js, to_onnx])
 def test_the_calendar_of_two_centuries(write):
     rng = np.random.default_rng(0)
     days = rng.integers(-29_000, 51_000, 400) + rng.random(400).round(4)  # 1890 to 2109
@@ -73,14 +76,28 @@ def test_the_calendar_of_two_centuries(write):
     times = times.append(pd.DatetimeIndex(first))
     model = LSSVR(gamma=3.0).fit(pd.DataFrame({"t": times}), rng.normal(size=len(times)))
     assert len(model.table_.groups_) == 9  # days, and four cycles
-    assert check(model, write(model)).difference < 1e-11
+    exported = to_onnx(model, dtype="float64") if write is to_onnx else write(model)
+    assert check(model, exported).difference < 1e-11
 
 
-@pytest.mark.parametrize("write", [to_c, to_js])
+@pytest.mark.parametrize("write", [to_c, to_js, to_onnx])
 def test_times_of_day(write):
     times = [f"{i % 24:02d}:{i % 60:02d}" for i in range(100)]
     model = LSSVC().fit(pd.DataFrame({"t": times, "x": np.arange(100.0)}), np.arange(100) % 2)
-    assert check(model, write(model)).difference < 1e-11
+    exported = to_onnx(model, dtype="float64") if write is to_onnx else write(model)
+    assert check(model, exported).difference < 1e-11
+
+
+def test_graphs_take_dates_as_days_in_float64(model):
+    kinds = {i.name: i.type.tensor_type.elem_type for i in to_onnx(model).graph.input}
+    assert kinds["time"] == 11 and kinds["age"] == 1 and kinds["city"] == 8
+
+
+def test_skl2onnx_refuses_text_and_dates(model):
+    skl2onnx = pytest.importorskip("skl2onnx", reason="skl2onnx is not installed")
+    register_onnx()
+    with pytest.raises(ValueError, match="fitted on text or dates: use leansvm"):
+        skl2onnx.to_onnx(model, np.zeros((1, TABLE.shape[1]), np.float32))
 
 
 @pytest.mark.parametrize("write", [to_c, to_js, to_onnx])

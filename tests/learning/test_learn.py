@@ -13,7 +13,7 @@ from leansvm.kernels import Kernel
 from leansvm.learning import learn as module
 from leansvm.learning import search as scale_search
 from leansvm.learning.learn import learn_kernel
-from leansvm.learning.objective import LooObjective, ScaleProblem
+from leansvm.learning.objective import LooObjective
 from leansvm.learning.sample import clipped_units, draw_sample
 from leansvm.learning.search import FIRST, SECOND
 from leansvm.rows import MemoryBlocks
@@ -96,7 +96,7 @@ def test_gamma_and_clip_on_raw_rows_are_the_scales_of_standardised_ones(kernel):
     X, gamma = X * [3.0, 1.0, 1e-3, 1.0, 1e5] + 5.0, np.array([0.3, 0.1, 0.2, 0.0, 0.5])
     units = clipped_units(X, np.ones(150), contain_zero=False)
     raw = Kernel(kernel, gamma=units.gamma(kernel, gamma), clip=units.clip(gamma > 0))
-    standardised = units.standardised(X)
+    standardised = (np.clip(X, units.lower, units.upper) - units.centre) / units.spread
     assert np.abs(standardised).max() < 7.0
     assert_allclose(standardised.mean(axis=0), 0.0, atol=1e-10)
     assert_allclose(standardised.std(axis=0), 1.0, rtol=1e-10)
@@ -324,11 +324,11 @@ def test_heavy_tails_are_clipped():
 def test_features_of_two_values_have_no_bounds():
     # those of a rare category shrank with every round, to 1e-19, and gamma grew to 1e19
     rng = np.random.default_rng(0)
-    X = np.column_stack([np.arange(450) == 3, rng.lognormal(size=450)])
+    X = np.column_stack([np.arange(450) == 3, rng.lognormal(size=450), np.ones(450)])
     found = clipped_units(X, np.ones(450), contain_zero=False)
-    assert np.isinf(found.lower[0]) and np.isinf(found.upper[0])
+    assert np.isinf(found.lower[[0, 2]]).all() and np.isinf(found.upper[[0, 2]]).all()
     assert_allclose(found.spread[0], X[:, 0].std())
-    # and others are clipped as if it were not there
+    # and others are clipped as if these and constant features were not there
     alone = clipped_units(X[:, 1:2], np.ones(450), contain_zero=False)
     assert_allclose([found.lower[1], found.upper[1]], [alone.lower[0], alone.upper[0]])
 
@@ -434,7 +434,7 @@ def test_learned_scales_have_the_smaller_leave_one_out_error():
     X, y = friedman()
     found = learn(X, y)
     Y, weight = (y - y.mean())[:, None], np.ones(300)
-    problem = ScaleProblem(("matern32",), X, X[:100], Y, weight)
+    objective = LooObjective(("matern32",), X, X[:100], Y, weight)
     one = np.full(5, 0.1)
-    errors = [LooObjective(problem)(gamma[None], 1e-3).value for gamma in (found.gamma, one)]
+    errors = [objective(gamma[None], 1e-3).value for gamma in (found.gamma, one)]
     assert errors[0] < 0.5 * errors[1]

@@ -11,17 +11,32 @@ from numpy.testing import assert_allclose
 from leansvm.low_rank import get_function
 from leansvm.low_rank.ascent import (
     OBJECTIVES,
-    Ascent,
-    ascent,
-    hold_dual,
+    gradients_of_block,
+    hold_outputs,
     learn_by_steps,
     sweep,
 )
-from leansvm.low_rank.closed_form import LowRankProblem
-from leansvm.low_rank.features import LearnedFeatures, LearnedValues
+from leansvm.low_rank.closed_form import Ascent, LowRankProblem, Start
+from leansvm.low_rank.features import LearnedFeatures, LearnedValues, feature_units
+from leansvm.ridge.primal import Criterion
 from leansvm.rows import MemoryBlocks
 
 NAMES = ["robust-rbf", "simplex", "rbf"]
+
+
+def problem_of(blocks, C, bias_penalty=0.0):
+    return LowRankProblem(blocks, get_function("robust-rbf"), Criterion(C), bias_penalty)
+
+
+def solve(problem, basis):
+    return problem.solve(basis, problem.criterion.C, None)
+
+
+def learn(problem, basis, how, **options):
+    """Run the paper's algorithm from a basis; an error or units do not matter to it."""
+    start = Start(basis, problem.criterion.C, np.nan, basis.shapes[0])
+    problem = replace(problem, **options)
+    return learn_by_steps(problem, how, start, feature_units(problem.blocks))
 
 
 def setting(seed=0, name="robust-rbf", n=50, d=3, m=4, outputs=1, weighted=False, tile=17, C=20.0):
@@ -33,7 +48,7 @@ def setting(seed=0, name="robust-rbf", n=50, d=3, m=4, outputs=1, weighted=False
     basis = LearnedFeatures(
         get_function(name), X[:m].copy() + 0.01, rng.uniform(0.05, 0.3, size=(m, d))
     )
-    problem = LowRankProblem(MemoryBlocks(X, T, weight, tile_rows=tile), C, True)
+    problem = problem_of(MemoryBlocks(X, T, weight, tile_rows=tile), C)
     return problem, basis, X, T, np.ones(n) if weight is None else weight
 
 
@@ -52,7 +67,7 @@ def dense_dual(Phi, t, C, weight):
 @pytest.mark.parametrize("C", [1e-2, 20.0, 1e4])
 def test_closed_form_is_the_dense_system(name, weighted, C):
     problem, basis, X, T, weight = setting(1, name, weighted=weighted, C=C)
-    fitted = problem.solve(basis)
+    fitted = solve(problem, basis)
     Phi, t = basis.transform(X), T[:, 0]
     a, b = dense_dual(Phi, t, C, weight)
     # (21) is (22): theta_j = sum_n a_n t_n phi_j(x_n)
@@ -66,7 +81,7 @@ def test_closed_form_is_the_dense_system(name, weighted, C):
 
 def test_closed_form_is_equation_ten_with_its_q_corrected():
     problem, basis, X, T, _ = setting(2)
-    Phi, t, C, n = basis.transform(X), T[:, 0], problem.C, len(X)
+    Phi, t, C, n = basis.transform(X), T[:, 0], problem.criterion.C, len(X)
     P = np.zeros((n + 1, n + 1))
     P[0, 0], P[0, 1:], P[1:, 0] = -1.0 / C, t, t
     P[1:, 1:] = C * (n * np.eye(n) - np.outer(t, t))
@@ -74,15 +89,15 @@ def test_closed_form_is_equation_ten_with_its_q_corrected():
     q = np.concatenate([[t.sum()], C * (n * np.ones(n) - t * t.sum())]) / n
     F = np.vstack([np.zeros(basis.size), t[:, None] * Phi])
     solution = q - P @ F @ np.linalg.solve(np.eye(basis.size) + F.T @ P @ F, F.T @ q)
-    fitted = problem.solve(basis)
+    fitted = solve(problem, basis)
     assert_allclose(fitted.b[0], solution[0], rtol=1e-9)
     assert_allclose(fitted.theta[:, 0], Phi.T @ (solution[1:] * t), rtol=1e-9)
 
 
 def held(problem, basis, X, T, weight):
     """v and b of the closed form, and the paper's objective at any parameters with both held."""
-    fitted = problem.solve(basis)
-    v = problem.C * weight[:, None] * (T - basis.transform(X) @ fitted.theta - fitted.b)
+    fitted = solve(problem, basis)
+    v = fitted.C * weight[:, None] * (T - basis.transform(X) @ fitted.theta - fitted.b)
 
     def value(objective, centers, shapes):
         Phi = basis.function.values(X, centers, shapes)
@@ -98,8 +113,8 @@ def held(problem, basis, X, T, weight):
 def test_gradients_by_finite_differences(name, objective, outputs, weighted):
     problem, basis, X, T, weight = setting(3, name, outputs=outputs, weighted=weighted)
     fitted, value = held(problem, basis, X, T, weight)
-    problem.blocks.sum(hold_dual, fitted, objective)
-    _, found = ascent(problem, basis, objective, np.arange(basis.size))
+    _, sigma = problem.blocks.sum(hold_outputs, fitted, objective, True)
+    found = problem.blocks.sum(gradients_of_block, fitted, objective, slice(0, basis.size), sigma)
     h = 1e-6
     for which, gradient in enumerate(found):
         expected = np.empty_like(gradient)
@@ -118,10 +133,6 @@ def test_gradients_by_finite_differences(name, objective, outputs, weighted):
         assert_allclose(gradient, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
-def steps(objective, rate, d, **options):
-    return Ascent(objective, rate, np.ones(d), np.ones(d), **options)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 2**31),
@@ -133,10 +144,9 @@ def steps(objective, rate, d, **options):
 def test_backtracking_never_lowers_the_objective(seed, name, objective, sequential, rate):
     problem, basis, X, T, weight = setting(seed, name)
     fitted, value = held(problem, basis, X, T, weight)
-    before = problem.blocks.sum(hold_dual, fitted, objective)
+    how = Ascent(objective, rate, sequential=sequential, backtracking=True)
+    moved, before = sweep(problem, fitted, how, (np.full(1, rate), np.full(1, rate)))
     assert_allclose(before, value(objective, basis.centers, basis.shapes), rtol=1e-9, atol=1e-9)
-    how = steps(objective, rate, X.shape[1], sequential=sequential, backtracking=True)
-    moved = sweep(problem, basis, how, before)
     after = value(objective, moved.centers, moved.shapes)
     assert after >= before - 1e-9 * max(1.0, abs(before))
 
@@ -146,8 +156,8 @@ def test_the_fixed_step_does_lower_it_sometimes():
     for seed in range(20):
         problem, basis, X, T, weight = setting(seed, "simplex")
         fitted, value = held(problem, basis, X, T, weight)
-        before = problem.blocks.sum(hold_dual, fitted, "abs")
-        moved = sweep(problem, basis, steps("abs", 2.0, X.shape[1]), before)
+        lengths = np.full(1, 2.0), np.full(1, 2.0)
+        moved, before = sweep(problem, fitted, Ascent("abs", 2.0), lengths)
         lowered += value("abs", moved.centers, moved.shapes) < before
     assert lowered > 0
 
@@ -181,15 +191,15 @@ def plain_algorithm(X, t, centers, shapes, function, C, rate, rounds, objective,
 @pytest.mark.parametrize("tile", [50, 7])
 def test_steps_are_those_of_the_printed_algorithm(objective, sequential, tile):
     problem, basis, X, T, _ = setting(4, tile=tile)
-    how = steps(objective, 0.01, X.shape[1], sequential=sequential)
-    path = learn_by_steps(problem, basis, how, max_iter=5, keep_best=False)
+    how = Ascent(objective, 0.01, sequential=sequential)
+    path = learn(problem, basis, how, max_iter=5)
     centers, shapes = plain_algorithm(
         X,
         T[:, 0],
         basis.centers,
         basis.shapes,
         basis.function,
-        problem.C,
+        problem.criterion.C,
         0.01,
         5,
         objective,
@@ -202,15 +212,14 @@ def test_steps_are_those_of_the_printed_algorithm(objective, sequential, tile):
 
 def test_best_iterate_has_the_least_left_out_error_and_state_is_cleared():
     problem, basis, X, T, weight = setting(6, n=40)
-    how = steps("abs", 0.05, X.shape[1])
-    path = learn_by_steps(problem, basis, how, max_iter=15, keep_best=True)
+    path = learn(problem, basis, Ascent("abs", 0.05), max_iter=15, keep_best=True)
     assert path.best_iter == int(np.argmin(path.loo)) and len(path.loo) == 16
-    fitted = problem.solve(path.basis)
+    fitted = solve(problem, path.basis)
     Phi = path.basis.transform(X)
     left_out = []
     for i in range(len(X)):
         others = np.arange(len(X)) != i
-        a, b = dense_dual(Phi[others], T[others, 0], problem.C, weight[others])
+        a, b = dense_dual(Phi[others], T[others, 0], fitted.C, weight[others])
         left_out.append(T[i, 0] - Phi[i] @ Phi[others].T @ (a * T[others, 0]) - b)
     assert_allclose(problem.left_out_error(fitted), np.mean(np.square(left_out)), rtol=1e-9)
     assert_allclose(min(path.loo), problem.left_out_error(fitted), rtol=1e-9)
@@ -220,18 +229,18 @@ def test_best_iterate_has_the_least_left_out_error_and_state_is_cleared():
 def test_left_out_error_takes_a_weight_for_copies():
     _, basis, X, T, _ = setting(7, n=30)
     copies = np.random.default_rng(0).integers(1, 4, size=30)
-    by_weight = LowRankProblem(MemoryBlocks(X, T, copies.astype(float)), 5.0, True)
-    repeated = LowRankProblem(
-        MemoryBlocks(np.repeat(X, copies, axis=0), np.repeat(T, copies, axis=0)), 5.0, True
+    by_weight = problem_of(MemoryBlocks(X, T, copies.astype(float)), 5.0)
+    repeated = problem_of(
+        MemoryBlocks(np.repeat(X, copies, axis=0), np.repeat(T, copies, axis=0)), 5.0
     )
-    errors = [each.left_out_error(each.solve(basis)) for each in (by_weight, repeated)]
+    errors = [each.left_out_error(solve(each, basis)) for each in (by_weight, repeated)]
     assert_allclose(errors[0], errors[1], rtol=1e-10)
 
 
 def test_a_zero_gradient_leaves_the_unit_where_it_is():
     problem, basis, *_ = setting(8, "simplex")
     far = replace(basis, centers=basis.centers + 100.0)  # no row within reach
-    path = learn_by_steps(problem, far, steps("abs", 0.1, 3), max_iter=2, keep_best=False)
+    path = learn(problem, far, Ascent("abs", 0.1), max_iter=2)
     assert_allclose(path.basis.centers, far.centers)
     assert_allclose(path.basis.shapes, far.shapes)
 
@@ -241,7 +250,7 @@ def test_every_kind_of_bias_solves_its_objective(bias_penalty):
     problem, basis, X, T, weight = setting(9, weighted=True)
     column = 1 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     basis = LearnedFeatures(basis.function, basis.centers, basis.shapes, column)
-    fitted = LowRankProblem(problem.blocks, 3.0, bias_penalty == 0).solve(basis)
+    fitted = solve(problem_of(problem.blocks, 3.0, bias_penalty), basis)
     theta, b = basis.coefficients(fitted.theta), fitted.b
     Phi = basis.function.values(X, basis.centers, basis.shapes)
     e = weight[:, None] * (T - Phi @ theta - b)

@@ -2,14 +2,33 @@
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import MinMaxScaler, QuantileTransformer, StandardScaler
 
-from leansvm.low_rank import RBF, RobustRBF, describe
+from leansvm.low_rank import RBF, ReadableModel, RobustRBF
 
 CENTERS = np.array([[1.0, 20.0, 0.5], [3.0, 40.0, 0.25]])
 SHAPES = np.array([[0.5, 0.1, 0.0], [2.0, 0.01, 4.0]])
 NAMES = ["age", "weight", "dose"]
+
+
+class Model(ReadableModel, BaseEstimator):
+    """A fitted model."""
+
+    def fit(self):
+        return self
+
+
+def describe(function, centers, shapes, coef, intercept, names=None, **options):
+    model = Model()
+    model.function_, model.centers_, model.shapes_ = function, centers, shapes
+    model.coef_, model.intercept_, model.fit_report_ = coef, intercept, {}
+    for name, attribute in (("classes", "classes_"), ("spread", "feature_spread")):
+        if name in options:
+            held = vars(model) if name == "classes" else model.fit_report_
+            held[attribute] = options.pop(name)
+    return model.describe(names, **options)
 
 
 def words(text):

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 
-from leansvm.low_rank._medoids import pam
+from leansvm.low_rank.start import pam
 
 
 def cost(distances, medoids, weight=None):

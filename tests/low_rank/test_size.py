@@ -6,32 +6,19 @@ from numpy.testing import assert_allclose
 
 from leansvm import LowRankLSSVR
 from leansvm.low_rank import get_function
-from leansvm.low_rank import size as module
+from leansvm.low_rank import problem as module
 from leansvm.low_rank import start as low_rank_start
-from leansvm.low_rank.problem import LowRankLearner
-from leansvm.low_rank.size import choose_size, sizes_to_try
+from leansvm.low_rank.closed_form import LowRankProblem
+from leansvm.low_rank.problem import choose_size, sizes_to_try
 from leansvm.low_rank.start import draw_start_rows
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import MemoryBlocks
 
 
-def learner_of(X, Y, weight=None, count=None):
-    blocks = MemoryBlocks(X, Y, weight)
-    return LowRankLearner(
-        blocks,
-        get_function("rbf"),
-        0.0,
-        Criterion(10.0),
-        count,
-        "auto",
-        True,
-        30,
-        1e-5,
-        20,
-        1.0,
-        None,
-        None,
-    )
+def problem_of(X, Y, weight=None, count=None):
+    blocks, function = MemoryBlocks(X, Y, weight), get_function("rbf")
+    options = {"count": count, "keep_best": True, "max_iter": 30}
+    return LowRankProblem(blocks, function, Criterion(10.0), **options)
 
 
 def waves(n=240):
@@ -53,9 +40,9 @@ def test_sizes_double_from_the_classes_up_to_four_times_as_many():
 @pytest.mark.parametrize("init", ["auto", "medoids"])
 def test_errors_are_those_of_models_that_have_not_seen_the_rows(init):
     X, Y = waves()
-    learner = learner_of(X, Y)
-    sample = draw_start_rows(learner.blocks, 10, np.random.RandomState(0))
-    _, report = choose_size(learner, sample, [5, 10], init)
+    problem = problem_of(X, Y)
+    sample = draw_start_rows(problem.blocks, 10, np.random.RandomState(0))
+    _, report = choose_size(problem, sample, [5, 10], init)
     for size, error in zip(report["sizes"], report["size_errors"], strict=True):
         squares = np.empty(len(X))
         for k in range(3):
@@ -68,21 +55,21 @@ def test_errors_are_those_of_models_that_have_not_seen_the_rows(init):
 
 def test_a_size_is_taken_only_if_it_clearly_lowers_the_error(monkeypatch):
     X, Y = waves()
-    learner = learner_of(X, Y)
-    sample = draw_start_rows(learner.blocks, 20, np.random.RandomState(0))
-    taken, report = choose_size(learner, sample, [5, 10, 20], "auto")
+    problem = problem_of(X, Y)
+    sample = draw_start_rows(problem.blocks, 20, np.random.RandomState(0))
+    taken, report = choose_size(problem, sample, [5, 10, 20], "auto")
     assert taken > 5 and report["size_errors"][1] < 0.95 * report["size_errors"][0]
     monkeypatch.setattr(module, "_FLAT", 0.999)
-    assert choose_size(learner, sample, [5, 10, 20], "auto")[0] == 5
+    assert choose_size(problem, sample, [5, 10, 20], "auto")[0] == 5
 
 
 def test_many_rows_are_held_out_once(monkeypatch):
     X, Y = waves()
-    learner = learner_of(X, Y)
-    sample = draw_start_rows(learner.blocks, 5, np.random.RandomState(0))
-    assert len(module._folds(learner, sample, 5)) == 3
+    problem = problem_of(X, Y)
+    sample = draw_start_rows(problem.blocks, 5, np.random.RandomState(0))
+    assert len(module._folds(problem, sample, 5)) == 3
     monkeypatch.setattr(module, "_MANY_ROWS", 100)
-    (only,) = module._folds(learner, sample, 5)
+    (only,) = module._folds(problem, sample, 5)
     assert len(only.held_out.X) == 80 and len(only.sample.X) == 160
 
 
@@ -92,8 +79,8 @@ def test_a_fold_counts_the_weight_outside(monkeypatch, limit):
     monkeypatch.setattr(low_rank_start, "_MEDOID_ROWS", limit)
     X, Y = waves()
     weight = np.where(np.arange(len(X)) < 80, 3.0, 0.0)
-    learner = learner_of(X, Y, weight, count=240.0)
-    sample = draw_start_rows(learner.blocks, 5, np.random.RandomState(0))
+    problem = problem_of(X, Y, weight, count=240.0)
+    sample = draw_start_rows(problem.blocks, 5, np.random.RandomState(0))
     assert len(sample.Y) == min(80, limit)
-    for fold in module._folds(learner, sample, 5):
-        assert_allclose(fold.learner.count, 3.0 * len(fold.sample.Y))
+    for fold in module._folds(problem, sample, 5):
+        assert_allclose(fold.problem.count, 3.0 * len(fold.sample.Y))

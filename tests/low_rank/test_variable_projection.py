@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from leansvm.low_rank import get_function
-from leansvm.low_rank.closed_form import LowRankProblem
-from leansvm.low_rank.feature_units import feature_units
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.closed_form import LowRankProblem, Start
+from leansvm.low_rank.features import LearnedFeatures, feature_units
 from leansvm.low_rank.variable_projection import VariableProjection, objective_and_gradient
+from leansvm.ridge.primal import Criterion
 from leansvm.rows import MemoryBlocks
 
 
@@ -24,7 +24,11 @@ def setting(name="robust-rbf", bias_penalty=0.0, outputs=2, n=60, C=5.0):
         get_function(name), X[:4] + 0.013, rng.uniform(0.1, 0.3, size=(4, 3)), column
     )
     blocks = MemoryBlocks(X, Y, weight, tile_rows=13)
-    return LowRankProblem(blocks, C, bias_penalty == 0), basis, X
+    return LowRankProblem(blocks, basis.function, Criterion(C), bias_penalty), basis, X
+
+
+def solve(problem, basis):
+    return problem.solve(basis, problem.criterion.C, None)
 
 
 @pytest.mark.parametrize("name", ["robust-rbf", "simplex", "rbf"])
@@ -34,10 +38,10 @@ def test_gradient_by_finite_differences(name, bias_penalty):
 
     def value(centers, shapes):
         return objective_and_gradient(
-            problem, problem.solve(replace(basis, centers=centers, shapes=shapes))
+            problem, solve(problem, replace(basis, centers=centers, shapes=shapes))
         )[0]
 
-    _, *found = objective_and_gradient(problem, problem.solve(basis))
+    _, *found = objective_and_gradient(problem, solve(problem, basis))
     h = 1e-6
     for which, gradient in enumerate(found):
         expected = np.empty_like(gradient)
@@ -56,27 +60,20 @@ def test_gradient_by_finite_differences(name, bias_penalty):
 
 def test_objective_is_that_of_the_normal_equations():
     problem, basis, _ = setting(bias_penalty=0.7)
-    fitted = problem.solve(basis)
+    fitted = solve(problem, basis)
     value = objective_and_gradient(problem, fitted)[0]
     equations, theta = fitted.spectrum.equations, fitted.theta
     explained = 2 * np.sum(theta * equations.c) - np.sum(theta * (equations.M @ theta))
-    expected = np.sum(theta**2) / 2 + problem.C / 2 * (equations.yy.sum() - explained)
+    expected = np.sum(theta**2) / 2 + fitted.C / 2 * (equations.yy.sum() - explained)
     assert_allclose(value, expected, rtol=1e-10)
 
 
-def learn(problem, basis, **options):
+def learn(problem, basis, *, anchor=0.0, **options):
+    C = problem.criterion.C
+    options = {"max_iter": 60, "tol": 1e-9, "patience": 1000, "anchor": anchor / C} | options
+    start = Start(basis, C, 1.0, basis.shapes[0])
     units = feature_units(problem.blocks)
-    settings = {
-        "center_unit": units.spread,
-        "center_range": units.bounds,
-        "shape_unit": basis.shapes[0],
-        "max_iter": 60,
-        "tol": 1e-9,
-        "patience": 1000,
-        "anchor": 0.0,
-        "keep_best": False,
-    }
-    return VariableProjection(problem, **{**settings, **options}).learn(basis)
+    return VariableProjection(replace(problem, **options), start, units).learn()
 
 
 @pytest.mark.parametrize("name", ["robust-rbf", "simplex", "rbf"])
@@ -85,7 +82,7 @@ def test_objective_falls_at_every_iteration(name):
     path = learn(problem, basis)
     assert np.all(np.diff(path.objective) <= 1e-12 * path.objective[0])
     assert path.objective[-1] < 0.6 * path.objective[0]
-    reached = objective_and_gradient(problem, problem.solve(path.basis))[0]
+    reached = objective_and_gradient(problem, solve(problem, path.basis))[0]
     assert_allclose(reached, path.objective[-1], rtol=1e-10)
 
 
@@ -93,7 +90,7 @@ def test_smooth_functions_reach_a_stationary_point():
     problem, basis, _ = setting("rbf", n=200)
     path = learn(problem, basis, max_iter=3000, tol=1e-15, anchor=1.0)
     assert path.converged
-    fitted = problem.solve(path.basis)
+    fitted = solve(problem, path.basis)
     _, by_center, by_shape = objective_and_gradient(problem, fitted)
     units = feature_units(problem.blocks)
     by_center = by_center * units.spread + (path.basis.centers - basis.centers) / units.spread

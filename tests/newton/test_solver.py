@@ -16,7 +16,6 @@ from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
 from leansvm.newton import matrix
-from leansvm.newton import matrix as _newton_matrix
 from leansvm.newton.passes import HessianPlan
 from leansvm.newton.reduced import ReducedProblem
 from leansvm.newton.solver import NewtonSolver
@@ -46,7 +45,7 @@ def features_of(X, B, regularizer, bias_penalty):
 def solved(X, Y, weight, features, loss, C, bias_penalty, *, tile_rows=64, **options):
     blocks = MemoryBlocks(X, Y.reshape(len(X), -1), weight, tile_rows=tile_rows)
     penalty = bias_penalty if np.isfinite(bias_penalty) else 0.0
-    options = {"outputs": range(Y.reshape(len(X), -1).shape[1]), **options}
+    options = {"n_outputs": Y.reshape(len(X), -1).shape[1], **options}
     solver = NewtonSolver(blocks, features, bias_penalty=penalty, **options)
     return with_theta(solver, solver.solve(loss, C))
 
@@ -189,10 +188,10 @@ def test_updated_hessians_and_woodbury_give_the_path_of_rebuilt_ones(
     X, y, s = problem(m=300, noise=0.0)
     features = features_of(X, np.arange(100), "rkhs", bias_penalty)
     both = [solved(X, y, s, features, loss, 1e3, bias_penalty)]
-    plan = _newton_matrix.NewtonMatrices.plan
-    monkeypatch.setattr(_newton_matrix, "_REBUILD_AFTER", 0)
+    plan = matrix.NewtonMatrices.plan
+    monkeypatch.setattr(matrix, "_REBUILD_AFTER", 0)
     monkeypatch.setattr(
-        _newton_matrix.NewtonMatrices, "plan", lambda self, o: plan(self, o, woodbury=False)
+        matrix.NewtonMatrices, "plan", lambda self, o: plan(self, o, woodbury=False)
     )
     both.append(solved(X, y, s, features, loss, 1e3, bias_penalty))
     kinds = set(both[0].history[0]["hessian"])
@@ -207,13 +206,13 @@ def test_the_gram_matrix_is_that_of_the_curved_rows():
     blocks = MemoryBlocks(X, y[:, None], s, tile_rows=33)
     features = features_of(X, np.arange(10), "coef", 0.0)
     solver = NewtonSolver(blocks, features)
-    plan = solver.matrices.plan
+    plan = solver.plan
     for as_gram in (True, False):
-        solver.matrices.plan = lambda o: plan(o, woodbury=False)
+        solver.plan = lambda o: plan(o, woodbury=False)
         found = with_theta(solver, solver.solve(SquaredHinge(), 50.0 if as_gram else 5.0))
         (output,) = solver.outputs
-        solver.matrices.plan = lambda o, g=as_gram: HessianPlan("update", as_gram=g)
-        solver.matrices.for_each([output], solver.matrices.bring_up_to_date)
+        solver.plan = lambda o, g=as_gram: HessianPlan("update", as_gram=g)
+        solver.for_each([output], solver.factor)
         Phi = np.hstack([KERNEL.block(X, X[:10]), np.ones((len(X), 1))])
         curved = y * (Phi @ found.theta[:, 0]) < 1
         expected = (Phi[curved] * s[curved, None]).T @ Phi[curved]

@@ -270,15 +270,36 @@ def test_saving_changes_nothing_in_the_model(tmp_path):
         leansvm.SparseLSSVR(**PLAIN, n_basis=200, random_state=0),
         leansvm.ReducedSVC(gamma=0.05, n_basis=200, random_state=0),
         leansvm.LSSVC("loo"),
+        leansvm.LSSVR(10.0, "rbf", gamma=0.05),
         leansvm.L2SVC(),
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_a_pickle_is_no_larger_than_the_model_file(tmp_path, model):
-    rows = np.random.default_rng(0).normal(size=(600, 20))
-    model.fit(rows, rows[:, 0] > 0).save(tmp_path / "m")
+@pytest.mark.parametrize("values", ["numbers", "float32", "whole", "yes or no"])
+def test_a_pickle_is_no_larger_than_the_model_file(tmp_path, model, values):
+    rng = np.random.default_rng(0)
+    rows = {
+        "numbers": rng.normal(size=(600, 20)),
+        "float32": rng.normal(size=(600, 20)).astype(np.float32),
+        "whole": rng.integers(0, 50, size=(600, 20)),
+        "yes or no": rng.random(size=(600, 20)) < 0.5,
+    }[values]
+    model = clone(model).fit(rows, rows[:, 0] > np.mean(rows[:, 0]))
+    model.save(tmp_path / "m")
     joblib.dump(model, tmp_path / "p")
     assert (tmp_path / "p").stat().st_size <= 1.1 * (tmp_path / "m").stat().st_size
+    again = joblib.load(tmp_path / "p")
+    assert_array_equal(again.predict(rows), model.predict(rows))
+    for name, value in vars(again).items():
+        if isinstance(value, np.ndarray):
+            assert value.flags.writeable and value.dtype == getattr(model, name).dtype
+
+
+def test_a_deep_copy_of_a_model_has_plain_arrays():
+    model = leansvm.SparseLSSVR(**PLAIN, n_basis=30).fit(np.round(10 * X), y)
+    twin = copy.deepcopy(model)
+    assert_array_equal(twin.support_vectors_, model.support_vectors_)
+    assert twin.support_vectors_ is not model.support_vectors_
 
 
 def test_models_have_methods_for_files(tmp_path):

@@ -90,6 +90,23 @@ def test_pipelines_are_drawn_in_the_units_of_the_columns():
     a, b = np.meshgrid(display.x0, display.x1)
     plane = pandas.DataFrame({"a": a.ravel(), "b": b.ravel(), "c": frame["c"].median()})
     assert_allclose(display.response.ravel(), pipeline.decision_function(plane))
+    named = LowRankDisplay.from_estimator(pipeline, frame, features=("b", "a"), grid_resolution=7)
+    assert (named.ax_.get_xlabel(), named.ax_.get_ylabel()) == ("b", "a")
+    with pytest.raises(ValueError, match="names of features"):
+        LowRankDisplay.from_estimator(pipeline, frame, features=("a", "other"))
     mixed = make_pipeline(PCA(), model).fit(frame, LABELS)
     display = LowRankDisplay.from_estimator(mixed, frame, features=(0, 1), grid_resolution=7)
     assert display.feature_names == ("pca0", "pca1")
+
+
+def test_tables_are_drawn_by_the_names_of_their_features():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {"age": rng.normal(40.0, 9.0, 80), "city": rng.choice(["Oslo", "Rome"], 80)}
+    )
+    y = frame["age"] / 10 + (frame["city"] == "Rome")
+    model = LowRankLSSVR(n_basis=2, random_state=0).fit(frame, y)
+    display = LowRankDisplay.from_estimator(model, frame, y, grid_resolution=7)
+    labels = sorted([display.ax_.get_xlabel(), display.ax_.get_ylabel()])
+    assert labels[0] == "age" and labels[1].startswith("city")

@@ -54,7 +54,7 @@ def test_a_model_that_would_lose_returns_to_double_precision(in_single, monkeypa
     exact, here = nested.Ladder.extend, []
 
     def extend(self, size):
-        self.in_single = self.in_single or size > 60 and not here
+        self.in_single = self.in_single or (size > 60 and not here)
         if size > 60:
             here.append(self.in_single)
         exact(self, size)

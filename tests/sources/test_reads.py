@@ -122,7 +122,7 @@ def test_what_is_not_declared_is_not_there(counted):
     blocks = data.blocks(Targets(None), budget=10**7)
     for _ in range(5):
         blocks.sum(total)
-    assert blocks.map(sees_rows) == [False] * len(blocks)  # though they are in memory by now
+    assert blocks.map(sees_rows) == [False] * blocks.n_blocks  # though they are in memory by now
 
 
 def test_undeclared_functions_are_refused_outside_memory(counted):

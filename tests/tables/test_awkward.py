@@ -78,6 +78,30 @@ WORKS = {
     "intervals": (pd.cut(X, 3), "category"),
     "a text with a NUL": (["a\0", "b", "c"] * 20, "category"),
     "very long texts": (["a" * 10_000, "b" * 10_000, "c"] * 20, "category"),
+    "decimals as text with NA": ([*(f"{x:.3f}" for x in X[2:]), "NA", " n/a "], "number"),
+    "decimal commas": (["1,5", "2,5", "3"] * 20, "category"),
+    "nullable numbers in float32": (pd.array(with_gaps(X), dtype="Float32"), "number"),
+    "decimals of Arrow": (
+        pd.array([decimal.Decimal(i) / 4 for i in range(N)], pd.ArrowDtype(pa.decimal128(9, 2))),
+        "number",
+    ),
+    "times of Arrow": (
+        pd.array([dt.time(i % 24) for i in range(N)], pd.ArrowDtype(pa.time64("us"))),
+        "time",
+    ),
+    "durations of Arrow": (
+        pd.array([dt.timedelta(i) for i in range(N)], pd.ArrowDtype(pa.duration("us"))),
+        "number",
+    ),
+    "a dictionary of Arrow": (
+        pd.array(WORDS, dtype=pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))),
+        "category",
+    ),
+    "dates and text": ([dt.date(2024, 1, 1), "soon", dt.date(2024, 1, 2)] * 20, "category"),
+    "dates and times": ([dt.date(2024, 1, 1), dt.datetime(2024, 1, 2, 5)] * 30, "date"),
+    "dates of other centuries": (["1700-01-01", "9999-12-31", "1969-12-31"] * 20, "date"),
+    "unsigned numbers": (np.arange(N, dtype=np.uint64) << np.uint64(55), "number"),
+    "nothing but nulls of Arrow": (pd.array([None] * N, dtype=pd.ArrowDtype(pa.null())), None),
     "all missing": ([None] * N, None),
     "all NaN": (np.full(N, np.nan), None),
     "all NaT": (np.full(N, np.datetime64("NaT", "s")), None),
@@ -106,6 +130,9 @@ def test_columns_that_work(column, kind):
 REFUSED = {
     "lists": ([[1, 2]] * N, r"'c' holds a list: argument must be a string"),
     "dicts": ([{"a": 1}] * N, r"'c' holds a dict: argument must be a string"),
+    "sets": ([{1}, {2}] * 30, r"'c' holds a set: argument must be a string"),
+    "series": ([pd.Series([1])] * N, r"'c' holds a Series: argument must be a string"),
+    "complex numbers": (X + 1j, r"'c' holds complex numbers: make columns of their real"),
     "infinite numbers": (np.where(Y, np.inf, X), "'c' holds infinity: replace it"),
     "numbers with a few words": (
         np.where(np.arange(N) == 3, "n/a", np.round(X, 9).astype(object)),
@@ -126,6 +153,62 @@ def test_nested_columns_of_polars_are_refused():
     table = pl.DataFrame({"x": X, "c": [[1, 2]] * N})
     with pytest.raises(TypeError, match="'c' holds List"):
         LSSVC().fit(table, Y)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series(list(WORDS), dtype=pl.Enum(["yes", "no"])),
+        pl.Series(list(WORDS), dtype=pl.Categorical),
+        pl.Series([dt.time(i % 24) for i in range(N)]),
+        pl.Series([decimal.Decimal(i) / 4 for i in range(N)]),
+        pl.Series([None if i % 5 == 0 else i for i in range(N)]),
+        pl.Series([None if i % 5 == 0 else i % 2 == 0 for i in range(N)]),
+        pl.Series(DAYS).cast(pl.Datetime("ns", "Asia/Tokyo")),
+        pl.Series([dt.timedelta(hours=i) for i in range(N)]),
+    ],
+    ids=lambda column: str(column.dtype),
+)
+def test_types_of_polars(column):
+    table = pl.DataFrame({"x": X, "t": list(WORDS), "c": column})
+    model = LSSVC().fit(table, Y)
+    assert "c" in model.table_.kinds_ and model.score(table, Y) > 0.9
+
+
+def test_tables_of_arrow():
+    table = pa.table({"x": X, "c": list(WORDS)})
+    model = LSSVC().fit(table, Y)
+    assert model.score(table, Y) > 0.9 and list(model.feature_names_in_) == ["x", "c"]
+
+
+def test_lazy_frames_are_refused():
+    with pytest.raises(TypeError, match=r"lazy frame.*pass X.collect\(\)"):
+        LSSVC().fit(pl.DataFrame({"x": X}).lazy(), Y)
+
+
+def test_arrays_of_dates():
+    rows = np.column_stack([DAYS, DAYS[::-1]])
+    model = LSSVR().fit(rows, np.arange(N))
+    assert model.table_.kinds_ == {"x0": "date", "x1": "date"}
+    assert model.score(rows, np.arange(N)) > 0.9
+
+
+def test_levels_that_training_did_not_see():
+    table = frame(np.where(np.arange(N) == 0, "once", WORDS))
+    model = LSSVC().fit(table, Y)
+    new = table.assign(c="other")
+    assert model.table_.unseen(new) == {"c": ["other"]} and model.table_.unseen(table) == {}
+    rare = model.decision_function(table.assign(c="once"))  # an unseen level is a rare one
+    np.testing.assert_array_equal(model.decision_function(new), rare)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_arrays_are_taken_by_position_at_predict():
+    model, table = fitted()
+    rows = table.astype(object).to_numpy()
+    np.testing.assert_allclose(model.predict(rows), model.predict(table), atol=1e-12)
+    with pytest.raises(ValueError, match="X has 3 features"):
+        model.predict(rows[:, :3])
 
 
 def test_duplicate_names_are_refused():

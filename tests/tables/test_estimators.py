@@ -115,14 +115,6 @@ def test_kernels_that_take_numbers_alone_say_so(kernel):
         LSSVC(kernel=kernel).fit(rows, [0, 1, 0, 1])
 
 
-def test_rows_outside_memory_are_refused(learned, tmp_path):
-    from leansvm import open_dataset
-
-    TABLE[["age"]].fillna(0).to_parquet(tmp_path / "d.parquet")
-    with pytest.raises(TypeError, match=r"fitted on a table .* give it frames in memory"):
-        learned.predict(open_dataset(tmp_path / "d.parquet"))
-
-
 def test_sparse_rows_with_gaps_are_refused():
     rows = sparse.csr_matrix([[0.0, np.nan], [1.0, 0.0]])
     with pytest.raises(ValueError, match="A sparse matrix takes numbers alone"):

@@ -76,13 +76,10 @@ class BasisSelector(Documented):
         Whether the first k rows of a choice are the choice of k rows.
     uses_targets : bool
         Whether the choice depends on y, C and the weights; `select` then needs ``fit``.
-    compares_pairs : bool
-        Whether `select` makes a square matrix, of `matrix_rows` rows.
     """
 
     nested: ClassVar[bool] = False
     uses_targets: ClassVar[bool] = False
-    compares_pairs: ClassVar[bool] = False
     _documented_in = "leansvm.basis"
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {}
 

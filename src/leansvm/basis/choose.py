@@ -65,26 +65,11 @@ def choose(
     on_step: OnStep | None = None,
     earlier: Basis | None = None,
 ) -> Basis:
-    """Choose ``n_basis`` rows by a selector, or take given row numbers or points.
+    """Choose up to ``n_basis`` rows by a selector, or take given row numbers or points.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        The rows, with targets and weights.
-    kernel : Kernel
-        Kernel of the model.
-    basis : selector, 1-D integer array or 2-D array
-        As `resolve_basis` returns it.
-    n_basis : int
-        Most points to choose.
-    select_on : {"auto", "all"}, int or float
-        Rows to select on: as many as fit half of the budget, all, a number or a share.
-    budget : int
-        Bytes of state that the blocks may keep.
-    random_state, fit, on_step
-        As in `BasisSelector.select`.
-    earlier : Basis, optional
-        Points of the fit before, which stay; a selector then adds others.
+    ``basis`` is what `resolve_basis` returns. ``select_on`` says on which rows a selector works:
+    as many as fit half of the ``budget`` (bytes of state that blocks may keep; "auto"), "all", a
+    number or a share. Points of an ``earlier`` fit stay, and a selector adds others.
     """
     if not isinstance(basis, BasisSelector):
         return _given(blocks, basis)
@@ -105,8 +90,8 @@ def choose(
             f"{type(basis).__name__} on {part.n_rows:,} rows",
             "Use select_on='auto', which takes as many rows as fit, or raise cache_size.",
         )
-    if basis.compares_pairs:
-        rows = min(basis.matrix_rows(count), part.n_rows)
+    rows = min(basis.matrix_rows(count), part.n_rows)
+    if rows:
         check_budget(
             8 * rows**2,
             max(budget, LEAST_BUDGET),

@@ -21,14 +21,9 @@ from leansvm._array_api import namespace, rows_at
 from leansvm._parallel import serial_blas
 from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.greedy import pivot_order
-from leansvm.basis.cholesky.rows import host_diag, rank_floor
+from leansvm.basis.cholesky.growing import diagonal, rank_floor
 from leansvm.kernels import Kernel
-from leansvm.rows import (
-    RowBlocks,
-    WeightedSample,
-    draw_by_weight,
-    positive_rows,
-)
+from leansvm.rows import RowBlocks, WeightedSample, draw_by_weight, positive_rows
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -210,7 +205,7 @@ def _rounding(kernel: Kernel, X: Any, computed: Array) -> float:
     floor = rank_floor(float(computed.max()))
     if kernel.precomputed:
         return floor
-    return floor + 8 * float(np.abs(computed - host_diag(kernel, X)).max())
+    return floor + 8 * float(np.abs(computed - diagonal(kernel, X)).max())
 
 
 def _density_kernel(blocks: RowBlocks, kernel: Kernel) -> Kernel:

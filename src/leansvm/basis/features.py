@@ -29,16 +29,10 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm.basis import on_device
-from leansvm.basis.cholesky.rows import FactorRows
+from leansvm.basis.cholesky.growing import FactorRows
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
-from leansvm.rows import (
-    Block,
-    MemoryBlocks,
-    RowSource,
-    Targets,
-    declare,
-)
+from leansvm.rows import Block, MemoryBlocks, RowSource, Targets, declare
 
 Array = NDArray[np.float64]
 _FLOAT32_LOSS = 1e-4  # of the targets' spread; more, and float32 rows use float64 tiles
@@ -222,16 +216,9 @@ def whiten(
 ) -> KernelFeatures:
     """Factor K_BB, with pivoting; points whose pivot is at rounding level are dropped.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Kernel of the model.
-    rows, points : array
-        The basis as rows and as points of `Kernel.block` (the same unless precomputed).
-    L : ndarray, optional
-        A factor that is already known, in the order of the points.
-    **options
-        Of `KernelFeatures`.
+    The basis is given as rows and as points of `Kernel.block` (the same unless precomputed).
+    ``L`` is a factor that is already known, in the order of the points; ``options`` are those of
+    `KernelFeatures`.
     """
     if L is not None:
         kept = np.arange(rows.shape[0])

@@ -8,7 +8,7 @@ w = sum s L''. All coefficients are fitted again when the basis has grown by a f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,8 @@ from leansvm.basis.candidates.best_of import (
     rows_of_basis,
 )
 from leansvm.basis.candidates.pool import Array, Refill
-from leansvm.basis.cholesky.rows import FactorRows
+from leansvm.basis.cholesky.growing import FactorRows
 from leansvm.kernels import Kernel
-from leansvm.losses import Loss
 from leansvm.rows import Block, RowBlocks, declare
 
 _COPY = 1e-9  # relative squared distance in feature space below which a row is a copy
@@ -104,15 +103,6 @@ class ForwardSelection(CandidateSelector):
         return found
 
 
-@dataclass(frozen=True)
-class _Model:
-    """The objective, as the passes need it."""
-
-    loss: Loss
-    margin: bool
-    whitened: bool
-
-
 class _Forward(OneByOne):
     """Candidates that gain what they lower the objective by, divided by C."""
 
@@ -121,14 +111,13 @@ class _Forward(OneByOne):
         fit = self.fit
         self.lam = 1.0 / fit.C
         self.has_bias = bool(np.isfinite(fit.bias_penalty))
-        loss = fit.loss.smoothing_path()[0]
-        self.model = _Model(loss, fit.margin, fit.regularizer == "rkhs")
+        self.whitened = fit.regularizer == "rkhs"
+        self.model = replace(fit, loss=fit.loss.smoothing_path()[0], refit=None)  # for the passes
         self.outputs = self.blocks.map(_begin)[0]
         self.theta = np.zeros((self.capacity, self.outputs))
         self.b = np.zeros(self.outputs)
         self.k = 0
         self.objective: list[float] = []
-        self._steps = self._bias_steps = np.empty(0)
 
     def report(self, gains: Array) -> dict[str, Any]:
         """Return the objective after each fit of all coefficients."""
@@ -142,7 +131,7 @@ class _Forward(OneByOne):
         self.refill = Refill()
         pool, k = self.pool, self.k
         P = pool.P[:, :k]
-        if self.model.whitened:  # the regulariser's slope and curvature along k(x_j, .)
+        if self.whitened:  # the regulariser's slope and curvature along k(x_j, .)
             slope = np.einsum("ij,jo->io", P, self.theta[:k])
             k_jj = pool.D + np.einsum("ij,ij->i", P, P)
             g, h = self.lam * slope - K_g, self.lam * k_jj[:, None] + KK_h
@@ -166,7 +155,7 @@ class _Forward(OneByOne):
         k, step, bias_step = len(row) - 1, self._steps[slot], self._bias_steps[slot]
         self.blocks.map(_append, self.model, slot, t, row, step, bias_step)
         self.k = k + 1
-        if self.model.whitened:
+        if self.whitened:
             self.theta[: k + 1] += np.multiply.outer(row, step)
         else:
             self.theta[k] = step
@@ -177,17 +166,17 @@ class _Forward(OneByOne):
 
     def _refit(self) -> None:
         """Fit all coefficients, from where they are."""
-        k, model, fit = self.k, self.model, self.fit
+        k, fit = self.k, self.fit
         start = np.vstack([self.theta[:k], self.b]) if self.has_bias else self.theta[:k]
         assert fit.refit is not None
         theta, objective = fit.refit(
             self.blocks,
             k,
             start,
-            loss=model.loss,
+            loss=self.model.loss,
             C=fit.C,
             bias_penalty=fit.bias_penalty,
-            margin=model.margin,
+            margin=fit.margin,
         )
         self.theta[:k] = theta[:k]
         if self.has_bias:
@@ -220,7 +209,7 @@ def _set_values(block: Block, theta: Array, b: Array) -> None:
 
 @declare("X", "y", keeps=CandidateRows, changes=("pool",))
 def _scores(
-    block: Block, kernel: Kernel, model: _Model, refill: Refill
+    block: Block, kernel: Kernel, model: Fit, refill: Refill
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Bring in new columns; return K'g, K'h, (K*K)'h of the pool, sums of g and h.
 
@@ -239,13 +228,13 @@ def _scores(
 
 @declare(keeps=(CandidateRows, FactorRows), changes=("f", "D"), appends=("P",), light=False)
 def _append(
-    block: Block, model: _Model, slot: int, t: int, row: Array, step: Array, bias_step: Array
+    block: Block, model: Fit, slot: int, t: int, row: Array, step: Array, bias_step: Array
 ) -> None:
     """Append the column of row t to P; move f by the step on its coefficient."""
     state, known, k = block.kept(CandidateRows), block.kept(FactorRows), len(row) - 1
     column = state.pool[slot]
     state.f += np.multiply.outer(step, column) + bias_step[:, None]
-    if model.whitened:
+    if model.regularizer == "rkhs":
         add_column(block, (column - known.P[:, :k] @ row[:k]) / row[k], k, t)
         return
     known.P[:, k] = column

@@ -60,7 +60,6 @@ class KMedoids(BasisSelector):
     array([1, 4])
     """
 
-    compares_pairs = True
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "metric": [StrOptions({"kernel", "euclidean"})],
         "sample_size": [Interval(Integral, 1, None, closed="left")],

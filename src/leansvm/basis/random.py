@@ -10,13 +10,7 @@ from numpy.typing import NDArray
 from leansvm._array_api import to_host
 from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
-from leansvm.rows import (
-    Block,
-    RowBlocks,
-    WeightedSample,
-    declare,
-    sample_weights,
-)
+from leansvm.rows import Block, RowBlocks, WeightedSample, declare, sample_weights
 
 _MOST_CLASSES = 1000
 

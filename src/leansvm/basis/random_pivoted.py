@@ -16,8 +16,7 @@ from sklearn.utils._param_validation import Interval
 
 from leansvm._array_api import namespace
 from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
-from leansvm.basis.cholesky.growing import GrowingBasis, PartialCholesky
-from leansvm.basis.cholesky.rows import FactorRows
+from leansvm.basis.cholesky.growing import FactorRows, GrowingBasis, PartialCholesky
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, draw_rows, sample_weights
 

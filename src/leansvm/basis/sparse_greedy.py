@@ -22,7 +22,7 @@ from leansvm.basis.candidates.best_of import (
     rows_of_basis,
 )
 from leansvm.basis.candidates.pool import Array, Refill, Rows
-from leansvm.basis.cholesky.rows import FactorRows
+from leansvm.basis.cholesky.growing import FactorRows
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, declare
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,13 +16,14 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from leansvm.cli._output import CommandError, Printer
-from leansvm.cli._scores import all_scores, baseline
+from leansvm.cli._scores import all_scores, baseline, in_unit, score_name
 from leansvm.cli._wait import wait_for
 
 CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "LowRankLSSVR")
 # From here on --cv auto leaves out single rows in closed form: fits of folds take long, and what
 # the fit chose by the same errors (C, a scale for each feature) hardly flatters it.
 _LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 50
+_KEPT_ERRORS = 1000  # for the intervals of predict
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Evaluation:
     method : str
         In words, such as "5-fold cross-validation".
     metric : str
-        "accuracy" or "R²".
+        Name of the score, such as "accuracy", "R²" or "recall of yes".
     score : float
         Over all rows.
     folds : list of float
@@ -65,17 +67,38 @@ class Evaluation:
         """Standard deviation of the folds' scores."""
         return float(np.std(self.folds)) if self.folds else None
 
+    def errors(self, y: np.ndarray) -> list[float] | None:
+        """Return absolute errors of a regression by size, of many rows 1,000 at even ranks."""
+        if self.metric == "accuracy":
+            return None
+        sizes = np.sort(np.abs(y - self.predicted))
+        ranks = np.ceil(np.linspace(1, len(sizes), min(len(sizes), _KEPT_ERRORS))).astype(int)
+        return [float(size) for size in sizes[ranks - 1]]
+
     def words(self) -> str:
         """Return the score as people write it."""
-        if self.metric == "accuracy":
-            spread = "" if self.spread is None else f" ± {100 * self.spread:.1f}"
-            return f"{100 * self.score:.1f}{spread} %"
-        spread = "" if self.spread is None else f" ± {self.spread:.3f}"
-        return f"{self.score:.3f}{spread}"
+        return self.in_words(self.score, self.spread)
+
+    def in_words(self, score: float, spread: float | None = None) -> str:
+        """Return any score of this metric as people write it, with its spread over folds."""
+        text = in_unit(self.metric, score)
+        if spread is None:
+            return text
+        percent = text.endswith(" %")
+        digits = text.removesuffix(" %").partition(".")[2]
+        spread = 100 * spread if percent else spread
+        return f"{text.removesuffix(' %')} ± {spread:,.{len(digits)}f}{' %' if percent else ''}"
 
 
 def cross_validate(
-    pipeline: Any, X: Any, y: np.ndarray, n_folds: int, seed: int, output: Printer
+    pipeline: Any,
+    X: Any,
+    y: np.ndarray,
+    n_folds: int,
+    seed: int,
+    output: Printer,
+    metric: str | None = None,
+    positive: Any = None,
 ) -> Evaluation:
     """Predict every row with a model that was fitted without its fold."""
     classes = np.unique(y) if is_classifier(pipeline) else None
@@ -83,8 +106,6 @@ def cross_validate(
     probabilities = None
     if classes is not None and hasattr(pipeline[-1], "predict_proba"):  # even if not fitted
         probabilities = np.zeros((len(y), len(classes)))
-    metric, score = metric_of(pipeline)
-    folds = []
     splits, notes = splits_of(y, n_folds, seed, classes)
     with output.progress() as bars:
         for train, test in bars.track(splits, description="cross-validation"):
@@ -93,17 +114,33 @@ def cross_validate(
             if probabilities is not None and classes is not None:
                 places = np.searchsorted(classes, model.classes_)
                 probabilities[np.ix_(test, places)] = model.predict_proba(rows_of(X, test))
-            folds.append(float(score(y[test], predicted[test])))
     method = f"{len(splits)}-fold cross-validation"
-    whole = float(score(y, predicted))
-    found = Evaluation(method, metric, whole, folds, predicted, probabilities, notes)
-    return _with_scores(found, y, classes)
-
-
-def _with_scores(found: Evaluation, y: np.ndarray, classes: np.ndarray | None) -> Evaluation:
-    found.scores = all_scores(y, found.predicted, found.probabilities, classes)
-    found.baseline = baseline(y, classes)
+    found = _scored(method, y, predicted, probabilities, classes, metric, positive)
+    for _, test in splits:
+        claimed = None if probabilities is None else probabilities[test]
+        scores = all_scores(y[test], predicted[test], claimed, classes, positive)
+        if found.metric in scores:  # a fold without rows of a class has no AUC
+            found.folds.append(scores[found.metric])
+    found.notes += notes
     return found
+
+
+def _scored(
+    method: str,
+    y: np.ndarray,
+    predicted: np.ndarray,
+    probabilities: np.ndarray | None,
+    classes: np.ndarray | None,
+    metric: str | None,
+    positive: Any,
+) -> Evaluation:
+    """Return an evaluation with all scores, of accuracy or R² unless another one is asked for."""
+    scores = all_scores(y, predicted, probabilities, classes, positive)
+    name = "R²" if classes is None else "accuracy"
+    if metric is not None:
+        name = score_name(metric, scores)
+    without = baseline(y, classes, positive)
+    return Evaluation(method, name, scores[name], [], predicted, probabilities, [], scores, without)
 
 
 def closed_form_is_enough(estimator: Any, n_rows: int, n_features: int) -> bool:
@@ -117,9 +154,10 @@ def has_left_out(estimator: Any) -> bool:
     return type(estimator).__name__ in CLOSED_FORM and estimator.C == "loo"
 
 
-def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
+def leave_one_out(
+    pipeline: Any, y: np.ndarray, metric: str | None = None, positive: Any = None
+) -> Evaluation:
     """Use the exact left-out residuals of a machine that was fitted with C="loo"."""
-    metric, score = metric_of(pipeline)
     model, classes, probabilities = pipeline[-1], None, None
     predicted = left_out_predictions(model, y, model.loo_residuals_)
     if is_classifier(pipeline):
@@ -127,13 +165,12 @@ def leave_one_out(pipeline: Any, y: np.ndarray) -> Evaluation:
         if model.calibrate:
             values = _left_out_values(model, y, model.loo_residuals_)
             probabilities = _calibrated(values, model.calibration_slopes_)
-    notes = [
+    found = _scored("exact leave-one-out", y, predicted, probabilities, classes, metric, positive)
+    found.notes.append(
         "the accuracy is that of left-out rows, but preprocessing, C and scales of features saw "
         "all rows: it is slightly optimistic (--cv 5 fits again without each fifth of the rows)"
-    ]
-    whole = float(score(y, predicted))
-    found = Evaluation("exact leave-one-out", metric, whole, [], predicted, probabilities, notes)
-    return _with_scores(found, y, classes)
+    )
+    return found
 
 
 def left_out_predictions(model: Any, y: np.ndarray, residuals: np.ndarray) -> np.ndarray:
@@ -173,8 +210,26 @@ def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequenc
     estimator.set_params(C="loo")
 
 
+def half_width(errors: Sequence[float], n_rows: int, level: float) -> float:
+    """Return the size that errors of left-out rows exceed with probability 1 - `level` at most.
+
+    It is the k-th smallest of n rows, k = ceil(level (n + 1)), or the next one that is kept.
+
+    >>> half_width([1.0, 2.0, 3.0, 4.0], 4, 0.6)
+    3.0
+    """
+    rank = math.ceil(level * (n_rows + 1) - 1e-9)
+    if rank > n_rows:
+        raise CommandError(
+            f"--interval {level:g}: {n_rows:,} training rows are enough up to "
+            f"{math.floor(1e4 * n_rows / (n_rows + 1)) / 1e4:g}"
+        )
+    ranks = np.ceil(np.linspace(1, n_rows, len(errors)))
+    return float(errors[int(np.searchsorted(ranks, rank))])
+
+
 def metric_of(pipeline: Any) -> tuple[str, Any]:
-    """Return name and function of the score."""
+    """Return name and function of the score that every task has."""
     return ("accuracy", accuracy_score) if is_classifier(pipeline) else ("R²", r2_score)
 
 

@@ -46,8 +46,7 @@ Columns = Annotated[
     typer.Option(
         "--column",
         metavar="NAME=KIND",
-        help="Kind of a column: number, category, date, time or yes/no; a column named here is "
-        "never left out. Repeat it for more.",
+        help="Kind of a column: number, category, date, time or yes/no. Repeat it for more.",
         show_default=False,
     ),
 ]
@@ -80,11 +79,40 @@ FileFormat = Annotated[
     Literal["csv", "parquet", "svmlight", "npz"] | None,
     typer.Option("--format", help="Format of DATA; default: by its name.", show_default=False),
 ]
-Scale = Annotated[bool, typer.Option(help="Standardise the numbers.")]
+Scale = Annotated[
+    bool,
+    typer.Option(help="Standardise the numbers; in a table with text or dates estimators do."),
+]
 Calibrate = Annotated[bool, typer.Option(help="Fit class probabilities.")]
 Report = Annotated[
     Path | None,
     typer.Option(help="Write a report of the run to this HTML file.", show_default=False),
+]
+Positive = Annotated[
+    str | None,
+    typer.Option(
+        help="The class of two that is looked for; default: the rarer one.", show_default=False
+    ),
+]
+Metric = Annotated[
+    Literal[
+        "mae",
+        "rmse",
+        "r2",
+        "accuracy",
+        "balanced-accuracy",
+        "recall",
+        "precision",
+        "f1",
+        "average-precision",
+        "auc",
+        "log-loss",
+    ]
+    | None,
+    typer.Option(
+        help="Score to show first and to measure importance by; default: as the task needs.",
+        show_default=False,
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 ModelOutput = Annotated[

@@ -36,6 +36,23 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column to carry into the output, such as an id; repeat it for more.",
+            show_default=False,
+        ),
+    ] = None,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="Of numbers: add lower and upper, between which this share of the targets lies "
+            "(such as 0.9).",
+            show_default=False,
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Refuse categories that training did not see.")
     ] = False,
@@ -53,6 +70,7 @@ def predict(
     output = Printer(quiet, as_json)
     check_places(output_file, inputs=[model, data])
     facts = _facts_of_training(model)
+    width = None if interval is None else _width(facts, interval, model)
     rows = read_like(
         data,
         facts["columns"],
@@ -60,18 +78,22 @@ def predict(
         target=facts["target"],
         file_format=file_format,
         reading=facts.get("reading"),
+        keep=keep or (),
     )
     pipeline = _load(model)
     try:
         _check_categories(pipeline, rows, strict, output)
         result = _predictions(pipeline, rows, facts.get("support"))
+        if width is not None:
+            result |= {"lower": result["prediction"] - width, "upper": result["prediction"] + width}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CommandError(f"{model} cannot predict the rows of {data}: {error}") from error
     summary: dict[str, Any] = {"rows": len(result["prediction"])}
+    written = _with_kept(rows, result)
     if output_file is not None:  # before the score, which may fail
-        _write(result, output_file, safe_csv)
+        _write(written, output_file, safe_csv)
     elif not as_json:
-        output.data(_csv(result, safe_csv).decode())
+        output.data(_csv(written, safe_csv).decode())
     if rows.y is not None:
         summary.update(_score(pipeline, rows.y, result["prediction"], data))
         for name in ("accuracy", "R²"):
@@ -80,7 +102,8 @@ def predict(
     if output_file is not None:
         output.finish({**summary, "output_file": output_file}, f"wrote {output_file}")
     elif as_json:
-        output.finish({**summary, **result})
+        kept = {name: column.to_pylist() for name, column in rows.kept.items()}
+        output.finish({**summary, **kept, **result})
 
 
 @guarded
@@ -184,6 +207,34 @@ def _predictions(pipeline: Any, rows: FileData, n_points: Any) -> dict[str, np.n
     return result
 
 
+def _width(facts: dict[str, Any], level: float, model: Path) -> float:
+    """Return half the width of intervals, by the left-out errors that train keeps with a model."""
+    from leansvm.cli._evaluate import half_width
+
+    if not 0 < level < 1:
+        raise CommandError(f"--interval {level:g}: the share must be between 0 and 1")
+    if facts.get("task") != "regression":
+        raise CommandError(f"--interval: {model} predicts classes; their probabilities are there")
+    evaluation, n_rows = facts.get("evaluation"), facts.get("rows")
+    if evaluation is None:
+        raise CommandError(
+            f"--interval: {model} knows no errors of left-out rows; train it without --cv 0"
+        )
+    found = evaluation.get("errors") if isinstance(evaluation, dict) else None
+    errors = found if isinstance(found, list) and all(type(e) is float for e in found) else []
+    if not errors or type(n_rows) is not int or n_rows < len(errors):
+        raise CommandError(f"--interval: {model} has no list of errors; train it again")
+    return half_width(errors, n_rows, level)
+
+
+def _with_kept(rows: FileData, result: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return the columns of the output: those of the file that are kept, then the predictions."""
+    for name in rows.kept:
+        if name in result:
+            raise CommandError(f"--keep {name}: the output has a column of this name; rename it")
+    return {**rows.kept, **result}
+
+
 def _score(pipeline: Any, y: np.ndarray, predicted: np.ndarray, path: Path) -> dict[str, float]:
     from leansvm.cli._evaluate import metric_of
 
@@ -195,22 +246,17 @@ def _score(pipeline: Any, y: np.ndarray, predicted: np.ndarray, path: Path) -> d
     return {name: float(score(y, predicted))}
 
 
-def _arrow(result: dict[str, np.ndarray]) -> Any:
-    import pyarrow as pa
-
-    return pa.table({name: pa.array(values) for name, values in result.items()})
-
-
-def _csv(result: dict[str, np.ndarray], safe: bool) -> bytes:
+def _csv(result: dict[str, Any], safe: bool) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(result)
-    columns = [
-        [f"{value:.6g}" for value in values] if name != "prediction" else values.tolist()
-        for name, values in result.items()
-    ]
-    if safe:
-        columns[0] = [_guarded(value) for value in columns[0]]
+    writer.writerow([_guarded(name) for name in result] if safe else result)
+    columns: list[list[Any]] = []
+    for name, values in result.items():
+        if name == "prediction" or hasattr(values, "to_pylist"):
+            found = values.tolist() if name == "prediction" else values.to_pylist()
+            columns.append([_guarded(value) for value in found] if safe else found)
+        else:
+            columns.append([f"{value:.6g}" for value in values])
     writer.writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
 
@@ -221,14 +267,15 @@ def _guarded(value: Any) -> Any:
     return f"'{value}" if formula else value
 
 
-def _write(result: dict[str, np.ndarray], path: Path, safe_csv: bool) -> None:
+def _write(result: dict[str, Any], path: Path, safe_csv: bool) -> None:
     from leansvm.persistence import write_atomically
 
     if path.suffix in (".parquet", ".pq"):
+        import pyarrow as pa
         from pyarrow import parquet
 
         buffer = io.BytesIO()
-        parquet.write_table(_arrow(result), buffer)
+        parquet.write_table(pa.table(result), buffer)
         write_atomically(path, buffer.getvalue())
     else:
         write_atomically(path, _csv(result, safe_csv))

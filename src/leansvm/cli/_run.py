@@ -35,6 +35,8 @@ class TrainingRun:
     evaluation: Evaluation | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     trials: list[dict[str, Any]] = field(default_factory=list)
+    positive: Any = None  # the class of two that is looked for
+    metric: str | None = None  # of --metric
 
     @property
     def y(self) -> np.ndarray:
@@ -66,7 +68,7 @@ class TrainingRun:
     def feature_scales(self) -> dict[str, float] | None:
         """Return the learned scale of every column that the machine sees, largest first."""
         scales = getattr(self.model, "feature_scales_", None)
-        if scales is None:
+        if scales is None or not any(scales):  # a linear kernel alone has none
             return None
         names = self.feature_names()
         order = sorted(range(len(scales)), key=scales.__getitem__, reverse=True)
@@ -132,6 +134,7 @@ class TrainingRun:
                 "score": _json(evaluation.score),
                 "folds": [_json(score) for score in evaluation.folds],
                 "scores": {name: _json(score) for name, score in evaluation.scores.items()},
+                "errors": evaluation.errors(self.y),
             },
             "trials": [{k: _json(v) for k, v in trial.items()} for trial in self.trials],
             "seconds": {k: round(v, 4) for k, v in self.seconds.items()},

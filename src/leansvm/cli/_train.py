@@ -45,6 +45,8 @@ def train(
     dates: opt.Dates = None,
     cv: opt.Cv = "auto",
     report: opt.Report = None,
+    positive: opt.Positive = None,
+    metric: opt.Metric = None,
     scale: opt.Scale = True,
     calibrate: opt.Calibrate = True,
     file_format: opt.FileFormat = None,
@@ -58,6 +60,7 @@ def train(
     check_places(output_file, report, inputs=[data])
     ways = conventions_of(decimal, dates, missing)
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
+    choose_scores(run, positive, metric)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
     prepare(run, folds, settings or ())
     fit_and_finish(run, folds, seed, output_file, report, output)
@@ -153,6 +156,30 @@ def start_run(
     form = f" ({', '.join(data.form)})" if data.form else ""
     output.say(f"{data.words()}; target: {target_words(data.y, task)}{form}")
     return run
+
+
+def choose_scores(run: TrainingRun, positive: str | None, metric: str | None = None) -> None:
+    """Give the run its positive class and its metric; refuse those that do not fit the task."""
+    import numpy as np
+
+    from leansvm.cli._scores import baseline, score_name
+
+    classes, counts = None, None
+    if run.task == "classification":
+        classes, counts = np.unique(run.y, return_counts=True)
+    if classes is not None and counts is not None and len(classes) == 2:
+        run.positive = classes[0] if counts[0] < counts[1] else classes[1]
+        if positive is not None:
+            named = [value for value in classes if str(value) == positive]
+            if not named:
+                known = " and ".join(str(value) for value in classes)
+                raise CommandError(f"--positive {positive}: the classes are {known}")
+            run.positive = named[0]
+    elif positive is not None:
+        raise CommandError(f"--positive {positive} needs a target of two classes")
+    if metric is not None:
+        score_name(metric, baseline(run.y, classes, run.positive))
+    run.metric = metric
 
 
 def set_pipeline(
@@ -255,13 +282,15 @@ def _evaluate(run: TrainingRun, folds: int | str, seed: int, output: Printer) ->
         return
     with run.phase("evaluate"):
         if folds == "loo":
-            run.evaluation = leave_one_out(run.pipeline, run.y)
+            run.evaluation = leave_one_out(run.pipeline, run.y, run.metric, run.positive)
         else:
             model, n = run.pipeline, len(run.y)
             if run.model.get_params().get("n_basis") == "auto":  # the folds need no search for it
                 fewest = n - math.ceil(n / int(folds))  # rows of a fold
                 model = clone_with(model, n_basis=min(support_size(run.model), fewest))
-            run.evaluation = cross_validate(model, run.data.X, run.y, int(folds), seed, output)
+            run.evaluation = cross_validate(
+                model, run.data.X, run.y, int(folds), seed, output, run.metric, run.positive
+            )
     run.notes += run.evaluation.notes
 
 
@@ -272,6 +301,20 @@ def _write_report(run: TrainingRun, output_file: Path, report: Path) -> None:
     with run.phase("report"):
         page = report_page(run, output_file)
     write_atomically(report, page.encode())
+
+
+def _score_rows(run: TrainingRun) -> list[list[str]]:
+    """Return the most important scores beside those of no model."""
+    from leansvm.cli._scores import first_scores, in_unit
+
+    found = run.evaluation
+    rows: list[list[str]] = []
+    if found is None:
+        return rows
+    for name in first_scores(found.scores, run.positive, run.metric and found.metric):
+        value = found.words() if name == found.metric else in_unit(name, found.scores[name])
+        rows.append([name, f"{value} (without a model {in_unit(name, found.baseline[name])})"])
+    return [*rows, ["judged by", found.method]]
 
 
 def _summarise(
@@ -287,8 +330,7 @@ def _summarise(
     rows = [["model", metadata["estimator"]]]
     rows += chosen_rows(metadata)
     rows.append(["support vectors", f"{metadata['support']:,}"])
-    if run.evaluation is not None:
-        rows.append([run.evaluation.metric, f"{run.evaluation.words()} ({run.evaluation.method})"])
+    rows += _score_rows(run)
     rows.append(["seconds", ", ".join(f"{k} {v:.2f}" for k, v in run.seconds.items())])
     rows.append(["saved as", str(output_file)])
     if report is not None:

@@ -11,6 +11,7 @@ from leansvm.cli._output import Json, Printer, Quiet, guarded
 from leansvm.cli._train import (
     AUTO_FOLDS,
     check_places,
+    choose_scores,
     conventions_of,
     fit_and_finish,
     folds_of,
@@ -48,6 +49,7 @@ def tune(
     dates: opt.Dates = None,
     cv: opt.Cv = "auto",
     report: opt.Report = None,
+    positive: opt.Positive = None,
     scale: opt.Scale = True,
     calibrate: opt.Calibrate = True,
     file_format: opt.FileFormat = None,
@@ -63,6 +65,7 @@ def tune(
     check_places(output_file, report, inputs=[data])
     ways = conventions_of(decimal, dates, missing)
     run = start_run(data, target, drop or (), task, file_format, columns or (), ways, output)
+    choose_scores(run, positive)
     set_pipeline(run, estimator, settings or (), scale, calibrate, seed)
     prepare(run, folds, settings or (), grid or ())
     if not grid and compares_by_leaving_out(run.model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,14 @@ class KeepsRows(KernelMachine):
     _keeps_rows = True
     _answers: Any  # worked out when first asked
 
-    def __getattr__(self, name: str) -> Any:
-        """Work out ``loo_residuals_`` when it is asked for, where the fit has left that open."""
-        known = vars(self)
-        if name != "loo_residuals_" or "left_out_on" not in known.get("fit_report_", ()):
-            return object.__getattribute__(self, name)  # whose error says more
+    @cached_property
+    def loo_residuals_(self) -> Any:
+        """Residuals of left-out rows; `publish` sets them unless a large fit has left that open."""
+        if "left_out_on" not in vars(self).get("fit_report_", ()):
+            name = type(self).__name__
+            raise AttributeError(f"{name!r} object has no attribute 'loo_residuals_'")
         with tiles_within(self.cache_size):
-            self.loo_residuals_ = self._in_shape(self._ask().residuals(self._values))
-        return self.loo_residuals_
+            return self._in_shape(self._ask().residuals(self._values))
 
     def keep_rows(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Give a model from a file, a pickle or batches the rows that it was fitted on.
@@ -51,7 +52,7 @@ class KeepsRows(KernelMachine):
         with tiles_within(self.cache_size):
             answers.refuse_other_rows()
         self._rows, self._answers = data, answers
-        if self._calibrates and "calibration_scale_" not in vars(self):  # sums have no such values
+        if self.calibrate and "calibration_scale_" not in vars(self):  # sums have no such values
             found = answers.left_out
             terms = found.target, found.weight, answers.data.class_weight
             calibrate(self, found.target - found.residual, *terms)

@@ -37,16 +37,13 @@ def fit_slopes(
 ) -> tuple[float, NDArray[np.float64]]:
     """Return the best scale for all of f, and the slope of g in every zone, drawn to it.
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows, 1) or (n_rows, n_classes)
-        Leave-one-out decision values; one column means two classes.
-    labels : ndarray of shape (n_rows,)
-        Class numbers.
-    weight : ndarray of shape (n_rows,)
-        Sample weights.
+    ``values`` are left-out decision values, one column per class; one column means two classes.
     """
-    targets = _soft_targets(values, labels, weight)
+    # (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others
+    n_classes = max(values.shape[1], 2)
+    other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
+    targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
+    targets[np.arange(len(labels)), labels] = 1.0 - other
     if values.shape[1] > 1:  # of many numbers a part says enough
         some = slice(None, None, -(-values.size // _NUMBERS))
         values, targets, weight = values[some], targets[some], weight[some]
@@ -56,7 +53,8 @@ def fit_slopes(
 
     def cost(logs: Array) -> tuple[float, Array]:
         slopes = scale * np.exp(logs)
-        entropy, pull = _cross_entropy(_log_odds_in(zone, values, slopes), targets, weight)
+        z = slopes[zone] * values + (_OFFSETS @ slopes)[zone]
+        entropy, pull = _cross_entropy(z, targets, weight)
         sums: Any = np.bincount(places, pull.ravel() * numbers, minlength=6)
         sums = sums + np.bincount(places, pull.ravel(), minlength=6) @ _OFFSETS
         entropy += _PRIOR * float(logs @ logs)
@@ -80,21 +78,12 @@ def _scale(values: Array, targets: Array, weight: Array) -> float:
         z = np.exp(log_a) * values
         return float(np.sum(_cross_entropy(z, targets, weight)[1] * z))
 
-    ends = float(_LOG_SCALES[least]), float(_LOG_SCALES[most])
-    if slope(ends[0]) >= 0.0:
-        return float(np.exp(ends[0]))
-    if slope(ends[1]) <= 0.0:
-        return float(np.exp(ends[1]))
-    return float(np.exp(brentq(slope, *ends, xtol=1e-12)))
-
-
-def _soft_targets(values: Array, labels: NDArray[np.intp], weight: Array) -> Array:
-    """Return (N_k + 1) / (N_k + 2) for the own class, the rest shared by the others."""
-    n_classes = max(values.shape[1], 2)
-    other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
-    targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
-    targets[np.arange(len(labels)), labels] = 1.0 - other
-    return targets
+    low, high = float(_LOG_SCALES[least]), float(_LOG_SCALES[most])
+    if slope(low) >= 0.0:
+        return float(np.exp(low))
+    if slope(high) <= 0.0:
+        return float(np.exp(high))
+    return float(np.exp(brentq(slope, low, high, xtol=1e-12)))
 
 
 def _cross_entropy(z: Array, targets: Array, weight: Array) -> tuple[float, Array]:
@@ -119,10 +108,6 @@ def offsets_of(slopes: Array) -> Array:
     return np.asarray(_OFFSETS @ slopes)
 
 
-def _log_odds_in(zone: NDArray[np.intp], values: Array, slopes: Array) -> Array:
-    return np.asarray(slopes[zone] * values + offsets_of(slopes)[zone])
-
-
 def log_probabilities(values: NDArray[Any], slopes: Slopes) -> Array:
     """Return log p of every class; one value a row means two classes.
 
@@ -131,8 +116,8 @@ def log_probabilities(values: NDArray[Any], slopes: Slopes) -> Array:
     columns = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
     if np.ndim(slopes) == 0:
         return log_shares(column_per_class(slopes * columns))
-    zone = np.searchsorted(KNOTS, columns)
-    return log_shares(column_per_class(_log_odds_in(zone, columns, np.asarray(slopes))))
+    zone, of_zone = np.searchsorted(KNOTS, columns), np.asarray(slopes)
+    return log_shares(column_per_class(of_zone[zone] * columns + offsets_of(of_zone)[zone]))
 
 
 def probabilities(

@@ -21,7 +21,12 @@ def predict_later(model: Any, name: str, X: Any) -> Any:
     rows = partitions_of(X)
     check_features(model, rows.n_features, rows.feature_names)
     columns = rows.feature_names
-    like = _call(model, name, _frame(np.zeros((1, rows.n_features), rows.dtype), columns))
+    if rows.is_table and "table_" not in vars(model):
+        raise ValueError(
+            f"X has text, dates or categories, and {type(model).__name__} was fitted on numbers."
+        )
+    blank = np.zeros((1, rows.n_features), rows.dtype)
+    like = _call(model, name, _frame(_row(model, blank), columns))
     sizes = [np.nan] * len(rows) if rows.sizes is None else rows.sizes
     prefix, shared = f"leansvm-{name}-{uuid.uuid4().hex}", dask.delayed(model, pure=False)
     call = dask.delayed(_call, pure=False)
@@ -38,9 +43,14 @@ def predict_later(model: Any, name: str, X: Any) -> Any:
 
 def _call(model: Any, name: str, X: Any) -> Any:
     if len(X) == 0:  # an empty partition, which scikit-learn would refuse
-        rest = np.zeros((1, X.shape[1]), getattr(X, "dtype", np.float64))
-        return _call(model, name, _frame(rest, getattr(X, "columns", None)))[:0]
+        blank = np.zeros((1, X.shape[1]), getattr(X, "dtype", np.float64))
+        return _call(model, name, _frame(_row(model, blank), getattr(X, "columns", None)))[:0]
     return getattr(model, name)(X)
+
+
+def _row(model: Any, zeros: Any) -> Any:
+    """Return a row that the model takes: zeros, or one of a table that misses everything."""
+    return np.full(zeros.shape, None) if "table_" in vars(model) else zeros
 
 
 def _frame(X: Any, columns: Any) -> Any:

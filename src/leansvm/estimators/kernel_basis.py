@@ -14,12 +14,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import namespace, to_host
 from leansvm.basis import BasisSelector, Fit
-from leansvm.basis.choose import basis_size, choose, resolve_basis
+from leansvm.basis.choose import basis_size, resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
-from leansvm.estimators.kernel_machine import KernelMachine
-from leansvm.estimators.machine import BASIS_CONSTRAINTS
+from leansvm.estimators.kernel_machine import BasisMachine
+from leansvm.estimators.machine import Run
+from leansvm.estimators.parameters import stored
+from leansvm.estimators.publish import publish_kernel
 from leansvm.estimators.read import any_targets, validate
+from leansvm.estimators.training_data import BasisPlan, TrainingData
 from leansvm.newton.refit import refit
 from leansvm.rows import (
     MemoryBlocks,
@@ -32,7 +35,7 @@ from leansvm.tables.fitting import encoded
 _MATRICES = 4  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
 
 
-class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
+class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachine):
     """Map rows to features whose inner products are the kernel on a small basis.
 
     Like `sklearn.kernel_approximation.Nystroem` with any way to choose the basis: inner products
@@ -43,14 +46,10 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
     ----------
     n_basis : int or float in (0, 1), default=100
         Number of basis points, or their share of the rows.
-    kernel, gamma, degree, coef0
-        As in `SparseLSSVC`.
     basis : str, selector, 1-D integer array or 2-D array, default="random-pivoted-cholesky"
         As in `SparseLSSVC`; selectors that look at the targets need ``y`` in `fit`.
     C : float, default=1.0
         For selectors that look at the targets alone.
-    select_on, cache_size, random_state
-        As in `SparseLSSVC`.
 
     Attributes
     ----------
@@ -79,19 +78,15 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
     True
     """
 
-    _fits_where_rows_are = True
-
+    _fits_sources = False
+    _shared_sections = ("Parameters",)
+    _scales_suit_C = False  # it is for selectors alone
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **{
-            name: rule
-            for name, rule in KernelMachine._parameter_constraints.items()
-            if name not in ("fit_intercept", "bias_penalty", "tol", "max_iter")
-        },
-        **BASIS_CONSTRAINTS,
         "C": [Interval(Real, 0, None, closed="neither")],
-        "n_basis": BASIS_CONSTRAINTS["n_basis"][:2],
+        "n_basis": BasisMachine._parameter_constraints["n_basis"][:2],
     }
 
+    @stored
     def __init__(
         self,
         n_basis: Any = 100,
@@ -105,21 +100,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         select_on: Any = "auto",
         cache_size: Any = "auto",
         random_state: Any = None,
-    ) -> None:
-        self.n_basis = n_basis
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.basis = basis
-        self.C = C
-        self.select_on = select_on
-        self.cache_size = cache_size
-        self.random_state = random_state
-
-    @property
-    def _seed(self) -> Any:
-        return self.random_state
+    ) -> None: ...
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -142,48 +123,49 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachi
         KernelBasis
             The fitted transformer.
         """
-        with self._fitting(X, y):
-            self._choose_basis(X, y)
+        with self._fitting(X, y) as run:
+            self._choose_basis(X, y, run)
         return self
 
-    def _choose_basis(self, X: Any, y: Any) -> None:
+    def _choose_basis(self, X: Any, y: Any, run: Run) -> None:
         X = validate(self, X, reset=True)
         X = encoded(self, X, None if y is None else any_targets(X, y), None)
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
-        selector = resolve_basis(self.basis, X.shape[1], X.shape[0], self.kernel == "precomputed")
-        size, _ = basis_size(selector, self.n_basis, X.shape[0])
+        n_rows, n_features = X.shape
+        selector = resolve_basis(self.basis, n_features, n_rows, self.kernel == "precomputed")
+        size, _ = basis_size(selector, self.n_basis, n_rows)
         looks = isinstance(selector, BasisSelector) and selector.uses_targets
-        learns = self._learns_scales
-        if y is None and (looks or learns):
+        if y is None and (looks or self._learns_scales):
             what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"
             raise ValueError(f"{what} looks at the targets; pass y to fit.")
-        Y = any_targets(X, y) if looks or learns else None
-        fit = Fit(float(self.C), refit=refit) if looks else None
+        Y = any_targets(X, y) if looks or self._learns_scales else None
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
-        blocks = MemoryBlocks(X, Y, columns=3 * size)
-        fitted = self._learn_kernel(blocks, None, size, vars(self).get("table_"))
-        kernel = fitted.kernel
-        basis = choose(
-            blocks,
-            kernel,
-            selector,
-            size,
-            select_on=self.select_on,
-            budget=budget,
-            random_state=self.random_state,
-            fit=fit,
+        data = TrainingData(
+            X,
+            y,
+            Y,
+            None,
+            0 if Y is None else Y.shape[1],
+            n_rows,
+            attributes={"table_": vars(self).get("table_")},
+            rows=MemoryBlocks(X, Y, columns=3 * size),
+            plan=BasisPlan(selector, size, False, budget),
         )
-        features = whiten(kernel, basis.rows, basis.points(kernel), basis.L)
-        kept = features.kept
-        features = replace(features, L=to_host(features.L))
-        self.__dict__.pop("feature_scales_", None)
-        self.__dict__.update(fitted.attributes())
+        fitted = self._learn_kernel(data, run)
+        basis = self._chooser(data, fitted, run)(size)
+        features = whiten(fitted.kernel, basis.rows, basis.points(fitted.kernel), basis.L)
+        features, kept = replace(features, L=to_host(features.L)), features.kept
+        pairwise = fitted.kernel.precomputed
+        publish_kernel(self, fitted)
         self.support_ = np.full(features.size, -1) if basis.indices is None else basis.indices[kept]
-        self.support_vectors_ = np.empty((0, 0), X.dtype) if kernel.precomputed else features.points
+        self.support_vectors_ = np.empty((0, 0), X.dtype) if pairwise else features.points
         self.normalization_ = inverse_transpose(features.L)
         self._features = features
+
+    def _pilot(self, data: TrainingData, problem: Any, run: Run) -> Fit:
+        return Fit(float(self.C), refit=refit)
 
     def transform(self, X: Any) -> Any:
         """Evaluate the features.

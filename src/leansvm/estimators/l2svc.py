@@ -18,7 +18,9 @@ from sklearn.utils.metaestimators import available_if
 from leansvm.basis.features import FeatureMap, KernelFeatures
 from leansvm.dual import table
 from leansvm.dual.active_set import ActiveSet
+from leansvm.dual.problem import DualProblem
 from leansvm.estimators.lssvm import DualMachine
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
@@ -53,21 +55,6 @@ class L2SVC(Classifier, DualMachine):
         Regularisation: weight of the squared errors. Among several candidates the one with the
         least leave-one-out loss is taken: exact as long as the other support vectors stay what
         they are without a row. "loo" tries ``numpy.logspace(-3, 4, 15)``.
-    kernel : str, Mixture or callable, default="rbf"
-        A name of `leansvm.kernels.KERNELS`, a `leansvm.kernels.Mixture`, a vectorised function
-        ``f(X, Z)``, or "auto" (a mixture, learned with ``gamma="learn"``).
-    gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
-        Kernel coefficient. "scale" is 1 / (n_features * weighted variance of X), "auto" is
-        1 / n_features, "learn" one per feature as in `SparseLSSVC`, which sets
-        ``feature_scales_``, ``kernel_`` and ``clip_`` too.
-    degree : float, default=3
-        Degree of the polynomial kernel.
-    coef0 : float, default=0.0
-        Independent term of "poly" and "sigmoid".
-    fit_intercept : bool, default=True
-        Whether to have a bias b.
-    bias_penalty : float, default=0.0
-        A of the term A b^2 / 2; 0 leaves the bias free.
     solver : {"auto", "active-set", "newton", "smo"}, default="auto"
         "auto" solves on working sets of rows that a model of low rank suggests, by conjugate
         gradients ("working-set" in ``fit_report_``); where these are slow (a large ``C``), or the
@@ -81,60 +68,30 @@ class L2SVC(Classifier, DualMachine):
     max_support : int or "auto", default="auto"
         Most support vectors, which bounds memory and time. A fit that needs more warns and says
         so in ``fit_report_``. "auto" takes as many as it needs.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``.
-    calibrate : bool, default=True
-        Fit probabilities to leave-one-out decision values (at fixed support sets), for
-        `predict_proba`.
     tol : float, default=1e-8
         Largest violation of theta = C s max(0, 1 - y f), relative to the largest theta; for
         "smo" the root mean square of the violation in units of y.
     max_iter : int, default=1000
         Most linear solves for one class; most sweeps of "smo", as many updates as there are rows.
-    cache_size : float or "auto", default="auto"
-        Megabytes that kernel rows and factors may take; "auto" is 80 % of the memory that is
-        available. Kernel rows that do not fit are recomputed; a factor that does not fit raises
-        MemoryError before it is made.
     keep_state : bool or None, default=None
         Whether pickles and model files hold all rows of `partial_fit`, so that it can go on. None:
         they do where `partial_fit` made the model.
-    verbose, time_limit
-        As in `SparseLSSVC`.
 
     Attributes
     ----------
     support_ : ndarray of shape (n_support,)
         Support vectors: rows with y f(x) < 1 for some class.
-    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Their values; empty for ``kernel="precomputed"``.
     dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
         Coefficients y theta of the kernel functions, theta = C s (1 - y f(x)).
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Weights w; only for ``kernel="linear"``.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        Bias b.
-    n_support_ : int
-        Number of support vectors.
-    classes_ : ndarray of shape (n_classes,)
-        Labels.
-    C_, gamma_ : float
-        Values used; ``gamma_`` may be an array with one value per feature.
-    kernel_, clip_
-        As in `SparseLSSVC`.
     cv_curve_ : ndarray of shape (n_candidates,)
         Leave-one-out loss at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         Target +-1 less the decision value without the row, at fixed support sets; only with
         ``C="loo"``.
-    objective_ : float
-        Value of the objective, summed over the classes.
     n_iter_ : int
         Linear solves, the most of any class.
-    fit_report_ : dict
-        Solver used, objective, violation and gap, iterations, rows, support vectors, bytes,
-        seconds by phase.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------
@@ -160,14 +117,12 @@ class L2SVC(Classifier, DualMachine):
     _training_only = DualMachine._training_only | {"_sequence"}
     _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **DualMachine._parameter_constraints,
-        **Classifier._class_constraints,
         "C": [Interval(Real, 0, None, closed="neither"), "array-like", StrOptions({"loo"})],
         "solver": [StrOptions(set(table.solver_names("hinge")))],
-        "keep_state": ["boolean", None],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
 
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -188,24 +143,7 @@ class L2SVC(Classifier, DualMachine):
         keep_state: bool | None = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.solver = solver
-        self.max_support = max_support
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.keep_state = keep_state
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
     def _model(self) -> tuple[FeatureMap, Array]:
         if self.kernel_ != "linear":
@@ -213,8 +151,9 @@ class L2SVC(Classifier, DualMachine):
         # f(x) = coef_ x: the linear kernel with the weights of every output as points
         return KernelFeatures(Kernel("linear"), self.coef_), np.eye(len(self.coef_))
 
-    def _limit(self) -> int | None:
-        return None if self.max_support == "auto" else int(self.max_support)
+    def _active_set(self, problem: DualProblem, keep: bool = False) -> ActiveSet:
+        most = None if self.max_support == "auto" else int(self.max_support)
+        return ActiveSet(problem, max_support=most, keep=keep)
 
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator for every C, each from the solution of the one before."""
@@ -224,12 +163,12 @@ class L2SVC(Classifier, DualMachine):
             kernel = self._learn_kernel(data, run)
             problem = self._grow(data, kernel, run)
             table.check_solver(self._family, self.solver, problem, several=True)
-            active_set = ActiveSet(problem, max_support=self._limit())
+            active_set = self._active_set(problem)
             for C in path:
                 model = copy(self).set_params(C=float(C), calibrate=False)
                 with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-                publish(model, data, kernel, problem, self._carried(problem, data, solution))
+                publish(model, data, kernel, self._carried(problem, data, solution))
                 models.append(model)
         return models
 
@@ -273,25 +212,26 @@ class L2SVC(Classifier, DualMachine):
             classes = self._same_classes(classes)
         added: AbstractContextManager[None] = nullcontext()
         with self._fitting(X, y) as run:
-            batch = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
-            batch = batch.counted(left_out=False)
-            kernel = None
+            rows = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
+            batch, kernel = rows.counted(left_out=False), None
             if first:
                 kernel, data = self._learn_kernel(batch, run), batch
                 problem = self._grow(batch, kernel, run)
-                active_set = ActiveSet(problem, max_support=self._limit(), keep=True)
+                active_set = self._active_set(problem, keep=True)
             else:
                 active_set, weight = self._sequence
-                data, used = batch.with_weight(np.append(weight, batch.weight)), batch.taken
+                used, data = batch.taken, rows.counted(left_out=False, earlier=weight)
                 added = active_set.extended(batch.X[used], batch.Y[used], batch.weight[used])
             with added:
                 hook = run.hook("iteration")
                 active_set.problem = problem = replace(active_set.problem, on_iteration=hook)
-                data = data.with_targets(problem.Y)
+                Y = np.zeros((len(data.weight), data.n_outputs))  # those of earlier batches, too
+                Y[data.taken] = problem.Y
+                data = replace(data, Y=Y)
                 options: Any = {"tol": self.tol, "max_iter": self.max_iter}
                 with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(self.C), left_out=self.calibrate, **options)
                 active_set.problem = replace(active_set.problem, on_iteration=None)  # of this call
-                publish(self, data, kernel, problem, self._carried(problem, data, solution))
+                publish(self, data, kernel, self._carried(problem, data, solution))
             self._sequence, self._has_batches = (active_set, data.weight), True
         return self

@@ -2,14 +2,258 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import Any, ClassVar
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
-from leansvm.estimators.function_machine import LowRankMachine
+from leansvm._array_api import to_host
+from leansvm.basis.choose import resolve_n_basis
+from leansvm.estimators.machine import Machine, Run
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.low_rank.ascent import Ascent
+from leansvm.estimators.read import validate
+from leansvm.estimators.training_data import TrainingData
+from leansvm.linalg import dense64
+from leansvm.low_rank import (
+    FUNCTIONS,
+    BasisFunction,
+    ReadableModel,
+    SeparableFunction,
+    Simplex,
+    get_function,
+)
+from leansvm.low_rank.closed_form import Ascent, LowRankProblem
+from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.problem import (
+    ORDERED_ROWS,
+    learn_functions,
+    reserve,
+    sizes_to_try,
+    tile_rows,
+)
+from leansvm.low_rank.start import given_centers
+from leansvm.rows import resolve_cache_size, total_weight
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+
+
+def _is_simplex(machine: Any) -> bool:
+    if not isinstance(get_function(machine.function), Simplex):
+        raise AttributeError("only models of simplex functions are piecewise linear")
+    return True
+
+
+class FunctionPlan(NamedTuple):
+    """Where functions start, and how many there may be."""
+
+    given: Array | None  # centres
+    init: str
+    sizes: list[int]
+    n_bytes: int
+    ascent: Ascent | None
+
+
+class LowRankMachine(ReadableModel, Machine):
+    """Learn a handful of functions, and their weights in closed form.
+
+    Parameters
+    ----------
+    C : float, array-like, "gcv" or "loo"
+        Regularisation: weight of the squared errors. Of several candidates the best one is taken
+        for the functions at the start, and again for the learned ones: of a list and "gcv" by
+        generalised cross-validation, "loo" by the exact leave-one-out squared error with the
+        functions kept. The strings try ``numpy.logspace(-6, 7, 50)``.
+    n_basis : int, float in (0, 1) or "auto"
+        Number of functions, or their share of the rows. "auto" starts with five, or one for each
+        class, and doubles as long as that lowers the error of rows on which the functions were
+        not learned by a twentieth; at most 40, or four for each class.
+    function : {"robust-rbf", "simplex", "rbf"} or BasisFunction
+        exp(-sum mu |x - c|), max(0, 1 - sum mu |x - c|), exp(-sum mu (x - c)^2), or an instance
+        of a class derived from `leansvm.low_rank.BasisFunction`.
+    init : {"auto", "medoids", "random"} or array-like of shape (n_basis, n_features)
+        Where the centres start: at the medoids of the rows (of 1000 of them if there are more),
+        at random rows, or at given points. "auto" starts with few functions at the medoids of
+        each class, and doubles them where the error is largest; the paper's objectives start at
+        the medoids of all rows. Features should have comparable scales.
+    shape_init : "auto" or float
+        Shapes mu to start from. "auto" follows the spread of the features and takes, of four
+        scales, the one with the least estimated error.
+    n_init : int
+        Starts; those after the first begin at random rows. The best by leave-one-out error is
+        kept.
+    anchor : float
+        For ``objective="loss"``: how strongly centres (in standard deviations of the features) and
+        log shapes are held to their start, in multiples of ``C`` times the error at the start; 0
+        lets them go. Leave-one-out errors with the functions kept do not see that functions
+        overfit; this prevents it.
+    iterate : {"best", "last"}
+        Which iterate is the model: the one of least leave-one-out squared error, or the last.
+    max_iter : int
+        Iterations of L-BFGS (at most), or rounds of the paper's algorithm.
+    tol : float
+        L-BFGS stops when the objective falls by less than this share of itself.
+    n_iter_no_change : int
+        L-BFGS with ``iterate="best"`` stops when the leave-one-out error has not fallen for so
+        many iterations.
+
+    Attributes
+    ----------
+    centers_, shapes_ : ndarray of shape (n_basis, n_features)
+        Parameters of the functions.
+    coef_ : ndarray of shape (n_outputs, n_basis)
+        Weights of the functions, which all outputs share.
+    function_ : BasisFunction
+        The function used.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Criterion at every candidate of ``C`` for the learned functions; only when there are
+        several.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        Target (of classes +-1) less the prediction of the model whose weights are fitted without
+        the row and its exact copies; only with ``C="loo"``.
+    objective_ : float
+        1/2 |coef|^2 + 1/2 A b^2 + C/2 * squared errors, summed over the outputs.
+    n_iter_ : int
+        Iterations of the start that was kept.
+    fit_report_ : dict
+        ``curve`` has the objective, the leave-one-out error and the paper's objective at every
+        iteration; which iteration was kept, ``sizes`` that were compared with ``size_errors``,
+        ``feature_spread``, rows, functions, bytes, seconds by phase.
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "n_basis": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+        ],
+        "function": [StrOptions(set(FUNCTIONS)), BasisFunction],
+        "init": [StrOptions({"auto", "medoids", "random"}), "array-like"],
+        "shape_init": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "anchor": [Interval(Real, 0, None, closed="left")],
+        "iterate": [StrOptions({"best", "last"})],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "objective": [StrOptions({"loss", "abs", "target", "squared"})],
+        "learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "update": [StrOptions({"simultaneous", "sequential"})],
+        "backtracking": ["boolean"],
+    }
+    objective: str = "loss"
+    function_: BasisFunction
+    centers_: Array
+    shapes_: Array
+    coef_: Array
+
+    @property
+    def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
+        return isinstance(get_function(self.function), SeparableFunction)  # others know NumPy
+
+    def _rows_that_count(self, data: TrainingData, run: Run) -> TrainingData:
+        if data.X.shape[0] <= ORDERED_ROWS:
+            return data.distinct()
+        return data.leave_out(0) if run.criterion.left_out else data
+
+    def _learn_kernel(self, data: TrainingData, run: Run) -> None:
+        return None
+
+    def _grow(self, data: TrainingData, kernel: None, run: Run) -> FunctionPlan:
+        """Decide where the functions start and how many there may be."""
+        given = None if isinstance(self.init, str) else given_centers(self.init, data.X.shape[1])
+        if given is not None:
+            sizes = [len(given)]
+        elif self.n_basis == "auto":
+            sizes = sizes_to_try(data.n_positive, data.n_outputs)
+        else:
+            sizes = [resolve_n_basis(self.n_basis, data.n_positive)]
+        init, ascent = "given" if given is not None else self.init, None
+        if self.objective != "loss":
+            options = {"sequential": self.update == "sequential", "backtracking": self.backtracking}
+            ascent = Ascent(self.objective, self.learning_rate, **options)
+            init = "medoids" if init == "auto" else init
+        sizes, n_bytes = reserve(
+            type(self).__name__,
+            data.X,
+            data.n_outputs,
+            sizes,
+            init,
+            1 + (ascent is not None),
+            resolve_cache_size(self.cache_size, data.X),
+        )
+        return FunctionPlan(given, init, sizes, n_bytes, ascent)
+
+    def _solve(self, data: TrainingData, basis: FunctionPlan, run: Run) -> Solution:
+        criterion = run.criterion
+        columns = 4 * (basis.sizes[-1] + data.n_outputs * np.size(criterion.C))
+        blocks, count = data.blocks(tile_rows=tile_rows(data.X, columns)), data.count
+        if not np.ndim(criterion.C):  # GCV compares starts alone: weights may be no copies
+            total = total_weight(blocks) if count is None else count
+            count = float(data.n_positive) if total < data.n_positive else count
+        problem = LowRankProblem(
+            blocks,
+            get_function(self.function),
+            criterion,
+            self._bias_penalty(),
+            count,
+            self.shape_init,
+            self.iterate == "best" and data.n_positive > 1,
+            self.max_iter,
+            self.tol,
+            self.n_iter_no_change,
+            float(self.anchor),
+            basis.ascent,
+            run.hook("iteration", 1.0),
+        )
+        rng = check_random_state(self.random_state)
+        functions, solution = learn_functions(
+            problem, basis.given, basis.init, basis.sizes, self.n_init, rng
+        )
+        return replace(solution, features=functions, bytes=basis.n_bytes)
+
+    def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
+        learned: LearnedFeatures = solution.features
+        return {
+            "function_": learned.function,
+            "centers_": learned.centers,
+            "shapes_": learned.shapes,
+            "coef_": np.ascontiguousarray(solution.coef.T),
+        }
+
+    def _model(self) -> tuple[LearnedFeatures, Array]:
+        return LearnedFeatures(self.function_, self.centers_, self.shapes_), self.coef_.T
+
+    @available_if(_is_simplex)
+    def local_linear_model(self, X: Any) -> tuple[Array, Array]:
+        """Return the linear model that a simplex model is around every row; eq. (9) of fang2019.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        slopes : ndarray of shape (n_samples, n_features) or (n_samples, n_outputs, n_features)
+            How f changes with each feature; zero contribution from a kink that x sits on.
+        intercepts : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+            f(x) = slopes @ x + intercept, and so for all points of the same piece.
+        """
+        check_is_fitted(self)
+        X = to_host(dense64(validate(self, X, reset=False)))
+        assert isinstance(self.function_, Simplex)
+        slopes, intercepts = self.function_.local_linear(X, self.centers_, self.shapes_, self.coef_)
+        intercepts = intercepts + self.intercept_
+        if self.coef_.shape[0] == 1:
+            return slopes[:, 0], intercepts[:, 0]
+        return slopes, intercepts
 
 
 class LowRankLSSVC(Classifier, LowRankMachine):
@@ -21,39 +265,10 @@ class LowRankLSSVC(Classifier, LowRankMachine):
 
     Parameters
     ----------
-    C : float, array-like, "gcv" or "loo", default=1.0
-        Regularisation: weight of the squared errors. Of several candidates the best one is taken
-        for the functions at the start, and again for the learned ones: of a list and "gcv" by
-        generalised cross-validation, "loo" by the exact leave-one-out squared error with the
-        functions kept. The strings try ``numpy.logspace(-6, 7, 50)``.
-    n_basis : int, float in (0, 1) or "auto", default="auto"
-        Number of functions, or their share of the rows. "auto" starts with five, or one for each
-        class, and doubles as long as that lowers the error of rows on which the functions were
-        not learned by a twentieth; at most 40, or four for each class.
-    function : {"robust-rbf", "simplex", "rbf"} or BasisFunction, default="robust-rbf"
-        exp(-sum mu |x - c|), max(0, 1 - sum mu |x - c|), exp(-sum mu (x - c)^2), or an instance
-        of a class derived from `leansvm.low_rank.BasisFunction`.
     objective : {"loss", "abs", "target", "squared"}, default="loss"
         What the functions are learned on. "loss": the regularised squared error itself, by L-BFGS
         with the weights projected out. The others are the paper's: sum |f(x)|, sum y f(x) and
         sum f(x)^2, raised by normalised gradient steps with the dual variables held.
-    init : {"auto", "medoids", "random"} or array-like of shape (n_basis, n_features), \
-default="auto"
-        Where the centres start: at the medoids of the rows (of 1000 of them if there are more),
-        at random rows, or at given points. "auto" starts with few functions at the medoids of
-        each class, and doubles them where the error is largest; the paper's objectives start at
-        the medoids of all rows. Features should have comparable scales.
-    shape_init : "auto" or float, default="auto"
-        Shapes mu to start from. "auto" follows the spread of the features and takes, of four
-        scales, the one with the least estimated error.
-    n_init : int, default=1
-        Starts; those after the first begin at random rows. The best by leave-one-out error is
-        kept.
-    anchor : float, default=1.0
-        "loss" only: how strongly centres (in standard deviations of the features) and log shapes
-        are held to their start, in multiples of ``C`` times the error at the start; 0 lets them
-        go. Leave-one-out errors with the functions kept do not see that functions overfit; this
-        prevents it.
     learning_rate : "auto" or float, default="auto"
         Length of the paper's steps, in the units of X and mu; "auto" is 0.15 in units of the
         features' spread and of the shapes at the start. Not used by "loss".
@@ -63,64 +278,6 @@ default="auto"
     backtracking : bool, default=False
         Halve a step of the paper's until the objective, with the dual variables held, does not
         fall; the fixed step does not ensure that.
-    iterate : {"best", "last"}, default="best"
-        Which iterate is the model: the one of least leave-one-out squared error, or the last.
-    max_iter : int, default=200
-        Iterations of L-BFGS (at most), or rounds of the paper's algorithm.
-    tol : float, default=1e-5
-        "loss" stops when the objective falls by less than this share of itself.
-    n_iter_no_change : int, default=20
-        "loss" with ``iterate="best"`` stops when the leave-one-out error has not fallen for so
-        many iterations.
-    fit_intercept : bool, default=True
-        Whether to have a bias b.
-    bias_penalty : float, default=0.0
-        A of the term A b^2 / 2; 0 leaves the bias free.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``.
-    calibrate : bool, default=True
-        Fit probabilities to leave-one-out decision values, for `predict_proba`.
-    cache_size : float or "auto", default="auto"
-        Megabytes that the functions' values at the rows may take; "auto" is 80 % of the memory
-        that is available. A fit that needs more raises MemoryError before it allocates.
-    random_state : int, RandomState instance or None, default=None
-        Seed of sampled medoids and random rows.
-    verbose : int, default=0
-        1 prints a line for every phase: its seconds.
-    time_limit : float or None, default=None
-        Seconds after which learning ends with the best so far, a warning and a note in
-        ``fit_report_``.
-
-    Attributes
-    ----------
-    centers_, shapes_ : ndarray of shape (n_basis, n_features)
-        Parameters of the functions.
-    coef_ : ndarray of shape (1, n_basis) or (n_classes, n_basis)
-        Weights of the functions, which all classes share.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        Bias b.
-    function_ : BasisFunction
-        The function used.
-    classes_ : ndarray of shape (n_classes,)
-        Labels.
-    C_ : float
-        Value used.
-    cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C`` for the learned functions; only when there are
-        several.
-    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Target +-1 less the decision value of the model whose weights are fitted without the row
-        (and its exact copies); only with ``C="loo"``.
-    objective_ : float
-        1/2 |coef|^2 + 1/2 A b^2 + C/2 * squared errors, summed over the classes.
-    n_iter_ : int
-        Iterations of the start that was kept.
-    fit_report_ : dict
-        ``curve`` has the objective, the leave-one-out error and the paper's objective at every
-        iteration; which iteration was kept, ``sizes`` that were compared with ``size_errors``,
-        ``feature_spread``, rows, functions, bytes, seconds by phase.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------
@@ -144,15 +301,7 @@ default="auto"
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **LowRankMachine._parameter_constraints,
-        "objective": [StrOptions({"loss", "abs", "target", "squared"})],
-        "learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "update": [StrOptions({"simultaneous", "sequential"})],
-        "backtracking": ["boolean"],
-        **Classifier._class_constraints,
-    }
-
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -179,40 +328,7 @@ default="auto"
         random_state: Any = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.n_basis = n_basis
-        self.function = function
-        self.objective = objective
-        self.init = init
-        self.shape_init = shape_init
-        self.n_init = n_init
-        self.anchor = anchor
-        self.learning_rate = learning_rate
-        self.update = update
-        self.backtracking = backtracking
-        self.iterate = iterate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
-
-    def _ascent(self) -> Ascent | None:
-        if self.objective == "loss":
-            return None
-        return Ascent(
-            self.objective,
-            self.learning_rate,
-            sequential=self.update == "sequential",
-            backtracking=self.backtracking,
-        )
+    ) -> None: ...
 
 
 class LowRankLSSVR(Regressor, LowRankMachine):
@@ -221,33 +337,6 @@ class LowRankLSSVR(Regressor, LowRankMachine):
     The functions are learned on the regularised squared error itself (`LowRankLSSVC` with
     ``objective="loss"``); the paper's objectives push outputs away from a decision boundary, which
     regression does not have. Several targets share the functions.
-
-    Parameters
-    ----------
-    C : float, array-like, "gcv" or "loo", default=1.0
-        Regularisation: weight of the squared errors; see `LowRankLSSVC`.
-    n_basis : int, float in (0, 1) or "auto", default="auto"
-        Number of functions, or their share of the rows; see `LowRankLSSVC`.
-    function, init, shape_init, n_init, anchor, iterate, max_iter, tol, n_iter_no_change, \
-fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
-        As in `LowRankLSSVC`.
-    target : {"log", "quantile"} or None, default=None
-        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
-        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
-
-    Attributes
-    ----------
-    coef_ : ndarray of shape (n_outputs, n_basis)
-        Weights of the functions.
-    intercept_ : ndarray of shape (n_outputs,)
-        Bias b.
-    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        Target less the prediction of the model whose weights are fitted without the row (and its
-        exact copies); only with ``C="loo"``.
-    centers_, shapes_, function_, C_, cv_curve_, objective_, n_iter_, fit_report_
-        As in `LowRankLSSVC`.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------
@@ -264,11 +353,7 @@ fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **LowRankMachine._parameter_constraints,
-        **Regressor._target_constraints,
-    }
-
+    @stored
     def __init__(
         self,
         C: Any = 1.0,
@@ -290,22 +375,4 @@ fit_intercept, bias_penalty, cache_size, random_state, verbose, time_limit
         verbose: int = 0,
         time_limit: float | None = None,
         target: str | None = None,
-    ) -> None:
-        self.C = C
-        self.n_basis = n_basis
-        self.function = function
-        self.init = init
-        self.shape_init = shape_init
-        self.n_init = n_init
-        self.anchor = anchor
-        self.iterate = iterate
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_iter_no_change = n_iter_no_change
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
-        self.target = target
+    ) -> None: ...

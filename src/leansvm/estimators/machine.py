@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,89 +23,35 @@ from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from leansvm._packed import packed
 from leansvm._parallel import serial_blas
 from leansvm._phases import Watch, out_of_time, step, watched_by
 from leansvm._sklearn import CallbackSupport, Documented
-from leansvm.basis import BasisSelector
-from leansvm.basis.features import FeatureMap, evaluate
+from leansvm.basis.features import evaluate
+from leansvm.estimators.parameters import complete
 from leansvm.estimators.publish import publish, warn_of_time
 from leansvm.estimators.read import check_features, read, validate
+from leansvm.estimators.tasks import Tasks
 from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within
-from leansvm.solution import Solution
-
-if TYPE_CHECKING:
-    from leansvm.estimators.kernel_machine import FittedKernel
+from leansvm.tables.fitting import encoded_source
 
 Array = NDArray[np.float64]
-_IN_MEMORY = frozenset({"_rows", "_answers"})  # of no pickle and no file
-
-_STEP = 1 / 15  # weight of a step in its phase
 C_GRID = np.logspace(-6, 7, 50)
-
-BASIS_CONSTRAINTS: dict[str, Any] = {
-    "basis": [str, BasisSelector, "array-like"],
-    "n_basis": [
-        Interval(Integral, 1, None, closed="left"),
-        Interval(Real, 0, 1, closed="neither"),
-        StrOptions({"auto"}),
-    ],
-    "select_on": [
-        StrOptions({"auto", "all"}),
-        Interval(Integral, 1, None, closed="left"),
-        Interval(Real, 0, 1, closed="neither"),
-    ],
-    "random_state": ["random_state"],
-}
-
-
-class Tasks:
-    """What scikit-learn's callbacks hear of a fit: steps by their names and, planned, percents."""
-
-    def __init__(self, estimator: Any, planned: bool) -> None:
-        self.estimator, self.percent = estimator, 0
-        self.heard = bool(getattr(estimator, "_skl_callbacks", None))
-        most = 0 if estimator._is_direct else None
-        self.fit = estimator._init_callback_context(max_subtasks=101 if planned else most)
-        self._steps = None if planned else self.fit  # a task of its own, beside the percents
-
-    def step(self, name: str) -> bool:
-        """Tell of a step; return whether a callback asks to stop."""
-        if not self.heard:
-            return False
-        if self._steps is None:
-            self._steps = self.fit.subcontext(task_name="steps", max_subtasks=None)
-            self._steps.call_on_fit_task_begin(estimator=self.estimator)
-        return self._one(self._steps, name)
-
-    def tell(self, share: float) -> None:
-        """Tell how much of the fit is done: a task for every percent."""
-        while self.percent < int(100 * share):
-            self.percent += 1
-            self._one(self.fit, "percent")
-
-    def end(self) -> None:
-        """End the task of the steps."""
-        if self._steps is not None and self._steps is not self.fit:
-            self._steps.call_on_fit_task_end(estimator=self.estimator)
-
-    def _one(self, parent: Any, name: str) -> bool:
-        task = parent.subcontext(task_name=name)
-        task.call_on_fit_task_begin(estimator=self.estimator)
-        return bool(task.call_on_fit_task_end(estimator=self.estimator))
+_IN_MEMORY = frozenset({"_rows", "_answers"})  # of no pickle and no file
+_STEP = 1 / 15  # weight of a step in its phase
 
 
 @dataclass(frozen=True)
 class Run:
     """One call of `fit`, `partial_fit` or a path: how C is found, and who is told of progress."""
 
-    estimator: Any
-    tasks: Tasks  # of scikit-learn's callbacks
-    watch: Watch
     criterion: Criterion
-    is_path: bool = False  # a model for every C, instead of the best one
+    watch: Watch
+    tasks: Tasks | None  # None where there are no callbacks
+    is_path: bool  # a model for every C, instead of the best one
 
     def hook(
         self, name: str, share: float | None = None, last: float = np.inf
@@ -115,39 +61,104 @@ class Run:
         It returns True when a callback asks to stop or, of steps that may end before the ``last``
         one, when they have taken their ``share`` of the time limit.
         """
-        if not self.tasks.heard and (share is None or self.watch.limit == np.inf):
+        tasks = self.tasks
+        if tasks is None and (share is None or self.watch.limit == np.inf):
             return None
 
         def one(iteration: int, residual: float = 0.0) -> bool:
             step(_STEP)
             ends = share is not None and iteration < last and out_of_time(share)
-            return self.tasks.step(name) or ends
+            return (tasks is not None and tasks.step(tasks.steps, name)) or ends
 
         return one
 
 
 class Machine(CallbackSupport, Documented):
-    """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept."""
+    """Base of all estimators: f(x) = sum_j coef_j phi_j(x) + intercept.
 
-    _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
-    kernel: Any = None  # machines of learned functions have none
-    _fits_sources = False  # data sets in files, Dask collections
+    A family of machines has these methods; each returns a value and leaves the machine as it is:
+
+    - ``_rows_that_count(data, run)``: equal rows are merged where rows are left out
+    - ``_learn_kernel(data, run)``: the kernel with its numbers; None for machines without one
+    - ``_grow(data, kernel, run)``: what carries the coefficients: points, all rows, or functions
+    - ``_solve(data, basis, run)``: the `Solution` on it
+    - ``_basis_attributes(data, solution)``: the fitted attributes that describe the basis
+    - ``_model()``: the fitted functions and their coefficients, functions x outputs
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        Whether to have a bias b.
+    bias_penalty : float
+        A of the term A b^2 / 2; 0 leaves the bias free.
+    cache_size : float or "auto"
+        Megabytes that a fit may take for kernel values, factors and what it keeps between passes;
+        "auto" is 80 % of the memory that is available. Kernel values that do not fit are computed
+        anew; a matrix that does not fit raises MemoryError before it is made.
+    random_state : int, RandomState instance or None
+        Seed of what is drawn at random: basis points, samples of the rows, starts.
+    verbose : int
+        1 prints a line for every phase: its seconds and, where that can be told, those to go.
+    time_limit : float or None
+        Seconds after which learning the kernel (after half of them), growing the basis and learning
+        functions end with the best so far, a warning and a note in ``fit_report_``; the rest takes
+        its time.
+
+    Attributes
+    ----------
+    intercept_ : ndarray of shape (n_outputs,)
+        Bias b of every output: one for two classes, else one for each class or target.
+    C_ : float
+        Value used.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Criterion at every candidate of ``C``, nan where it was not tried; only when there are
+        several.
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        Target (of classes +-1) less the prediction of the model fitted without the row and its
+        exact copies; only with ``C="loo"``.
+    objective_ : float
+        Value of the objective, summed over the outputs.
+    n_iter_ : int
+        Iterations, the most of any output; 1 for direct solvers.
+    fit_report_ : dict
+        Solver used, objective, residual and gap, iterations, rows, basis size, bytes, seconds by
+        phase, and what else there is to say of a solver or of choices made on a sample.
+    n_features_in_, feature_names_in_
+        As in all scikit-learn estimators.
+    """
+
+    # what kind of machine it is
     _classifies: ClassVar[bool] = False
-    _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
-    _spread: Any = 1.0  # of the targets; those of classes are +-1
-    _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
-    keep_state: bool | None = None
-    verbose: int = 0
-    time_limit: float | None = None
-    _has_batches: bool = False  # True in a model that `partial_fit` made
-    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
-    # what prediction can do without: pickles and files have it with ``keep_state`` alone
-    _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_", "_left_out"})
-    _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
-    _calibrates: bool | property = False  # whether left-out values become probabilities
+    _fits_sources: ClassVar[bool] = False  # data sets in files, Dask collections
+    _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
     _is_direct: bool | property = False  # a solver without steps that callbacks are told of
     _has_one_scale: bool | property = True  # for all features: numbers of a table are standardised
+    _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
+    _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
+    _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
+    # what prediction can do without: pickles and files have it with ``keep_state`` alone
+    _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_", "_left_out"})
+    # parameters of machines that do not take them
+    kernel: Any = None
+    calibrate: bool = False
+    target: str | None = None
+    criterion: str = "squared"
+    keep_state: bool | None = None
+    fit_intercept: bool = True
+    bias_penalty: float = 0.0
+    verbose: int = 0
+    time_limit: float | None = None
+    # of models that were not fitted, or in another way
+    _spread: Any = 1.0  # of the targets; those of classes are +-1
+    _has_batches: bool = False  # True in a model that `partial_fit` made
+    _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
+    _single_output: bool
+    fit_report_: dict[str, Any]
+    _answers: Any
 
+    # sections of its docstring that an estimator shares with its bases
+    _shared_sections: ClassVar[tuple[str, ...]] = ("Parameters", "Attributes")
+    # of a class itself; those of its bases are added where it has a constructor
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
         "fit_intercept": ["boolean"],
@@ -155,15 +166,23 @@ class Machine(CallbackSupport, Documented):
         "tol": [Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
+        "random_state": ["random_state"],
+        "keep_state": ["boolean", None],
         "verbose": ["verbose"],
         "time_limit": [Interval(Real, 0, None, closed="neither"), None],
     }
-    fit_report_: dict[str, Any]
-    _answers: Any
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give an estimator what its bases say of its parameters: rules and documentation."""
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        takes_tables = self.kernel != "precomputed" and not callable(self.kernel)
+        pairwise = self.kernel == "precomputed"
+        tags.input_tags.pairwise, tags.input_tags.sparse = pairwise, not pairwise
+        takes_tables = not pairwise and not callable(self.kernel)
         tags.input_tags.allow_nan = tags.input_tags.categorical = takes_tables
         return tags
 
@@ -190,18 +209,25 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        with self._fitting(X, y) as run:
-            self._fit_on(read(self, X, y, sample_weight), run)
+        with self._fitting(X, y) as run:  # nothing is set before the last line
+            data = self._counted(read(self, X, y, sample_weight), run)
+            kernel = self._learn_kernel(data, run)
+            basis = self._grow(data, kernel, run)
+            solution = self._solve(data, basis, run)
+            publish(self, data, kernel, solution)
         return self
 
-    def _fit_on(self, data: TrainingData, run: Run) -> None:
-        """Fit the model on rows that were read; nothing is set before the last line."""
-        data = self._counted(data, run)
-        run.watch.plan = self._planned(data.X.shape[0], data.n_features)
-        kernel = self._learn_kernel(data, run)
-        basis = self._grow(data, kernel, run)
-        solution = self._solve(data, basis, run)
-        publish(self, data, kernel, basis, solution)
+    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
+        """Return the rows as the family counts them, if there are enough; plan the phases."""
+        data = self._rows_that_count(data, run)
+        if data.n_positive < 2 and (np.ndim(run.criterion.C) or run.criterion.left_out):
+            raise ValueError(
+                f"C={self.C!r} needs two distinct rows of positive weight, got "
+                f"n_samples={data.n_positive}; give C as a number."
+            )
+        if run.tasks is not None or self.verbose:
+            run.watch.plan = self._planned(*data.X.shape)
+        return data
 
     @contextmanager
     def _fitting(
@@ -217,17 +243,18 @@ class Machine(CallbackSupport, Documented):
         to do where numbers are too large. Any error or interrupt leaves the estimator as it was:
         no attribute of a fit that did not come to its end is seen.
         """
-        tasks, before = Tasks(self, bool(self._planned(1, 1))), self.__dict__.copy()
-        watch = Watch(tell=tasks.tell if tasks.heard else None)
+        tasks, watch = Tasks(self, X, y) if vars(self).get("_skl_callbacks") else None, Watch()
+        before = self.__dict__.copy()
         if self.time_limit is not None:
             watch.limit = float(self.time_limit)
+        if tasks is not None:
+            watch.tell = tasks.tell
         if self.verbose:
             watch.say = lambda line: print(f"{type(self).__name__}: {line}", flush=True)
         try:
-            tasks.fit.call_on_fit_task_begin(estimator=self, X=X, y=y)
             within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
             with within, serial_blas(), watched_by(watch):
-                yield Run(self, tasks, watch, criterion or self._criterion(), is_path)
+                yield Run(criterion or self._criterion(), watch, tasks, is_path)
         except BaseException as error:
             self.__dict__ = before
             if not isinstance(error, np.linalg.LinAlgError | OverflowError):
@@ -238,34 +265,12 @@ class Machine(CallbackSupport, Documented):
             ) from error
         if watch.cut:
             warn_of_time(self, watch)
-        tasks.end()
-        tasks.fit.call_on_fit_task_end(estimator=self, X=X, y=y, reconstruction_attributes={})
+        if tasks is not None:
+            tasks.end()
 
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
         """Return the expected work of each phase, relative to the others; none where unknown."""
         return {}
-
-    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
-        """Return the rows as this family counts them: which stand for their copies, in blocks."""
-        return data
-
-    def _learn_kernel(self, data: Any, run: Run) -> FittedKernel | None:
-        """Return the kernel with its numbers; None for machines without one."""
-        return None
-
-    def _grow(self, data: Any, kernel: Any, run: Run) -> Any:
-        """Return what carries the coefficients: chosen points, all rows, or functions."""
-        raise NotImplementedError
-
-    def _solve(self, data: Any, basis: Any, run: Run) -> Solution:
-        """Return the solution on a basis."""
-        raise NotImplementedError
-
-    def _basis_attributes(
-        self, data: TrainingData, basis: Any, solution: Solution
-    ) -> dict[str, Any]:
-        """Return the fitted attributes that describe the basis; `publish` sets them."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ files
 
@@ -286,10 +291,19 @@ class Machine(CallbackSupport, Documented):
     def __getstate__(self) -> dict[str, Any]:
         """Return what pickles and model files hold: what prediction needs, or all of the state."""
         state: dict[str, Any] = super().__getstate__()
-        keep = self._has_batches if self.keep_state is None else self.keep_state
-        left_out = frozenset() if keep else self._training_only
+        left_out = frozenset() if self._keeps_state else self._training_only
         found = {name: value for name, value in state.items() if name not in left_out | _IN_MEMORY}
         return found if left_out.isdisjoint(state) else found | {"_saved_small": True}
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what pickle writes; arrays of a model without its state are compressed."""
+        make, arguments, state, *rest = super().__reduce_ex__(protocol)
+        return make, arguments, state if self._keeps_state else packed(state), *rest
+
+    @property
+    def _keeps_state(self) -> bool:
+        """Whether files hold what `partial_fit` and merging need."""
+        return bool(self._has_batches if self.keep_state is None else self.keep_state)
 
     def __copy__(self) -> Any:
         """Return a copy in memory, which has everything."""
@@ -301,39 +315,30 @@ class Machine(CallbackSupport, Documented):
 
     def _criterion(self) -> Criterion:
         """Return the C to use, or the candidates and what scores them."""
-        calibrate = self._calibrates
-        if isinstance(self.C, str):
-            folds = KFoldSums() if self.C == "kfold" else None
-            return Criterion(self._candidates, self.C, calibrate or self.C == "loo", folds)
-        if isinstance(self.C, KFoldSums):
-            return Criterion(self._candidates, "kfold", calibrate, self.C)
-        if isinstance(self.C, Real):
-            if not 1e-300 <= float(self.C) <= 1e300:
+        left_out, folds = self.calibrate, None
+        if isinstance(self.C, str | KFoldSums):
+            candidates, name = self._candidates, str(self.C)
+            if not isinstance(self.C, str) or name == "kfold":
+                name, folds = "kfold", KFoldSums() if isinstance(self.C, str) else self.C
+        else:
+            try:
+                candidates, name = np.asarray(self.C, dtype=np.float64), self._scores_lists_by
+            except (TypeError, ValueError):
+                candidates = np.empty(0)
+            if candidates.ndim > 1 or not candidates.size or not np.all(candidates > 0):
+                raise ValueError(
+                    f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got "
+                    f"{self.C!r}."
+                )
+            if candidates.min() < 1e-300 or candidates.max() > 1e300:
                 raise ValueError(
                     f"C={self.C!r}: it must be finite and at most 1e300, and so must 1 / C."
                 )
-            return Criterion(float(self.C), left_out=calibrate)
-        try:
-            candidates = np.asarray(self.C, dtype=np.float64)
-        except (TypeError, ValueError):
-            candidates = np.empty(0)
-        if candidates.ndim != 1 or not candidates.size or not np.all(candidates > 0):
-            raise ValueError(
-                f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got {self.C!r}."
-            )
-        if candidates.min() < 1e-300 or candidates.max() > 1e300:
-            raise ValueError(
-                f"C: every candidate must be finite and from 1e-300 to 1e300, got {self.C!r}."
-            )
-        by_loo = self._scores_lists_by == "loo"
-        return Criterion(candidates, self._scores_lists_by, calibrate or by_loo)
-
-    def _refuse_one_row(self, data: TrainingData) -> None:
-        """Say that values of C cannot be compared, and no row left out, with a single row."""
-        raise ValueError(
-            f"C={self.C!r} needs two distinct rows of positive weight, got "
-            f"n_samples={data.n_positive}; give C as a number."
-        )
+            if not candidates.ndim:
+                return Criterion(float(candidates), left_out=left_out, judge=self.criterion)
+        if self.criterion != "squared" and name != "loo":
+            raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
+        return Criterion(candidates, name, left_out or name == "loo", folds, judge=self.criterion)
 
     def _bias_penalty(self) -> float:
         """Return A of the objective: 0 is a free bias, inf is none."""
@@ -341,35 +346,33 @@ class Machine(CallbackSupport, Documented):
 
     # ------------------------------------------------------------------ decision values
 
-    def _model(self) -> tuple[FeatureMap, Array]:
-        """Return the fitted functions and their coefficients, functions x outputs."""
-        raise NotImplementedError
-
     def _values(self, X: Any) -> Any:
         """Return f(x) of validated rows, one column per output."""
-        return evaluate(*self._model(), self.intercept_, X, self._spread)
+        features, coef = self._model()
+        return evaluate(features, coef, self.intercept_, X, self._spread)
 
     def _decision_values(self, X: Any) -> Any:
-        if self._is_ready_for(X):  # as one row at a time: validation takes longer than the model
-            model, source = self._model(), X
-        else:
+        """Return f(x) of any rows, one column per output."""
+        if not self._is_ready_for(X):
             check_is_fitted(self)
-            model, source = self._model(), source_of(X) if self._fits_sources else None
-            if source is None:
-                source = validate(self, X, reset=False)
-            else:
+            source = source_of(X) if self._fits_sources else None
+            if source is not None:
                 check_features(self, source.n_features, source.feature_names)
+                source = encoded_source(self, source, reset=False)
+            X = validate(self, X, reset=False) if source is None else source
+        features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return evaluate(*model, self.intercept_, source, self._spread)
+            return evaluate(features, coef, self.intercept_, X, self._spread)
 
     def _is_ready_for(self, X: Any) -> bool:
-        """Whether rows have all that validation could ask for: kind, shape and finite numbers."""
-        fitted, plain = vars(self), type(X) is np.ndarray and X.dtype == np.float64
-        if (
-            not plain
-            or "intercept_" not in fitted
-            or {"feature_names_in_", "table_"} & fitted.keys()
-        ):
+        """Whether rows have all that validation could ask for: kind, shape and finite numbers.
+
+        So one row at a time is fast: validation takes longer than the model.
+        """
+        fitted = vars(self)
+        if type(X) is not np.ndarray or X.dtype != np.float64 or "intercept_" not in fitted:
+            return False
+        if "feature_names_in_" in fitted or "table_" in fitted:
             return False
         if not (X.size and X.flags.c_contiguous and X.shape[1:] == (self.n_features_in_,)):
             return False
@@ -378,4 +381,5 @@ class Machine(CallbackSupport, Documented):
 
     def _in_shape(self, values: Any) -> Any:
         """Return values of all outputs in the shape of the targets."""
-        raise NotImplementedError
+        one = len(self.classes_) == 2 if self._classifies else self._single_output
+        return values[:, 0] if one else values

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import _fit_context
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import moved, rows_at, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.kernel_machine import BATCH_PARAMETERS, FittedKernel, KernelMachine
+from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
 from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
 from leansvm.estimators.training_data import TrainingData
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sparse import SparseProblem, SummedBasis, add_batch, solve_sums
+from leansvm.ridge.sparse import SparseProblem, add_batch, solve_sums
 from leansvm.ridge.state import FitState
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
-from leansvm.solution import Solution
-
-
-@dataclass(frozen=True)
-class StateData(TrainingData):
-    """Rows of which a state is left."""
-
-    state: FitState | None = None
-
-    def spread(self) -> NDArray[np.float64]:
-        """Standard deviation of the targets, from their sums."""
-        assert self.state is not None
-        return self.state.spread()
 
 
 class Mergeable(KernelMachine):
@@ -88,24 +74,16 @@ class Mergeable(KernelMachine):
             "loo" and lists become. Parameters that contradict the state are refused.
         """
         self._refuse_target()
-        parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
         with self._fitting() as run:
+            parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
             solution = state.solve(parameters, run.criterion, budget)
-            solution = replace(solution, features=state.features, sums=state.sums)
-            data = StateData(
-                state.points,
-                None,
-                None,
-                None,
-                state.sums.n_outputs,
-                0,
-                attributes=state.attributes(),
-                state=state,
-            )
-            given = {name: parameters.get(name) for name in BATCH_PARAMETERS}
-            used = state.features.kernel
-            kernel = FittedKernel(used, used.given, used.scales, given, used.clip)
-            publish(self, data, kernel, self._merged_basis(state.selected, solution), solution)
+            known = state.attributes() | ({} if self._classifies else {"_spread": state.spread()})
+            shape = state.sums.n_outputs, 0  # and no rows
+            data = TrainingData(state.points, None, None, None, *shape, attributes=known)
+            kernel = FittedKernel(state.features.kernel, state.features.kernel.given)
+            basis = Basis(state.selected, state.features.points)
+            found: Any = {"features": state.features, "sums": state.sums, "basis": basis}
+            publish(self, data, kernel, replace(solution, **found))
             self.n_rows_seen_ = state.n_rows
             self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
         return self
@@ -129,17 +107,11 @@ class Mergeable(KernelMachine):
         return summed.features, summed.sums
 
     def _refuse_target(self) -> None:
-        target = getattr(self, "target", None)
-        if target is not None:
+        if self.target is not None:
             raise ValueError(
-                f"target={target!r}: a state does not have the scale of its targets. Set "
+                f"target={self.target!r}: a state does not have the scale of its targets. Set "
                 f"target=None, and transform y before."
             )
-
-    def _merged_basis(self, selected: Any, solution: Solution) -> SummedBasis:
-        """Return the points of a model whose sums came from elsewhere, as `publish` takes them."""
-        basis = Basis(selected, solution.features.points)
-        return SummedBasis(basis, solution.features, solution.sums, None)
 
     def _read_more(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> TrainingData:
         """Read rows after those of the fit."""
@@ -163,24 +135,25 @@ class Mergeable(KernelMachine):
 
     def _add_batch(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Any:
         """Add the sums of more rows and solve again."""
-        criterion = self._criterion()
+        first = not ("_sums" in vars(self) or self._saved_small)
+        criterion = replace(self._criterion(), left_out=self.calibrate)
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
             if criterion.judge != "squared":
                 raise ValueError(
                     f"partial_fit: criterion={criterion.judge!r} looks at all rows again. Use "
                     f"'squared', or fit."
                 )
-            criterion = replace(criterion, name="kfold")  # in the folds there are
-        criterion = replace(criterion, left_out=bool(self._calibrates))
-        first = not ("_sums" in vars(self) or self._saved_small)
-        if first and criterion.name == "kfold" and criterion.folds is None:
-            criterion = replace(criterion, folds=KFoldSums())
+            folds = KFoldSums() if first else None  # later: the folds there are
+            criterion = replace(criterion, name="kfold", folds=folds)
         with self._fitting(X, y, criterion) as run:
             if first:
                 data = read(self, X, y, sample_weight, classes=classes, batch=True)
                 if data.n_positive < 2:
                     run = replace(run, criterion=replace(criterion, left_out=False))
-                self._fit_on(data, run)
+                data = self._counted(data, run)
+                kernel = self._learn_kernel(data, run)
+                solution = self._solve(data, self._grow(data, kernel, run), run)
+                publish(self, data, kernel, solution)
                 self._has_batches = True
                 return self
             data = self._read_more(X, y, sample_weight, classes)
@@ -194,10 +167,11 @@ class Mergeable(KernelMachine):
                 solution,
                 features=features,
                 sums=sums,
+                basis=Basis(self._selected, features.points),
                 seconds=before["seconds"],
                 bytes=before["bytes"],
                 details=solution.details | {"rows": seen, **kept},
             )
-            publish(self, data, None, self._merged_basis(self._selected, solution), solution)
+            publish(self, data, None, solution)
             self.n_rows_seen_, self._has_batches = seen, True
         return self

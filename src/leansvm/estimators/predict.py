@@ -13,13 +13,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
 from leansvm.estimators.calibration import Array, Slopes, log_probabilities, probabilities
 from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.machine import Machine
-from leansvm.estimators.read import targets_to_score
+from leansvm.estimators.read import to_score
 from leansvm.estimators.target import Scale, to_units
 from leansvm.losses import Logistic
 from leansvm.rows import is_dask
@@ -55,21 +54,30 @@ class _WithCalibration:
 
 
 class Classifier(ClassifierMixin, Machine):
-    """Adds labels, class weights and one-vs-rest decisions."""
+    """Adds labels, class weights and one-vs-rest decisions.
+
+    Parameters
+    ----------
+    class_weight : dict, "balanced" or None
+        Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
+        rows are drawn.
+    calibrate : bool
+        Fit probabilities to leave-one-out decision values, for `predict_proba`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels.
+    """
 
     _classifies = True
     calibration_scale_: float
     calibration_slopes_: Array
-    calibrate: bool
     _is_probabilistic: bool | property = False  # gives probabilities without calibration
-    _class_constraints: ClassVar[dict[str, Any]] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "calibrate": ["boolean"],
     }
-
-    @property
-    def _calibrates(self) -> bool:  # type: ignore[override]
-        return self.calibrate
 
     def _same_classes(self, classes: Any) -> Any:
         """Return the classes of the first batch; later batches may only repeat them."""
@@ -138,11 +146,8 @@ class Classifier(ClassifierMixin, Machine):
         float
             Share of the rows that are predicted correctly.
         """
-        targets = targets_to_score(self, X, y, sample_weight)
-        if targets is None:
-            return float(super().score(X, y, sample_weight))
-        predicted = np.asarray(self.predict(X))
-        return float(accuracy_score(targets[0], predicted, sample_weight=targets[1]))
+        y, predicted, weight = to_score(self, X, y, sample_weight)
+        return float(accuracy_score(y, predicted, sample_weight=weight))
 
     @_WithCalibration
     def predict_proba(self, X: Any) -> Any:
@@ -158,10 +163,9 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Probabilities in the order of ``classes_``; the largest belongs to `predict`.
         """
-        check_is_fitted(self)
         if is_dask(X):
             return predict_later(self, "predict_proba", X)
-        values = self._in_shape(self._decision_values(X))
+        values = self.decision_function(X)
         given = to_host(values)
         return like_rows(probabilities(*self._log_odds(given), given), values)
 
@@ -179,12 +183,11 @@ class Classifier(ClassifierMixin, Machine):
         ndarray of shape (n_samples, n_classes)
             Log-probabilities in the order of ``classes_``.
         """
-        check_is_fitted(self)
         if is_dask(X):
             return predict_later(self, "predict_log_proba", X)
-        values = self._in_shape(self._decision_values(X))
-        result = log_probabilities(*self._log_odds(to_host(values)))
-        result = result.astype(to_host(values).dtype)
+        values = self.decision_function(X)
+        given = to_host(values)
+        result = log_probabilities(*self._log_odds(given)).astype(given.dtype)
         result[np.exp(result) == 1.0] = 0.0  # as rounded as the probability is
         return like_rows(result, values)
 
@@ -202,17 +205,19 @@ class Classifier(ClassifierMixin, Machine):
         known = hasattr(self, "calibration_scale_") if self.calibrate else self._is_probabilistic
         return self._link() if known else None
 
-    def _in_shape(self, values: Any) -> Any:
-        return values[:, 0] if len(self.classes_) == 2 else values
-
 
 class Regressor(RegressorMixin, Machine):
-    """Adds numeric targets, one or many."""
+    """Adds numeric targets, one or many.
 
-    _single_output: bool
-    target: str | None = None
+    Parameters
+    ----------
+    target : {"log", "quantile"} or None
+        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
+        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
+    """
+
     _scale: Scale | None = None  # that the model learned on; None: units of y
-    _target_constraints: ClassVar[dict[str, Any]] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "target": [StrOptions({"log", "quantile"}), None]
     }
 
@@ -255,11 +260,5 @@ class Regressor(RegressorMixin, Machine):
         float
             R^2, the mean of all outputs.
         """
-        targets = targets_to_score(self, X, y, sample_weight)
-        if targets is None:
-            return float(super().score(X, y, sample_weight))
-        predicted = np.asarray(self.predict(X))
-        return float(r2_score(targets[0], predicted, sample_weight=targets[1]))
-
-    def _in_shape(self, values: Any) -> Any:
-        return values[:, 0] if self._single_output else values
+        y, predicted, weight = to_score(self, X, y, sample_weight)
+        return float(r2_score(y, predicted, sample_weight=weight))

@@ -28,28 +28,19 @@ _TOO_SMOOTH = (
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
+# what `partial_fit` must find as it was in the first batch: sums and factors depend on it
+_OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
+_OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # whose left-out decision values a classifier keeps
 _ONCE = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
 _ONCE |= {"_left_out", "_sequence", "_saved_small", "_has_batches"}  # of one fit
 
 
-def publish(
-    estimator: Any, data: TrainingData, kernel: Any, basis: Any, solution: Solution
-) -> None:
+def publish(estimator: Any, data: TrainingData, kernel: Any, solution: Solution) -> None:
     """Set the fitted attributes and the report; calibrate; warn.
 
-    Parameters
-    ----------
-    estimator : Machine
-        Gets the attributes; all of those of an earlier fit are replaced.
-    data : TrainingData
-        Rows as they were used.
-    kernel : FittedKernel or None
-        The kernel with its numbers; None for machines without one, and for later batches.
-    basis : object
-        What carries the coefficients: points, rows, or learned functions.
-    solution : Solution
-        Coefficients, bias and certificate.
+    All attributes of an earlier fit are replaced. ``kernel`` is None for machines without one, and
+    for later batches.
     """
     finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
     if not (finite and np.isfinite(solution.objective)):
@@ -63,12 +54,11 @@ def publish(
         fitted.pop(name, None)
     fitted.update(data.attributes)
     if kernel is not None:
-        fitted.pop("feature_scales_", None)
-        fitted.update(kernel.attributes())
-    fitted.update(estimator._basis_attributes(data, basis, solution))
+        publish_kernel(estimator, kernel)
+    fitted.update(estimator._basis_attributes(data, solution))
     if estimator._keeps_rows:
         estimator._rows, estimator._answers = data, None
-    if not estimator._classifies:
+    if not (estimator._classifies or "_spread" in data.attributes):
         estimator._spread = data.spread()
     estimator.intercept_ = np.asarray(solution.b)
     estimator.C_ = solution.C
@@ -79,22 +69,23 @@ def publish(
     estimator.fit_report_ = _report(data, kernel, solution)
     if solution.left_out is not None and data.merged is not None:
         _use_left_out(estimator, data, solution.left_out, solution.drawn)
-    elif solution.left_out is not None and estimator._calibrates:  # of a batch
+    elif solution.left_out is not None and estimator.calibrate:  # of a batch
         targets, weight = data.targets(), data.blocks().targets_of(np.arange(data.X.shape[0]))[1]
         terms = targets - solution.left_out, targets, weight, data.class_weight
         calibrate(estimator, *terms, before)
-    if not solution.converged:
-        text = f"{type(estimator).__name__}: {solution.advice}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
-    if isinstance(estimator.C, str) and _falls_at_its_end(estimator._candidates, solution):
-        why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
-        warnings.warn(
-            f"{type(estimator).__name__}: C_={solution.C:.3g} is the last value that "
-            f"C={estimator.C!r} tries, and the error of left-out rows still falls there: "
-            f"{why}. A list for C can go further.",
-            UserWarning,
-            stacklevel=_frames_to_caller(),
-        )
+    _warn(estimator, solution)
+
+
+def publish_kernel(estimator: Any, fitted: Any) -> None:
+    """Set the attributes of a `FittedKernel`, and what later batches must find as it was."""
+    estimator.__dict__.pop("feature_scales_", None)
+    if fitted.scales is not None:
+        estimator.feature_scales_ = fitted.scales
+    estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
+    estimator.clip_ = fitted.kernel.clip
+    estimator._batch_parameters = {}
+    for name in _OF_BATCHES:
+        estimator._batch_parameters[name] = getattr(estimator, name, None)
 
 
 def warn_of_time(estimator: Any, watch: Watch) -> None:
@@ -109,16 +100,25 @@ def warn_of_time(estimator: Any, watch: Watch) -> None:
     )
 
 
-def _falls_at_its_end(candidates: Array, solution: Solution) -> bool:
-    """Whether a larger C (or a smaller one) than all candidates would be clearly better."""
-    curve = solution.curve
-    if curve is None or len(curve) != len(candidates) or len(curve) < 2 or np.isnan(curve).any():
-        return False
-    for end, inner in ((0, 1), (-1, -2)):
-        if candidates[end] == solution.C:
-            noisy = curve[end] > _NO_NOISE * curve.max()
-            return bool(noisy and curve[end] < _FALLS * curve[inner])
-    return False
+def _warn(estimator: Any, solution: Solution) -> None:
+    """Say where a solver did not converge, and where a C beyond all candidates would be better."""
+    if not solution.converged:
+        text = f"{type(estimator).__name__}: {solution.advice}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
+    curve, candidates = solution.curve, estimator._candidates
+    if curve is None or not isinstance(estimator.C, str) or len(curve) != len(candidates):
+        return
+    for end, inner in ((0, 1), (-1, -2)) if len(curve) > 1 else ():
+        falls = _NO_NOISE * curve.max() < curve[end] < _FALLS * curve[inner]  # False of NaN
+        if candidates[end] == solution.C and falls:
+            why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
+            warnings.warn(
+                f"{type(estimator).__name__}: C_={solution.C:.3g} is the last value that "
+                f"C={estimator.C!r} tries, and the error of left-out rows still falls there: "
+                f"{why}. A list for C can go further.",
+                UserWarning,
+                stacklevel=_frames_to_caller(),
+            )
 
 
 def _frames_to_caller() -> int:
@@ -167,7 +167,7 @@ def _use_left_out(estimator: Any, data: TrainingData, left_out: Array, drawn: An
         left_out, rows, weight = left_out[merged.first], merged.first, merged.weight
     else:
         rows, weight = drawn.rows, drawn.weight
-    if estimator._calibrates:
+    if estimator.calibrate:
         targets = Y[rows]
         calibrate(estimator, targets - left_out, targets, weight, data.class_weight)
     if isinstance(estimator.C, str) and estimator.C == "loo" and drawn is None:

@@ -27,11 +27,9 @@ from leansvm._array_api import (
     dispatched_namespace,
     foreign_namespace,
     like_rows,
-    moved,
     namespace,
     same_place,
     to_host,
-    zeros,
 )
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.target import learn_scale, to_scale
@@ -45,12 +43,17 @@ from leansvm.rows import (
     source_of,
 )
 from leansvm.tables import is_table
-from leansvm.tables.fitting import TableRows, encoded, transformed, validate_table
+from leansvm.tables.fitting import (
+    TableRows,
+    encoded,
+    encoded_source,
+    transformed,
+    validate_table,
+)
 
 Array = NDArray[np.float64]
 _LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
-_FEW_CLASSES = "sample_weight and class_weight leave fewer than two classes with positive weight."
 # what an estimator is told of its rows
 _OF_TARGETS = ("classes_", "_single_output", "_scale")
 ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
@@ -70,30 +73,25 @@ def read(
     """Validate and encode the input of `fit`, or of `partial_fit`; the estimator stays as it is.
 
     What it will be told of the rows (``n_features_in_``, ``feature_names_in_``, ``classes_``) is in
-    the ``attributes`` of the result.
-
-    Parameters
-    ----------
-    estimator : Machine
-        Whose ``kernel``, ``class_weight`` and kind (classifier or regressor) decide.
-    X, y, sample_weight
-        As `fit` takes them.
-    reset : bool
-        Whether features are those of a first call, not compared with an earlier one.
-    classes : array-like, optional
-        All labels there will be.
-    batch : bool
-        Whether the rows are a part of the data, which may lack classes.
+    the ``attributes`` of the result. Without ``reset`` features are compared with those of an
+    earlier call; ``classes`` are all labels there will be; a ``batch`` may lack some of them.
     """
     scratch = object.__new__(type(estimator))  # takes what scikit-learn's checks set
     scratch.__dict__.update(estimator.__dict__)
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
-    if source is None:
-        data = _read_arrays(scratch, X, y, sample_weight, reset, classes, batch)
+    if source is not None:
+        data = _read_source(scratch, source, y, reset, classes, batch)
+        learns = reset or ("table_" in vars(scratch) and not batch)
+        data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
     else:
-        check_source(scratch, source, reset=reset)
-        encode = _classes_of_source if estimator._classifies else _numbers_of_source
-        data = encode(scratch, source, y, reset=reset, classes=classes, batch=batch)
+        # rows of a fit that are read again: each gets means without its own target again
+        reset = reset or ("table_" in vars(estimator) and not batch)
+        if estimator._classifies:
+            data = _read_classes(scratch, X, y, sample_weight, reset, classes, batch)
+        else:
+            data = _read_numbers(scratch, X, y, sample_weight, reset)
+        if reset and estimator.kernel == "precomputed":  # errors of the labels come first
+            check_kernel_matrix(data.X)
     known = {}
     for name in ROW_ATTRIBUTES:
         if name in vars(scratch):
@@ -101,42 +99,89 @@ def read(
     return replace(data, attributes=known)
 
 
-def _read_arrays(
+def _read_classes(
     estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
-    """Read rows, targets and weights in memory."""
-    # rows of a fit that are read again: each gets means without its own target again
-    reset = reset or ("table_" in vars(estimator) and not batch)
-    if estimator._classifies:
-        X, y = validate(estimator, X, y, reset=reset)
-        Y, labels = encode_labels(estimator, y, classes)
-        weight = _sample_weights(sample_weight, X)
-        count = float(namespace(weight).sum(weight))
-        X = encoded(estimator, X, Y, weight, reset=reset)
-        weight, by_class = _class_weighted(estimator, weight, labels, batch)
+    """Read rows, labels and weights in memory."""
+    X, y = validate(estimator, X, y, reset=reset)
+    Y, labels = encode_labels(estimator, y, classes)
+    weight = _sample_weights(sample_weight, X)
+    X, given = encoded(estimator, X, Y, weight, reset=reset), to_host(weight)
+    totals: Any = np.bincount(labels, weights=given, minlength=len(estimator.classes_))
+    class_weight = _class_weights(estimator, totals, batch)
+    if class_weight is not None:
+        given = given * class_weight[labels]
+        weight = like_rows(given, weight)
+    shape = Y.shape[1], int(np.count_nonzero(given)), float(totals.sum())
+    return TrainingData(X, y, Y, weight, *shape, class_weight=class_weight)
+
+
+def _read_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: bool) -> TrainingData:
+    """Read rows, numbers to predict and weights in memory."""
+    if sparse.issparse(y):
+        raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
+    X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
+    Y = as_float64(y)
+    if foreign_namespace(Y) is None:  # objects such as None have become NaN
+        assert_all_finite(Y, input_name="y")
+        if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
+            raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
+    _check_single_output(estimator, Y.ndim == 1, reset)
+    Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
+    weight = _sample_weights(sample_weight, X)
+    if reset:
+        name = estimator.target
+        estimator._scale = None if name is None else learn_scale(name, Y, weight)
+    Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
+    X = encoded(estimator, X, Y, weight, reset=reset)
+    return TrainingData(X, y, Y, weight, Y.shape[1], int(np.count_nonzero(to_host(weight))))
+
+
+def _read_source(
+    estimator: Any, source: RowSource, y: Any, reset: bool, classes: Any, batch: bool
+) -> TrainingData:
+    """Find classes and weights in a pass over the targets, without a look at X."""
+    if estimator.kernel == "precomputed":
+        raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
+    if not reset:
+        check_features(estimator, source.n_features, source.feature_names)
+    elif not source.n_targets:
+        raise ValueError(
+            f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
+            f"y is None: pass y beside a Dask collection, name it in open_dataset(..., target=...)."
+        )
     else:
-        if sparse.issparse(y):
-            raise TypeError("y must be dense, got a sparse matrix: use y.toarray().")
-        X, y = validate(estimator, X, y, reset=reset, multi_output=True, y_numeric=True)
-        Y, count, by_class = as_float64(y), None, None
-        if foreign_namespace(Y) is None:  # objects such as None have become NaN
-            assert_all_finite(Y, input_name="y")
-            if np.abs(Y).max(initial=0.0) > _LARGEST_TARGET:
-                raise ValueError(f"y has values beyond {_LARGEST_TARGET:g}: scale it.")
-        _check_single_output(estimator, Y.ndim == 1, reset)
-        Y = namespace(Y).reshape(Y, (Y.shape[0], -1))
-        weight = _sample_weights(sample_weight, X)
-        if reset:
-            estimator._scale = None
-            if estimator.target is not None:
-                estimator._scale = learn_scale(estimator.target, Y, weight)
-        Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
-        X = encoded(estimator, X, Y, weight, reset=reset)
-    # after the labels: an error of theirs comes first
-    if reset and estimator.kernel == "precomputed":
-        check_kernel_matrix(X)
-    positive = int(namespace(weight).count_nonzero(weight > 0))
-    return TrainingData(X, y, Y, weight, Y.shape[1], positive, count, class_weight=by_class)
+        estimator.__dict__.pop("feature_names_in_", None)
+        estimator.n_features_in_ = source.n_features
+        if source.feature_names is not None:
+            estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+    if not estimator._classifies:
+        _check_single_output(estimator, source.single_target, reset)
+        if estimator.target is not None:
+            raise ValueError(
+                f"target={estimator.target!r} needs rows in memory: set target=None, and transform "
+                f"y before."
+            )
+        estimator._scale = None
+    seen = source.survey(numeric=not estimator._classifies)
+    if not seen.weights.any():
+        raise ValueError(_NO_WEIGHT)
+    known = class_weight = count = None
+    outputs, used = source.n_targets, seen.rows
+    if estimator._classifies:
+        # the checks of arrays, on two rows per class: of labels that are all different
+        # scikit-learn says that they could be numbers
+        _, present = encode_labels(estimator, np.repeat(np.asarray(seen.classes), 2), classes)
+        present, known = present[::2], estimator.classes_
+        totals = np.zeros(len(known))
+        totals[present] = seen.weights
+        count, outputs = float(totals.sum()), 1 if len(known) == 2 else len(known)
+        class_weight = _class_weights(estimator, totals, batch)
+        if class_weight is not None:
+            used = used * (class_weight[present] > 0)
+    weighted = class_weight is not None or not seen.all_ones
+    encode = Targets(known, class_weight, _LEAST_WEIGHT * seen.largest_weight, weighted)
+    return TrainingData(source, y, None, None, outputs, int(used.sum()), count, encode)
 
 
 def validate(
@@ -183,41 +228,21 @@ def validate(
     return (X, *rest) if rest else X
 
 
-def targets_to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any] | None:
-    """Return targets and weights that a source brings along; None for arrays."""
+def to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return targets, predictions and weights; a source brings its own targets and weights."""
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
     if source is None:
-        return None
+        return y, estimator.predict(X), sample_weight
     if not source.n_targets:
         raise ValueError("score needs the targets: pass y, or name it in open_dataset(target=...).")
-    return source.targets()
-
-
-def check_source(estimator: Any, source: RowSource, *, reset: bool) -> None:
-    """Set or compare the number and the names of the features."""
-    if estimator.kernel == "precomputed":
-        raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
-    if not reset:
-        check_features(estimator, source.n_features, source.feature_names)
-        return
-    if not source.n_targets:
-        raise ValueError(
-            f"This {type(estimator).__name__} estimator requires y to be passed, but the target "
-            f"y is None: pass y beside a Dask collection, name it in open_dataset(..., target=...)."
-        )
-    estimator.__dict__.pop("feature_names_in_", None)
-    estimator.n_features_in_ = source.n_features
-    if source.feature_names is not None:
-        estimator.feature_names_in_ = np.asarray(source.feature_names, dtype=object)
+    targets, weight = source.targets()
+    return targets, np.asarray(estimator.predict(X)), weight
 
 
 def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
     """Compare number and names of the features with those of the fit."""
     if "table_" in vars(estimator):
-        raise TypeError(
-            f"This {type(estimator).__name__} was fitted on a table with text, dates or gaps: give "
-            f"it frames in memory, part by part, not data sets in files or Dask collections."
-        )
+        return  # finds its columns by their names
     if n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {n_features} features, but {type(estimator).__name__} is expecting "
@@ -237,16 +262,15 @@ def check_features(estimator: Any, n_features: int, names: list[str] | None) -> 
 def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any]:
     """Return targets +-1, one column per class (two classes: one column), and class numbers.
 
-    Both are where y is. Sets ``classes_``.
+    The targets are where y is, the numbers on the host. Sets ``classes_``.
     """
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
     xp = foreign_namespace(y)
-    if xp is not None and classes is None:
-        present, labels = xp.unique_inverse(y)
-        present = to_host(present)
+    if xp is None:
+        present, labels = np.unique(y, return_inverse=True)
     else:
-        present, labels = np.unique(to_host(y), return_inverse=True)
+        present, labels = to_host(tuple(xp.unique_inverse(y)))
     estimator.classes_ = present if classes is None else np.unique(classes)
     n_classes = len(estimator.classes_)
     if n_classes < 2:
@@ -254,15 +278,12 @@ def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any
             f"The number of classes has to be greater than one; got {n_classes} class: y must "
             f"hold at least two classes for {type(estimator).__name__}."
         )
-    if foreign_namespace(labels) is not None:
-        numbers = like_rows(np.arange(n_classes)[n_classes == 2 :], labels)
-        return 2.0 * as_float64(labels[:, None] == numbers) - 1.0, labels
     if classes is not None:
         unknown = np.setdiff1d(present, estimator.classes_)
         if len(unknown):
             raise ValueError(f"y has labels that are not in classes: {unknown.tolist()}.")
         labels = np.searchsorted(estimator.classes_, present)[labels]
-    return one_vs_rest(labels, n_classes), labels
+    return like_rows(one_vs_rest(labels, n_classes), y), labels
 
 
 def any_targets(X: Any, y: Any) -> Array:
@@ -279,52 +300,6 @@ def any_targets(X: Any, y: Any) -> Array:
     return Y
 
 
-def _classes_of_source(
-    estimator: Any, source: RowSource, y: Any, *, reset: bool, classes: Any, batch: bool
-) -> TrainingData:
-    """Find classes and weights in a pass over the targets, without a look at X."""
-    seen = source.survey(numeric=False)
-    # the checks of arrays, on two rows per class: of labels that are all different scikit-learn
-    # says that they could be numbers
-    _, present = encode_labels(estimator, np.repeat(np.asarray(seen.classes), 2), classes)
-    present = present[::2]
-    n_classes = len(estimator.classes_)
-    by_class = np.zeros(n_classes)
-    by_class[present] = seen.weights
-    if not by_class.any():
-        raise ValueError(_NO_WEIGHT)
-    class_weight = None
-    if estimator.class_weight is not None:
-        class_weight = _weight_of_classes(estimator, by_class)
-    used = seen.rows * (1 if class_weight is None else class_weight[present] > 0)
-    if not batch and np.count_nonzero(used) < 2:
-        raise ValueError(_FEW_CLASSES)
-    weighted = class_weight is not None or not seen.all_ones
-    least = _LEAST_WEIGHT * seen.largest_weight
-    encode = Targets(estimator.classes_, class_weight, least, weighted)
-    outputs = 1 if n_classes == 2 else n_classes
-    count = float(seen.weights.sum())
-    return TrainingData(source, y, None, None, outputs, int(used.sum()), count, encode)
-
-
-def _numbers_of_source(
-    estimator: Any, source: RowSource, y: Any, *, reset: bool, classes: Any, batch: bool
-) -> TrainingData:
-    """Look at the weights; targets are numbers."""
-    _check_single_output(estimator, source.single_target, reset)
-    if estimator.target is not None:
-        raise ValueError(
-            f"target={estimator.target!r} needs rows in memory: set target=None, and transform y "
-            f"before."
-        )
-    estimator._scale = None
-    seen = source.survey(numeric=True)
-    if not seen.weights.any():
-        raise ValueError(_NO_WEIGHT)
-    encode = Targets(None, None, _LEAST_WEIGHT * seen.largest_weight, not seen.all_ones)
-    return TrainingData(source, y, None, None, source.n_targets, int(seen.rows[0]), encode=encode)
-
-
 def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:
     if not reset and estimator._single_output != single:
         raise ValueError("y must have as many target columns as in earlier calls.")
@@ -336,57 +311,34 @@ def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:
 
 def _sample_weights(sample_weight: Any, X: Any) -> Any:
     """Return checked weights where the rows are; ones where none are given."""
-    X = np.empty((X.shape[0], 0)) if isinstance(X, TableRows) else X
-    if foreign_namespace(X) is not None:
-        weight = zeros((X.shape[0],), X)
-        weight += 1.0
-        if sample_weight is not None:
-            given = to_host(sample_weight) if hasattr(sample_weight, "dtype") else sample_weight
-            weight = like_rows(_sample_weights(given, np.empty((X.shape[0], 0))), X)
-        return weight
     if dispatched_namespace(sample_weight) is not None:
         sample_weight = to_host(sample_weight)
+    rows = np.empty((X.shape[0], 0))
     weight = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True, copy=True
+        sample_weight, rows, dtype=np.float64, ensure_non_negative=True, copy=True
     )
     if not weight.any():
         raise ValueError(_NO_WEIGHT)
     weight[weight < _LEAST_WEIGHT * weight.max()] = 0.0
-    return np.asarray(weight)
+    return weight if isinstance(X, TableRows) else like_rows(weight, X)
 
 
-def _class_weighted(
-    estimator: Any, weight: Any, labels: Any, batch: bool
-) -> tuple[Any, Array | None]:
-    """Return sample weights times class weights, and the latter by class (None: not given)."""
-    n_classes, by_class = len(estimator.classes_), None
-    if foreign_namespace(weight) is None:
-        labels = to_host(labels)
-        totals = np.bincount(labels, weights=weight, minlength=n_classes).astype(np.float64)
-    else:
-        xp, labels = namespace(weight), moved(labels, weight)
-        sums = [xp.sum(xp.where(labels == c, weight, 0.0)) for c in range(n_classes)]
-        totals = np.asarray(to_host(xp.stack(sums)))
-    if estimator.class_weight is not None:
-        by_class = _weight_of_classes(estimator, totals)
-        of_rows = namespace(labels).take(like_rows(by_class, labels), labels)
-        weight = weight * moved(of_rows, weight)
-        totals = totals * by_class
-    if not batch and np.count_nonzero(totals) < 2:
-        raise ValueError(_FEW_CLASSES)
-    return weight, by_class
-
-
-def _weight_of_classes(estimator: Any, counts: Array) -> Array:
+def _class_weights(estimator: Any, totals: Array, batch: bool) -> Array | None:
+    """Return the weight of every class, from their sums of sample weights; None: not given."""
+    found, classes = None, estimator.classes_
     if estimator.class_weight == "balanced":  # over classes that have any weight
-        present = counts > 0
-        balanced = np.zeros(len(counts))
-        balanced[present] = counts.sum() / (present.sum() * counts[present])
-        return balanced
-    classes = estimator.classes_
-    by_class = compute_class_weight(estimator.class_weight, classes=classes, y=classes)
-    if not np.all(np.isfinite(by_class) & (by_class >= 0)):
+        present = totals > 0
+        found = np.zeros(len(totals))
+        found[present] = totals.sum() / (present.sum() * totals[present])
+    elif estimator.class_weight is not None:
+        found = compute_class_weight(estimator.class_weight, classes=classes, y=classes)
+        found = np.asarray(found, dtype=np.float64)
+        if not np.all(np.isfinite(found) & (found >= 0)):
+            raise ValueError(
+                f"class_weight must hold finite numbers >= 0, got {estimator.class_weight!r}."
+            )
+    if not batch and np.count_nonzero(totals if found is None else totals * found) < 2:
         raise ValueError(
-            f"class_weight must hold finite numbers >= 0, got {estimator.class_weight!r}."
+            "sample_weight and class_weight leave fewer than two classes with positive weight."
         )
-    return np.asarray(by_class, dtype=np.float64)
+    return found

@@ -2,16 +2,149 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-from sklearn.utils._param_validation import Interval
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
+from leansvm.basis import Basis, Fit, RandomBasis
 from leansvm.estimators.calibration import Slopes
+from leansvm.estimators.kernel_machine import BasisMachine, FittedKernel
+from leansvm.estimators.machine import Run
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.reduced_machine import ReducedMachine
-from leansvm.losses import Logistic
-from leansvm.newton.losses import loss_for_newton
+from leansvm.estimators.publish import publish
+from leansvm.estimators.read import read
+from leansvm.losses import Logistic, smooth_loss
+from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
+from leansvm.newton.refit import refit
+from leansvm.ridge.primal import Criterion
+from leansvm.solution import Solution
+
+Array = NDArray[np.float64]
+
+
+class ReducedPlan(NamedTuple):
+    """The problem and its points, or how they are chosen anew for every size."""
+
+    problem: ReducedProblem
+    basis: Basis | None
+    choose: Callable[[int], Basis]
+    size: int  # number of points, or the most there may be
+    path: Array  # values of C
+
+
+class ReducedMachine(BasisMachine):
+    """Choose a basis; Newton's method for a smooth loss on it.
+
+    Parameters
+    ----------
+    regularizer : {"rkhs", "coef"}
+        Norm of the decision function in the kernel's space, or of its coefficients.
+    n_basis : int, float in (0, 1) or "auto"
+        Number of basis points, or their share of the rows. "auto" doubles it until the loss of
+        left-out rows, estimated, hardly falls; each size starts from the model on the one before.
+    tol : float
+        Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
+        below it, or stand still; a gap above it then gives a ConvergenceWarning.
+    max_iter : int
+        Most Newton steps.
+
+    Attributes
+    ----------
+    n_support_ : int
+        Number of basis points ("rkhs" drops dependent ones).
+    n_iter_ : int
+        Newton steps in all, the most of all outputs.
+    fit_report_ : dict
+        Objective, relative duality gap and gradient, seconds by phase, bytes, and for every output
+        the history of its iterations: objective, relative gradient, curved rows, step length,
+        and how the Hessian came about. With ``n_basis="auto"``, "sizes": those compared and
+        their left-out loss.
+    """
+
+    _candidates = CANDIDATES
+    _scores_lists_by = "loo"
+    p: float | None = None  # of the logistic loss
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"loo"}), "array-like"],
+        "loss": [str, HasMethods(["value"])],
+        "regularizer": [StrOptions({"rkhs", "coef"})],
+        "delta": [Interval(Real, 0, None, closed="neither"), None],
+        "p": [Interval(Real, 0, None, closed="neither"), None],
+    }
+
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        return super()._planned(n_rows, n_features) | {"solve": 5.0 * self._work(n_rows)}
+
+    def _grow(self, data: Any, kernel: FittedKernel, run: Run) -> ReducedPlan:
+        """Pose the problem and choose its points; where sizes need others, while solving."""
+        plan, path = data.plan, np.atleast_1d(run.criterion.C)
+        compares = np.ndim(run.criterion.C) == 1 and not run.is_path
+        # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
+        shape = self.delta, self.p, 4 * self.tol / data.X.shape[0]
+        problem = ReducedProblem(
+            data.rows,
+            kernel.kernel,
+            smooth_loss(self.loss, self._classifies, *shape),
+            self.regularizer,
+            self._bias_penalty(),
+            self._classifies,
+            data.n_outputs,
+            self.tol,
+            self.max_iter,
+            plan.budget,
+            not run.is_path and (self.calibrate or (compares and isinstance(self.C, str))),
+            run.hook("newton-iteration"),
+            compares,
+        )
+        choose, size, basis = self._chooser(data, problem, run), plan.size, None
+        if plan.auto:
+            size = problem.largest_size(size)
+        if not plan.auto or (plan.selector.nested and not plan.selector.state_columns(size)):
+            basis = problem.select(choose, size)
+        return ReducedPlan(problem, basis, choose, size, path)
+
+    def _solve(self, data: Any, basis: ReducedPlan, run: Run) -> Solution:
+        return self._solve_path(data, basis)[-1]
+
+    def _solve_path(self, data: Any, plan: ReducedPlan) -> list[Solution]:
+        """Solve at the best C, or at every C of a path."""
+        if plan.basis is None:
+            found = plan.problem.fit_each_size(plan.choose, plan.size, plan.path)
+        else:
+            found = plan.problem.fit(plan.basis, plan.path, grows=data.plan.auto)
+        return found.path
+
+    def _pilot(self, data: Any, problem: ReducedProblem, run: Run) -> Fit:
+        C = self.C
+        if not isinstance(C, Real):
+            chooser = self._chooser(data, problem, run, RandomBasis())
+            few = problem.select(chooser, min(PILOT_SIZE, data.rows.n_rows))
+            C = problem.best_C(few, np.atleast_1d(run.criterion.C))
+        penalty, loss = problem.bias_penalty, problem.loss
+        return Fit(float(C), penalty, loss, self.regularizer, self._classifies, refit)
+
+    def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
+        """Return copies of this estimator, fitted at every C of the path on one basis."""
+        models = []
+        with self._fitting(X, y, Criterion(path), is_path=True) as run:
+            data: Any = self._rows_that_count(read(self, X, y, sample_weight), run)
+            if data.plan.auto:
+                raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
+            kernel = self._learn_kernel(data, run)
+            for solution in self._solve_path(data, self._grow(data, kernel, run)):
+                model = copy(self).set_params(C=solution.C)
+                if self._classifies:  # no rows are left out along a path
+                    model.set_params(calibrate=False)
+                publish(model, data, kernel, solution)
+                models.append(model)
+        return models
 
 
 class ReducedSVC(Classifier, ReducedMachine):
@@ -30,98 +163,24 @@ class ReducedSVC(Classifier, ReducedMachine):
         which the log-loss of left-out rows is lowest; for other losses than "logistic", at which
         the fewest of them are misclassified. Values are compared on a part of the basis and
         followed as it grows.
-    kernel : str, Mixture or callable, default="auto"
-        As in `SparseLSSVC`: "auto" is a mixture that is learned on a sample ("rbf" where ``gamma``
-        is given); or a name of `leansvm.kernels.KERNELS`, or a vectorised function ``f(X, Z)``.
     loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
         "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
         max(0, u); or an object with the methods of `leansvm.losses.Loss`.
-    regularizer : {"rkhs", "coef"}, default="rkhs"
-        Norm of the decision function in the kernel's space, or of its coefficients.
-    gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
-        Kernel coefficient. "learn" finds one per feature as in `SparseLSSVC`, by the squared error
-        of left-out rows; "scale" is 1 / (n_features * weighted variance of X), "auto" is
-        1 / n_features.
-    degree : float, default=3
-        Degree of the polynomial kernel.
-    coef0 : float, default=0.0
-        Independent term of "poly" and "sigmoid".
-    fit_intercept : bool, default=True
-        Whether to have a bias b.
-    bias_penalty : float, default=0.0
-        A of the term A b^2 / 2; 0 leaves the bias free.
-    basis : str, selector, 1-D integer array or 2-D array, default="random"
-        How to choose the basis points: "random", "forward", "pivoted-cholesky",
-        "random-pivoted-cholesky", "backfitting", "csi", "sparse-greedy", "entropy", "medoids" or
-        "all", an instance of a class in `leansvm.basis`, the numbers of rows, or the points
-        themselves.
-    n_basis : int, float in (0, 1) or "auto", default="auto"
-        Number of basis points, or their share of the rows. "auto" doubles it until the loss of
-        left-out rows, estimated, hardly falls; each size starts from the model on the one before.
-    select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
-        Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
-        every row would take more than half of ``cache_size``; then a stratified sample.
     delta : float or None, default=None
         Half-width of the quadratic zone of "huber"; None is max(1e-4, 4 * tol / n_samples). It is
         approached from 1 by factors of 10.
     p : float or None, default=None
         None is the loss of logistic regression. With a number, "logistic" is the smooth hinge
         log(1 + exp(p u)) / p; large ones are approached from 10 by factors of 10.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
-        rows are drawn.
-    calibrate : bool, default=True
-        Fit probabilities to left-out decision values, for `predict_proba`.
-    tol : float, default=1e-6
-        Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
-        below it, or stand still; a gap above it then gives a ConvergenceWarning.
-    max_iter : int, default=500
-        Most Newton steps.
-    cache_size : float or "auto", default="auto"
-        Megabytes for kernel values between all rows and the basis, which are computed anew in
-        every pass if they do not fit; "auto" is 80 % of the memory that is available.
-    random_state : int, RandomState instance or None, default=None
-        Seed of random selectors.
-    verbose, time_limit
-        As in `SparseLSSVC`.
 
     Attributes
     ----------
-    support_ : ndarray of shape (n_support,)
-        Rows chosen as basis, -1 where points were given.
-    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Basis points; empty for ``kernel="precomputed"``.
-    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
-        Coefficients of the kernel functions.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        Bias b.
-    n_support_ : int
-        Number of basis points ("rkhs" drops dependent ones).
-    classes_ : ndarray of shape (n_classes,)
-        Labels.
-    C_, gamma_ : float
-        Values used; ``gamma_`` may be an array with one value per feature.
-    kernel_, clip_
-        As in `SparseLSSVC`.
     cv_curve_ : ndarray of shape (n_candidates,)
         Share of left-out rows that are misclassified (those near the boundary in part, plus a
         thousandth of the mean loss), or mean loss for "logistic", at every candidate of C (for
         "loo" ``logspace(-6, 7, 27)``), on the largest basis on which they were compared; NaN where
         none was needed.
-    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Labels +-1 less the decision values without the row; with ``C="loo"``.
-    objective_ : float
-        Value of the objective, summed over the classes.
-    n_iter_ : int
-        Newton steps in all, the most of all classes.
-    fit_report_ : dict
-        Objective, relative duality gap and gradient, seconds by phase, bytes, and for every class
-        the history of its iterations: objective, relative gradient, curved rows, step length,
-        and how the Hessian came about. With ``n_basis="auto"``, "sizes": those compared and
-        their left-out loss.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------
@@ -147,16 +206,6 @@ class ReducedSVC(Classifier, ReducedMachine):
     np.int64(0)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **ReducedMachine._parameter_constraints,
-        "p": [Interval(Real, 0, None, closed="neither"), None],
-        **Classifier._class_constraints,
-    }
-
-    @property
-    def _sharpness(self) -> float | None:  # type: ignore[override]
-        return self.p
-
     @property
     def _is_probabilistic(self) -> bool:  # type: ignore[override]
         return self.loss == "logistic" or isinstance(self.loss, Logistic)
@@ -164,10 +213,11 @@ class ReducedSVC(Classifier, ReducedMachine):
     def _link(self) -> tuple[Logistic | None, Slopes]:
         if self.calibrate:
             return super()._link()
-        loss = loss_for_newton(self.loss, True, self.delta, self.p)
+        loss = smooth_loss(self.loss, True, self.delta, self.p)
         assert isinstance(loss, Logistic)
         return (None, loss.p) if loss.margin == 0.0 else (loss, 1.0)
 
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -193,29 +243,7 @@ class ReducedSVC(Classifier, ReducedMachine):
         random_state: Any = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.loss = loss
-        self.regularizer = regularizer
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.delta = delta
-        self.p = p
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
 
 class ReducedSVR(Regressor, ReducedMachine):
@@ -233,29 +261,11 @@ class ReducedSVR(Regressor, ReducedMachine):
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.
     delta : float or None, default=None
         Where "huber" becomes linear, in units of y; None is 1.35.
-    kernel : str or callable, default="rbf"
-        As in `ReducedSVC`.
-    gamma : {"scale", "auto", "learn"}, float or array-like of shape (n_features,), default="scale"
-        As in `ReducedSVC`; "learn" looks at squared errors, which outliers may decide.
-    regularizer, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, tol, \
-max_iter, cache_size, random_state, verbose, time_limit
-        As in `ReducedSVC`.
-    target : {"log", "quantile"} or None, default=None
-        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
-        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
 
     Attributes
     ----------
-    support_, support_vectors_, n_support_, C_, gamma_, kernel_, clip_, objective_, n_iter_, \
-fit_report_, n_features_in_, feature_names_in_
-        As in `ReducedSVC`.
-    dual_coef_ : ndarray of shape (n_outputs, n_support)
-        Coefficients of the kernel functions.
-    intercept_ : ndarray of shape (n_outputs,)
-        Bias b.
-    cv_curve_, loo_residuals_ : ndarray
-        Mean loss of left-out rows at every candidate of C; targets less predictions without the
-        row.
+    cv_curve_ : ndarray of shape (n_candidates,)
+        Mean loss of left-out rows at every candidate of C; NaN where none was needed.
 
     See Also
     --------
@@ -274,11 +284,7 @@ fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **ReducedMachine._parameter_constraints,
-        **Regressor._target_constraints,
-    }
-
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -302,24 +308,4 @@ fit_report_, n_features_in_, feature_names_in_
         verbose: int = 0,
         time_limit: float | None = None,
         target: str | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.loss = loss
-        self.regularizer = regularizer
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.delta = delta
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.verbose = verbose
-        self.time_limit = time_limit
-        self.target = target
+    ) -> None: ...

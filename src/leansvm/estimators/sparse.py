@@ -9,11 +9,119 @@ import numpy as np
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import StrOptions
 
+from leansvm.basis import Fit, RandomBasis
+from leansvm.basis.choose import Basis, points_of_before
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
+from leansvm.estimators.kernel_machine import BasisMachine, FittedKernel
+from leansvm.estimators.machine import Machine, Run
+from leansvm.estimators.mergeable import Mergeable
+from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.sparse_machine import SparseMachine
+from leansvm.estimators.training_data import TrainingData
+from leansvm.newton.refit import refit
 from leansvm.ridge.criteria import JUDGES
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.kfold import KFoldSums
+from leansvm.ridge.sparse import SparseProblem, SummedBasis
+from leansvm.rows import RowBlocks
+from leansvm.solution import Solution
+
+_PILOT_SIZE = 100  # basis points of the pilot fit that finds a C for selectors that need one
+
+
+class SparseMachine(BasisMachine, Mergeable):
+    """Choose a basis, add up the rows once, solve the small system.
+
+    Parameters
+    ----------
+    C : float, array-like, "loo", "kfold", "gcv" or KFoldSums
+        Regularisation: weight of the squared errors. A list and "loo" are scored by the exact
+        leave-one-out squared error of the rows that are not basis points, of large fits by a
+        bracketing search and 2,000 rows that stand for all; "kfold"
+        (`leansvm.model_selection.KFoldSums`) by exact folds from sums, "gcv" by generalised
+        cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds
+        of basis points: basis rows fit themselves, their leverage flatters a large C, and the model
+        overfits.
+    n_basis : int, float in (0, 1) or "auto"
+        Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
+        falls by 1 % or more (beyond 2,000: 6 %), up to 4,000 (of many rows 2,000), and takes the
+        smallest size within 0.2 % of the best; more than 15,000 rows are represented by 10,000.
+    warm_start : bool
+        Let `fit` go on from the basis of the fit before: its points stay, and the selector is
+        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed is -1
+        where the row of their number is another one now.
+    keep_state : bool or None
+        Whether pickles and model files hold what `partial_fit`, `state` and intervals need beyond
+        prediction, 16 n_basis^2 bytes or more. None: those of a model that `partial_fit` made do.
+
+    Attributes
+    ----------
+    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
+        Target (of classes +-1) less the prediction of the model fitted without the row and its
+        exact copies on the same basis; only with ``C="loo"``. After large fits it is worked out
+        when first asked for.
+    """
+
+    _scores_lists_by = "loo"
+    _last_size = 8000  # on a fast device; half of it elsewhere
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "C": [*Machine._parameter_constraints["C"], StrOptions({"kfold"}), KFoldSums],
+        "warm_start": ["boolean"],
+    }
+
+    def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
+        work, summed = self._work(n_rows), "sizes" if self.n_basis == "auto" else "sums"
+        return super()._planned(n_rows, n_features) | {summed: work, "solve": 0.3 * work}
+
+    def _grow(self, data: Any, kernel: FittedKernel, run: Run) -> SummedBasis:
+        plan, folds, unmerged = data.plan, run.criterion.folds, None
+        if folds is not None and folds.groups is not None:  # copies may be in several groups
+            unmerged = data.blocks(3 * (plan.size + data.n_outputs + 1), plan.budget)
+        problem = SparseProblem(
+            data.rows,
+            kernel.kernel,
+            self._bias_penalty(),
+            run.criterion,
+            data.count,
+            plan.budget,
+            1 if folds is None else folds.count(data.X.shape[0]),
+            unmerged,
+        )
+        options, there = {}, 0
+        if self.warm_start and "support_" in vars(self):
+            options["earlier"] = self._earlier_basis(data.rows)
+            there = options["earlier"].rows.shape[0]
+        chooser = self._chooser(data, problem, run, **options)
+        if plan.auto:
+            return problem.sized(chooser, plan.selector, plan.size, there)
+        return problem.summed(chooser, plan.size)
+
+    def _solve(self, data: TrainingData, basis: SummedBasis, run: Run) -> Solution:
+        assert basis.problem is not None
+        return replace(basis.problem.solve(basis), basis=basis.basis)
+
+    def _pilot(self, data: Any, problem: SparseProblem, run: Run) -> Fit:
+        C = problem.criterion.C
+        if np.ndim(C) == 1:
+            pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
+            chooser = self._chooser(data, problem, run, RandomBasis())
+            C = pilot.summed(chooser, min(_PILOT_SIZE, data.n_positive)).solution.C
+        return Fit(float(C), problem.bias_penalty, refit=refit)
+
+    def _earlier_basis(self, blocks: RowBlocks) -> Basis:
+        """Return the basis of the fit before, in the order of choice."""
+        if self.kernel != "precomputed":
+            if self.support_vectors_.shape[1] != blocks.n_features:
+                raise ValueError(
+                    f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
+                    f"before {self.support_vectors_.shape[1]}."
+                )
+            return points_of_before(blocks, self.support_, self.support_vectors_)
+        if self.support_.max() >= blocks.n_rows:
+            raise ValueError(
+                "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
+            )
+        return Basis(self.support_, blocks.take(self.support_))
 
 
 class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
@@ -25,110 +133,8 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 
     Parameters
     ----------
-    C : float, array-like, "loo", "kfold", "gcv" or KFoldSums, default="loo"
-        Regularisation: weight of the squared errors. A list and "loo" are scored by the exact
-        leave-one-out squared error of the rows that are not basis points, of large fits by a
-        bracketing search and 2,000 rows that stand for all; "kfold"
-        (`leansvm.model_selection.KFoldSums`) by exact folds from sums, "gcv" by generalised
-        cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds
-        of basis points: basis rows fit themselves, their leverage flatters a large C, and the model
-        overfits.
-    kernel : str, Mixture or callable, default="auto"
-        "auto" (a mixture of kernels, learned by leave-one-out on a sample; "rbf" where ``gamma`` is
-        given), a name of `leansvm.kernels.KERNELS`, a `leansvm.kernels.Mixture`, or a vectorised
-        function ``f(X, Z)``.
-    gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,), default="learn"
-        Kernel coefficient. "learn" finds one per feature by the gradient of leave-one-out, on a
-        sample of the rows: features need no scaling, useless ones are switched off; for kernels
-        without a scale per feature ("poly", "sigmoid", "chi2") it means "scale". "scale" is
-        1 / (n_features * weighted variance of X), "auto" is 1 / n_features. "linear", "cosine",
-        "precomputed" and functions do not use it.
-    degree : float, default=3
-        Degree of the polynomial kernel.
-    coef0 : float, default=0.0
-        Independent term of "poly" and "sigmoid".
-    fit_intercept : bool, default=True
-        Whether to have a bias b.
-    bias_penalty : float, default=0.0
-        A of the term A b^2 / 2; 0 leaves the bias free.
-    basis : str, selector, 1-D integer array or 2-D array, default="random"
-        How to choose the basis points: "random", "pivoted-cholesky", "random-pivoted-cholesky",
-        "backfitting", "csi", "sparse-greedy", "entropy", "medoids" or "all", an instance of a
-        class in `leansvm.basis`, the numbers of rows, or the points themselves.
-    n_basis : int, float in (0, 1) or "auto", default="auto"
-        Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
-        falls by 1 % or more (beyond 2,000: 6 %), up to 4,000 (of many rows 2,000), and takes the
-        smallest size within 0.2 % of the best; more than 15,000 rows are represented by 10,000.
-    select_on : {"auto", "all"}, int or float in (0, 1), default="auto"
-        Rows that the selector looks at. "auto" is all of them unless what the selector keeps for
-        every row would take more than half of ``cache_size``; then a stratified sample.
     criterion : {"squared", "accuracy", "log_loss"}, default="squared"
         What leave-one-out averages to choose C; kernel and size are chosen by squared errors.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
-        rows are drawn.
-    calibrate : bool, default=True
-        Fit probabilities to leave-one-out decision values, which C="loo" has for free.
-    cache_size : float or "auto", default="auto"
-        Megabytes that a selector may keep; "auto" is 80 % of the memory that is available.
-    random_state : int, RandomState instance or None, default=None
-        Seed of random selectors.
-    warm_start : bool, default=False
-        Let `fit` go on from the basis of the fit before: its points stay, and the selector is
-        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed is -1
-        where the row of their number is another one now.
-    keep_state : bool or None, default=None
-        Whether pickles and model files hold what `partial_fit`, `state` and intervals need beyond
-        prediction, 16 n_basis^2 bytes or more. None: those of a model that `partial_fit` made do.
-    verbose : int, default=0
-        1 prints a line for every phase: its seconds and, where that can be told, those to go.
-    time_limit : float or None, default=None
-        Seconds after which learning the kernel (after half of them) and growing the basis end
-        with the best so far, a warning and a note in ``fit_report_``; the rest takes its time.
-
-    Attributes
-    ----------
-    support_ : ndarray of shape (n_support,)
-        Rows chosen as basis, -1 where points were given.
-    support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Basis points; empty for ``kernel="precomputed"``.
-    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
-        Coefficients of the kernel functions.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        Bias b.
-    n_support_ : int
-        Number of basis points (dependent ones are dropped).
-    classes_ : ndarray of shape (n_classes,)
-        Labels.
-    C_ : float
-        Value used.
-    kernel_ : str or Mixture
-        Kernel used.
-    gamma_ : float, ndarray of shape (n_features,) or dict
-        Value used; with "learn" what multiplies the squared differences of the raw features; of a
-        mixture one array for each part.
-    feature_scales_ : ndarray of shape (n_features,)
-        How sensitive the model is to every feature, in units of its spread, the largest 1; only
-        with ``gamma="learn"``.
-    clip_ : tuple of two ndarrays of shape (n_features,), or None
-        Bounds that features are moved to before anything is computed, where they have heavy tails
-        and ``gamma="learn"``.
-    cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C``, nan where it was not tried; only when there are
-        several.
-    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Target +-1 less the decision value of the model fitted without the row (and its exact
-        copies) on the same basis; only with ``C="loo"``. After large fits it is worked out when
-        first asked for.
-    objective_ : float
-        Value of the objective, summed over the classes.
-    n_iter_ : int
-        1.
-    fit_report_ : dict
-        Objective, residual, rows, basis size, points dropped, bytes, seconds by phase, and notes
-        on what was chosen on a sample.
-    n_features_in_, feature_names_in_
-        As in all scikit-learn estimators.
 
     See Also
     --------
@@ -147,18 +153,9 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseMachine._parameter_constraints,
-        **Classifier._class_constraints,
-        "criterion": [StrOptions(set(JUDGES))],
-    }
+    _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(JUDGES))]}
 
-    def _criterion(self) -> Criterion:
-        found = super()._criterion()
-        if self.criterion != "squared" and np.ndim(found.C) == 1 and found.name != "loo":
-            raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
-        return replace(found, judge=self.criterion)
-
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -181,26 +178,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         keep_state: bool | None = None,
         verbose: int = 0,
         time_limit: float | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.criterion = criterion
-        self.class_weight = class_weight
-        self.calibrate = calibrate
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.keep_state = keep_state
-        self.verbose = verbose
-        self.time_limit = time_limit
+    ) -> None: ...
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(
@@ -238,28 +216,6 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     """Least-squares support vector regressor on a small basis.
 
-    Parameters
-    ----------
-    C, kernel, gamma, degree, coef0, fit_intercept, bias_penalty, basis, n_basis, select_on, \
-cache_size, random_state, warm_start, keep_state, verbose, time_limit
-        As in `SparseLSSVC`.
-    target : {"log", "quantile"} or None, default=None
-        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
-        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
-
-    Attributes
-    ----------
-    support_, support_vectors_, n_support_, C_, kernel_, gamma_, feature_scales_, clip_, \
-cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
-        As in `SparseLSSVC`.
-    dual_coef_ : ndarray of shape (n_outputs, n_support)
-        Coefficients of the kernel functions.
-    intercept_ : ndarray of shape (n_outputs,)
-        Bias b.
-    loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        Target less the prediction of the model fitted without the row (and its exact copies) on
-        the same basis; only with ``C="loo"``.
-
     See Also
     --------
     SparseLSSVC : The same for classification.
@@ -275,11 +231,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **SparseMachine._parameter_constraints,
-        **Regressor._target_constraints,
-    }
-
+    @stored
     def __init__(
         self,
         C: Any = "loo",
@@ -300,24 +252,7 @@ cv_curve_, objective_, n_iter_, fit_report_, n_features_in_, feature_names_in_
         verbose: int = 0,
         time_limit: float | None = None,
         target: str | None = None,
-    ) -> None:
-        self.C = C
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.coef0 = coef0
-        self.fit_intercept = fit_intercept
-        self.bias_penalty = bias_penalty
-        self.basis = basis
-        self.n_basis = n_basis
-        self.select_on = select_on
-        self.cache_size = cache_size
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.keep_state = keep_state
-        self.verbose = verbose
-        self.time_limit = time_limit
-        self.target = target
+    ) -> None: ...
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:

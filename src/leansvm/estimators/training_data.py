@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,15 @@ Array = NDArray[np.float64]
 _SPREAD_ROWS = 256  # rows of a file from which the spread of the targets is taken
 
 
+class BasisPlan(NamedTuple):
+    """What the parameters of a basis mean for the rows."""
+
+    selector: Any  # a selector, row numbers or points
+    size: int  # number of points, or the most there may be
+    auto: bool  # whether the number is to be found
+    budget: int  # bytes that blocks may keep
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """Rows, targets (one column per output) and weights of a fit, wherever they are."""
@@ -43,6 +52,8 @@ class TrainingData:
     whole: TrainingData | None = None  # the rows as they were given, where these are fewer
     class_weight: Array | None = None  # of each class, a factor in ``weight``
     attributes: dict[str, Any] = field(default_factory=dict)  # that `publish` sets: classes, names
+    rows: RowBlocks | None = None  # in blocks, equal rows merged where rows are left out
+    plan: BasisPlan | None = None  # of machines on a small basis
 
     def blocks(self, columns: int = 0, budget: int = 0, tile_rows: int | None = None) -> RowBlocks:
         """Return the rows in blocks."""
@@ -58,14 +69,9 @@ class TrainingData:
             tile_rows=tile_rows,
         )
 
-    @property
-    def n_features(self) -> int:
-        """Columns of X."""
-        return self.X.shape[1]
-
     def variance(self) -> float:
         """Weighted variance of all entries of X, as ``gamma="scale"`` uses it."""
-        return self.blocks().variance()
+        return (self.blocks() if self.rows is None else self.rows).variance()
 
     def targets(self) -> Array:
         """Return the targets of all rows, on the host."""
@@ -94,28 +100,21 @@ class TrainingData:
         weight[merged.first] = merged.weight
         return replace(self, weight=weight, n_positive=len(merged.first), merged=merged)
 
-    def counted(self, left_out: bool) -> TrainingData:
-        """Find the rows that count, on the host: all of positive weight, or of equal ones one."""
-        data = replace(self, Y=to_host(self.Y), weight=np.asarray(to_host(self.weight)))
-        if not left_out:
-            return data.with_weight(data.weight)
-        merged = merge_equal_rows(self.X, data.Y, data.weight)
-        return replace(data, merged=merged, n_positive=len(merged.first), taken=merged.first)
+    def counted(self, left_out: bool, earlier: Any = ()) -> TrainingData:
+        """Find the rows that count, on the host: all of positive weight, or of equal ones one.
 
-    def with_weight(self, weight: Array) -> TrainingData:
-        """Count every row of positive weight, whatever its copies."""
-        first = np.flatnonzero(weight > 0)
-        group = np.full(len(weight), -1, dtype=np.intp)
-        group[first] = np.arange(len(first))
-        merged = MergedRows(first, group, weight[first])
-        return replace(self, weight=weight, merged=merged, n_positive=len(first), taken=first)
-
-    def with_targets(self, Y: Array) -> TrainingData:
-        """Take the targets of the rows that count, which earlier batches may have brought."""
-        assert self.weight is not None and self.taken is not None
-        every = np.zeros((len(self.weight), Y.shape[1]))
-        every[self.taken] = Y
-        return replace(self, Y=every)
+        ``earlier`` are weights of rows of the batches before, which come first.
+        """
+        Y, weight = to_host(self.Y), np.append(earlier, to_host(self.weight))
+        if left_out:
+            merged = merge_equal_rows(self.X, Y, weight)
+        else:
+            first = np.flatnonzero(weight > 0)
+            group = np.full(len(weight), -1, dtype=np.intp)
+            group[first] = np.arange(len(first))
+            merged = MergedRows(first, group, weight[first])
+        first = merged.first
+        return replace(self, Y=Y, weight=weight, merged=merged, n_positive=len(first), taken=first)
 
     def distinct(self) -> TrainingData:
         """Merge equal rows and put the rest in an order that their values alone decide.

@@ -36,8 +36,9 @@ def to_onnx(model: Any, *, dtype: str = "float32", metadata: dict[str, Any] | No
     Returns
     -------
     onnx.ModelProto
-        Its input is ``X``, (n_rows, n_features); of a pipeline that takes texts, one input of shape
-        (n_rows, 1) for every feature, by name, with "" for a missing text. Outputs: ``label``,
+        Its input is ``X``, (n_rows, n_features); of a model that takes texts or dates, one input of
+        shape (n_rows, 1) for every feature, by name: "" is a missing text, a date is its days since
+        1970 and a time of day its hours, both float64 whatever ``dtype`` is. Outputs: ``label``,
         ``scores`` (what `decision_function` gives) and, where calibrated, ``probabilities``; of a
         regressor ``predictions``; of a `KernelBasis` ``features``. Write it to a file with
         ``path.write_bytes(graph.SerializeToString())``.
@@ -75,7 +76,8 @@ class Graph(GraphNodes):
     """
 
     def __init__(self, formula: Formula, dtype: str, in_pairs: bool = False) -> None:
-        single = dtype == "float32" and all(sums_suit(t, "float32") for t in formula.terms)
+        suits = all(sums_suit(t, "float32") for t in formula.terms)
+        single = dtype == "float32" and suits and not formula.dates  # which it rounds to minutes
         super().__init__("float32" if single else "float64", formula.inputs)
         self.formula, self.dtype, self.in_pairs = formula, dtype, in_pairs
         self.term = formula  # the one that nodes are added for
@@ -117,23 +119,17 @@ class Graph(GraphNodes):
     def _inputs(self) -> tuple[list[Any], dict[int, str]]:
         """Return the inputs of the graph, and for each input value the name of its column."""
         formula, texts = self.formula, self.formula.texts
-        if formula.dates:
-            raise ValueError(
-                f"Column {formula.inputs[min(formula.dates)]!r} holds dates, which graphs cannot "
-                f"take: use to_c or to_js, or fit on TableEncoder().fit_transform(X, y)."
-            )
-        if not texts:
+        if not (texts or formula.dates):
             return [self.info("X", self.dtype, [None, len(formula.inputs)])], {}
         names = dict(enumerate(formula.inputs))
         if "" in names.values() or len(set(names.values())) < len(names):
             raise ValueError(
-                "Features are inputs of the graph by their names, as some are texts: give each a "
-                "name of its own that is not empty."
+                "Features are inputs of the graph by their names, as some are texts or dates: give "
+                "each a name of its own that is not empty."
             )
-        return [
-            self.info(name, object if i in texts else self.dtype, [None, 1])
-            for i, name in names.items()
-        ], names
+        kinds = dict.fromkeys(texts, object) | dict.fromkeys(formula.dates, np.float64)
+        infos = [self.info(name, kinds.get(i, self.dtype), [None, 1]) for i, name in names.items()]
+        return infos, names
 
     def _columns(self, read: dict[int, str]) -> str:
         """Return u, (n_rows, n_columns)."""
@@ -142,19 +138,25 @@ class Graph(GraphNodes):
         parts = [self._numbers(read, list(numbers))] if numbers else []
         rest = formula.columns[len(numbers) :]
         for source in dict.fromkeys(column.source for column in rest):
-            parts.append(self._categories(read, [c for c in rest if c.source == source]))
+            mine = [column for column in rest if column.source == source]
+            is_date = source in self.formula.dates
+            found = self.cycles(read[source], mine) if is_date else self._ones(read, mine)
+            parts.append(self._moved(found, mine))
         return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=1)
 
     def _numbers(self, read: dict[int, str], columns: list[Column]) -> str:
         sources = [column.source for column in columns]
-        if read:
+        days, casts = self.formula.dates, self.work != self.dtype
+        if days and casts:
+            given = [read[s] if s in days else self.cast(read[s], self.work) for s in sources]
+            x = self.add("Concat", *given, axis=1)
+        elif read:
             x = self.add("Concat", *(read[source] for source in sources), axis=1)
         elif sources == list(range(len(self.term.inputs))):
             x = "X"
         else:
             x = self.add("Gather", "X", self.constant(sources, np.int64), axis=1)
-        if self.work != self.dtype:
-            x = self.cast(x, self.work)
+        x = self.cast(x, self.work) if casts and not days else x
         if any(column.fill is not None for column in columns):
             fills = [np.nan if column.fill is None else column.fill for column in columns]
             x = self.add("Where", self.add("IsNaN", x), self.constant([fills]), x)
@@ -185,7 +187,7 @@ class Graph(GraphNodes):
         found = self.curves(self.columns_of(x, rest, len(columns)), knots)
         return self.add("Concat", self.columns_of(x, 0, rest), found, axis=1) if rest else found
 
-    def _categories(self, read: dict[int, str], columns: list[Column]) -> str:
+    def _ones(self, read: dict[int, str], columns: list[Column]) -> str:
         """Return the columns of one input value: which known value it is, times a table."""
         source, fill = columns[0].source, columns[0].fill
         texts = self.term.texts.get(source)
@@ -199,8 +201,7 @@ class Graph(GraphNodes):
             keys = [fill if value is MISSING and as_filled else value for value in known]
             bias[j] = column.number_of(None)
             table[:, j] = [column.number_of(key) - bias[j] for key in keys]
-        ones = self.add("Gemm", equal, self.constant(table), self.constant(bias))
-        return self._moved(ones, columns)
+        return self.add("Gemm", equal, self.constant(table), self.constant(bias))
 
     def _equal_numbers(
         self, value: str | None, source: int, columns: list[Column]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._extras import needs
+from leansvm.export._columns import Column
 from leansvm.export._formula import Formula
 
 SPREAD = {"float32": 16.0, "float64": 1e3}  # of points, up to which rounding of sums is small
@@ -83,6 +84,69 @@ class GraphNodes:
         )
         x0, y0, slope = (self.add("Gather", self.constant(table), piece) for table in tables)
         return self.add("Add", y0, self.add("Mul", self.add("Sub", x, x0), slope))
+
+    def cycles(self, days: str, columns: list[Column]) -> str:
+        """Return sines, cosines and indicators of a date, or of the hours of a time of day."""
+        missing = self.add("IsNaN", days)
+        zero, found = self.constant(0.0), []
+        turns: dict[str, str] = {}
+        known = self.add("Where", missing, zero, days)
+        for column in columns:
+            if column.kind == "missing":
+                found.append(self.cast(missing, self.work))
+                continue
+            cycle = "" if column.reads == "time" else column.cycle
+            if cycle not in turns:
+                turns[cycle] = self._turn(known, cycle)
+            angle = self._by("Mul", turns[cycle], 2.0 * np.pi)
+            if column.kind == "cos":  # not every runtime has cosines of doubles
+                angle = self._by("Add", angle, np.pi / 2.0)
+            found.append(self.add("Where", missing, zero, self.add("Sin", angle)))
+        return self.add("Concat", *found, axis=1)
+
+    def _turn(self, x: str, cycle: str) -> str:
+        """Return how far around its circle a date is, as `to_c` computes it; "": hours of a day."""
+        if not cycle:
+            return self._by("Div", x, 24.0)
+        day = self.add("Floor", x)
+        if cycle == "hour":
+            return self.add("Sub", x, day)
+        if cycle == "weekday":
+            shifted = self._by("Add", day, 3.0)
+            return self._by("Div", self._rest(shifted, 7.0), 7.0)
+        z = self._by("Add", day, 719468.0)
+        era = self._whole(z, 146097.0)
+        of_era = self._rest(z, 146097.0)
+        leaps = self.add("Sub", self._whole(of_era, 36524.0), self._whole(of_era, 146096.0))
+        days = self.add("Sub", of_era, self._whole(of_era, 1460.0))
+        year = self._whole(self.add("Add", days, leaps), 365.0)
+        leaps = self.add("Sub", self._whole(year, 4.0), self._whole(year, 100.0))
+        of_year = self.add("Sub", of_era, self.add("Add", self._by("Mul", year, 365.0), leaps))
+        march = self._whole(self._by("Add", self._by("Mul", of_year, 5.0), 2.0), 153.0)
+        late = self.add("Less", march, self.constant(10.0))  # in the year that March is in
+        if cycle == "month":
+            shift = self.add("Where", late, self.constant(2.0), self.constant(-10.0))
+            return self._by("Div", self.add("Add", march, shift), 12.0)
+        year = self.add("Add", year, self._by("Mul", era, 400.0))
+        every = [
+            self.cast(self._by("Equal", self._rest(year, n), 0.0), self.work)
+            for n in (4.0, 100.0, 400.0)
+        ]
+        leap = self.add("Add", self.add("Sub", every[0], every[1]), every[2])
+        after = self.add("Add", self._by("Add", of_year, 59.0), leap)
+        found = self.add("Where", late, after, self._by("Sub", of_year, 306.0))
+        return self._by("Div", found, 365.25)
+
+    def _by(self, op: str, x: str, number: float) -> str:
+        return self.add(op, x, self.constant(number))
+
+    def _whole(self, x: str, number: float) -> str:
+        """Return how often a number is in x."""
+        return self.add("Floor", self._by("Div", x, number))
+
+    def _rest(self, x: str, number: float) -> str:
+        """Return what is left of x then."""
+        return self.add("Sub", x, self._by("Mul", self._whole(x, number), number))
 
     def named(self, value: str, name: str) -> str:
         """Give a value the name of an output."""

@@ -102,7 +102,7 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
     """
     formula = formula_of(model)
     if not isinstance(exported, str):
-        single = exported.graph.input[0].type.tensor_type.elem_type == 1
+        single = _takes_float32(exported)
         inputs = rows_around(formula, n_rows, random_state, _type(single))
         engine, found = run_onnx(exported, formula, inputs)
     elif exported.startswith("//"):
@@ -168,18 +168,23 @@ def run_onnx(graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tu
 def onnx_feeds(
     graph: Any, formula: Formula, inputs: Sequence[NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
-    """Return the inputs of a graph: one array, or one for every feature where some are texts."""
-    kind = (
-        np.float32 if any(i.type.tensor_type.elem_type == 1 for i in graph.graph.input) else float
-    )
-    if not formula.texts:
+    """Return the inputs of a graph: one array, or one each where some are texts or dates."""
+    kind = _type(_takes_float32(graph))
+    if not (formula.texts or formula.dates):
         return {"X": np.column_stack(inputs).astype(kind)}
     feeds = {}
-    for name, values in zip(formula.inputs, inputs, strict=True):
+    for i, (name, values) in enumerate(zip(formula.inputs, inputs, strict=True)):
         if values.dtype == object:
             values = np.array([v if isinstance(v, str) else "" for v in values], object)
-        feeds[name] = (values if values.dtype == object else values.astype(kind))[:, None]
+        elif i not in formula.dates:
+            values = values.astype(kind)
+        feeds[name] = values[:, None]
     return feeds
+
+
+def _takes_float32(graph: Any) -> bool:
+    """Whether numbers go into a graph as float32; dates never do."""
+    return any(i.type.tensor_type.elem_type == 1 for i in graph.graph.input)
 
 
 def run_c(header: str, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tuple[str, Array]:

@@ -82,6 +82,10 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
 
     double = isinstance(operator.inputs[0].type, DoubleTensorType)
     dtype = "float64" if double else "float32"
-    add_onnx_graph(
-        scope, operator, container, Graph(formula_of(operator.raw_operator), dtype, True).model()
-    )
+    formula = formula_of(operator.raw_operator)
+    if formula.texts or formula.dates:
+        raise ValueError(
+            "skl2onnx gives a machine numbers alone, and this one was fitted on text or dates: use "
+            "leansvm.export.to_onnx, or put a leansvm.tables.TableEncoder before it by hand."
+        )
+    add_onnx_graph(scope, operator, container, Graph(formula, dtype, True).model())

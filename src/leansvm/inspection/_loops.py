@@ -130,53 +130,74 @@ def add_moved(
 
 
 @compiled(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def add_shapley(X: Any, B: Any, nodes: Any, weights: Any, tolerance: float, out: Any) -> None:
-    """Add Shapley values of products over columns to out_jg, mean over the rows b of ``B``.
+def add_shapley(
+    Dx: Any,
+    Db: Any,
+    X: Any,
+    B: Any,
+    terms: Any,
+    tolerance: float,
+    nodes: Any,
+    weights: Any,
+    out: Any,
+) -> None:
+    """Add Shapley values of sum_p weight_p prod_g e^-(scale_p D_g) to out_jg, mean over rows b.
 
-    ``X`` has a row for each point j and a column for each factor g, an even number; B is points x
-    factors x rows: sum_q w_q (X_jg - B_jgb) prod_(h != g) (t_q X_jh + (1 - t_q) B_jhb), with the
-    nodes that row n of ``nodes`` has for n + 1 of them. Nothing is divided: products of the factors
-    before a pair are kept in a pass forwards, those after it grow in a pass backwards.
+    ``Dx`` has a row for each point j and a column for each factor g, an even number; ``Db`` is
+    points x factors x rows. ``X`` and ``B`` are e^-(scale D) of them, with one more axis, the
+    first, for the terms; ``terms`` are their weights and scales. A term adds
+    sum_q w_q (X_jg - B_jgb) prod_(h != g) (t_q X_jh + (1 - t_q) B_jhb), with the nodes that row n
+    of ``nodes`` has for n + 1 of them.
     """
-    n_factors, n_rows = B.shape[1], B.shape[2]
+    n_factors, n_rows = Db.shape[1], Db.shape[2]
+    least, apart = np.empty(n_rows), np.empty(n_rows)
     before, product = np.empty((n_factors // 2, n_rows)), np.empty(n_rows)
-    spread = np.empty(n_rows)
-    for j in range(X.shape[0]):
-        product[:], spread[:] = 1.0, 0.0
+    for j in range(Dx.shape[0]):
+        least[:], apart[:] = 0.0, 0.0
         for g in range(n_factors):
-            x, b = X[j, g], B[j, g]
+            x, b = Dx[j, g], Db[j, g]
             for i in range(n_rows):
-                largest = max(x, b[i])
-                product[i] *= largest
-                spread[i] += abs(x - b[i]) / (2.0 * largest + _TINY)
-        count = nodes_for(product.max(), spread.max(), tolerance, nodes.shape[0])
-        for q in range(count):
-            t, u = nodes[count - 1, q], 1.0 - nodes[count - 1, q]
-            product[:] = weights[count - 1, q] / n_rows
-            for pair in range(n_factors // 2):
-                g = 2 * pair
-                tx, ty, b, c, kept = (
-                    t * X[j, g],
-                    t * X[j, g + 1],
-                    B[j, g],
-                    B[j, g + 1],
-                    before[pair],
-                )
-                for i in range(n_rows):
-                    kept[i] = product[i]
-                    product[i] *= (tx + u * b[i]) * (ty + u * c[i])
-            product[:] = 1.0
-            for pair in range(n_factors // 2 - 1, -1, -1):
-                g = 2 * pair
-                x, y, b, c, kept = X[j, g], X[j, g + 1], B[j, g], B[j, g + 1], before[pair]
-                tx, ty, first, second = t * x, t * y, 0.0, 0.0
-                for i in range(n_rows):
-                    at_x, at_y, rest = tx + u * b[i], ty + u * c[i], kept[i] * product[i]
-                    first += rest * at_y * (x - b[i])
-                    second += rest * at_x * (y - c[i])
-                    product[i] *= at_x * at_y
-                out[j, g] += first
-                out[j, g + 1] += second
+                least[i] += min(x, b[i])
+                apart[i] += abs(x - b[i])
+        nearest, step = least.min(), apart.max() / n_factors
+        for p in range(terms.shape[0]):
+            weight, scale = terms[p]
+            # sum_g (1 - e^-(scale |x - b|)) / 2 is largest where all |x - b| are equal
+            spread = 0.5 * n_factors * (1.0 - exp(-scale * step))
+            small = tolerance / (abs(weight) + _TINY)
+            count = nodes_for(exp(-scale * nearest), spread, small, nodes.shape[0])
+            for q in range(count):
+                t, w = nodes[count - 1, q], weight * weights[count - 1, q] / n_rows
+                add_node(X[p, j], B[p, j], t, w, before, product, out[j])
+
+
+@compiled(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def add_node(X: Any, B: Any, t: float, w: float, before: Any, product: Any, out: Any) -> None:
+    """Add w sum_b (X_g - B_gb) prod_(h != g) (t X_h + (1 - t) B_hb) to out_g.
+
+    Nothing is divided: products of the factors before a pair are kept in a pass forwards
+    (``before``), those after it grow in a pass backwards (``product``).
+    """
+    u, n_pairs, n_rows = 1.0 - t, B.shape[0] // 2, B.shape[1]
+    product[:] = w
+    for pair in range(n_pairs):
+        g = 2 * pair
+        tx, ty, b, c, kept = t * X[g], t * X[g + 1], B[g], B[g + 1], before[pair]
+        for i in range(n_rows):
+            kept[i] = product[i]
+            product[i] *= (tx + u * b[i]) * (ty + u * c[i])
+    product[:] = 1.0
+    for pair in range(n_pairs - 1, -1, -1):
+        g = 2 * pair
+        x, y, b, c, kept = X[g], X[g + 1], B[g], B[g + 1], before[pair]
+        tx, ty, first, second = t * x, t * y, 0.0, 0.0
+        for i in range(n_rows):
+            at_x, at_y, rest = tx + u * b[i], ty + u * c[i], kept[i] * product[i]
+            first += rest * at_y * (x - b[i])
+            second += rest * at_x * (y - c[i])
+            product[i] *= at_x * at_y
+        out[g] += first
+        out[g + 1] += second
 
 
 @compiled(error_model="numpy")

@@ -7,67 +7,128 @@ x and B_g at b, that is an integral of a polynomial in t,
     phi_g = int_0^1 (X_g - B_g) prod_(h != g) (t X_h + (1 - t) B_h) dt ,
 
 which Gauss-Legendre quadrature with m / 2 nodes gives exactly for m columns. A linear kernel gives
-w_g (x_g - mean b_g). Matern kernels are sums of Gaussians to 1e-6 (`_gaussians`). For everything
-else orders of columns are drawn: from b to x one column after the other, and once the other way.
+w_g (x_g - mean b_g). A Matern kernel is close to a sum of few Gaussians, chosen for the model at
+hand (`_gaussians`). For everything else orders of columns are drawn: from b to x one column after
+the other, and once the other way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from leansvm._parallel import for_tiles
 from leansvm.inspection._view import Array, Indices, Summand
 from leansvm.kernels._function import DistanceKernel
 from leansvm.kernels.linear import Linear
 
-_FACTORS = 2**21  # numbers of a table of factors, made for some points at a time
-_ROUNDING, _BELOW_GAUSSIANS = 1e-17, 1e-8  # of kernel values, whose largest is 1
+_FACTORS = 2**22  # numbers of a table of factors, made for some points at a time
+_ROUNDING = 1e-17  # of kernel values, whose largest is 1
 _HYBRIDS = 2**22  # numbers of rows between x and b, made at a time
+_PROBES = 400  # rows between x and b on which Gaussians are chosen, and then checked
+_GAUSSIANS, _NODE_ERROR = 7, 1e-3  # how many; of quadrature, in units of a kernel's spread
+_ITSELF = np.ones((1, 2))  # e^-D: one term of weight and scale 1
+_TINY = np.finfo(np.float64).tiny
 
 
 def is_product(parts: Sequence[Summand] | None) -> bool:
-    """Whether all kernels are products over columns, or sums of such products."""
+    """Whether all kernels are products over columns, or close to sums of such products."""
     return parts is not None and all(
-        isinstance(part.function, Linear) or bool(_terms(part.function)) for part in parts
+        isinstance(part.function, Linear)
+        # the kink of "matern12" takes too many Gaussians
+        or (isinstance(part.function, DistanceKernel) and part.function.name != "matern12")
+        for part in parts
     )
 
 
 def is_exact(parts: Sequence[Summand]) -> bool:
-    """Whether they are so up to rounding."""
+    """Whether they are products up to rounding."""
     return all(getattr(part.function, "root_terms", None) is None for part in parts)
 
 
-def _terms(function: Any) -> list[tuple[float, float]]:
-    """Return weights and scales of e^-(scale D) whose sum a kernel is; none for other kernels."""
-    if not isinstance(function, DistanceKernel) or function.name == "matern12":
-        return []  # a kink takes too many terms
-    return [(1.0, 1.0)] if function.root_terms is None else _gaussians(function.root_terms)
+def _terms(part: Summand, probes: Array) -> tuple[Array, float, Array]:
+    """Return Gaussians whose sum is the kernel, for one model.
 
+    Parameters
+    ----------
+    part : Summand
+        f(x) = sum_j coef_j k(x, z_j).
+    probes : ndarray of shape (_PROBES, n_features)
+        Rows between rows to explain and the background, as the machine's kernel gets them.
 
-@cache
-def _gaussians(terms: tuple[float, float, float]) -> list[tuple[float, float]]:
-    """Return weights and scales of the Gaussians that a Matern kernel is a sum of.
-
-    It is an integral over scales with weights >= 0; least squares chooses those of a grid.
+    Returns
+    -------
+    terms : ndarray of shape (n_terms, 2)
+        Weight and scale of each e^-(scale D).
+    tolerance : float
+        How exactly products of factors are needed.
+    error : ndarray of shape (n_outputs,)
+        Root mean squared error of f on probes.
     """
-    linear, quadratic, factor = terms
-    squared = np.concatenate([[0.0], np.geomspace(1e-8, 1e3, 800)])
-    r = np.sqrt(squared)
-    scales = np.exp(np.arange(np.log(0.02), np.log(2e3), 0.5))
-    values = (1.0 + r * (linear + r * quadratic)) * np.exp(-r)
-    weights, _ = nnls(np.exp(-np.outer(squared, scales)), values, maxiter=10_000)
-    return [(w, factor * s) for w, s in zip(weights, scales, strict=True) if w > 0]
+    function: Any = part.function
+    D = function.pair_sums(part.prepare(probes), part.points)
+    if function.root_terms is None:
+        k, terms, error = np.exp(-D), _ITSELF, np.zeros(part.coef.shape[1])
+    else:
+        linear, quadratic, factor = function.root_terms
+        D *= factor
+        r = np.sqrt(D)
+        k = (1.0 + r * (linear + r * quadratic)) * np.exp(-r)
+        # k has its largest share of e^-(s D) at s = 1 / (2 sqrt(D))
+        ladder = np.geomspace(0.05, 800.0, 20) / max(float(np.median(r)), 1e-6)
+        of_scale = np.stack([np.exp(-s * D) @ part.coef for s in ladder], axis=-1)
+        terms, error = _gaussians(k @ part.coef, of_scale, ladder)
+        terms[:, 1] *= factor
+    return terms, _NODE_ERROR * float(k.std()), error
+
+
+def _gaussians(f: Array, of_scale: Array, ladder: Array) -> tuple[Array, Array]:
+    """Return weights and scales of few Gaussians, and how far they are off.
+
+    Least squares chooses the weights so that f, not the kernel, is right on every other probe: the
+    coefficients of f cancel each other by many digits. Scales are neighbours on a ladder, or every
+    second or third of it, those that are best on the probes between.
+
+    Parameters
+    ----------
+    f : ndarray of shape (n_probes, n_outputs)
+        The model at the probes.
+    of_scale : ndarray of shape (n_probes, n_outputs, n_scales)
+        What it would be there with a Gaussian of each scale in place of its kernel.
+    ladder : ndarray of shape (n_scales,)
+        The scales.
+    """
+    size = np.maximum(np.abs(of_scale).max(axis=(0, 1)), _TINY)
+    known, other = of_scale[::2] / size, of_scale[1::2] / size
+    best: tuple[Any, ...] = (np.inf,)
+    for step in (1, 2, 3):
+        for first in range(len(ladder) - step * (_GAUSSIANS - 1)):
+            chosen = slice(first, first + step * _GAUSSIANS, step)
+            learn = known[..., chosen].reshape(-1, _GAUSSIANS)
+            weights = np.linalg.lstsq(learn, f[::2].ravel(), rcond=1e-14)[0]
+            error = np.sqrt(np.mean((other[..., chosen] @ weights - f[1::2]) ** 2, axis=0))
+            if error.max() < best[0]:
+                terms = np.column_stack([weights / size[chosen], ladder[chosen]])
+                best = error.max(), terms, error
+    return best[1], best[2]
+
+
+def _between(rows: Array, background: Array, groups: Sequence[Indices], rng: Any) -> Array:
+    """Return rows of the background that have some groups of columns from rows to explain."""
+    x, b = (rng.randint(len(source), size=_PROBES) for source in (rows, background))
+    probes, share = background[b], rng.uniform(size=_PROBES)
+    for group in groups:
+        moved = np.flatnonzero(rng.uniform(size=_PROBES) < share)
+        probes[np.ix_(moved, group)] = rows[np.ix_(x[moved], group)]
+    return probes
 
 
 def by_products(
-    parts: Sequence[Summand], rows: Array, background: Array, groups: Sequence[Indices]
-) -> Array:
-    """Return Shapley values, rows x groups x outputs, of a sum of products.
+    parts: Sequence[Summand], rows: Array, background: Array, groups: Sequence[Indices], rng: Any
+) -> tuple[Array, Array]:
+    """Return Shapley values, rows x groups x outputs, of a sum of products, and how far f is off.
 
     Parameters
     ----------
@@ -77,8 +138,20 @@ def by_products(
         Rows as the machine's kernel gets them.
     groups : sequence of ndarray
         Features of every group.
+    rng : RandomState
+        Draws the rows on which the Gaussians of Matern kernels are chosen.
+
+    Returns
+    -------
+    values : ndarray of shape (n, n_groups, n_outputs)
+        Shapley values.
+    error : ndarray of shape (n_outputs,)
+        Root mean squared difference between the model and the sum of products; 0 without Matern
+        kernels.
     """
-    result = np.zeros((len(rows), len(groups), parts[0].coef.shape[1]))
+    n_outputs = parts[0].coef.shape[1]
+    result, squared = np.zeros((len(rows), len(groups), n_outputs)), np.zeros(n_outputs)
+    probes = None if is_exact(parts) else _between(rows, background, groups, rng)
     for part in parts:
         X, B = part.prepare(rows), part.prepare(background)
         columns = [part.columns_of(group) for group in groups]
@@ -88,20 +161,29 @@ def by_products(
             for g in used:
                 result[:, g] += step[:, columns[g]] @ w[columns[g]]
         elif used:
-            result[:, used] += _of_product(part, X, B, [columns[g] for g in used])
-    return result
+            terms, tolerance, error = _ITSELF, _ROUNDING, np.zeros(n_outputs)
+            if probes is not None:
+                terms, tolerance, error = _terms(part, probes)
+            result[:, used] += _of_product(part, X, B, [columns[g] for g in used], terms, tolerance)
+            squared += error**2
+    return result, np.sqrt(squared)
 
 
-def _of_product(part: Summand, X: Array, B: Array, columns: list[Indices]) -> Array:
+def _of_product(
+    part: Summand,
+    X: Array,
+    B: Array,
+    columns: list[Indices],
+    terms: Array,
+    tolerance: float,
+) -> Array:
     from leansvm.inspection._loops import add_shapley
 
     m, outputs = len(columns), part.coef.shape[1]
     even = m + m % 2  # the loop takes factors in pairs; one of 1 changes nothing
     result = np.zeros((len(X), m, outputs))
     nodes, weights = _quadrature(m)
-    terms = _terms(part.function)
-    tolerance = _ROUNDING if len(terms) == 1 else _BELOW_GAUSSIANS
-    step = max(1, _FACTORS // (m * max(len(B), len(X))))
+    step = max(1, _FACTORS // (m * max(len(B), len(X)) * len(terms)))
     for start in range(0, len(part.points), step):
         Z, coef = part.points[start : start + step], part.coef[start : start + step]
         along = [part.along(own) for own in columns]
@@ -109,16 +191,16 @@ def _of_product(part: Summand, X: Array, B: Array, columns: list[Indices]) -> Ar
         for g, (kernel, own) in enumerate(zip(along, columns, strict=True)):
             Dx[:, :, g] = kernel.pair_sums(X[:, own], Z[:, own])
             Db[:, g] = kernel.pair_sums(B[:, own], Z[:, own]).T
-        for weight, scale in terms:
-            tables = np.exp(-scale * Dx), np.exp(-scale * Db), weight * coef, tolerance / weight
+        at_x, at_b = (np.stack([np.exp(-scale * D) for _, scale in terms]) for D in (Dx, Db))
+        tables = Dx, Db, at_x, at_b, coef
 
-            def fill(i: int, end: int, tables: tuple[Any, ...] = tables) -> None:
-                at_x, at_b, c, small = tables
-                found = np.zeros((len(c), even))
-                add_shapley(at_x[i], at_b, nodes, weights, small, found)
-                result[i] += found[:, :m].T @ c
+        def fill(i: int, end: int, tables: tuple[Array, ...] = tables) -> None:
+            Dx, Db, at_x, at_b, coef = tables
+            found = np.zeros((len(coef), even))
+            add_shapley(Dx[i], Db, at_x[:, i], at_b, terms, tolerance, nodes, weights, found)
+            result[i] += found[:, :m].T @ coef
 
-            for_tiles(len(X), 1, fill)
+        for_tiles(len(X), 1, fill)
     return result
 
 

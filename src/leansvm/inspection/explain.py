@@ -24,6 +24,8 @@ from leansvm.inspection._view import (
 )
 from leansvm.rows import check_budget, resolve_cache_size
 
+_TINY = np.finfo(np.float64).tiny
+
 
 @dataclass(repr=False)
 class Explanation:
@@ -44,7 +46,9 @@ class Explanation:
         What each column adds: baseline + sum of a row = its prediction.
     errors : ndarray of shape (n_rows, n_columns)
         How far contributions may be off: 0 where they are exact, the standard error where orders
-        of columns were drawn.
+        of columns were drawn. With Gaussians, twice the error of the model that they make: the
+        largest of the rows, or its root mean square over rows between rows and background where
+        that is larger.
     method : {"exact", "gaussians", "sampling"}
         How they were computed.
     values : list of list
@@ -153,8 +157,9 @@ def explain(
         category or a date that the model or the pipeline encodes itself is one column already.
     method : {"auto", "sampling"}, default="auto"
         "auto" is exact for "rbf", "laplacian", "chi2" and "linear"; takes "matern32" and "matern52"
-        as sums of some twenty Gaussians, which is right to about 1e-6; and draws orders of columns
-        for other kernels and for pipelines that mix columns. "sampling" always draws.
+        as sums of seven Gaussians chosen for this model, which is right to about 1e-4 of the
+        prediction's spread; and draws orders of columns for other kernels and for pipelines that
+        mix columns. "sampling" always draws.
     max_background : int, default=100
         Rows of the background to use at most, drawn at random.
     n_orders : int, default=2
@@ -165,7 +170,8 @@ def explain(
     Returns
     -------
     Explanation
-        Contributions add up to prediction less baseline, whatever the method.
+        Contributions add up to prediction less baseline, whatever the method. What Gaussians leave
+        over is shared out in proportion to the contributions, and is part of ``errors``.
 
     Notes
     -----
@@ -224,12 +230,15 @@ def explain(
         method = "sampling"
     else:
         features = view.features(view.X)
-        found = by_products(parts, features[:n], features[n:], owned)
-        method, errors = "exact" if is_exact(parts) else "gaussians", np.zeros_like(found)
-        if method == "gaussians":  # what is missing shows how far off they are
+        found, off = by_products(parts, features[:n], features[n:], owned, rng)
+        method, errors = "exact", np.zeros_like(found)
+        if not is_exact(parts):
+            method = "gaussians"
             missing = f[:n] - f[n:].mean(axis=0) - found.sum(axis=1)
-            errors += np.abs(missing)[:, None]
-            found += missing[:, None] / len(names)
+            # a contribution is a mean of differences between two values of the model
+            errors += 2.0 * np.maximum(np.abs(missing).max(axis=0), off)
+            size = np.abs(found)  # columns that the model does not use keep their 0
+            found += missing[:, None] * size / np.maximum(size.sum(axis=1, keepdims=True), _TINY)
     one = f.shape[1] == 1
     baseline = f[n:].mean(axis=0)
     return Explanation(

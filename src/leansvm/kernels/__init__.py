@@ -6,9 +6,8 @@ number, or one value for each feature.
 
 from leansvm.kernels._clip import clipped
 from leansvm.kernels._gamma import resolve_gamma
-from leansvm.kernels._gradients import gradients, mixed_derivatives
-from leansvm.kernels._kernel import Kernel
-from leansvm.kernels._registry import FUNCTIONS, KERNELS, PER_FEATURE, WITH_GAMMA, radial
+from leansvm.kernels._gradients import gradients, mixed_derivatives, radial
+from leansvm.kernels._kernel import FUNCTIONS, KERNELS, PER_FEATURE, WITH_GAMMA, Kernel
 from leansvm.kernels.mixture import Mixture
 
 __all__ = [

@@ -24,17 +24,15 @@ class DotKernel(KernelFunction):
         """Return dk/d(x'z)."""
         return np.ones_like(dot)
 
-    def curvature(self, dot: Array) -> Array:
-        """Return the second derivative of k by x'z."""
-        return np.zeros_like(dot)
+    def curvature(self, sums: Array) -> Array:
+        return np.zeros_like(sums)
+
+    def slope_along(self, x: Array, z: Array, f: int) -> Array:
+        return z
 
     def factor(self, X: Any) -> Any:
         """Return the rows whose products the kernel takes."""
         return X
-
-    def value_at_norm(self, squares: Any) -> Any:
-        """Return k(x, x), given |x|^2 of `factor`, whose memory may be used."""
-        return self.in_place(squares)
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         right = dot_factor(self.factor(Z), out.dtype)
@@ -56,9 +54,8 @@ class DotKernel(KernelFunction):
         foreign = foreign_namespace(X)
         xp, dtype = (np, float_type(X)) if foreign is None else (foreign, X.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
-            rows = self.factor(X)
-            squares = row_norms_squared(rows) if foreign is None else xp.sum(rows * rows, axis=1)
-            values = xp.astype(self.value_at_norm(squares), dtype, copy=False)
+            squares = row_norms_squared(X) if foreign is None else xp.sum(X * X, axis=1)
+            values = xp.astype(self.in_place(squares), dtype, copy=False)
             self._check_finite(xp, values)
         return values
 
@@ -69,12 +66,6 @@ class DotKernel(KernelFunction):
         """Return V Z with V_ij = c_j dk/d(x_i'z_j)."""
         slope = self.slope(X @ Z.T)
         return np.stack([(slope * c) @ Z for c in coef.T], axis=2)
-
-    def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
-        """Return sum_j c_j k''(x'z_j) z_ja z_jb."""
-        a, b = pairs.T
-        curve = self.curvature(X @ Z.T)
-        return np.stack([(curve * c) @ (Z[:, a] * Z[:, b]) for c in coef.T], axis=2)
 
     def _check_finite(self, xp: Any, values: Any) -> None:
         """Refuse products that overflow and powers that do not exist; one look at a sum first."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import device_of, foreign_namespace
+from leansvm._array_api import device_of, foreign_namespace, namespace
 
 Array = NDArray[np.float64]
 Gamma = float | Array
@@ -40,15 +40,7 @@ class Expression:
 
 
 class KernelFunction:
-    """A kernel with its numbers. Rows on the host are NumPy arrays or CSR matrices.
-
-    Parameters
-    ----------
-    gamma : float or ndarray of shape (n_features,)
-        Factor of distances or products, if the kernel has one.
-    degree, coef0 : float
-        Numbers of "poly" and "sigmoid".
-    """
+    """A kernel with its numbers. Rows on the host are NumPy arrays or CSR matrices."""
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -75,9 +67,9 @@ class KernelFunction:
             return np.ones(X.shape[0], float_type(X))
         return xp.ones(X.shape[0], dtype=X.dtype, device=device_of(X))
 
-    def column_function(self, X: Any) -> Callable[[int], Any]:
-        """Return t -> k(X, x_t), or t -> None where `device_block` has to do it."""
-        return lambda t: None
+    def device_columns(self, xp: Any, X: Any) -> Callable[[int], Any]:
+        """Return t -> k(X, x_t); what the columns share may be computed once."""
+        return lambda t: self.device_block(xp, X, X[t : t + 1, :])[:, 0]
 
     def fused_times(self, X: Any, V: Any) -> Any | None:
         """Return k(X, X) V of rows on a device in one pass; None where there is no such form."""
@@ -98,7 +90,20 @@ class KernelFunction:
         raise NotImplementedError
 
     def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
-        """Return d^2 f / dx_a dx_b for pairs of features, rows x pairs x outputs."""
+        """Return d^2 f / dx_a dx_b = sum_j c_j k''(t_j) dt_j/dx_a dt_j/dx_b, t as in `pair_sums`.
+
+        The result has rows x pairs x outputs.
+        """
+        curve = self.curvature(self.pair_sums(X, Z))
+        slopes = {f: self.slope_along(X[:, f, None], Z[:, f], f) for f in np.unique(pairs)}
+        return np.stack([(curve * slopes[a] * slopes[b]) @ coef for a, b in pairs], axis=1)
+
+    def curvature(self, sums: Array) -> Array:
+        """Return the second derivative of k by the sum that `pair_sums` gives."""
+        raise NotImplementedError
+
+    def slope_along(self, x: Array, z: Array, f: int) -> Array:
+        """Return the derivative of that sum by x_f, for all pairs of values of feature f."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------ partial dependence
@@ -175,6 +180,17 @@ class DistanceKernel(KernelFunction):
     def value_and_slope(self, D: Any) -> tuple[Any, Any]:
         """Return k and dk/dD of an array of any library."""
         raise NotImplementedError
+
+
+def smallest_exponent(values: Any) -> float:
+    """Return the exponent below which exp gives no normal number, and is slow."""
+    return float(np.log(float(namespace(values).finfo(values.dtype).smallest_normal))) + 1
+
+
+def capped(xp: Any, X: Any, gamma: Gamma) -> Any:
+    """Return gamma small enough that its products do not overflow in the type of X."""
+    largest = float(xp.finfo(X.dtype).max) ** 0.5
+    return np.minimum(gamma, largest) if isinstance(gamma, np.ndarray) else min(gamma, largest)
 
 
 def float_type(X: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from leansvm._accelerated import library_of
-from leansvm.kernels._distances import product_suffices, split_gamma
 from leansvm.kernels._function import Gamma
+from leansvm.kernels._radial import product_suffices, split_gamma
 
 _MOST_FEATURES = 128  # of a row that a program keeps
 _COLUMNS = 16  # of V at a time: the least that tensor cores take
@@ -25,16 +25,7 @@ _PART = 16384  # rows whose products are added up in float32
 def fused_times(root: int, X: Any, gamma: Gamma, V: Any) -> Any | None:
     """Return k(X, X) V in float64; None where there is no such form for these rows.
 
-    Parameters
-    ----------
-    root : int
-        Factor of D under the root of a Matérn kernel; 0 for the Gaussian kernel.
-    X : array of shape (m, d)
-        Rows.
-    gamma : float or ndarray of shape (d,)
-        Its scale, or that of every feature.
-    V : array of shape (m, k)
-        Columns, where the rows are.
+    ``root`` is the factor of D under the root of a Matérn kernel, 0 for the Gaussian kernel.
     """
     if library_of(X) != "torch" or X.shape[1] > _MOST_FEATURES:
         return None
@@ -53,12 +44,8 @@ def fused_times(root: int, X: Any, gamma: Gamma, V: Any) -> Any | None:
     width = max(16, 1 << (X.shape[1] - 1).bit_length())
     padded = torch.zeros((X.shape[0], width), dtype=X.dtype, device=X.device)
     padded[:, : X.shape[1]] = rows
-    parts = [_times(root, padded, norms, V[:, a : a + _COLUMNS]) for a in _starts(V.shape[1])]
+    parts = [_times(root, padded, norms, columns) for columns in V.split(_COLUMNS, dim=1)]
     return torch.cat(parts, dim=1)
-
-
-def _starts(columns: int) -> range:
-    return range(0, columns, _COLUMNS)
 
 
 def _times(root: int, rows: Any, norms: Any, V: Any) -> Any:

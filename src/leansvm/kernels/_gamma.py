@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
 from leansvm.kernels._function import Gamma
-from leansvm.kernels._registry import PER_FEATURE, WITH_GAMMA
+from leansvm.kernels._kernel import PER_FEATURE, WITH_GAMMA, check_length
 
 
 def resolve_gamma(
@@ -77,12 +77,6 @@ def resolve_gamma(
         )
     check_length(values, n_features)
     return values
-
-
-def check_length(gamma: Gamma, n_features: int) -> None:
-    """Raise a ValueError unless there is one gamma, or one for each feature."""
-    if isinstance(gamma, np.ndarray) and len(gamma) != n_features:
-        raise ValueError(f"gamma has {len(gamma)} values, X has {n_features} features.")
 
 
 def _numbers(gamma: Any) -> NDArray[np.float64]:

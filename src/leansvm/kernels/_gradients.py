@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.kernels._clip import clipped, inside_bounds
-from leansvm.kernels._function import Array
-from leansvm.kernels._kernel import Kernel
+from leansvm.kernels._function import Array, DistanceKernel
+from leansvm.kernels._kernel import FUNCTIONS, Kernel
 from leansvm.linalg import dense_rows64
 
 _TILE = 2**20  # entries of a block of kernel values
@@ -46,11 +46,11 @@ def gradients(kernel: Kernel, X: Any, points: Any, coef: Array) -> Array:
     >>> gradients(kernel, np.array([[1.0]]), np.array([[0.0]]), np.ones((1, 1))).round(4)
     array([[[-0.6065]]])
     """
-    rows, Z, inside = _prepared(kernel, X, points)
-    result = np.empty((len(rows), Z.shape[1], coef.shape[1]))
-    for part in _tiles(rows, Z):
-        result[part] = kernel.function.gradients(rows[part], Z, coef)
-    return result if inside is None else result * inside[:, :, None]
+    found = [
+        kernel.function.gradients(rows, Z, coef) * inside[:, :, None]
+        for rows, Z, inside in _tiles(kernel, X, points)
+    ]
+    return np.concatenate([np.empty((0, X.shape[1], coef.shape[1])), *found])
 
 
 def mixed_derivatives(
@@ -70,29 +70,55 @@ def mixed_derivatives(
     ndarray of shape (n, n_pairs, n_outputs)
         Second derivatives.
     """
-    rows, Z, inside = _prepared(kernel, X, points)
-    result = np.empty((len(rows), len(pairs), coef.shape[1]))
-    for part in _tiles(rows, Z):
-        result[part] = kernel.function.mixed_derivatives(rows[part], Z, coef, pairs)
-    if inside is not None:
-        result *= (inside[:, pairs[:, 0]] * inside[:, pairs[:, 1]])[:, :, None]
-    return result
+    a, b = pairs.T
+    found = [
+        kernel.function.mixed_derivatives(rows, Z, coef, pairs)
+        * (inside[:, a] * inside[:, b])[:, :, None]
+        for rows, Z, inside in _tiles(kernel, X, points)
+    ]
+    return np.concatenate([np.empty((0, len(pairs), coef.shape[1])), *found])
 
 
-def _tiles(rows: Array, Z: Array) -> Iterator[slice]:
-    step = max(1, _TILE // max(len(Z), 1))
-    return (slice(start, start + step) for start in range(0, len(rows), step))
-
-
-def _prepared(kernel: Kernel, X: Any, points: Any) -> tuple[Array, Array, Any]:
-    """Return rows and points as the kernel sees them, and which features it does not clip."""
+def _tiles(kernel: Kernel, X: Any, points: Any) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield rows and points as the kernel sees them, and 1 where it does not clip a feature."""
     if callable(kernel.name) or kernel.precomputed:
         raise ValueError(
             f"kernel={kernel.name!r} has no known gradient: use a kernel with a name that is not "
             f"'precomputed'."
         )
     rows, Z = dense_rows64(X), dense_rows64(points)
-    if kernel.clip is None:
-        return rows, Z, None
     inside = inside_bounds(rows, kernel.clip)
-    return clipped(rows, kernel.clip), clipped(Z, kernel.clip), inside
+    if kernel.clip is not None:
+        rows, Z = clipped(rows, kernel.clip), clipped(Z, kernel.clip)
+    step = max(1, _TILE // max(len(Z), 1))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step], Z, inside[start : start + step]
+
+
+def radial(name: str, D: Any) -> tuple[Any, Any]:
+    """Return k and dk/dD of a radial kernel, D = sum_f gamma_f (x_f - z_f)^2.
+
+    Parameters
+    ----------
+    name : {"rbf", "matern12", "matern32", "matern52"}
+        Kernel.
+    D : array
+        Scaled squared distances, >= 0, of any array library.
+
+    Returns
+    -------
+    value, slope : array
+        The slope of "matern12", -e^-r / (2 r), has a pole at 0: 1e-12 is added to D under the
+        root, so that the slope at 0 is -5e5. Its product with (x_f - z_f)^2 tends to 0 there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.kernels import radial
+    >>> value, slope = radial("matern32", np.array([0.0, 1.0]))
+    >>> slope
+    array([-1.5       , -0.26538181])
+    """
+    function = FUNCTIONS[name]()
+    assert isinstance(function, DistanceKernel)
+    return function.value_and_slope(D)

@@ -1,7 +1,7 @@
 """The class `Kernel`: which kernel, its parameters, and blocks of its values.
 
 It checks parameters, moves rows between the bounds of ``clip`` and makes room for results. The
-kernels themselves are one file each; `_registry` lists them.
+kernels themselves are one file each: to add one, write its file and list its class here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,26 @@ from scipy import sparse
 from leansvm._array_api import device_of, foreign_namespace
 from leansvm.kernels._clip import ClippedRow, check_bounds, clipped
 from leansvm.kernels._function import KernelFunction, RowForm, float_type
-from leansvm.kernels._gamma import check_length
-from leansvm.kernels._registry import FUNCTIONS, KERNELS
-from leansvm.kernels.given import UserFunction
+from leansvm.kernels.chi2 import Chi2
+from leansvm.kernels.cosine import Cosine
+from leansvm.kernels.given import Precomputed, UserFunction
+from leansvm.kernels.laplacian import Laplacian
+from leansvm.kernels.linear import Linear
+from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
+from leansvm.kernels.poly import Poly
+from leansvm.kernels.rbf import Gaussian
+from leansvm.kernels.sigmoid import Sigmoid
 from leansvm.linalg import tile_rows
+
+_CLASSES: tuple[type[KernelFunction], ...] = (
+    *(Linear, Gaussian, Matern12, Matern32, Matern52, Laplacian),
+    *(Poly, Sigmoid, Chi2, Cosine, Precomputed),
+)
+FUNCTIONS = {name: kind for kind in _CLASSES for name in (kind.name, *kind.aliases)}
+KERNELS = tuple(FUNCTIONS)
+PER_FEATURE = tuple(n for n, kind in FUNCTIONS.items() if kind.gamma_is == "one or per feature")
+WITH_GAMMA = tuple(n for n, kind in FUNCTIONS.items() if kind.gamma_is != "unused")
 
 _ADDITIVE = (
     "kernel='additive_chi2' is only conditionally positive definite, so that a fit with it may "
@@ -134,7 +149,7 @@ class Kernel:
             check_length(self.gamma, X.shape[1])
         if self.clip is not None:
             Z = clipped(Z, self.clip)
-        xp, width = foreign_namespace(X), len(Z) if self.precomputed else Z.shape[0]
+        xp, width = foreign_namespace(X), Z.shape[0]
         if xp is not None:
             if X.shape[0] == 0 or width == 0:
                 return xp.zeros((X.shape[0], width), dtype=X.dtype, device=device_of(X))
@@ -143,14 +158,12 @@ class Kernel:
             out = np.empty((X.shape[0], width), float_type(X) if dtype is None else dtype)
         if out.size == 0:
             return out
-        if self.clip is None:
-            self.function.block(X, Z, out)
-            return out
-        # copies of some megabytes, each still cut into tiles for all threads
-        step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
+        function, step = self.function, len(out)
+        if self.clip is not None:  # copies of some megabytes, each cut into tiles for all threads
+            step = max(tile_rows(X.shape[1]), 8 * tile_rows(out.shape[1]))
         for start in range(0, len(out), step):
-            part = slice(start, start + step)
-            self.function.block(clipped(X[part], self.clip), Z, out[part])
+            rows = X if self.clip is None else clipped(X[start : start + step], self.clip)
+            function.block(rows, Z, out[start : start + step])
         return out
 
     def fused_times(self, X: Any, V: Any) -> Any | None:
@@ -158,19 +171,13 @@ class Kernel:
         return self.function.fused_times(self._clipped(X), V)
 
     def columns(self, X: Any) -> Callable[[int], Any]:
-        """Return the function t -> k(X, x_t) for rows of another array library.
-
-        What the columns share is computed once: for callers that want one after the other.
-        """
-        X = self._clipped(X)
-        check_length(self.gamma, X.shape[1])
-        shared = self.function.column_function(X)
-
-        def column(t: int) -> Any:
-            values = shared(t)
-            return self.block(X, X[t : t + 1, :])[:, 0] if values is None else values
-
-        return column
+        """Return the function t -> k(X, x_t), for callers that want one after the other."""
+        xp = foreign_namespace(X)
+        if xp is None:
+            return lambda t: self.block(X, X[t : t + 1, :])[:, 0]
+        if isinstance(self.gamma, np.ndarray):
+            check_length(self.gamma, X.shape[1])
+        return self.function.device_columns(xp, self._clipped(X))
 
     def diag(self, X: Any, start: int = 0) -> Any:
         """Return k(x_i, x_i) of every row; ``start`` is the number of the first one."""
@@ -192,3 +199,9 @@ class Kernel:
 
     def _clipped(self, X: Any) -> Any:
         return X if self.clip is None else clipped(X, self.clip)
+
+
+def check_length(gamma: Any, n_features: int) -> None:
+    """Raise a ValueError unless there is one gamma for each feature."""
+    if len(gamma) != n_features:
+        raise ValueError(f"gamma has {len(gamma)} values, X has {n_features} features.")

@@ -1,7 +1,9 @@
 """The base of kernels of D = sum_f gamma_f (x_f - z_f)^2, the Gaussian and the Matérn kernels.
 
 A block is one augmented GEMM that gives a multiple of D (`leansvm.linalg.distance_product`) and
-one pass over it in place, tile by tile in cache. Gradients need the slope k' = dk/dD alone:
+one pass over it in place, tile by tile in cache. The product loses about eps times the largest
+scaled |z|^2, the ``spread``, to cancellation; where that shows, D comes from differences of
+coordinates. Gradients need the slope k' = dk/dD alone:
 
     df/dx_f = 2 gamma_f (x_f sum_j V_j - sum_j V_j z_jf),  V_j = c_j k'(D_j).
 """
@@ -9,7 +11,6 @@ one pass over it in place, tile by tile in cache. Gradients need the slope k' = 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import isfinite, sqrt
 from typing import Any, ClassVar
 
@@ -18,17 +19,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from leansvm._accelerated import product_eps
-from leansvm._array_api import as_float64, foreign_namespace, from_host, zeros
+from leansvm import linalg
+from leansvm._accelerated import product_eps, put_entries
+from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host, zeros
 from leansvm._parallel import for_tiles
-from leansvm.kernels._distances import (
-    capped,
-    measure_near,
-    near_bound,
-    product_suffices,
-    split_gamma,
-)
-from leansvm.kernels._function import Array, DistanceKernel, RowForm
+from leansvm.kernels._function import Array, DistanceKernel, Gamma, RowForm, capped
 from leansvm.linalg import dense_rows64, distance_product, tile_rows, used_features
 
 
@@ -51,10 +46,6 @@ class Radial(DistanceKernel):
         """Turn -|multiple| D of one row into values of k, in place, with few calls."""
         raise NotImplementedError
 
-    def curvature(self, D: Array) -> Array:
-        """Return d^2k/dD^2; 0 at a pole, whose product with (x_a - z_a)(x_b - z_b) is 0."""
-        raise NotImplementedError
-
     # ------------------------------------------------------------------ blocks on the host
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
@@ -70,31 +61,25 @@ class Radial(DistanceKernel):
             out[...] = 1.0
             return
         number, scales = split_gamma(self.gamma)
-        is_sparse = sparse.issparse(X) or sparse.issparse(Z)
-        single = out.dtype == np.float32 and not is_sparse
-        for dtype in (np.float32, np.float64) if single else (np.float64,):
-            product, eps = distance_product(X, Z, dtype, scales), float(np.finfo(dtype).eps)
-            spread = number * product.spread
-            if number < 1e30 and product_suffices(spread, eps, self.magnifies * X.shape[1]):
-                self._fill_by_product(product, number, X, Z, out)
-                return
-        self._fill_by_differences(X, Z, out)
-
-    def _fill_by_product(self, product: Any, number: float, X: Any, Z: Any, out: Any) -> None:
-        """Fill ``out`` tile by tile: product, then the kernel's function in place."""
-        dtype, spread = product.dtype, float(product.spread)
-        bound = 0.0
-        if self.magnifies:
-            bound = near_bound(number * spread, float(np.finfo(dtype).eps), X.shape[1])
-        product.scale(-self.multiple * number)
+        factor, magnified = -self.multiple * number, self.magnifies * X.shape[1]
+        single = out.dtype == np.float32 and not (sparse.issparse(X) or sparse.issparse(Z))
+        for dtype in (np.float32, np.float64) if single and number < 1e30 else (np.float64,):
+            product, spread = distance_product(X, Z, dtype, factor, scales)
+            eps = float(np.finfo(dtype).eps)
+            if number < 1e30 and product_suffices(number * spread, eps, magnified):
+                break
+        else:
+            self._fill_by_differences(X, Z, out)
+            return
+        bound = near_bound(number * spread, eps, magnified) if magnified else 0.0
+        same = out.dtype == dtype
 
         def fill(start: int, stop: int) -> None:
-            same = out.dtype == dtype
             rows = out[start:stop] if same else np.empty((stop - start, out.shape[1]), dtype)
             with np.errstate(over="ignore", invalid="ignore"):
-                furthest = float(product.tile(start, stop, rows))  # the largest |x|^2
+                furthest = product(start, stop, rows)  # the largest |x|^2
             if not isfinite(furthest) or (
-                self.magnifies and not measure_near(rows, X[start:stop], Z, self.gamma, bound)
+                magnified and not measure_near(rows, X[start:stop], Z, self.gamma, bound)
             ):
                 self._fill_by_differences(X[start:stop], Z, out[start:stop])
                 return
@@ -129,19 +114,28 @@ class Radial(DistanceKernel):
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         wide = as_float64(X), as_float64(Z)
         for rows, points in ((X, Z), wide) if X.dtype != xp.float64 else (wide,):
-            product = self._device_product(xp, rows, points)
-            if product is not None:
-                values = product.values(product.right @ product.left.T, points)
+            factors = self._device_factors(xp, rows, points)
+            if factors is not None:
+                left, right, bound = factors
+                values = self._from_product(right @ left.T, points, rows, bound)
                 if values is not None:
                     # one point's values side by side, as the basis keeps them
                     return xp.astype(values, X.dtype, copy=False).T
         return xp.astype(self._differences_on_device(xp, *wide), X.dtype, copy=False)
 
-    def column_function(self, X: Any) -> Callable[[int], Any]:
-        """Return t -> k(X, x_t), which shares one factor; None where differences are needed."""
-        xp = foreign_namespace(X)
-        product = None if xp is None else self._device_product(xp, X, X)
-        return super().column_function(X) if product is None else product.column
+    def device_columns(self, xp: Any, X: Any) -> Callable[[int], Any]:
+        """Return t -> k(X, x_t), whose columns share one factor."""
+        any_column, factors = super().device_columns(xp, X), self._device_factors(xp, X, X)
+        if factors is None:
+            return any_column
+        left, right, bound = factors
+
+        def column(t: int) -> Any:
+            product = (left @ right[t, :])[None, :]
+            values = self._from_product(product, X[t : t + 1, :], X, bound)
+            return any_column(t) if values is None else values[0, :]
+
+        return column
 
     def fused_times(self, X: Any, V: Any) -> Any | None:
         """Return k(X, X) V without writing values of k to memory."""
@@ -151,10 +145,11 @@ class Radial(DistanceKernel):
             return None
         return fused_times(self.fused_root, X, self.gamma, V)
 
-    def _device_product(self, xp: Any, X: Any, Z: Any) -> DeviceProduct | None:
-        """Return the factors of the block, centred at the mean of Z, with scaled features.
+    def _device_factors(self, xp: Any, X: Any, Z: Any) -> tuple[Any, Any, float] | None:
+        """Return the factors [x, |x|^2, 1] and [2 z, -1, -|z|^2] of the block, times -multiple.
 
-        None where their product would lose too much to cancellation.
+        Rows are centred at the mean of Z and scaled; the last number is the `near_bound`. None
+        where the product would lose too much to cancellation.
         """
         number, scales = split_gamma(capped(xp, X, self.gamma))
         centre = xp.mean(Z, axis=0, keepdims=True)
@@ -171,7 +166,13 @@ class Radial(DistanceKernel):
         factor, squares = -self.multiple * number, xp.sum(Xc * Xc, axis=1, keepdims=True)
         left = xp.concat([Xc, squares, xp.ones_like(Xc[:, :1])], axis=1)
         right = xp.concat([2 * factor * Zc, xp.full_like(norms, -factor), -factor * norms], axis=1)
-        return DeviceProduct(self, X, left, right, near_bound(spread, eps, X.shape[1]))
+        return left, right, near_bound(spread, eps, X.shape[1])
+
+    def _from_product(self, product: Any, points: Any, X: Any, bound: float) -> Any | None:
+        """Turn a product (points x rows) into values of k; None where too many pairs are near."""
+        if self.magnifies and not measure_near(product, points, X, self.gamma, bound):
+            return None
+        return self.in_place(product)
 
     def _differences_on_device(self, xp: Any, X: Any, Z: Any) -> Any:
         squared = zeros((X.shape[0], Z.shape[0]), X, X.dtype)
@@ -199,63 +200,19 @@ class Radial(DistanceKernel):
     def distance(self, x: Array, z: Array) -> Array:
         return (x - z) ** 2
 
-    # ------------------------------------------------------------------ derivatives
+    def slope_along(self, x: Array, z: Array, f: int) -> Array:
+        return 2.0 * self.gamma_of(f) * (x - z)
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
         """Return df/dx of every row: a matrix product for all features."""
-        gamma = np.broadcast_to(self.gamma, X.shape[1])
         _, slope = self.value_and_slope(self.pair_sums(X, Z))
         centre = Z.mean(axis=0)  # keeps the difference of two products small
         X, Z = X - centre, Z - centre
         parts = []
         for c in coef.T:
             V = slope * c
-            parts.append(2.0 * gamma * (X * V.sum(axis=1)[:, None] - V @ Z))
+            parts.append(2.0 * self.gamma * (X * V.sum(axis=1)[:, None] - V @ Z))
         return np.stack(parts, axis=2)
-
-    def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
-        """Return 4 gamma_a gamma_b sum_j c_j k''(D_j) (x_a - z_ja)(x_b - z_jb)."""
-        a, b = pairs.T
-        gamma = np.broadcast_to(self.gamma, X.shape[1])
-        curve = self.curvature(self.pair_sums(X, Z))
-        centre = Z.mean(axis=0)
-        X, Z = X - centre, Z - centre
-        parts = []
-        for c in coef.T:
-            U = curve * c
-            sums = U @ Z
-            value = X[:, a] * X[:, b] * U.sum(axis=1)[:, None] + U @ (Z[:, a] * Z[:, b])
-            value -= X[:, a] * sums[:, b] + X[:, b] * sums[:, a]
-            parts.append(4.0 * gamma[a] * gamma[b] * value)
-        return np.stack(parts, axis=2)
-
-
-@dataclass(frozen=True)
-class DeviceProduct:
-    """Factors [x, |x|^2, 1] and [2 z, -1, -|z|^2] of what `Radial.in_place` takes."""
-
-    function: Radial
-    X: Any
-    left: Any
-    right: Any
-    bound: float
-
-    def values(self, product: Any, points: Any) -> Any | None:
-        """Turn the product of these points (one a row) and all X into kernel values.
-
-        None where differences of coordinates are needed for too many pairs.
-        """
-        function = self.function
-        if function.magnifies and not measure_near(
-            product, points, self.X, function.gamma, self.bound
-        ):
-            return None
-        return function.in_place(product)
-
-    def column(self, t: int) -> Any | None:
-        """Return the kernel of all rows and row ``t``, where X are the points, too."""
-        values = self.values((self.left @ self.right[t, :])[None, :], self.X[t : t + 1, :])
-        return None if values is None else values[0, :]
 
 
 class RadialRow:
@@ -286,3 +243,62 @@ class RadialRow:
             values = np.einsum("ij,ij->i", difference, difference)
             np.negative(values, out=values)
         return self.function.from_row(values)
+
+
+# ---------------------------------------------------------------------------- exactness of D
+
+
+def split_gamma(gamma: Gamma) -> tuple[float, Array | None]:
+    """Return (gamma, None), or 1 and the scale sqrt(gamma) of every feature."""
+    if isinstance(gamma, np.ndarray):
+        return 1.0, np.sqrt(gamma)
+    return gamma, None
+
+
+def product_suffices(spread: float, eps: float, magnified: int = 0) -> bool:
+    """Whether a product gives D well enough for kernels that change by at most 1.5 dD.
+
+    For kernels of the root of D, which magnifies errors near 0, ``magnified`` is the number of
+    features: pairs that are measured again must be few.
+    """
+    if 4 * eps * spread > (5e-5 if eps > 1e-10 else 1e-9):
+        return False
+    return not magnified or near_bound(spread, eps, magnified) <= 0.01
+
+
+def near_bound(spread: float, eps: float, n_features: int) -> float:
+    """Return the D below which a kernel of sqrt(D) needs a more exact D than the product gives.
+
+    The product's D is off by up to delta = (4 + sqrt(d)) eps * spread, its root by
+    delta / sqrt(D). Above the bound that is at most 1e-7 (5e-5 in float32). Equal rows, whose
+    D is at most delta, are below the bound.
+    """
+    delta = (4.0 + n_features**0.5) * eps * spread
+    return float(max(delta, (delta / (5e-5 if eps > 1e-10 else 1e-7)) ** 2))
+
+
+def measure_near(D: Any, X: Any, Z: Any, gamma: Gamma, bound: float) -> bool:
+    """Replace every D_ij below ``bound`` by the sum of gamma_f (x_if - z_jf)^2.
+
+    Return False, and change nothing, when so many are below that all are measured faster.
+    """
+    xp = namespace(D)
+    if float(xp.min(D)) >= bound:
+        return True
+    (places,) = xp.nonzero(xp.reshape(bound > D, (-1,)))  # one index is found faster than two
+    i, j = np.divmod(to_host(places), D.shape[1])
+    count = len(i)
+    if count > 1000 and 8 * count > D.shape[0] * D.shape[1]:
+        return False
+    scales = from_host(np.sqrt(np.broadcast_to(gamma, X.shape[1])), D, dtype=xp.float64)
+    step = max(1, linalg.TILE_ELEMENTS // max(1, X.shape[1]))
+    for start in range(0, count, step):
+        rows, columns = i[start : start + step], j[start : start + step]
+        difference = (_rows64(X, rows) - _rows64(Z, columns)) * scales
+        squares = xp.sum(difference * difference, axis=1)
+        put_entries(D, rows, columns, xp.astype(squares, D.dtype))
+    return True
+
+
+def _rows64(X: Any, rows: Any) -> Any:
+    return dense_rows64(X[rows]) if sparse.issparse(X) else as_float64(rows_at(X, rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,9 +10,8 @@ from scipy import sparse
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import zeros
-from leansvm.kernels._by_feature import ByFeature, contiguous, working_type
-from leansvm.kernels._distances import capped
-from leansvm.kernels._function import Array
+from leansvm.kernels._by_feature import ByFeature
+from leansvm.kernels._function import Array, capped
 
 _NEGATIVE = (
     "kernel='chi2' needs features that are all >= 0, such as counts or histograms: shift or "
@@ -28,21 +26,18 @@ class Chi2(ByFeature):
     gamma_is = "one number"
     sum = "chi2"  # with gamma, it is that of gamma x and gamma z
 
-    def exponents(self, X: Any, Z: Any, out: Any) -> Callable[[Any, Any], NDArray[Any]]:
-        """Return what gives -D: a compiled loop over dense rows; CSR tiles become dense."""
+    def prepared(self, X: Any, dtype: Any) -> NDArray[Any]:
+        """Return dense rows; refuse negative features."""
+        rows = np.asarray(X.toarray() if sparse.issparse(X) else X, dtype, order="C")
+        if rows.min(initial=0.0) < 0:
+            raise ValueError(_NEGATIVE)
+        return rows
+
+    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
         from leansvm.kernels._compiled import chi2
 
-        dtype = working_type(out)
-        points = np.ascontiguousarray(_non_negative(Z, dtype).T)
-
-        def negative(rows: Any, target: Any) -> NDArray[Any]:
-            target = contiguous(target, dtype)
-            chi2(_non_negative(rows, dtype), points, np.finfo(dtype).smallest_normal, target)
-            with np.errstate(over="ignore"):
-                target *= dtype(self.gamma)
-            return target
-
-        return negative
+        chi2(rows, points, np.finfo(out.dtype).smallest_normal, out)
+        out *= out.dtype.type(self.gamma)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         if bool(xp.any(X < 0)) or bool(xp.any(Z < 0)):
@@ -66,16 +61,9 @@ class Chi2(ByFeature):
 
         chi2_sums(V, X, Zt, out)
 
-    def slope_along(self, x: Array, z: Array) -> Array:
-        """Return (x - z)(x + 3 z) / (x + z)^2, 1 at x = z = 0."""
+    def slope_along(self, x: Array, z: Array, f: int) -> Array:
+        """Return gamma (x - z)(x + 3 z) / (x + z)^2, the ratio 1 at x = z = 0."""
         total = x + z
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = (x - z) * (x + 3 * z) / total**2
-        return np.where(total > 0, slope, 1.0)
-
-
-def _non_negative(X: Any, dtype: Any) -> NDArray[Any]:
-    rows = np.array(X.toarray() if sparse.issparse(X) else X, dtype, order="C")
-    if rows.min(initial=0.0) < 0:
-        raise ValueError(_NEGATIVE)
-    return rows
+        return self.gamma_of(f) * np.where(total > 0, slope, 1.0)

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from leansvm._array_api import foreign_namespace
 from leansvm.kernels._dot import DotKernel
-from leansvm.kernels._function import Array, Expression
+from leansvm.kernels._function import Array, Expression, float_type
 from leansvm.linalg import row_norms_squared
 
 _MODERATE = 400  # powers of two whose squares, in float64, neither overflow nor vanish
@@ -22,23 +22,21 @@ class Cosine(DotKernel):
     name = "cosine"
 
     def factor(self, X: Any) -> Any:
-        """Return rows of norm 1, on the host in float64; rows of zeros stay so."""
+        """Return rows of norm 1; rows of zeros stay so."""
         xp = foreign_namespace(X)
-        if xp is not None:
-            largest = xp.max(xp.abs(X), axis=1, keepdims=True)
-            X = X / xp.where(largest == 0, xp.ones_like(largest), largest)
-            norms = xp.sqrt(xp.sum(X * X, axis=1, keepdims=True))
-            return X / xp.where(norms == 0, xp.ones_like(norms), norms)
-        X = _moderate(X)[0]
-        norms = np.sqrt(row_norms_squared(X))
-        norms[norms == 0] = 1.0
-        if sparse.issparse(X):
-            return sparse.diags_array(1.0 / norms, format="csr") @ X
-        return X / norms[:, None]
+        if xp is None:
+            return _units(X)[0]
+        largest = xp.max(xp.abs(X), axis=1, keepdims=True)
+        X = X / xp.where(largest == 0, xp.ones_like(largest), largest)
+        norms = xp.sqrt(xp.sum(X * X, axis=1, keepdims=True))
+        return X / xp.where(norms == 0, xp.ones_like(norms), norms)
 
-    def value_at_norm(self, squares: Any) -> Any:
+    def diag(self, X: Any, start: int = 0) -> Any:
         """Return 1, or 0 for a row of zeros."""
-        return squares > 0
+        xp = foreign_namespace(X)
+        if xp is None:
+            return (_largest(X) > 0).astype(float_type(X))
+        return xp.astype(xp.any(X != 0, axis=1), X.dtype)
 
     def row_form(self, points: Array) -> None:
         """Return None: a block of one row is as fast."""
@@ -49,21 +47,16 @@ class Cosine(DotKernel):
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
         """Return (w - u u'w) / |x| with u = x / |x| and w = sum_j c_j z_j / |z_j|."""
-        (units, length), (points, _) = _units(X), _units(Z)
-        values = units @ points.T
-        parts = [
-            (points.T @ c - np.outer(values @ c, np.ones(X.shape[1])) * units) / length
-            for c in coef.T
-        ]
-        return np.stack(parts, axis=2)
+        units, length = _units(X)
+        W = coef.T @ _units(Z)[0]
+        return np.stack([(w - (units @ w)[:, None] * units) / length for w in W], axis=2)
 
     def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
         """Return (3 u_a u_b u'w - u_b w_a - u_a w_b) / |x|^2."""
         a, b = pairs.T
-        (units, length), (points, _) = _units(X), _units(Z)
+        units, length = _units(X)
         both, parts = units[:, a] * units[:, b], []
-        for c in coef.T:
-            w = points.T @ c
+        for w in coef.T @ _units(Z)[0]:
             value = 3.0 * both * (units @ w)[:, None] - units[:, b] * w[a] - units[:, a] * w[b]
             parts.append(value / length**2)
         return np.stack(parts, axis=2)
@@ -80,21 +73,26 @@ class Cosine(DotKernel):
         return np.asarray(inverse.T @ rest + np.outer(grid * inverse.sum(axis=0), w[f]))
 
 
-def _units(X: Array) -> tuple[Array, Array]:
+def _units(X: Any) -> tuple[Any, Array]:
     """Return rows of norm 1 and their lengths as a column; rows of zeros stay, with length 1."""
     X, exponent = _moderate(X)
-    length = np.linalg.norm(X, axis=1, keepdims=True)
+    length = np.sqrt(row_norms_squared(X))[:, None]
     length[length == 0] = 1.0
+    if sparse.issparse(X):
+        return sparse.diags_array(1.0 / length[:, 0], format="csr") @ X, length
     return X / length, np.ldexp(length, exponent[:, None])
+
+
+def _largest(X: Any) -> NDArray[Any]:
+    """Return the largest |x_f| of every row."""
+    if sparse.issparse(X):
+        return np.asarray(abs(X).max(axis=1).toarray()).ravel()
+    return np.asarray(np.abs(X).max(axis=1, initial=0.0))
 
 
 def _moderate(X: Any) -> tuple[Any, NDArray[np.intc]]:
     """Return rows over powers of two, and these: 0 but where squares would overflow or vanish."""
-    if sparse.issparse(X):
-        largest = abs(X).max(axis=1).toarray().ravel()
-    else:
-        largest = np.abs(X).max(axis=1, initial=0.0)
-    exponent = np.frexp(largest)[1]
+    exponent = np.frexp(_largest(X))[1]
     exponent[np.abs(exponent) < _MODERATE] = 0
     if not exponent.any():
         return X, exponent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,8 @@ from sklearn.metrics.pairwise import manhattan_distances
 from leansvm._accelerated import apply_in_place, manhattan
 from leansvm._array_api import from_host
 from leansvm._compile import compiles
-from leansvm.kernels._by_feature import ByFeature, contiguous, working_type
-from leansvm.kernels._distances import capped
-from leansvm.kernels._function import Array, RowForm
+from leansvm.kernels._by_feature import ByFeature
+from leansvm.kernels._function import Array, RowForm, capped
 from leansvm.linalg import canonical_csr, scaled_rows, used_features
 
 
@@ -28,46 +26,44 @@ class Laplacian(ByFeature):
     sum = "absolute"
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        if np.any(self.gamma):
-            super().block(X, Z, out)
-        else:
+        if not np.any(self.gamma):
             out[...] = 1.0
+            return
+        if sparse.issparse(X) != sparse.issparse(Z):
+            Z = sparse.csr_matrix(Z) if sparse.issparse(X) else Z.toarray()
+        if out.dtype == np.float32 != X.dtype and not sparse.issparse(X):
+            centre = Z.mean(axis=0, dtype=np.float64)  # rows are centred before they are rounded
+            X, Z = ((rows - centre).astype(np.float32) for rows in (X, Z))
+        super().block(X, Z, out)
 
-    def exponents(self, X: Any, Z: Any, out: Any) -> Callable[[Any, Any], NDArray[Any]]:
-        """Return what gives -D: a compiled loop, or scikit-learn's for CSR rows."""
-        if sparse.issparse(X) or sparse.issparse(Z):
-            return self._sparse_exponents(Z)
-        weights = np.broadcast_to(np.asarray(self.gamma, np.float64), X.shape[1])
-        used = used_features(weights)
-        weights = weights[used].copy()
-        dtype = working_type(out)
-        if weights.min(initial=1.0) < 1e-30 or weights.max(initial=1.0) > 1e30:
-            dtype = np.float64
-        weights, Z = weights.astype(dtype), Z[:, used]
-        # float64 rows are centred before they are rounded to float32
-        rounds = dtype == np.float32 and X.dtype != dtype
-        centre = Z.mean(axis=0, dtype=np.float64) if rounds else np.zeros((), X.dtype)
-        points = np.array((Z - centre).T, dtype, order="C")
+    def suits_float32(self, X: Any) -> bool:
+        """Whether rows are dense, and gamma is far from the ends of float32."""
+        used = np.asarray(self.gamma)[np.asarray(self.gamma) > 0]
+        moderate = used.min(initial=1.0) >= 1e-30 and used.max(initial=1.0) <= 1e30
+        return bool(moderate) and not sparse.issparse(X)
 
-        def negative(rows: Any, target: Any) -> NDArray[Any]:
-            target = contiguous(target, dtype)
-            _minus_absolute(np.array(rows[:, used] - centre, dtype, order="C"), points, weights, target)
-            return target
+    def prepared(self, X: Any, dtype: Any) -> Any:
+        """Return the features that count, contiguous, or scaled CSR rows."""
+        gamma = self.gamma if isinstance(self.gamma, np.ndarray) else None
+        if sparse.issparse(X):
+            return _canonical64(scaled_rows(X, gamma))
+        return np.asarray(X if gamma is None else X[:, used_features(gamma)], dtype, order="C")
 
-        return negative
+    def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
+        """Write -D by a compiled loop; CSR rows by scikit-learn's, which keeps them sparse."""
+        if sparse.issparse(rows):
+            factor = -1.0 if isinstance(self.gamma, np.ndarray) else -self.gamma
+            np.multiply(manhattan_distances(rows, points), factor, out=out)
+            return
+        gamma = np.asarray(self.gamma)
+        gamma = gamma[gamma > 0] if gamma.ndim else np.full(rows.shape[1], gamma)
+        weights = gamma.astype(out.dtype)
+        if compiles():
+            from leansvm.kernels._compiled import absolute
 
-    def _sparse_exponents(self, Z: Any) -> Callable[[Any, Any], NDArray[Any]]:
-        scales = self.gamma if isinstance(self.gamma, np.ndarray) else None
-        points = _canonical64(scaled_rows(Z, scales))
-
-        def negative(rows: Any, target: Any) -> NDArray[Any]:
-            rows = _canonical64(scaled_rows(rows, scales))
-            distance: Array = manhattan_distances(rows, points)  # does not make them dense
-            with np.errstate(over="ignore"):
-                distance *= -self.gamma if scales is None else -1.0
-            return distance
-
-        return negative
+            absolute(rows, points, weights, out)
+        else:
+            np.negative(cdist(rows * weights, points.T * weights, "cityblock"), out=out)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         gamma = capped(xp, X, self.gamma)
@@ -83,8 +79,11 @@ class Laplacian(ByFeature):
         return LaplacianRow(self.feature_scales(points.shape[1]), points)
 
     def pair_sums(self, X: Array, Z: Array) -> Array:
-        gamma = self.feature_scales(X.shape[1]).copy()
-        return absolute_distances(np.ascontiguousarray(X), np.ascontiguousarray(Z.T), gamma)
+        from leansvm.kernels._compiled import absolute
+
+        D, gamma = np.empty((len(X), len(Z))), self.feature_scales(X.shape[1]).copy()
+        absolute(np.ascontiguousarray(X), np.ascontiguousarray(Z.T), gamma, D)
+        return np.negative(D, out=D)
 
     def distance(self, x: Array, z: Array) -> Array:
         return np.abs(x - z)
@@ -94,8 +93,8 @@ class Laplacian(ByFeature):
 
         sign_sums(V, X, Zt, out)
 
-    def slope_along(self, x: Array, z: Array) -> Array:
-        return np.sign(x - z)
+    def slope_along(self, x: Array, z: Array, f: int) -> Array:
+        return self.gamma_of(f) * np.sign(x - z)
 
 
 class LaplacianRow:
@@ -111,25 +110,6 @@ class LaplacianRow:
         np.abs(difference, out=difference)
         values = difference.dot(self.minus)
         return np.exp(values, out=values)
-
-
-def _minus_absolute(rows: Any, Zt: Any, weights: Any, out: NDArray[Any]) -> None:
-    """Set out_ij = -sum_f weights_f |x_if - z_fj|."""
-    if compiles():
-        from leansvm.kernels._compiled import absolute
-
-        absolute(rows, Zt, weights, out)
-    else:
-        np.negative(cdist(rows * weights, (Zt * weights[:, None]).T, "cityblock"), out=out)
-
-
-def absolute_distances(X: Array, Zt: Array, gamma: Array) -> Array:
-    """Return sum_f gamma_f |x_if - z_fj| of contiguous rows and points (one a column)."""
-    from leansvm.kernels._compiled import absolute
-
-    out = np.empty((len(X), Zt.shape[1]))
-    absolute(X, Zt, gamma, out)
-    return np.negative(out, out=out)
 
 
 def _canonical64(X: Any) -> Any:

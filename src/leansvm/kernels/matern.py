@@ -13,8 +13,7 @@ import numpy as np
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import namespace
 from leansvm._compile import compiles
-from leansvm.kernels._distances import smallest_exponent
-from leansvm.kernels._function import Array
+from leansvm.kernels._function import Array, smallest_exponent
 from leansvm.kernels._radial import Radial
 
 _POLE = 1e-12  # added to D under the root of the slope of matern12, which has a pole at 0
@@ -65,25 +64,18 @@ class Matern(Radial):
         return values
 
     def value_and_slope(self, D: Any) -> tuple[Any, Any]:
-        xp = namespace(D)
-        r = xp.sqrt(self.multiple * D)
+        """Return k and dk/dD = -(c / 2) (1 - 2 b + b r) e^-r, where a = 1."""
+        xp, (_, b, c) = namespace(D), self.root_terms
+        r = xp.sqrt(c * D)
         decay = xp.exp(-r)
-        return self._polynomial(r) * decay, self._slope(r, decay)
+        return self._polynomial(r) * decay, -0.5 * c * (1.0 - 2.0 * b + b * r) * decay
 
-    def _slope(self, r: Any, decay: Any) -> Any:
-        """Return dk/dD, given r and e^-r."""
-        raise NotImplementedError
-
-    def curvature(self, D: Array) -> Array:
-        """Return d^2k/dD^2; 0 at a pole, whose product with (x_a - z_a)(x_b - z_b) is 0."""
-        r = np.sqrt(self.multiple * D)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            curve = self._curvature(r, np.exp(-r))
-        return curve if self.root_terms[1] else np.where(r > 0, curve, 0.0)
-
-    def _curvature(self, r: Array, decay: Array) -> Array:
-        """Return d^2k/dD^2, given r and e^-r."""
-        raise NotImplementedError
+    def curvature(self, sums: Array) -> Array:
+        """Return (c^2 / 4) ((1 - 3 b) / r + b) e^-r, without the pole at 0, where slopes are 0."""
+        _, b, c = self.root_terms
+        r = np.sqrt(c * sums)
+        pole = np.divide(1.0 - 3.0 * b, r, out=np.zeros_like(r), where=r > 0)
+        return np.asarray(0.25 * c * c * (pole + b) * np.exp(-r))
 
 
 class Matern12(Matern):
@@ -99,8 +91,11 @@ class Matern12(Matern):
         decay = xp.exp(-xp.sqrt(D))
         return decay, -0.5 * decay / xp.sqrt(D + _POLE)
 
-    def _curvature(self, r: Array, decay: Array) -> Array:
-        return decay * (1.0 + r) / (4.0 * r**3)
+    def curvature(self, sums: Array) -> Array:
+        """Return e^-r (1 + r) / (4 r^3); 0 at r = 0, where slopes are 0."""
+        r = np.sqrt(sums)
+        pole = np.divide(1.0 + r, 4.0 * r**3, out=np.zeros_like(r), where=r > 0)
+        return np.asarray(pole * np.exp(-r))
 
 
 class Matern32(Matern):
@@ -110,12 +105,6 @@ class Matern32(Matern):
     multiple, root_terms = 3.0, (1.0, 0.0, 3.0)
     fused_root = 3
 
-    def _slope(self, r: Any, decay: Any) -> Any:
-        return -1.5 * decay
-
-    def _curvature(self, r: Array, decay: Array) -> Array:
-        return 2.25 * decay / r
-
 
 class Matern52(Matern):
     """(1 + r + r^2 / 3) e^-r, r^2 = 5 D."""
@@ -123,9 +112,3 @@ class Matern52(Matern):
     name = "matern52"
     multiple, root_terms = 5.0, (1.0, 1.0 / 3.0, 5.0)
     fused_root = 5
-
-    def _slope(self, r: Any, decay: Any) -> Any:
-        return (-5.0 / 6.0) * (1.0 + r) * decay
-
-    def _curvature(self, r: Array, decay: Array) -> Array:
-        return (25.0 / 12.0) * decay

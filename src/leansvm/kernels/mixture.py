@@ -7,14 +7,14 @@ bounds and, behind them, quantile features (`_curves`). The linear part sum_f ga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import foreign_namespace, from_host
+from leansvm._array_api import foreign_namespace, from_host, namespace
 from leansvm.kernels._clip import check_bounds, clipped, inside_bounds
 from leansvm.kernels._curves import CurvesOfRow, check_curves
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
@@ -102,9 +102,11 @@ class Mixture(KernelFunction):
         (self.n_features,) = widths
         self.knots = check_curves(knots, self.n_features)
         self._functions = [PARTS[part.kernel](part.gamma) for part in self.parts]
-        self.has_unit_diagonal = all(p.kernel != "linear" for p in self.parts) and (
-            sum(p.weight for p in self.parts) == 1.0
-        )
+        # the feature that every column of distances comes from
+        self._features = np.r_[: self.n_features, [c.feature for c in self.knots]].astype(np.intp)
+        linear = [part.kernel == "linear" for part in self.parts]
+        self._all_linear = all(linear)
+        self.has_unit_diagonal = not any(linear) and sum(p.weight for p in self.parts) == 1.0
 
     def __repr__(self) -> str:
         text = ", ".join(f"{part.weight:.0%} {part.kernel}" for part in self.parts)
@@ -113,12 +115,11 @@ class Mixture(KernelFunction):
 
     def __str__(self) -> str:
         total = sum(part.weight for part in self.parts)
-        parts = [p.weight / total for p in self.parts]
-        shares = (
-            f"{share:.0%}".replace("%", " %") if share >= 0.005 else "< 1 %" for share in parts
+        text = ", ".join(
+            f"{'< 1' if (share := p.weight / total) < 0.005 else f'{100 * share:.0f}'} % "
+            f"{_IN_WORDS.get(p.kernel, p.kernel)}"
+            for p in self.parts
         )
-        names = (_IN_WORDS.get(p.kernel, p.kernel) for p in self.parts)
-        text = ", ".join(f"{s} {n}" for s, n in zip(shares, names, strict=True))
         curves = f", with {len(self.knots)} quantile features" if self.knots else ""
         return f"mixture of {text}{curves}"
 
@@ -188,68 +189,54 @@ class Mixture(KernelFunction):
 
     def rows_of(self, number: int, X: Any) -> Any:
         """Return rows as one part sees them; its function has its gamma for these columns."""
-        if self.parts[number].kernel != "linear":
-            return self._between_bounds(X)
+        part = self.parts[number]
+        return self._linear_rows(X, part) if part.kernel == "linear" else self._distance_rows(X)
+
+    def _linear_rows(self, X: Any, part: MixturePart) -> Any:
+        """Return features between their bounds, less the origin, times the root of gamma."""
         if self.linear_clip is not None:
             X = clipped(X, self.linear_clip)
         if self.origin is not None:
-            xp = foreign_namespace(X)
-            if sparse.issparse(X):
-                X = X.toarray()
-            X = X - (
-                self.origin.astype(X.dtype)
-                if xp is None
-                else from_host(self.origin, X, dtype=X.dtype)
-            )
-        root = np.sqrt(self.parts[number].gamma)
-        if foreign_namespace(X) is not None:
-            return X * from_host(root, X, dtype=X.dtype)
-        return scaled_rows(X, root.astype(float_type(X)))
+            X = X.toarray() if sparse.issparse(X) else X
+            X = X - _at(X, self.origin)
+        return scaled_rows(X, _at(X, np.sqrt(part.gamma)))
 
-    def _between_bounds(self, X: Any) -> Any:
+    def _distance_rows(self, X: Any) -> Any:
         """Return features between their bounds and, behind them, quantile features."""
+        inside = X if self.clip is None else clipped(X, self.clip)
         if not self.knots:
-            return X if self.clip is None else clipped(X, self.clip)
-        xp = foreign_namespace(X)
-        if xp is not None:
-            inside = X if self.clip is None else clipped(X, self.clip)
-            return xp.concat(
-                [inside, xp.stack([c(X[:, c.feature]) for c in self.knots], axis=1)], axis=1
-            )
-        X = X.toarray() if sparse.issparse(X) else X
-        rows = np.empty((len(X), self.n_features + len(self.knots)), float_type(X))
-        rows[:, : self.n_features] = X if self.clip is None else clipped(X, self.clip)
-        for column, curve in enumerate(self.knots, self.n_features):
-            rows[:, column] = curve(X[:, curve.feature])
-        return rows
+            return inside
+        if sparse.issparse(X):
+            X, inside = X.toarray(), inside.toarray() if sparse.issparse(inside) else inside
+        xp = namespace(X)
+        curves = xp.stack([curve(X[:, curve.feature]) for curve in self.knots], axis=1)
+        rows = xp.concat([inside, curves], axis=1)
+        return rows.astype(float_type(X), copy=False) if xp is np else rows
 
-    def _seen(self, X: Any) -> list[Any]:
-        """Return the rows of every part; those of distances are made once."""
-        distances, found = None, []
-        for number, part in enumerate(self.parts):
+    def _terms(self, *arrays: Any) -> Iterator[tuple[Any, ...]]:
+        """Yield every part, its function, and arrays as it sees them; for distances made once."""
+        seen = [None if self._all_linear else self._distance_rows(X) for X in arrays]
+        for part, function in zip(self.parts, self._functions, strict=True):
             if part.kernel == "linear":
-                found.append(self.rows_of(number, X))
+                yield part, function, *(self._linear_rows(X, part) for X in arrays)
             else:
-                distances = self.rows_of(number, X) if distances is None else distances
-                found.append(distances)
-        return found
+                yield part, function, *seen
 
     # ------------------------------------------------------------------ values
 
     def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         """Write the sum of all parts, some tiles of rows at a time."""
-        points = self._seen(Z)
+        points = [Z for _, _, Z in self._terms(Z)]
         step = max(tile_rows(X.shape[1]), _CHUNK * tile_rows(out.shape[1]))
         if len(self.parts) == 1 and self.clip is None and not self.knots:
             step = len(out)
         more = np.empty((min(step, len(out)), out.shape[1]), out.dtype)
         for start in range(0, len(out), step):
-            rows, total = self._seen(X[start : start + step]), out[start : start + step]
-            for number, (part, function) in enumerate(
-                zip(self.parts, self._functions, strict=True)
-            ):
+            total = out[start : start + step]
+            terms = self._terms(X[start : start + step])
+            for number, (part, function, rows) in enumerate(terms):
                 values = more[: len(total)] if number else total
-                function.block(rows[number], points[number], values)
+                function.block(rows, points[number], values)
                 if part.weight != 1.0:
                     values *= part.weight
                 if number:
@@ -257,58 +244,46 @@ class Mixture(KernelFunction):
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         total = None
-        rows, points = self._seen(X), self._seen(Z)
-        for number, (part, function) in enumerate(zip(self.parts, self._functions, strict=True)):
-            values = function.device_block(xp, rows[number], points[number])
-            values = values if part.weight == 1.0 else values * part.weight
+        for part, function, rows, points in self._terms(X, Z):
+            values = function.device_block(xp, rows, points) * part.weight
             total = values if total is None else total + values
         return total
 
     def diag(self, X: Any, start: int = 0) -> Any:
-        rows = self._seen(X)
-        return sum(
-            part.weight * function.diag(rows[number])
-            for number, (part, function) in enumerate(zip(self.parts, self._functions, strict=True))
-        )
+        return sum(part.weight * function.diag(rows) for part, function, rows in self._terms(X))
 
     def row_form(self, points: Array) -> RowForm | None:
-        pairs = zip(self._functions, self._seen(points), strict=True)
-        forms = [form for f, rows in pairs if (form := f.row_form(rows)) is not None]
-        return _MixtureRow(self, forms) if len(forms) == len(self.parts) else None
+        forms = [function.row_form(rows) for _, function, rows in self._terms(points)]
+        return _MixtureRow(self, forms)
 
     # ------------------------------------------------------------------ derivatives
 
     def gradients(self, X: Array, Z: Array, coef: Array) -> Array:
         """Return df/dx by the chain rule: every part, then its columns by their features."""
         total = np.zeros((*X.shape, coef.shape[1]))
-        for number, function in enumerate(self._functions):
-            by_column = function.gradients(self.rows_of(number, X), self.rows_of(number, Z), coef)
-            slopes = self._slopes(number, X)[:, :, None] * by_column * self.parts[number].weight
-            total += slopes[:, : self.n_features]
-            for column in range(self.n_features, slopes.shape[1]):
-                total[:, self.knots[column - self.n_features].feature] += slopes[:, column]
+        for part, function, rows, points in self._terms(X, Z):
+            slopes = self._slopes(part, X)[:, :, None] * function.gradients(rows, points, coef)
+            for column, feature in enumerate(self._features[: slopes.shape[1]]):
+                total[:, feature] += part.weight * slopes[:, column]
         return total
 
     def mixed_derivatives(self, X: Array, Z: Array, coef: Array, pairs: NDArray[np.intp]) -> Array:
         total = np.zeros((len(X), len(pairs), coef.shape[1]))
-        for number, function in enumerate(self._functions):
-            owner = np.r_[: self.n_features, [c.feature for c in self.knots]].astype(np.intp)
-            owner = owner[: self.n_features] if self.parts[number].kernel == "linear" else owner
-            slopes = self._slopes(number, X)
-            rows, points = self.rows_of(number, X), self.rows_of(number, Z)
+        for part, function, rows, points in self._terms(X, Z):
+            slopes = self._slopes(part, X)
+            owner = self._features[: slopes.shape[1]]
             for place, (a, b) in enumerate(pairs):
-                columns = np.array(
-                    [(i, j) for i in np.flatnonzero(owner == a) for j in np.flatnonzero(owner == b)]
-                )
+                own = np.flatnonzero(owner == a), np.flatnonzero(owner == b)
+                columns = np.stack(np.meshgrid(*own), axis=-1).reshape(-1, 2)
                 found = function.mixed_derivatives(rows, points, coef, columns)
                 found *= (slopes[:, columns[:, 0]] * slopes[:, columns[:, 1]])[:, :, None]
-                total[:, place] += self.parts[number].weight * found.sum(axis=1)
+                total[:, place] += part.weight * found.sum(axis=1)
         return total
 
-    def _slopes(self, number: int, X: Array) -> Array:
+    def _slopes(self, part: MixturePart, X: Array) -> Array:
         """Return how fast the columns that a part sees change with their features."""
-        if self.parts[number].kernel == "linear":
-            return np.sqrt(self.parts[number].gamma) * inside_bounds(X, self.linear_clip)
+        if part.kernel == "linear":
+            return np.sqrt(part.gamma) * inside_bounds(X, self.linear_clip)
         inside = inside_bounds(X, self.clip)
         return np.column_stack([inside, *(c.slope(X[:, c.feature]) for c in self.knots)])
 
@@ -316,10 +291,7 @@ class Mixture(KernelFunction):
 
     def pair_sums(self, X: Array, Z: Array) -> Array:
         """Return what every part depends on, parts x rows x points."""
-        rows, points = self._seen(X), self._seen(Z)
-        return np.stack(
-            [f.pair_sums(*pair) for f, *pair in zip(self._functions, rows, points, strict=True)]
-        )
+        return np.stack([function.pair_sums(*pair) for _, function, *pair in self._terms(X, Z)])
 
     def sums_along(
         self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array
@@ -327,19 +299,16 @@ class Mixture(KernelFunction):
         """Return sums over rows: only what feature f adds to a distance changes."""
         values = np.tile(X[:1], (len(grid), 1))
         values[:, f] = grid
-        columns = [f, *(i for i, c in enumerate(self.knots, self.n_features) if c.feature == f)]
+        columns = np.flatnonzero(self._features == f)
         total = np.zeros((len(grid), coef.shape[1]))
-        for number, (part, function) in enumerate(zip(self.parts, self._functions, strict=True)):
-            rows, points, moved = (self.rows_of(number, A) for A in (X, Z, values))
+        terms = self._terms(X, Z, values)
+        for sums, (part, function, rows, points, moved) in zip(base, terms, strict=True):
             if isinstance(function, DistanceKernel):
                 own, along = (_added(function, columns, A, points) for A in (rows, moved))
-                rest = np.maximum(base[number] - own, 0.0)
-                found = function.sums_over(rest, along)  # grid x points
-                total += part.weight * (found @ coef)
-            else:
-                sums = function.sums_along(rows, points, coef, base[number], f, moved[:, f])
-                assert sums is not None  # the linear kernel
-                total += part.weight * sums
+                found = function.sums_over(np.maximum(sums - own, 0.0), along) @ coef
+            else:  # the linear kernel
+                found = function.sums_along(rows, points, coef, sums, f, moved[:, f])
+            total += part.weight * found
         return total
 
 
@@ -354,9 +323,7 @@ class _MixtureRow:
     def __call__(self, x: Array) -> Array:
         """Return k(x, z_j) of every point."""
         mixture = self.mixture
-        row = x
-        if mixture.clip is not None:
-            row = np.minimum(np.maximum(x, mixture.clip[0]), mixture.clip[1])
+        row = x if mixture.clip is None else _between(x, *mixture.clip)
         if self.curves is not None:
             row = np.concatenate((row, self.curves(x)))
         total: Any = None
@@ -369,12 +336,22 @@ class _MixtureRow:
     def _linear(self, x: Array) -> Array:
         """Return the row that the linear part sees, not scaled."""
         bounds, origin = self.mixture.linear_clip, self.mixture.origin
-        if bounds is not None:
-            x = np.minimum(np.maximum(x, bounds[0]), bounds[1])
+        x = x if bounds is None else _between(x, *bounds)
         return x if origin is None else x - origin
 
 
-def _added(function: DistanceKernel, columns: list[int], X: Array, Z: Array) -> Array:
+def _between(x: Array, lower: Array, upper: Array) -> Array:
+    return np.minimum(np.maximum(x, lower), upper)  # faster than clip for one row
+
+
+def _at(X: Any, numbers: Array) -> Any:
+    """Return numbers where the rows are, in their type."""
+    if foreign_namespace(X) is None:
+        return numbers.astype(float_type(X))
+    return from_host(numbers, X, dtype=X.dtype)
+
+
+def _added(function: DistanceKernel, columns: NDArray[np.intp], X: Array, Z: Array) -> Array:
     """Return what some columns add to the distances of all pairs."""
     return sum((function.distance_along(X[:, c], Z[:, c], c) for c in columns), np.zeros(()))
 

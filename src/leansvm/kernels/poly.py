@@ -33,11 +33,11 @@ class Poly(ScaledDot):
             return np.zeros_like(dot)
         return np.asarray(self.degree * self.gamma * self.inner(dot) ** (self.degree - 1))
 
-    def curvature(self, dot: Array) -> Array:
+    def curvature(self, sums: Array) -> Array:
         if self.degree in (0, 1):
-            return np.zeros_like(dot)
+            return np.zeros_like(sums)
         factor = self.degree * (self.degree - 1) * self.gamma**2
-        return np.asarray(factor * self.inner(dot) ** (self.degree - 2))
+        return np.asarray(factor * self.inner(sums) ** (self.degree - 2))
 
     def sums_along(
         self, X: Array, Z: Array, coef: Array, base: Array, f: int, grid: Array

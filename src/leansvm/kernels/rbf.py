@@ -8,8 +8,7 @@ import numpy as np
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import namespace
-from leansvm.kernels._distances import smallest_exponent
-from leansvm.kernels._function import Array
+from leansvm.kernels._function import Array, smallest_exponent
 from leansvm.kernels._radial import Radial
 
 
@@ -33,5 +32,5 @@ class Gaussian(Radial):
         value = namespace(D).exp(-D)
         return value, -value
 
-    def curvature(self, D: Array) -> Array:
-        return np.exp(-D)
+    def curvature(self, sums: Array) -> Array:
+        return np.exp(-sums)

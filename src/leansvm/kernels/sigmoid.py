@@ -27,8 +27,8 @@ class Sigmoid(ScaledDot):
     def slope(self, dot: Array) -> Array:
         return np.asarray(self.gamma * (1.0 - np.tanh(self.inner(dot)) ** 2))
 
-    def curvature(self, dot: Array) -> Array:
-        value = np.tanh(self.inner(dot))
+    def curvature(self, sums: Array) -> Array:
+        value = np.tanh(self.inner(sums))
         return np.asarray(-2.0 * self.gamma**2 * value * (1.0 - value**2))
 
     def sums_along(

@@ -1,30 +1,34 @@
 """Learn a kernel: a scale for each feature, and the weights of a mixture.
 
 Minimises the leave-one-out error S of a random basis on a sample of rows (`search`). The parts of a
-mixture are learned alone on a small sample, then together there, then on a larger one. Parts of
-small weight and features of small scale are dropped where S allows it. With few rows, or few of
-all classes but one, the learned scales must beat one common scale on folds that they were not
-learned on. Where the model's C is given, a last search finds the scales that suit it.
+mixture are learned alone on a small sample, for a few steps, then together there, then on a larger
+one; the linear part joins the others last. Parts of small weight and features of small scale are
+dropped where S allows it. With few rows, or few of all classes but one, the learned scales must
+beat one common scale on folds that they were not learned on. Where the model's C is given, a last
+search finds the scales that suit it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.utils import check_random_state
 
 from leansvm._parallel import blas_threads, serial_blas
 from leansvm._phases import Phases
 from leansvm.kernels import Mixture
-from leansvm.learning.raw_units import raw_kernel
-from leansvm.learning.sample import ScaleSample, draw_sample
+from leansvm.learning.sample import draw_sample, raw_kernel
 from leansvm.learning.search import (
+    ALONE,
     FIRST,
     FOLD,
+    HELD_OUT,
     SECOND,
     TIED,
     OnIteration,
@@ -32,7 +36,7 @@ from leansvm.learning.search import (
     Scales,
     ScaleSearch,
 )
-from leansvm.learning.sparse_text import is_text, text_kernel
+from leansvm.learning.sparse_text import WIDE, is_text, text_kernel
 from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
@@ -47,6 +51,7 @@ _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, 
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
 _LINEAR_GAIN = 0.01  # by which the linear part must lower log S: far out it is a risk
+_LINEAR_START, _LINEAR_STEPS = -2.0, 8  # its omega beside the largest, its search with the others
 _LEAST_WEIGHT = 0.02  # parts of less may be dropped
 
 
@@ -54,80 +59,45 @@ _LEAST_WEIGHT = 0.02  # parts of less may be dropped
 class LearnedKernel:
     """A kernel with the numbers that were learned for it.
 
-    Parameters
-    ----------
-    kernel : str or Mixture
-        A mixture, or the kernel that is left of it.
-    gamma : float, ndarray of shape (n_features,) or dict
-        Factor of the squared differences (laplacian: absolute differences) of the raw features;
-        of a mixture, by part.
-    clip : tuple of two ndarrays of shape (n_features,), or None
-        Bounds of the features where they cut anything; a mixture holds its own.
-    scales : ndarray of shape (n_features,), or None where there is one gamma for all
-        sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the
-        weight of its part; the largest over all parts, and the largest of them 1.
-    report : dict
-        ``rows`` and ``points`` of the last search, ``evaluations`` of the gradient,
-        ``iterations``, ``log_loo`` of every part alone, the ``C`` that goes with the scales on the
-        sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features,
-        ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
-        ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
+    ``report`` holds the ``rows`` and ``points`` of the last search, ``evaluations`` of the
+    gradient, ``iterations``, ``log_loo`` of every part alone, the ``C`` that goes with the scales
+    on the sample, ``weights`` of the parts, ``quantile_features`` in use, ``dropped`` features,
+    ``guard`` (None, or the error of each candidate on held-out folds and which was chosen),
+    ``fallback`` (None, or why nothing was learned), ``stopped`` by the callback, ``seconds``.
     """
 
-    kernel: str | Mixture
+    kernel: str | Mixture  # a mixture, or the kernel that is left of it
+    # factor of the squared differences (laplacian: absolute) of raw features; of a mixture, by part
     gamma: float | Array | dict[str, Array]
-    clip: tuple[Array, Array] | None
+    clip: tuple[Array, Array] | None  # bounds where they cut anything; a mixture holds its own
+    # sqrt(gamma) (laplacian: gamma) times the standard deviation of the feature, times the weight
+    # of its part; the largest over all parts, and the largest of them 1; None: one gamma for all
     scales: Array | None
     report: dict[str, Any]
 
 
 def learn_kernel(
-    blocks: RowBlocks,
-    kernels: Sequence[str],
+    blocks: RowBlocks,  # with targets and weights, wherever they are
+    kernels: Sequence[str],  # one of LEARNABLE, or the parts of a mixture
     *,
-    bias_penalty: float,
-    budget: int,
-    random_state: int | np.random.RandomState | None,
+    bias_penalty: float,  # 0: free bias; a positive number: its penalty; infinity: no bias
+    budget: int,  # bytes that may be allocated
+    random_state: int | np.random.RandomState | None,  # decides the sample and the basis
     on_iteration: OnIteration | None = None,
-    most_points: int | None = None,
-    C: tuple[float, float] | None = None,
-    groups: NDArray[np.intp] | None = None,
-    numeric: NDArray[np.bool_] | None = None,
+    most_points: int | None = None,  # that the model will have: narrow kernels need many
+    C: tuple[float, float] | None = None,  # the least and the largest that the model may have
+    groups: NDArray[np.intp] | None = None,  # features with one number share a scale
+    numeric: NDArray[np.bool_] | None = None,  # features that have units and quantile features
 ) -> LearnedKernel:
-    """Learn the scales of the features and, of several kernels, a mixture.
+    """Learn the scales of the features and, of several kernels, a mixture, on a sample of rows.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        The rows, with targets and weights, wherever they are: a sample is brought to the host.
-    kernels : sequence of {"rbf", "matern12", "matern32", "matern52", "laplacian", "linear"}
-        One kernel, or the parts of a mixture.
-    bias_penalty : float
-        0: free bias; a positive number: its penalty; infinity: no bias.
-    budget : int
-        Bytes that may be allocated.
-    random_state : int, RandomState or None
-        Decides the sample and the basis.
-    on_iteration : callable, optional
-        Called as ``on_iteration(k, error)`` after every iteration with the leave-one-out error, in
-        units of the targets' variance; the search ends when it returns True.
-    most_points : int, optional
-        Basis points that the model will have: narrow kernels need many.
-    C : tuple of two floats, optional
-        The least and the largest C that the model may have: wide kernels go with a large C, and
-        scales that were found with one would be too wide for a small one. Anything by default.
-    groups : ndarray of shape (n_features,), optional
-        Features with one number share a scale, such as the columns of a category.
-    numeric : ndarray of bool of shape (n_features,), optional
-        Features that may be standardised, cut and have quantile features; all by default.
-
-    Raises
-    ------
-    MemoryError
-        When the budget is too small for the sample or for the first search.
+    ``on_iteration(k, error)`` hears after every iteration of the leave-one-out error, in units of
+    the targets' variance; the search ends when it returns True. Wide kernels go with a large C, and
+    scales that were found with one would be too wide for a small one: hence ``C``. A MemoryError
+    says that the budget is too small for the sample or for the first search.
     """
     phases, rng, progress = Phases(), check_random_state(random_state), ScaleProgress(on_iteration)
-    if is_text(blocks):
+    if blocks.n_features > WIDE and is_text(blocks):
         name, gamma, found = text_kernel(blocks, kernels, bias_penalty, budget, rng)
         return LearnedKernel(name, gamma, None, None, found)
     several = len(kernels) > 1
@@ -143,14 +113,20 @@ def learn_kernel(
             numeric=numeric,
         )
     search = ScaleSearch(sample, bias_penalty, budget // 2, progress, blas_threads(), most_points)
-    report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": _why_not(sample)}
+    report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": None}
     report["seconds"] = phases.seconds
+    if sample.n_plain == 0:
+        report["fallback"] = "all features are constant"
+    elif not sample.Y.any():
+        report["fallback"] = "the targets are constant"
+    elif len(sample.X) < _FEWEST_ROWS:
+        report["fallback"] = f"there are fewer than {_FEWEST_ROWS} different rows"
     if report["fallback"] is not None:
         plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
         start = search.start(plain if sample.n_plain else plain[:1])
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
         return _learned(start._replace(log_gamma=one), search, report)
-    search.check_memory(len(kernels))
+    search.sized(FIRST, len(kernels))  # a budget that is too small is refused before the first step
     with serial_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
@@ -158,67 +134,46 @@ def learn_kernel(
             report["guard"] = _guard(search, scales.kernels)
         with phases("second"):
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
-            scales = _refined(search, scales, choice)
+            if choice == "one":
+                scales = search.minimise(search.start(scales.kernels), SECOND, tied=True)
+            else:
+                scales = search.minimise(scales, SECOND)
+            if choice == "shrunk":
+                scales = search.minimise(scales.shrunk(), SECOND, tied=True)
             if C is not None:  # only now: the way to good scales leads over other values
                 lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
                 search = replace(search, lam_per_row=lam)
                 scales = search.minimise(scales, SECOND, tied=choice != "learned")
         with phases("drop"):
-            scales = _without_idle_features(search, _without_idle_parts(search, scales)).rounded()
+            scales = scales if progress.stopped else _without_idle(search, scales)
     return _learned(scales, search, report)
 
 
-def _why_not(sample: ScaleSample) -> str | None:
-    """Return why nothing can be learned; None where something can."""
-    if sample.X.shape[1] == 0:
-        return "all features are constant"
-    if not sample.Y.any():
-        return "the targets are constant"
-    if len(sample.X) < _FEWEST_ROWS:
-        return f"there are fewer than {_FEWEST_ROWS} different rows"
-    return None
-
-
-def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
-    """Return the kernel of raw rows, and what is told about the search."""
-    progress, stage = search.progress, search.sized(SECOND, len(scales.kernels))
-    raw = raw_kernel(scales, search.sample)
-    report |= {
-        "rows": stage.rows,
-        "points": stage.points,
-        "evaluations": progress.evaluations,
-        "iterations": progress.iterations,
-        "stopped": progress.stopped,
-        "C": float(np.exp(-scales.log_lam)) / search.sample.unit_weight,
-        "weights": dict(zip(scales.kernels, scales.weights.round(4).tolist(), strict=True)),
-        "quantile_features": raw.n_curves,
-        "dropped": raw.dropped.tolist(),
-    }
-    return LearnedKernel(raw.kernel, raw.gamma, raw.clip, raw.scales, report)
-
-
 def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, Any]) -> Scales:
-    """Learn the scales of every part alone, then those of all together from equal weights."""
-    found = []
+    """Learn every part alone, then those of distances together; then let the linear one join."""
+    alone, near = [], []
     for kernel in kernels:
-        one = search.minimise(search.start([kernel]), TIED, tied=True)
-        found.append(search.minimise(one, FIRST) if kernel != "linear" else one)
-        report["log_loo"][kernel] = found[-1].log_loo
-    if len(found) == 1:
-        return found[0]
-    together = search.minimise(_together(found), FIRST)
-    if kernels[-1] != "linear":
-        return together
-    without = search.minimise(_together(found[:-1]), FIRST)
-    return together if together.log_loo < without.log_loo - _LINEAR_GAIN else without
-
-
-def _together(parts: list[Scales]) -> Scales:
-    """Return the mixture of these with equal weights."""
-    best = min(parts, key=lambda scales: scales.log_loo)
-    kernels = tuple(scales.kernels[0] for scales in parts)
-    log_gamma = np.concatenate([scales.log_gamma for scales in parts])
-    return Scales(kernels, log_gamma, np.zeros(len(parts)), best.log_lam)
+        scales = search.minimise(search.start([kernel]), TIED, tied=True)
+        if kernel != "linear":
+            scales = search.minimise(scales, ALONE if len(kernels) > 1 else FIRST)
+            near.append(scales.log_gamma)
+        alone.append(scales)
+        report["log_loo"][kernel] = scales.log_loo
+    if len(alone) == 1:
+        return alone[0]
+    best = alone[int(np.argmin(list(report["log_loo"].values())))]
+    names, equal = tuple(kernels[: len(near)]), np.zeros(len(near))
+    without = search.minimise(Scales(names, np.concatenate(near), equal, best.log_lam), FIRST)
+    if len(near) == len(kernels):
+        return without
+    joined = Scales(
+        tuple(kernels),
+        np.concatenate([without.log_gamma, alone[-1].log_gamma]),
+        np.append(without.omega, without.omega.max() + _LINEAR_START),
+        without.log_lam,
+    )
+    joined = search.minimise(joined, FIRST, iterations=_LINEAR_STEPS)
+    return joined if joined.log_loo < without.log_loo - _LINEAR_GAIN else without
 
 
 def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | None:
@@ -227,8 +182,10 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | No
     The first of these that is within a standard error of the best is chosen. None where there are
     rows enough to trust the learned ones.
     """
-    n, d = len(search.sample.X), search.sample.n_plain
-    many = n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) and _others(search.sample) >= _FEW_OTHERS
+    sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
+    # rows without the most frequent target: of a rare class, all that tell of it
+    _, counts = np.unique(sample.Y, axis=0, return_counts=True)
+    many = n >= max(_FEW_ROWS, _ROWS_PER_FEATURE * d) and n - counts.max() >= _FEW_OTHERS
     if many or d == 1 or search.progress.stopped:
         return None
     fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
@@ -238,9 +195,11 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | No
         one = inner.minimise(inner.start(kernels), FOLD, tied=True)
         learned = inner.minimise(one, FOLD)
         shrunk = inner.minimise(learned.shrunk(), FOLD, tied=True)
-        others = search.on(held_out).sample
+        model, others = inner.objective(kernels, HELD_OUT), search.on(held_out).sample
         for row, scales in zip(errors, (one, shrunk, learned), strict=True):
-            row[held_out] = inner.errors(scales, others)
+            gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
+            residuals = others.Y - model.predictions(others.X, gamma, lam, scales.omega)
+            row[held_out] = others.weight * np.square(residuals).mean(axis=1)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
     names = ("one", "shrunk", "learned")
@@ -248,40 +207,61 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...]) -> dict[str, Any] | No
     return means | {"chosen": names[int(close.argmax())]}
 
 
-def _others(sample: ScaleSample) -> int:
-    """Return the rows without the most frequent target: of a rare class, all that tell of it."""
-    _, counts = np.unique(sample.Y, axis=0, return_counts=True)
-    return len(sample.Y) - int(counts.max())
+def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
+    """Drop parts of small weight, then columns of small scale, where S hardly changes.
+
+    Numbers are then rounded to steps of 1 %: less than rows decide, and more than rounding moves.
+    """
+    heavy = softmax(scales.omega) >= _LEAST_WEIGHT
+    for share in (0.0, *_SHARES):
+        if share == 0.0:
+            fewer = scales._replace(
+                kernels=tuple(compress(scales.kernels, heavy)),
+                log_gamma=scales.log_gamma[heavy],
+                omega=scales.omega[heavy],
+            )
+        else:
+            high = scales.relative >= share
+            fewer = scales._replace(log_gamma=np.where(high, scales.log_gamma, -np.inf))
+        if np.isfinite(fewer.log_gamma).sum() == np.isfinite(scales.log_gamma).sum():
+            continue
+        fewer = search.minimise(fewer, SECOND, iterations=0)
+        if fewer.log_loo <= scales.log_loo + np.log1p(_TOLERANCE):
+            scales = fewer
+            if share > 0.0:
+                break
+    return scales._replace(
+        log_gamma=scales.log_gamma.round(2),
+        omega=(scales.omega - scales.omega.max()).round(2),
+        log_lam=round(scales.log_lam, 2),
+    )
 
 
-def _refined(search: ScaleSearch, scales: Scales, choice: str) -> Scales:
-    """Go on with more rows and points; then do what the folds say."""
-    if choice == "one":
-        return search.minimise(search.start(scales.kernels), SECOND, tied=True)
-    scales = search.minimise(scales, SECOND)
-    return search.minimise(scales.shrunk(), SECOND, tied=True) if choice == "shrunk" else scales
-
-
-def _without_idle_parts(search: ScaleSearch, scales: Scales) -> Scales:
-    """Drop parts of small weight, where leave-one-out hardly changes without them."""
-    low = scales.weights < _LEAST_WEIGHT
-    return _if_as_good(search, scales, scales.without(low)) if low.any() else scales
-
-
-def _without_idle_features(search: ScaleSearch, scales: Scales) -> Scales:
-    """Drop columns of small scale, where leave-one-out hardly changes without them."""
-    for share in _SHARES:
-        low = (scales.relative < share) & np.isfinite(scales.log_gamma)
-        if low.any():
-            fewer = scales._replace(log_gamma=np.where(low, -np.inf, scales.log_gamma))
-            found = _if_as_good(search, scales, fewer)
-            if found is not scales:
-                return found
-    return scales
-
-
-def _if_as_good(search: ScaleSearch, scales: Scales, fewer: Scales) -> Scales:
-    log_loo = search.log_loo(fewer, SECOND)
-    if log_loo <= scales.log_loo + np.log1p(_TOLERANCE):
-        return fewer._replace(log_loo=log_loo)
-    return scales
+def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
+    """Return the kernel of raw rows, and what is told about the search."""
+    progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
+    stage = search.sized(SECOND, len(scales.kernels))
+    kernel, gamma, clip, dropped, n_curves = raw_kernel(
+        scales.kernels, weights, np.exp(scales.log_gamma), sample
+    )
+    # the largest weighted scale of every feature over parts of distances, largest 1
+    shown = np.zeros(len(sample.units.spread))
+    features = np.flatnonzero(sample.units.varies)
+    for curve in sample.curves:
+        features = np.append(features, curve.feature)
+    for part, weight, relative in zip(scales.kernels, weights, scales.relative, strict=True):
+        if part != "linear":  # which resolves nothing
+            np.maximum.at(shown, features, weight * relative[: len(features)])
+    shown /= max(shown.max(initial=0.0), np.finfo(np.float64).tiny)
+    report |= {
+        "rows": stage.rows,
+        "points": stage.points,
+        "evaluations": progress.evaluations,
+        "iterations": progress.iterations,
+        "stopped": progress.stopped,
+        "C": float(np.exp(-scales.log_lam)) / sample.unit_weight,
+        "weights": dict(zip(scales.kernels, weights.round(4).tolist(), strict=True)),
+        "quantile_features": n_curves,
+        "dropped": dropped.tolist(),
+    }
+    return LearnedKernel(kernel, gamma, clip, shown, report)

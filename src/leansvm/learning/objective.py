@@ -17,7 +17,6 @@ their factors and all sums over tiles stay in double precision.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,18 +42,6 @@ _TILE_ARRAYS, _SQUARES = 8, 9  # arrays of a tile's size for each thread; r x r 
 _PANEL = 64  # columns of a triangular solve
 
 
-@dataclass(frozen=True)
-class ScaleProblem:
-    """What the leave-one-out error is of; all arrays are in float64 and C order."""
-
-    kernels: tuple[str, ...]  # parts: rbf, matern12, matern32, matern52, laplacian, linear
-    X: Array  # rows (m, d); features should be centred: products of large means lose digits
-    Z: Array  # basis points (r, d)
-    Y: Array  # targets (m, n_outputs)
-    weight: Array  # of the rows, positive (m,)
-    bias_penalty: float = 0.0  # 0: free bias; a positive number: its penalty; infinity: no bias
-
-
 class Gradient(NamedTuple):
     """Leave-one-out error and its derivatives."""
 
@@ -69,9 +56,8 @@ def needed_bytes(
 ) -> int:
     """Return the bytes that one evaluation allocates at most, for one output."""
     tile = max(_TILE_VALUES, r) + r * d
-    kept = 2 * n_parts if n_parts > 1 else 1  # slopes, and the values of several parts
     squares = (_SQUARES + 2 * n_parts) * (r + 1) ** 2
-    rows = (kept + 1) * m * (r + 1) + _TILE_ARRAYS * threads * tile
+    rows = (2 * n_parts + 1) * m * (r + 1) + _TILE_ARRAYS * threads * tile
     return itemsize * rows + 8 * squares
 
 
@@ -81,20 +67,12 @@ class _Triangle:
     NumPy's products release the interpreter's lock, SciPy's triangular solves do not.
     """
 
-    def __init__(self, L: Array) -> None:
-        self.L, self.panels = L, []
+    def __init__(self, L: Array, dtype: Any = np.float64) -> None:
+        self.L, self.panels = L.astype(dtype, copy=False), []
         for start in range(0, len(L), _PANEL):
             panel = slice(start, min(start + _PANEL, len(L)))
-            self.panels.append((panel, dtrtri(L[panel, panel], lower=True)[0]))
-
-    def astype(self, dtype: Any) -> _Triangle:
-        """Return the same triangle for rows of another type."""
-        if self.L.dtype == dtype:
-            return self
-        other = object.__new__(_Triangle)
-        other.L = self.L.astype(dtype)
-        other.panels = [(panel, inverse.astype(dtype)) for panel, inverse in self.panels]
-        return other
+            corner = dtrtri(L[panel, panel], lower=True)[0]
+            self.panels.append((panel, corner.astype(dtype, copy=False)))
 
     def solve(self, B: Array) -> Array:
         """Replace B by B L^-T."""
@@ -114,40 +92,56 @@ class _Triangle:
 class LooObjective:
     """The leave-one-out error as a function of the kernel's numbers and lam, with its gradient.
 
-    Memory is allocated once, for all evaluations: ``P`` starts as K and ends as K N^-T, ``slopes``
-    are the derivatives of the parts by D. ``threads`` work on tiles of rows of type ``dtype``;
-    callers hold BLAS to one thread (`serial_blas`).
+    Arrays are in float64 and C order; features should be centred: products of large means lose
+    digits. Memory is allocated once, for all evaluations: ``P`` starts as K and ends as K N^-T,
+    ``values`` and ``slopes`` are the parts and their derivatives by D. ``threads`` work on tiles of
+    rows of type ``dtype``; callers hold BLAS to one thread (`serial_blas`).
 
     Examples
     --------
     >>> import numpy as np
-    >>> from leansvm.learning.objective import LooObjective, ScaleProblem
+    >>> from leansvm.learning.objective import LooObjective
     >>> X = np.linspace(-1, 1, 20)[:, None]
-    >>> objective = LooObjective(ScaleProblem(("rbf",), X, X[::4], X**2, np.ones(20)))
+    >>> objective = LooObjective(("rbf",), X, X[::4], X**2, np.ones(20))
     >>> objective(np.array([[1.0]]), 0.1).value < objective(np.array([[100.0]]), 0.1).value
     True
     """
 
-    def __init__(self, problem: ScaleProblem, threads: int = 1, dtype: Any = np.float64) -> None:
+    def __init__(
+        self,
+        kernels: tuple[str, ...],  # parts: rbf, matern12, matern32, matern52, laplacian, linear
+        X: Array,  # rows (m, d)
+        Z: Array,  # basis points (r, d)
+        Y: Array,  # targets (m, n_outputs)
+        weight: Array,  # of the rows, positive (m,)
+        bias_penalty: float = 0.0,  # 0: free bias; a positive number: its penalty; inf: no bias
+        *,
+        threads: int = 1,
+        dtype: Any = np.float64,
+    ) -> None:
         from leansvm.learning.parts import ScaledMixture  # numba takes a while to load
 
-        m, o, self.r, n_parts = *problem.Y.shape, len(problem.Z), len(problem.kernels)
-        self.problem, self.tiles = problem, _tiles(m, self.r)
-        self.dtype = np.dtype(dtype)
-        self.X, Z = problem.X.astype(dtype, copy=False), problem.Z.astype(dtype, copy=False)
-        self.of_points = partial(ScaledMixture, problem.kernels, problem.Z)
-        self.of_rows = partial(ScaledMixture, problem.kernels, Z)
+        self.of_points, self.dtype = partial(ScaledMixture, kernels, Z), np.dtype(dtype)
+        self.of_rows = partial(ScaledMixture, kernels, Z.astype(dtype, copy=False))
+        self.X, self.Z, self.weight = X.astype(dtype, copy=False), Z, weight
+        (m, o), self.r = Y.shape, len(Z)
+        # an even number of tiles of one size; a single one where threads would cost more
+        count = -(-m * self.r // _TILE_VALUES)
+        count = 1 if 2 * m * self.r <= _TILE_VALUES else count + count % 2
+        self.step = -(-m // count)
+        starts = range(0, m, self.step)
+        self.tiles = list(map(slice, starts, (*starts[1:], m)))
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
-        self.free = problem.bias_penalty == 0  # columns are centred
-        self.width = self.r + (0 < problem.bias_penalty < np.inf)  # a column for a penalised bias
-        self.root, self.total = np.sqrt(problem.weight), float(problem.weight.sum())
+        self.free = bias_penalty == 0  # columns are centred
+        self.width = self.r + (0 < bias_penalty < np.inf)  # a column for a penalised bias
+        self.bias_column = 0.0 if self.free else bias_penalty**-0.5
+        self.root, self.total = np.sqrt(weight), float(weight.sum())
+        self.mean_Y = weight @ Y / self.total if self.free else np.zeros(o)
+        self.Y = self.root[:, None] * (Y - self.mean_Y)
         self.P = np.empty((m, self.width), dtype)
-        self.slopes = np.empty((n_parts, m, self.r), dtype)
-        self.values = np.empty((n_parts if n_parts > 1 else 0, m, self.r), dtype)
+        self.values, self.slopes = np.empty((2, len(kernels), m, self.r), dtype)
         # residuals, derivatives of S by them, and (the last) by the leverages
         self.E, self.a, self.c = np.empty((m, o)), np.empty((m, o)), np.empty((m, 1))
-        Y = problem.Y - problem.weight @ problem.Y / self.total if self.free else problem.Y
-        self.Y = self.root[:, None] * Y
 
     def __call__(self, gamma: Array, lam: float, omega: Array | None = None) -> Gradient:
         """Return value and gradient, given the scales of every part (n_parts, d) and lam = 1 / C.
@@ -156,20 +150,20 @@ class LooObjective:
         finite.
         """
         of_points, of_rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
-        W, values, slopes = of_points.point_block()
-        N, PY, _ = self._factor(of_rows, lam, W)
-        Pa, PcP, weighted = self._sum(self._left_out, PY)
+        values, slopes = np.empty((2, len(gamma), self.r, self.r))
+        W = of_points.block(self.Z, values, slopes, same=True)
+        L, R, YP, _ = self._factor(of_rows, lam, W)
+        Pa, PcP, weighted = self._sum(self._left_out, _Triangle(R, self.dtype), YP.T)
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
-        A, U, PcP = N.divide(PY.T.copy()), N.divide(Pa.T.copy()), N.divide(PcP)
+        N = _Triangle(L @ R)
+        A, U, PcP = N.divide(YP), N.divide(Pa.T.copy()), N.divide(PcP)
         # dS / dk(Z, Z) = lam (U A' - T)
         G = U.T @ A
         G -= N.divide(PcP.T.copy())
         G *= lam
-        points = slice(self.r)
-        by_lam = float(np.vdot(G[points, points], W) + np.trace(G[self.r :, self.r :]))
-        by_points, omega_points = of_points.derivatives(
-            G[points, points], self.problem.Z, values, slopes
-        )
+        by_W, by_bias = G[: self.r, : self.r], G[self.r :, self.r :]
+        by_lam = float(np.vdot(by_W, W) + np.trace(by_bias))
+        by_points, omega_points = of_points.derivatives(by_W, self.Z, values, slopes)
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
         right = [-A, -U]
         if self.free:
@@ -180,7 +174,7 @@ class LooObjective:
         by_rows, omega_rows = self._sum(
             self._through_rows,
             of_rows,
-            N.astype(self.dtype),
+            _Triangle(N.L, self.dtype),
             PcP.astype(self.dtype),
             np.concatenate(right).astype(self.dtype),
         )
@@ -197,41 +191,41 @@ class LooObjective:
 
     def predictions(self, X: Array, gamma: Array, lam: float, omega: Array | None = None) -> Array:
         """Return the values of the model whose errors these are at other rows."""
-        problem, mixture = self.problem, self.of_points(gamma, omega)
-        of_rows = self.of_rows(gamma, omega)
-        N, PY, means = self._factor(of_rows, lam, mixture.point_block()[0])
-        coef = N.divide(PY.T.copy()).T
+        of_points, of_rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
+        values, slopes = np.empty((2, len(gamma), max(self.step, self.r), self.r))
+        W = of_points.block(self.Z, values[:, : self.r], slopes[:, : self.r], same=True)
+        L, R, YP, means = self._factor(of_rows, lam, W)
+        coef = _Triangle(L @ R).divide(YP).T
+        bias = self.mean_Y + self.bias_column * coef[self.r :].sum(axis=0)  # 0 where there is none
         if self.free:
-            bias = problem.weight @ problem.Y / self.total - means @ coef
-        else:
-            bias = problem.bias_penalty**-0.5 * coef[self.r :].sum(axis=0)  # 0 where there is none
+            bias = bias - means @ coef
         result = np.empty((len(X), coef.shape[1]))
-        for rows in _tiles(len(X), self.r):
-            unused = np.empty((2, len(mixture.parts), len(X[rows]), self.r))
-            result[rows] = mixture.block(X[rows], *unused) @ coef[: self.r] + bias
+        for start in range(0, len(X), self.step):
+            rows = X[start : start + self.step]
+            K = of_points.block(rows, values[:, : len(rows)], slopes[:, : len(rows)])
+            result[start : start + self.step] = K @ coef[: self.r] + bias
         return result
 
     def _factor(
         self, mixture: ScaledMixture, lam: float, W: Array
-    ) -> tuple[_Triangle, Array, Array]:
-        """Turn K into P = K N^-T, given k(Z, Z); return N, P'Y and the means of K's columns."""
+    ) -> tuple[Array, Array, Array, Array]:
+        """Write Phi, given k(Z, Z); return L, R, (P'Y)' and the means of K's columns."""
         diagonal = W.diagonal()
         np.fill_diagonal(W, diagonal + _JITTER[self.dtype] * diagonal.mean())
         (means,) = self._sum(self._fill, mixture)
         means /= self.total
         L: Array = np.eye(self.width)
         L[: self.r, : self.r] = np.linalg.cholesky(W)
-        (H,) = self._sum(self._whiten, _Triangle(L).astype(self.dtype), means.astype(self.dtype))
+        H, YPhi = self._sum(self._whiten, _Triangle(L, self.dtype), means.astype(self.dtype))
         np.fill_diagonal(H, H.diagonal() + lam)
         R = np.asarray(np.linalg.cholesky(H), dtype=np.float64)
-        (PY,) = self._sum(self._rotate, _Triangle(R).astype(self.dtype))
-        return _Triangle(L @ R), PY, means
+        return L, R, _Triangle(R).solve(YPhi), means
 
-    def _sum(self, step: Callable[..., tuple[Array, ...]], *args: Any) -> tuple[Array, ...]:
+    def _sum(self, step: Callable[..., tuple[Array, ...]], *args: Any) -> list[Array]:
         """Add up the arrays that ``step(*args, rows)`` returns, in the order of the tiles."""
         in_order = map if self.pool is None else self.pool.map
         results = iter(in_order(partial(step, *args), self.tiles))
-        totals = tuple(part.astype(np.float64, copy=False) for part in next(results))
+        totals = list(map(partial(np.asarray, dtype=np.float64), next(results)))
         for more in results:
             for total, part in zip(totals, more, strict=True):
                 total += part
@@ -239,31 +233,27 @@ class LooObjective:
 
     def _fill(self, mixture: ScaledMixture, rows: slice) -> tuple[Array, ...]:
         """Write K, values and slopes; return the weighted sums of the columns of K."""
-        problem, P = self.problem, self.P[rows]
+        P = self.P[rows]
         P[:, : self.r] = mixture.block(self.X[rows], self.values[:, rows], self.slopes[:, rows])
-        P[:, self.r :] = problem.bias_penalty**-0.5 if self.width > self.r else 0.0
-        return (problem.weight[rows] @ P,)
+        P[:, self.r :] = self.bias_column
+        return (self.weight[rows] @ P,)
 
     def _whiten(self, L: _Triangle, means: Array, rows: slice) -> tuple[Array, ...]:
-        """Turn K into Phi, weighted and centred; return Phi'Phi."""
+        """Turn K into Phi, weighted and centred; return Phi'Phi and Y'Phi."""
         P = self.P[rows]
         if self.free:
             P -= means
         P *= self.root[rows, None].astype(self.dtype)
         L.solve(P)
-        return (P.T @ P,)
+        return P.T @ P, self.Y[rows].T.astype(self.dtype) @ P
 
-    def _rotate(self, R: _Triangle, rows: slice) -> tuple[Array, ...]:
-        """Turn Phi into P; return P'Y."""
-        return (R.solve(self.P[rows]).T @ self.Y[rows].astype(self.dtype),)
-
-    def _left_out(self, PY: Array, rows: slice) -> tuple[Array, ...]:
-        """Write E, a and c; return P'a, P'diag(c)P and P'(c root(s))."""
-        P, E, a, c = self.P[rows], self.E[rows], self.a[rows], self.c[rows]
+    def _left_out(self, R: _Triangle, PY: Array, rows: slice) -> tuple[Array, ...]:
+        """Turn Phi into P, write E, a and c; return P'a, P'diag(c)P and P'(c root(s))."""
+        P, E, a, c = R.solve(self.P[rows]), self.E[rows], self.a[rows], self.c[rows]
         np.subtract(self.Y[rows], P @ PY.astype(self.dtype), out=E)
         rest = 1.0 - np.einsum("ij,ij->i", P, P)
         if self.free:
-            rest -= self.problem.weight[rows] / self.total
+            rest -= self.weight[rows] / self.total
         rest = np.maximum(rest, _LEAST_REST[self.dtype])[:, None]
         left_out = E / rest
         np.divide(left_out * (2.0 / (self.total * E.shape[1])), rest, out=a)
@@ -284,11 +274,3 @@ class LooObjective:
         G *= root.astype(self.dtype)
         X, values, slopes = self.X[rows], self.values[:, rows], self.slopes[:, rows]
         return mixture.derivatives(G[:, : self.r], X, values, slopes)
-
-
-def _tiles(m: int, r: int) -> list[slice]:
-    """Return an even number of tiles of one size; a single one where threads would cost more."""
-    count = -(-m * r // _TILE_VALUES)
-    count = 1 if 2 * m * r <= _TILE_VALUES else count + count % 2
-    step = -(-m // count)
-    return [slice(start, start + step) for start in range(0, m, step)]

@@ -2,9 +2,10 @@
 
 k(x, z) = sum_p w_p kappa_p(D_p), where every part has its own scales:
 
-    rbf, matern12, matern32, matern52   D = sum_f gamma_f (x_f - z_f)^2
-    laplacian                           D = sum_f gamma_f |x_f - z_f|, kappa = e^-D
-    linear                              D = sum_f gamma_f x_f z_f, kappa = D
+    rbf                           kappa = e^-D,                   D = sum_f gamma_f (x_f - z_f)^2
+    matern12, matern32, matern52  kappa = (1 + a r + b r^2) e^-r, r^2 = c D, D as above
+    laplacian                     kappa = e^-D,                   D = sum_f gamma_f |x_f - z_f|
+    linear                        kappa = D,                      D = sum_f gamma_f x_f z_f
 
 Blocks have the type of the points: float64, or float32 where rounding does not matter.
 Imported at the first use: numba takes a while to load.
@@ -13,12 +14,12 @@ Imported at the first use: numba takes a while to load.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._compile import compiled
 from leansvm.kernels import FUNCTIONS
 from leansvm.kernels._compiled import absolute, absolute_moments
 
@@ -28,41 +29,65 @@ _FURTHEST = 80.0  # e^-t of a larger t is next to nothing, and slow where it is 
 _POLE = 1e-12  # added to D under the root in the slope of e^-sqrt(D), which is infinite at 0
 
 
+@compiled()
+def absolute_distances(rows: Any, Zt: Any, gamma: Any, out: Any) -> None:
+    """Set out_ij = sum_f gamma_f |x_if - z_fj|."""
+    absolute(rows, Zt, -gamma, out)
+
+
+@compiled()
+def absolute_sums(V: Any, rows: Any, Zt: Any, out: Any) -> None:
+    """Set out_f = sum_ij V_ij |x_if - z_fj|."""
+    out[:] = 0.0
+    absolute_moments(V, rows, Zt, out)
+
+
 class ScaledMixture:
-    """A mixture with its numbers, for fixed points.
+    """A mixture with its numbers, for fixed points; columns of scale 0 cost nothing.
 
     Every part has its row of ``gamma``; their weights are softmax(omega), by default equal.
-    ``values`` and ``slopes`` below are the parts' kappa and its derivative by D, one after the
-    other; ``values`` is not used where there is a single part.
+    ``values`` and ``slopes`` below are kappa and its derivative by D, one part after the other.
     """
 
     def __init__(
         self, kernels: Sequence[str], Z: Array, gamma: Array, omega: Array | None = None
     ) -> None:
         shares = np.ones(len(kernels)) if omega is None else np.exp(omega - omega.max())
-        self.Z, self.weights = Z, (shares / shares.sum()).astype(Z.dtype)
-        self.parts = list(map(partial(_ScaledKernel, Z), kernels, gamma))
+        self.kernels, self.weights = kernels, (shares / shares.sum()).astype(Z.dtype)
+        self.parts: list[tuple[Any, ...]] = []  # columns, points, gamma and the right factor of D
+        for kernel, scales in zip(kernels, gamma, strict=True):
+            used = np.flatnonzero(scales)
+            points, scale = Z[:, used], scales[used].astype(Z.dtype)
+            if kernel == "laplacian":
+                right = np.ascontiguousarray(points.T)
+            elif kernel == "linear":
+                right = (points * scale).T
+            else:  # D = [x, 1, gamma'x^2] [-2 gamma z, gamma'z^2, 1]'
+                norms, ones = (points * points) @ scale, np.ones(len(Z), Z.dtype)
+                right = np.vstack([(points * (-2 * scale)).T, norms, ones])
+            self.parts.append((used, points, scale, right))
 
-    def block(self, X: Array, values: Array, slopes: Array) -> Array:
-        """Return k(X, Z) and write what `derivatives` needs."""
-        if len(self.parts) == 1:
-            return self.parts[0].block(X, slopes[0])
-        for part, value, slope in zip(self.parts, values, slopes, strict=True):
-            value[...] = part.block(X, slope)
-        return self._sum(values)
-
-    def point_block(self) -> tuple[Array, Array, Array]:
-        """Return k(Z, Z), values and slopes; the distance of a point to itself is always 0."""
-        r = len(self.Z)
-        values, slopes = np.empty((2, len(self.parts), r, r))
-        for part, value, slope in zip(self.parts, values, slopes, strict=True):
-            value[...] = part.block(self.Z, slope)
-            if part.kernel != "linear":
+    def block(self, X: Array, values: Array, slopes: Array, same: bool = False) -> Array:
+        """Return k(X, Z) and write what `derivatives` needs; ``same``: the rows are the points."""
+        for p, (used, _, gamma, right) in enumerate(self.parts):
+            rows, value, D = X[:, used], values[p], slopes[p]  # D becomes the slope
+            if self.kernels[p] == "linear":
+                np.matmul(rows, right, out=value)
+                D[...] = 1.0
+                continue
+            if self.kernels[p] == "laplacian":
+                absolute_distances(np.ascontiguousarray(rows), right, gamma, D)
+            else:
+                norms, ones = (rows * rows) @ gamma, np.ones(len(rows), rows.dtype)
+                with np.errstate(invalid="ignore", over="ignore"):  # callers look at the results
+                    np.matmul(np.column_stack([rows, ones, norms]), right, out=D)
+                if self.kernels[p] == "matern12":  # a function of the root magnifies rounding
+                    digits = (4.0 + len(gamma) ** 0.5) * float(np.finfo(D.dtype).eps)
+                    D[digits * (norms[:, None] + right[-2].max()) >= D] = 0.0
+            _values_and_slopes(self.kernels[p], value, D)
+            if same:  # the distance of a point to itself is 0 without rounding
                 np.fill_diagonal(value, 1.0)
-                np.fill_diagonal(slope, 0.0)
-        return self._sum(values), values, slopes
-
-    def _sum(self, values: Array) -> Array:
+                np.fill_diagonal(D, 0.0)
         total = values[0] * self.weights[0]
         for weight, value in zip(self.weights[1:], values[1:], strict=True):
             total += weight * value
@@ -71,96 +96,34 @@ class ScaledMixture:
     def derivatives(self, G: Array, X: Array, values: Array, slopes: Array) -> tuple[Array, Array]:
         """Return dS / dgamma and dS / domega through k(X, Z), given G = dS / dk(X, Z)."""
         by_gamma, inner = np.zeros((len(self.parts), X.shape[1])), np.zeros(len(self.parts))
-        for p, part in enumerate(self.parts):
-            V = G * slopes[p]
-            V *= self.weights[p]
-            by_gamma[p] = part.by_gamma(V, X)
-            if len(self.parts) > 1:
-                inner[p] = np.vdot(G, values[p])
+        for p, (used, points, _, right) in enumerate(self.parts):
+            V, rows = G * slopes[p], X[:, used]
+            if self.kernels[p] == "laplacian":
+                sums = np.empty(len(used))
+                absolute_sums(V, np.ascontiguousarray(rows), right, sums)
+            else:
+                sums = np.einsum("jf,jf->f", V.T @ rows, points)
+                if self.kernels[p] != "linear":  # sum_ij V_ij (x_i^2 - 2 x_i z_j + z_j^2)
+                    squares = V.sum(axis=1) @ (rows * rows) + V.sum(axis=0) @ (points * points)
+                    sums = squares - 2.0 * sums
+            by_gamma[p, used] = self.weights[p] * sums
+            inner[p] = np.vdot(G, values[p])
         return by_gamma, self.weights * (inner - self.weights @ inner)
 
 
-class _ScaledKernel:
-    """One kernel with its scales, for fixed points; columns of scale 0 cost nothing.
-
-    Squared distances are one product, [x, 1, gamma'x^2] [-2 gamma z, gamma'z^2, 1]'. Their
-    rounding near 0 becomes 0 for Matérn-1/2, which is a function of the root.
-    """
-
-    def __init__(self, Z: Array, kernel: str, gamma: Array) -> None:
-        self.columns = _used(gamma)
-        Z, gamma = Z[:, self.columns], gamma[self.columns].astype(Z.dtype)
-        self.kernel, self.Z, self.gamma = kernel, Z, gamma
-        self.root_terms = getattr(FUNCTIONS[kernel], "root_terms", None)
-        if kernel not in ("laplacian", "linear"):
-            self.norms = (Z * Z) @ gamma
-            ones = np.ones(len(Z), Z.dtype)
-            self.right = np.vstack([(Z * (-2 * gamma)).T, self.norms, ones])
-            digits = float(np.finfo(Z.dtype).eps) if kernel == "matern12" else 0.0
-            self.rounding = (4.0 + len(gamma) ** 0.5) * digits
-        else:
-            self.right = np.ascontiguousarray((Z * gamma if kernel == "linear" else Z).T)
-
-    def block(self, X: Array, slope: Array) -> Array:
-        """Return kappa of rows and points, and write its derivative by D."""
-        X = self._seen(X)
-        if self.kernel == "linear":
-            slope[...] = 1.0
-            return np.asarray(X @ self.right)
-        D = np.empty(slope.shape, slope.dtype)
-        if self.kernel == "laplacian":
-            absolute(X, self.right, -self.gamma, D)
-        else:
-            norms = (X * X) @ self.gamma
-            with np.errstate(invalid="ignore", over="ignore"):  # results are looked at by callers
-                np.matmul(np.column_stack([X, np.ones(len(X), X.dtype), norms]), self.right, out=D)
-            least = self.rounding * (norms[:, None] + self.norms.max())
-            D[least >= D] = 0.0  # rounding
-        return self._of_distances(D, slope)
-
-    def _of_distances(self, D: Array, slope: Array) -> Array:
-        """Return kappa of D, whose memory is used, and write its derivative.
-
-        That is e^-D, or (1 + a r + b r^2) e^-r with r^2 = c D (`DistanceKernel.root_terms`).
-        """
-        if self.root_terms is None:
-            value = np.exp(-np.minimum(D, _FURTHEST, out=D))
-            np.negative(value, out=slope)
-            return value
-        a, b, c = self.root_terms
-        r = np.minimum(np.sqrt(c * D), _FURTHEST)
-        decay = np.exp(-r)
-        np.multiply(decay, 0.5 * c * (2.0 * b - 1.0 - b * r), out=slope)
-        if a == 0.0:  # at distance 0 the product with (x_f - z_f)^2 is 0
-            slope *= (D > 0.0) / np.sqrt(D + _POLE)
-        return (1.0 + r * (a + b * r)) * decay
-
-    def by_gamma(self, V: Array, X: Array) -> Array:
-        """Return sum_ij V_ij dD_ij / dgamma_f of every feature f; 0 where its scale is 0."""
-        result = np.zeros(X.shape[1])
-        result[self.columns] = self._by_used(V, self._seen(X))
-        return result
-
-    def _seen(self, X: Array) -> Array:
-        """Return the columns that count, side by side for the compiled loops."""
-        X = X[:, self.columns]
-        return np.ascontiguousarray(X) if self.kernel == "laplacian" else X
-
-    def _by_used(self, V: Array, X: Array) -> Array:
-        if self.kernel == "laplacian":
-            sums = np.zeros(X.shape[1])
-            absolute_moments(V, X, self.right, sums)
-            return sums
-        products = np.asarray(np.einsum("jf,jf->f", V.T @ X, self.Z))
-        if self.kernel == "linear":
-            return products
-        squares = V.sum(axis=1) @ (X * X) + V.sum(axis=0) @ (self.Z * self.Z)
-        return np.asarray(squares - 2.0 * products)
-
-
-def _used(gamma: Array) -> Any:
-    """Return the index of the columns with a scale above 0; a slice where they are neighbours."""
-    used = np.flatnonzero(gamma)
-    if len(used) and used[-1] - used[0] + 1 == len(used):
-        return slice(int(used[0]), int(used[-1]) + 1)
-    return used
+def _values_and_slopes(kernel: str, value: Array, D: Array) -> None:
+    """Write kappa of D, and its derivative in place of D."""
+    root_terms = getattr(FUNCTIONS[kernel], "root_terms", None)
+    if root_terms is None:
+        np.clip(D, 0.0, _FURTHEST, out=D)
+        np.exp(np.negative(D, out=D), out=value)
+        np.negative(value, out=D)
+        return
+    a, b, c = root_terms
+    r = np.sqrt(np.multiply(D, c, out=value).clip(0.0, _FURTHEST**2, out=value))
+    decay = np.exp(-r)
+    if a == 0.0:  # at distance 0 the product with (x_f - z_f)^2 is 0
+        np.divide(-0.5 * c * decay * (D > 0.0), np.sqrt(D.clip(0.0) + _POLE), out=D)
+    else:
+        np.multiply(decay, 0.5 * c * (2.0 * b - 1.0 - b * r if b else -1.0), out=D)
+    np.multiply(1.0 + r * (a + b * r if b else a), decay, out=value)

@@ -1,4 +1,4 @@
-"""The rows on which a kernel is learned, in units of their own.
+"""The rows on which a kernel is learned, in units of their own, and the way back to raw rows.
 
 Features are clipped to mean +- 5 standard deviations of what is left after clipping (three
 rounds), centred and divided by their standard deviation; targets likewise. Rows far out in a heavy
@@ -8,15 +8,17 @@ features, and their linear part sees the features without bounds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import ndtri
 
 from leansvm._array_api import to_host
+from leansvm.kernels import Mixture
 from leansvm.kernels._curves import Curve
-from leansvm.learning.quantiles import quantile_curves
 from leansvm.linalg import dense_rows64
 from leansvm.rows import (
     RowBlocks,
@@ -29,6 +31,7 @@ from leansvm.rows import (
 )
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
 _FEW_DISTINCT = 100  # rows among which a single one still moves the scales
@@ -37,6 +40,9 @@ _CONSTANT = 1e-12  # a range that is this small beside the values themselves is 
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
 _LEAST_GAMMA, _LARGEST_GAMMA = 1e-318, 1e300  # less has hardly any digits
+_KNOTS, _FEWEST_VALUES = 64, 10  # of a quantile feature, and of the feature that needs one
+_END = 0.002  # shares of rows beyond which the curve is flat
+_SAME = 0.99  # correlation from which on a quantile feature says what the feature says
 WAY_OUT = "Give gamma a number or an array, or raise cache_size."
 
 
@@ -50,30 +56,13 @@ class ClippedUnits:
     spread: Array  # standard deviation after clipping; 0 where the feature is constant
     whole: Array  # standard deviation without clipping, the unit of the linear part
     reach: tuple[Array, Array]  # bounds of the linear part
+    varies: Mask  # features that are not constant
 
-    @property
-    def varies(self) -> NDArray[np.bool_]:
-        """Which features are not constant."""
-        return self.spread > 0
-
-    def clip(self, used: NDArray[np.bool_]) -> tuple[Array, Array] | None:
+    def clip(self, used: Mask) -> tuple[Array, Array] | None:
         """Return the bounds of features that are used where they cut anything, otherwise None."""
         lower = np.where(used, self.lower, -np.inf)
         upper = np.where(used, self.upper, np.inf)
         return (lower, upper) if np.isfinite([lower, upper]).any() else None
-
-    def standardised(self, X: Array) -> Array:
-        """Return the features that vary, clipped, with mean 0 and standard deviation 1."""
-        used = self.varies
-        rows = np.clip(X[:, used], self.lower[used], self.upper[used])
-        rows -= self.centre[used]
-        rows /= self.spread[used]
-        return np.ascontiguousarray(rows)
-
-    def unbounded(self, X: Array, *, centred: bool) -> Array:
-        """Return the features that vary without bounds, with standard deviation 1."""
-        used = self.varies
-        return (X[:, used] - (self.centre[used] if centred else 0.0)) / self.whole[used]
 
     def gamma(self, kernel: str, gamma: Array) -> Array:
         """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
@@ -94,53 +83,74 @@ class ClippedUnits:
 
 
 def clipped_units(
-    X: Array, weight: Array, contain_zero: bool, numeric: NDArray[np.bool_] | None = None
+    X: Array, weight: Array, contain_zero: bool, numeric: Mask | None = None
 ) -> ClippedUnits:
     """Measure the features of weighted rows.
 
     ``contain_zero``: 0 must lie between the bounds, so that clipped CSR rows stay sparse. Features
     that are not ``numeric`` (indicators, cycles) keep their unit and have no bounds.
     """
-    share = weight / weight.sum()
-    origin = X[0]
+    share, origin = weight / weight.sum(), X[0]
     unit = np.abs(X - origin).max(axis=0)
-    constant = unit <= _CONSTANT * np.abs(X).max(axis=0)
-    unit[constant] = 1.0
+    varies = unit > _CONSTANT * np.abs(X).max(axis=0)
+    unit[~varies] = 1.0
     rows = (X - origin) / unit
     # bounds of a feature of two values, such as a rare category, only change its unit: none
     farthest = np.take_along_axis(rows, np.abs(rows).argmax(axis=0)[None], axis=0)
     two = ((rows == 0) | (rows == farthest)).all(axis=0)
     own_unit = np.zeros(X.shape[1], np.bool_) if numeric is None else ~numeric
     lower, upper = np.full((2, X.shape[1]), [[-np.inf], [np.inf]])
-    before = np.full(X.shape[1], np.inf)
-    for number in range(_MOST_ROUNDS):
-        centre, spread = _moments(np.clip(rows, lower, upper), share)
-        if number >= _ROUNDS and np.all(2 * spread > before):
-            break  # far outliers shrink the spread by more, natural tails by less
-        before = spread
-        reach = np.where(two | own_unit, np.inf, _DEVIATIONS * spread)
+    spreads: list[Array] = []
+    while True:
+        clipped = np.clip(rows, lower, upper)
+        centre = share @ clipped
+        spreads.append(np.sqrt(share @ np.square(clipped - centre)))
+        # far outliers shrink the spread by more than half, natural tails by less
+        settled = len(spreads) > _ROUNDS and np.all(2 * spreads[-1] > spreads[-2], where=varies)
+        if settled or len(spreads) > _MOST_ROUNDS:
+            break
+        reach = np.where(two | own_unit, np.inf, _DEVIATIONS * spreads[-1])
         lower, upper = np.maximum(lower, centre - reach), np.minimum(upper, centre + reach)
         if contain_zero:
             lower, upper = np.minimum(lower, -origin / unit), np.maximum(upper, -origin / unit)
-    cut = ((rows < lower) | (rows > upper)).any(axis=0) & ~constant
-    lower, upper = np.where(cut, lower, -np.inf), np.where(cut, upper, np.inf)
-    centre, spread = _moments(np.clip(rows, lower, upper), share)
-    spread[constant] = 0.0
-    lower, upper, centre = (origin + unit * place for place in (lower, upper, centre))
+    cut = (clipped != rows).any(axis=0) & varies
+    lower = np.where(cut, origin + unit * lower, -np.inf)
+    upper = np.where(cut, origin + unit * upper, np.inf)
     if contain_zero:
         lower, upper = np.minimum(lower, 0.0), np.maximum(upper, 0.0)  # rounding
-    spread = np.where(own_unit & (spread > 0), 1.0, unit * spread)
-    whole = np.where(cut, unit * _moments(rows, share)[1], spread)
+    spread = np.where(varies, np.where(own_unit, 1.0, unit * spreads[-1]), 0.0)
+    whole = np.where(cut, unit * spreads[0], spread)
     least, most = X.min(axis=0), X.max(axis=0)
-    beyond = _REACH * (most - least)
-    far = least - beyond, most + beyond
-    return ClippedUnits(lower, upper, centre, spread, whole, far)
+    far = least - _REACH * (most - least), most + _REACH * (most - least)
+    return ClippedUnits(lower, upper, origin + unit * centre, spread, whole, far, spread > 0)
 
 
-def _moments(rows: Array, share: Array) -> tuple[Array, Array]:
-    """Return mean and standard deviation of every column."""
-    mean = share @ rows
-    return mean, np.sqrt(share @ np.square(rows - mean))
+def quantile_curves(X: Array, weight: Array, features: NDArray[np.intp]) -> tuple[Curve, ...]:
+    """Return q(x) = Phi^-1(F(x)) as a curve through knots for each feature that it may help.
+
+    F is the share of rows below x, half of the equal ones counted. Features of few values need no
+    such copy, nor do those whose copy is almost the feature itself.
+    """
+    curves = []
+    for feature in features.tolist():
+        x = X[:, feature]
+        values, place = np.unique(x, return_inverse=True)
+        if len(values) < _FEWEST_VALUES:
+            continue
+        share = np.bincount(place, weight) / weight.sum()
+        below = np.cumsum(share) - 0.5 * share
+        wanted = np.linspace(_END, 1.0 - _END, _KNOTS)
+        knots = np.unique(np.searchsorted(below, wanted).clip(0, len(values) - 1))
+        y = ndtri(below[knots].clip(_END, 1.0 - _END))
+        kept = np.append(True, np.diff(y) > 0)
+        curve = Curve(feature, values[knots][kept], y[kept])
+        pair = np.stack([x / np.abs(x).max(), np.interp(x, curve.x, curve.y)])
+        pair -= np.average(pair, axis=1, weights=weight)[:, None]
+        products = (pair * weight) @ pair.T
+        same = products[0, 1] > _SAME * np.sqrt(products[0, 0] * products[1, 1])
+        if len(curve.x) > 1 and not same:
+            curves.append(curve)
+    return tuple(curves)
 
 
 @dataclass(frozen=True)
@@ -159,23 +169,10 @@ class ScaleSample:
     units: ClippedUnits
     curves: tuple[Curve, ...]
     group: NDArray[np.intp]  # of every column: those of one group share a scale
-    is_sparse: bool = False  # CSR rows, which are not centred
-
-    @property
-    def n_plain(self) -> int:
-        """How many columns are features, as all kernels see them."""
-        return int(np.count_nonzero(self.units.varies))
-
-    def columns(self, kernel: str) -> slice:
-        """Return the columns that a kernel of a mixture sees."""
-        beside = self.n_plain + len(self.curves)
-        if kernel != "linear":
-            return slice(0, beside)
-        return slice(beside, None) if self.X.shape[1] > beside else slice(0, self.n_plain)
-
-    def take(self, rows: slice | NDArray[np.intp]) -> ScaleSample:
-        """Return some of the rows."""
-        return replace(self, X=self.X[rows], Y=self.Y[rows], weight=self.weight[rows])
+    is_sparse: bool  # CSR rows, which are not centred
+    n_plain: int  # columns that are features, as all kernels see them
+    near: slice  # columns that parts of distances see
+    linear: slice  # columns that a linear part sees
 
 
 def draw_sample(
@@ -187,7 +184,7 @@ def draw_sample(
     budget: int,
     mixture: bool = False,
     groups: NDArray[np.intp] | None = None,
-    numeric: NDArray[np.bool_] | None = None,
+    numeric: Mask | None = None,
 ) -> ScaleSample:
     """Draw rows by their sample weights and bring them to the host; all of them where they are few.
 
@@ -196,13 +193,49 @@ def draw_sample(
     columns that the parts of a mixture see.
     """
     row_bytes = 8 * _COPIES * max(blocks.n_features, 1) * (3 if mixture else 1)
-    check_budget(
-        row_bytes * min(blocks.n_rows, _FEWEST_ROWS),
-        budget,
-        f"A sample of rows with {blocks.n_features:,} features to learn scales from",
-        WAY_OUT,
-    )
-    rows, whole = _rows_to_take(blocks, min(count, budget // row_bytes), rng)
+    what = f"A sample of rows with {blocks.n_features:,} features to learn scales from"
+    check_budget(row_bytes * min(blocks.n_rows, _FEWEST_ROWS), budget, what, WAY_OUT)
+    count = min(count, budget // row_bytes)
+    X, Y, weight, unit, total, is_sparse = _drawn(blocks, count, rng, free_bias)
+    units = clipped_units(X, weight, contain_zero=is_sparse, numeric=numeric)
+    varies = units.varies
+    curves: tuple[Curve, ...] = ()
+    if mixture and not is_sparse:
+        used = np.flatnonzero(varies if numeric is None else varies & numeric)
+        curves = quantile_curves(X, weight, used)
+    bounds = units.lower[varies], units.upper[varies]
+    columns = [(np.clip(X[:, varies], *bounds) - units.centre[varies]) / units.spread[varies]]
+    for curve in curves:
+        columns.append(np.interp(X[:, curve.feature], curve.x, curve.y)[:, None])
+    n_plain = columns[0].shape[1]
+    beside = n_plain + len(curves)
+    linear = slice(0, n_plain)
+    if mixture and (is_sparse or units.clip(varies) is not None):
+        origin = 0.0 if is_sparse else units.centre[varies]
+        columns.append((X[:, varies] - origin) / units.whole[varies])
+        linear = slice(beside, None)
+    table = np.ascontiguousarray(np.hstack(columns))
+    of_feature = (np.arange(len(varies)) if groups is None else np.asarray(groups))[varies]
+    of_curve = len(varies) + np.arange(len(curves))
+    of_column = np.concatenate([of_feature, of_curve, of_feature])[: table.shape[1]]
+    group = np.asarray(np.unique(of_column, return_inverse=True)[1], np.intp)
+    columns_of = n_plain, slice(0, beside), linear
+    return ScaleSample(table, Y, weight, unit, total, units, curves, group, is_sparse, *columns_of)
+
+
+def _drawn(
+    blocks: RowBlocks, count: int, rng: np.random.RandomState, free_bias: bool
+) -> tuple[Array, Array, Array, float, float, bool]:
+    """Return distinct rows in random order, their targets and weights of mean 1.
+
+    With these: what the weights were divided by, the weight of all rows, whether rows were sparse.
+    Targets get mean 0 (free bias) and mean square 1; codes +-1 keep their common unit.
+    """
+    rows, whole = np.arange(blocks.n_rows), blocks.n_rows <= count
+    if not whole:
+        rows = WeightedSample(blocks, rng).first(count + 1)
+        whole = len(rows) <= count  # no other row has a weight
+        rows = np.sort(rows) if whole else rows[:count]
     taken = to_host(blocks.take(rows))
     X, (Y, weight) = dense_rows64(taken), blocks.targets_of(rows)
     if Y is None:
@@ -218,57 +251,51 @@ def draw_sample(
     if len(order) <= _FEW_DISTINCT:  # weights are repetitions, in whatever order rows come
         order = canonical_order(X[merged.first], Y[merged.first])[order]
     first, weight = merged.first[order], merged.weight[order]
-    X, Y = X[first], Y[first]
-    unit *= float(weight.mean())
-    weight = weight / weight.mean()
-    is_sparse = sparse.issparse(taken)
-    units = clipped_units(X, weight, contain_zero=is_sparse, numeric=numeric)
-    targets = _standardised_targets(Y, weight, free_bias)
-    used = np.flatnonzero(units.varies if numeric is None else units.varies & numeric)
-    curves = quantile_curves(X, weight, used) if mixture and not is_sparse else ()
-    columns = [units.standardised(X), *(c(X[:, c.feature])[:, None] for c in curves)]
-    if mixture and (is_sparse or units.clip(units.varies) is not None):
-        columns.append(units.unbounded(X, centred=not is_sparse))
-    table: Array = np.ascontiguousarray(np.hstack(columns), np.float64)
-    group = _column_groups(units.varies, len(curves), table.shape[1], groups)
-    return ScaleSample(table, targets, weight, unit, total, units, curves, group, is_sparse)
-
-
-def _column_groups(
-    varies: NDArray[np.bool_], n_curves: int, width: int, groups: NDArray[np.intp] | None
-) -> NDArray[np.intp]:
-    """Number the groups of columns, given those of features: each is its own by default."""
-    of_feature = np.arange(len(varies)) if groups is None else np.asarray(groups)
-    plain = of_feature[varies]
-    behind = len(varies) + np.arange(n_curves)
-    columns = np.concatenate([plain, behind, plain])[:width]
-    return np.asarray(np.unique(columns, return_inverse=True)[1], np.intp)
-
-
-def _rows_to_take(
-    blocks: RowBlocks, count: int, rng: np.random.RandomState
-) -> tuple[NDArray[np.intp], bool]:
-    """Return row numbers, and whether these are all rows of positive weight."""
-    if blocks.n_rows <= count:
-        return np.arange(blocks.n_rows), True
-    rows = WeightedSample(blocks, rng).first(count + 1)
-    if len(rows) <= count:
-        return np.sort(rows), True
-    return rows[:count], False
-
-
-def _standardised_targets(Y: Array, weight: Array, free_bias: bool) -> Array:
-    """Return targets of mean 0 (free bias) and mean square 1; codes +-1 keep their common unit."""
-    share = weight / weight.sum()
-    codes = bool(np.isin(Y, (-1.0, 1.0)).all())
+    X, Y, mean = X[first], Y[first], float(weight.mean())
+    share, codes = weight / weight.sum(), bool(np.isin(Y, (-1.0, 1.0)).all())
     if free_bias:
         Y = Y - Y[0]  # exactly 0 where all are equal
         Y = Y - share @ Y
     if not codes:
-        Y = Y / _or_one(np.abs(Y).max(axis=0))
-        Y = Y / _or_one(np.sqrt(share @ np.square(Y)))
-    return np.ascontiguousarray(Y)
+        most = np.abs(Y).max(axis=0)
+        Y = Y / np.where(most > 0, most, 1.0)
+        spread = np.sqrt(share @ np.square(Y))
+        Y = Y / np.where(spread > 0, spread, 1.0)
+    return X, Y, weight / mean, unit * mean, total, sparse.issparse(taken)
 
 
-def _or_one(values: Array) -> Array:
-    return np.where(values > 0, values, 1.0)
+def raw_kernel(
+    kernels: tuple[str, ...], weights: Array, scales: Array, sample: ScaleSample
+) -> tuple[str | Mixture, Any, tuple[Array, Array] | None, NDArray[np.intp], int]:
+    """Turn scales of standardised columns (n_parts, n_columns) into a kernel of raw rows.
+
+    Returns a mixture, or the name of a kernel where one part without quantile features is left; its
+    gamma and clip, as `LearnedKernel` has them; the features that vary and that no part looks at;
+    and how many quantile features are in use.
+    """
+    units, n, d = sample.units, sample.n_plain, len(sample.units.spread)
+    beside = slice(n, n + len(sample.curves))
+    kept: Mask = np.any(scales[:, beside] > 0, axis=0)
+    parts, knots = [], []
+    looked_at, by_distance = np.zeros((2, d), np.bool_)  # by any part; by one of distances
+    for curve, keep in zip(sample.curves, kept.tolist(), strict=True):
+        if keep:
+            knots.append(curve)
+            looked_at[curve.feature] = True
+    for kernel, weight, gamma in zip(kernels, weights.tolist(), scales, strict=True):
+        seen = gamma[sample.linear if kernel == "linear" else sample.near][:n]
+        raw = units.gamma(kernel, seen)
+        looked_at |= raw > 0
+        if kernel != "linear":
+            by_distance |= raw > 0
+            raw = np.append(raw, gamma[beside][kept])
+        parts.append((weight, kernel, raw))
+    clip, dropped = units.clip(by_distance), np.flatnonzero(units.varies & ~looked_at)
+    _, first, gamma = parts[0]
+    if len(parts) == 1 and not knots and first != "linear":
+        return first, gamma, clip, dropped, 0
+    linear: dict[str, Any] = {}
+    if "linear" in kernels:
+        linear = {"linear_clip": units.reach, "origin": None if sample.is_sparse else units.centre}
+    mixture = Mixture(parts, clip=clip, knots=knots, **linear)
+    return mixture, mixture.gamma_by_part, None, dropped, len(knots)

@@ -8,6 +8,7 @@ leave-one-out on a sample instead: seconds, whatever the width.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from leansvm.ridge.nested import open_ladder
 from leansvm.rows import RowBlocks, draw_for_all
 from leansvm.solution import first_of_the_best
 
-_WIDE, _DENSE = 1000, 0.05  # features beyond which, and share of entries below which, rows are text
+WIDE, _DENSE = 1000, 0.05  # features beyond which, and share of entries below which, rows are text
 _HEAD = 256  # rows that are looked at
 _ROWS, _POINTS = 2000, 500  # on which kernels are compared
 _FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the gamma that suits the mean distance
@@ -29,7 +30,7 @@ _CANDIDATES = np.logspace(-4, 5, 28)  # of C
 
 def is_text(blocks: RowBlocks) -> bool:
     """Whether rows are sparse, wide and mostly empty, as far as the first of them tell."""
-    if blocks.n_features <= _WIDE or not blocks.n_rows:
+    if blocks.n_features <= WIDE or not blocks.n_rows:
         return False
     X = blocks.head(_HEAD)[0]
     return sparse.issparse(X) and X.nnz < _DENSE * X.shape[0] * X.shape[1]
@@ -47,35 +48,31 @@ def text_kernel(
     Where several kernels are asked for, these are "linear" and "rbf": others differ little from
     "rbf" where all rows are about as far apart.
     """
-    phases = Phases()
+    phases, tried = Phases(), []  # error, C, kernel and gamma
     with phases("text"):
         sample = draw_for_all(blocks, _ROWS, rng).as_data(blocks)
         X, points = sample.take(np.arange(sample.n_rows)), rng.permutation(sample.n_rows)[:_POINTS]
-        names = tuple(kernels) if len(kernels) == 1 else ("linear", "rbf")
-        errors: dict[tuple[str, float], float] = {}
-        best_C = {}
-        for name in names:
-            base = 1.0 if name == "linear" else _usual_gamma(X, name)
+        for name in kernels if len(kernels) == 1 else ("linear", "rbf"):
+            usual = 1.0 if name == "linear" else _usual_gamma(X, name)
             for factor in (1.0,) if name == "linear" else _FACTORS:
-                kernel = Kernel(name, gamma=factor * base)
+                kernel = Kernel(name, gamma=factor * usual)
                 ladder = open_ladder(sample, kernel, X[points], bias_penalty, budget, points)
                 ladder.extend(len(points))
                 curve = ladder.curve(_CANDIDATES)
                 place = first_of_the_best(curve)
-                errors[name, factor * base] = float(curve[place])
-                best_C[name, factor * base] = float(_CANDIDATES[place])
-    best = min(errors, key=errors.__getitem__)
+                tried.append((float(curve[place]), _CANDIDATES[place], name, factor * usual))
+    _, C, name, gamma = min(tried, key=itemgetter(0))
     density = X.nnz / max(X.shape[0] * X.shape[1], 1)
     report = {
         "rows": sample.n_rows,
         "points": len(points),
-        "errors": {f"{name} {gamma:.3g}": error for (name, gamma), error in errors.items()},
-        "C": best_C[best],
+        "errors": {f"{name} {gamma:.3g}": error for error, _, name, gamma in tried},
+        "C": float(C),
         "note": f"The rows are sparse and wide ({blocks.n_features:,} features, {density:.2%} of "
         f"the entries): no scale for each feature was learned.",
         "seconds": phases.seconds,
     }
-    return *best, report
+    return name, gamma, report
 
 
 def _usual_gamma(X: Any, kernel: str) -> float:

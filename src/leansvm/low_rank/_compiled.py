@@ -16,62 +16,41 @@ _OPTIONS = {"fastmath": {"reassoc", "contract", "nsz"}}
 
 
 @compiled(**_OPTIONS)
-def absolute(Xt: Array, centers: Array, shapes: Array, z: Array) -> None:
-    """Set z_jn = sum_i mu_ji |x_in - c_ji|."""
+def distances(Xt: Array, centers: Array, shapes: Array, power: int, z: Array) -> None:
+    """Set z_jn = sum_i mu_ji |x_in - c_ji|^power, power 1 or 2."""
     for j in range(centers.shape[0]):
         row = z[j]
         row[:] = 0.0
         for i in range(centers.shape[1]):
             x, c, mu = Xt[i], centers[j, i], shapes[j, i]
-            if mu > 0.0:
+            if mu > 0.0 and power == 1:
                 for n in range(x.shape[0]):
                     row[n] += mu * abs(x[n] - c)
-
-
-@compiled(**_OPTIONS)
-def absolute_sums(
-    Xt: Array, centers: Array, slopes: Array, by_center: Array, by_shape: Array
-) -> None:
-    """Sum slope_jn sign(x_in - c_ji) and slope_jn |x_in - c_ji| over the rows."""
-    for j in range(centers.shape[0]):
-        slope = slopes[j]
-        for i in range(centers.shape[1]):
-            x, c = Xt[i], centers[j, i]
-            signed = total = 0.0
-            for n in range(x.shape[0]):
-                d, w = x[n] - c, slope[n]
-                total += w * abs(d)
-                signed += w if d > 0.0 else (-w if d < 0.0 else 0.0)
-            by_center[j, i], by_shape[j, i] = signed, total
-
-
-@compiled(**_OPTIONS)
-def squared(Xt: Array, centers: Array, shapes: Array, z: Array) -> None:
-    """Set z_jn = sum_i mu_ji (x_in - c_ji)^2."""
-    for j in range(centers.shape[0]):
-        row = z[j]
-        row[:] = 0.0
-        for i in range(centers.shape[1]):
-            x, c, mu = Xt[i], centers[j, i], shapes[j, i]
-            if mu > 0.0:
+            elif mu > 0.0:
                 for n in range(x.shape[0]):
                     d = x[n] - c
                     row[n] += mu * d * d
 
 
 @compiled(**_OPTIONS)
-def squared_sums(
-    Xt: Array, centers: Array, slopes: Array, by_center: Array, by_shape: Array
+def slope_sums(
+    Xt: Array, centers: Array, slopes: Array, power: int, by_center: Array, by_shape: Array
 ) -> None:
-    """Sum slope_jn 2 (x_in - c_ji) and slope_jn (x_in - c_ji)^2 over the rows."""
+    """Sum slope_jn d'(x_in - c_ji) and slope_jn d(x_in - c_ji) over the rows, d = |.|^power."""
     for j in range(centers.shape[0]):
         slope = slopes[j]
         for i in range(centers.shape[1]):
             x, c = Xt[i], centers[j, i]
             signed = total = 0.0
-            for n in range(x.shape[0]):
-                d = x[n] - c
-                w = slope[n] * d
-                signed += 2.0 * w
-                total += w * d
+            if power == 1:
+                for n in range(x.shape[0]):
+                    d, w = x[n] - c, slope[n]
+                    total += w * abs(d)
+                    signed += w if d > 0.0 else (-w if d < 0.0 else 0.0)
+            else:
+                for n in range(x.shape[0]):
+                    d = x[n] - c
+                    w = slope[n] * d
+                    signed += 2.0 * w
+                    total += w * d
             by_center[j, i], by_shape[j, i] = signed, total

@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from leansvm._accelerated import put_rows
-from leansvm._array_api import foreign_namespace, like_rows, namespace, rows_at
+from leansvm._array_api import like_rows, namespace
 from leansvm.linalg import dense64
 from leansvm.low_rank.closed_form import (
+    Array,
+    Ascent,
     ClosedForm,
     LearningPath,
     LowRankProblem,
+    Start,
     targets_and_weights,
 )
-from leansvm.low_rank.features import LearnedFeatures, LearnedValues
+from leansvm.low_rank.features import FeatureUnits, LearnedFeatures, LearnedValues
 from leansvm.rows import Block, declare
 
-Array = NDArray[np.float64]
 _HALVINGS = 20
 AUTO_RATE = 0.15  # in units of the features' spread and the first shapes
 
@@ -41,105 +41,69 @@ OBJECTIVES: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]
 }
 
 
-@dataclass(frozen=True)
-class Ascent:
-    """How the parameters move; steps are measured in units, one number per feature."""
-
-    objective: str  # a name of `OBJECTIVES`
-    learning_rate: float | str  # "auto": `AUTO_RATE`, in units of the data
-    center_unit: Array | float = 1.0
-    shape_unit: Array | float = 1.0
-    sequential: bool = False  # one function at a time instead of all together
-    backtracking: bool = False
-
-    def in_units(self, center_unit: Array, shape_unit: Array) -> Ascent:
-        """Return these steps with a rate that is a number: "auto" is measured in these units."""
-        if self.learning_rate != "auto":
-            return self
-        return replace(
-            self, learning_rate=AUTO_RATE, center_unit=center_unit, shape_unit=shape_unit
-        )
-
-
 @dataclass
 class SweepRows:
-    """What a block keeps during a sweep; v and outputs are rows x outputs."""
+    """What a block keeps during a sweep, rows x outputs."""
 
-    v: Any  # dual variables C S e
+    v: Any  # dual variables C S e, held
     y: Any  # outputs
-    trial: Any = None  # values of the units that may move, where they would be
-    trial_y: Any = None  # outputs then
 
 
 def learn_by_steps(
-    problem: LowRankProblem,
-    basis: LearnedFeatures,
-    steps: Ascent,
-    *,
-    max_iter: int,
-    keep_best: bool,
-    on_iteration: Callable[[int, float], bool] | None = None,
+    problem: LowRankProblem, how: Ascent, start: Start, units: FeatureUnits
 ) -> LearningPath:
     """Run ``max_iter`` rounds; end with the last basis or the one of least left-out error."""
-    path = LearningPath(basis)
+    basis, path = start.basis, LearningPath(start.basis)
+    rate, unit = how.learning_rate, (np.ones(1), np.ones(1))
+    if isinstance(rate, str):
+        rate, unit = AUTO_RATE, (units.spread, start.shape_unit)
     fitted: ClosedForm | None = None
-    for iteration in range(max_iter + 1):
-        fitted = problem.solve(basis, fitted)
-        objective = fitted.spectrum.equations.describe(fitted.theta, fitted.C)["objective"]
-        path.note(basis, objective, problem.left_out_error(fitted) if keep_best else None)
-        if iteration == max_iter or (
-            on_iteration is not None and iteration and on_iteration(iteration, path.objective[-1])
-        ):
+    for iteration in range(problem.max_iter + 1):
+        fitted = problem.solve(basis, start.C, fitted)
+        path.note(problem, fitted, fitted.objective)
+        if iteration == problem.max_iter:
             break
-        path.criterion.append(problem.blocks.sum(hold_dual, fitted, steps.objective))
-        basis = sweep(problem, basis, steps, path.criterion[-1])
-    problem.blocks.map(_forget_dual)
+        tell = problem.on_iteration if iteration else None
+        if tell is not None and tell(iteration, fitted.objective):
+            break
+        basis, criterion = sweep(problem, fitted, how, (rate * unit[0], rate * unit[1]))
+        path.criterion.append(criterion)
+    problem.blocks.map(_forget)
     return path
 
 
 def sweep(
-    problem: LowRankProblem, basis: LearnedFeatures, steps: Ascent, criterion: float
-) -> LearnedFeatures:
-    """Move every unit once: all together, or one after the other with y brought up to date."""
-    everything = np.arange(basis.size)
-    groups = [everything[j : j + 1] for j in everything] if steps.sequential else [everything]
-    for units in groups:
-        theta, gradients = ascent(problem, basis, steps.objective, units)
-        moves = [
-            _normalised(gradient, unit) * float(steps.learning_rate)
-            for gradient, unit in zip(gradients, (steps.center_unit, steps.shape_unit), strict=True)
-        ]
-        for _ in range(_HALVINGS if steps.backtracking else 1):
-            trial = _moved(basis, units, *moves)
-            if not steps.sequential and not steps.backtracking:
-                basis = trial
-                break
-            change = problem.blocks.sum(_weights_of_trial, trial, units)
-            reached = problem.blocks.sum(
-                _outputs_of_trial, basis, steps.objective, units, theta, change
-            )
-            if not steps.backtracking or reached >= criterion:
-                problem.blocks.map(_accept_trial, basis, trial, units)
-                basis, criterion = trial, reached
-                break
-            moves = [0.5 * move for move in moves]
-    return basis
+    problem: LowRankProblem, fitted: ClosedForm, how: Ascent, steps: tuple[Array, Array]
+) -> tuple[LearnedFeatures, float]:
+    """Move every unit once: all together, or one after the other with y brought up to date.
 
-
-def ascent(
-    problem: LowRankProblem, basis: LearnedFeatures, objective: str, units: NDArray[np.intp]
-) -> tuple[Array, tuple[Array, Array]]:
-    """Return theta of the units, and the gradient by their centres and shapes.
-
-    The blocks hold v and y.
+    Returns the functions where they are then, and the objective before. ``steps`` are the lengths
+    of a step of the centres and of the shapes along each feature.
     """
-    theta, sigma = problem.blocks.sum(_sums_of_block, basis, objective, units)
-    gradient = problem.blocks.sum(_gradients_of_block, basis, objective, units, theta, sigma)
-    return theta, gradient
+    blocks, now = problem.blocks, fitted
+    before, sigma = blocks.sum(hold_outputs, fitted, how.objective, True)
+    criterion = before
+    one_by_one = [slice(j, j + 1) for j in range(fitted.basis.size)]
+    for units in one_by_one if how.sequential else [slice(0, fitted.basis.size)]:
+        gradients = blocks.sum(gradients_of_block, now, how.objective, units, sigma)
+        by_center, by_shape = map(_normalised, gradients, steps)
+        for _ in range(_HALVINGS if how.backtracking else 1):
+            trial = _moved(now.basis, units, by_center, by_shape)
+            if not (how.sequential or how.backtracking):  # nobody asks for its outputs
+                return trial, before
+            there = replace(now, basis=trial, theta=blocks.sum(_weights_of_block, trial))
+            reached, pulled = blocks.sum(hold_outputs, there, how.objective, False)
+            if reached >= criterion or not how.backtracking:
+                now, criterion, sigma = there, reached, pulled
+                break
+            by_center, by_shape = 0.5 * by_center, 0.5 * by_shape
+        else:  # outputs go back to where the units have stayed
+            blocks.sum(hold_outputs, now, how.objective, False)
+    return now.basis, before
 
 
-def _normalised(gradient: Array, unit: Array | float) -> Array:
-    """Return the unit's direction of ascent, of length one in the given units of measurement."""
+def _normalised(gradient: Array, unit: Array) -> Array:
+    """Return the unit's step of ascent, of length one in the given units of measurement."""
     scaled = np.nan_to_num(gradient * unit)
     scaled /= np.maximum(np.abs(scaled).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     length = np.linalg.norm(scaled, axis=1, keepdims=True)
@@ -147,7 +111,7 @@ def _normalised(gradient: Array, unit: Array | float) -> Array:
 
 
 def _moved(
-    basis: LearnedFeatures, units: NDArray[np.intp], by_center: Array, by_shape: Array
+    basis: LearnedFeatures, units: slice, by_center: Array, by_shape: Array
 ) -> LearnedFeatures:
     centers, shapes = basis.centers.copy(), basis.shapes.copy()
     centers[units] += by_center
@@ -159,99 +123,35 @@ def _moved(
 
 
 @declare("X", "y", "weight", keeps=(LearnedValues, SweepRows))
-def hold_dual(block: Block, fitted: ClosedForm, objective: str) -> float:
-    """Keep v = C S e and y of the block's rows; return its part of the objective."""
-    T, weight = targets_and_weights(block)
-    y = fitted.outputs(block)
-    block.keep(SweepRows(fitted.C * ((T - y) * weight), y))
-    return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
+def hold_outputs(block: Block, found: ClosedForm, objective: str, dual: bool) -> tuple[float, Any]:
+    """Keep y of the block's rows, and with ``dual`` v = C S e; return its objective and Phi'S q."""
+    (T, weight), y = targets_and_weights(block), found.outputs(block)
+    v = found.C * ((T - y) * weight) if dual else block.kept(SweepRows).v
+    block.keep(SweepRows(v, y))
+    value, pull = OBJECTIVES[objective]
+    sigma = found.basis.values(block).T @ (pull(y, T) * weight)
+    return float(namespace(y).sum(value(y, T) * weight)), sigma
 
 
-def columns_at(values: Any, units: NDArray[np.intp]) -> Any:
-    """Return some of the functions' values."""
-    return values[:, units] if foreign_namespace(values) is None else rows_at(values.T, units).T
+@declare("X", "y", "weight", keeps=LearnedValues)
+def gradients_of_block(
+    block: Block, found: ClosedForm, objective: str, units: slice, sigma: Array
+) -> tuple[Array, Array]:
+    """Return the part of the gradient by the centres and shapes of these units."""
+    (T, weight), rows, basis = targets_and_weights(block), block.kept(SweepRows), found.basis
+    pull = OBJECTIVES[objective][1](rows.y, T) * weight
+    theta, sigma = (like_rows(a[units], pull) for a in (found.theta, sigma))
+    weights = (theta @ pull.T + sigma @ rows.v.T).T
+    X, values = dense64(block.X), basis.values(block)[:, units]
+    return basis.function.gradients(X, basis.centers[units], basis.shapes[units], values, weights)
 
 
-def put_columns(values: Any, units: NDArray[np.intp], new: Any) -> None:
-    """Replace some of the functions' values."""
-    if foreign_namespace(values) is None:
-        values[:, units] = new
-    else:
-        put_rows(values.T, units, new.T)
+@declare("X", keeps=LearnedValues)
+def _weights_of_block(block: Block, basis: LearnedFeatures) -> Any:
+    """Return theta = Phi'v."""
+    return basis.values(block).T @ block.kept(SweepRows).v
 
 
 @declare(keeps=SweepRows)
-def _forget_dual(block: Block) -> None:
+def _forget(block: Block) -> None:
     block.drop(SweepRows)
-
-
-def _pull(block: Block, objective: str) -> Any:
-    """Return S q."""
-    T, weight = targets_and_weights(block)
-    return OBJECTIVES[objective][1](block.kept(SweepRows).y, T) * weight
-
-
-@declare("X", "y", "weight", keeps=LearnedValues)
-def _sums_of_block(
-    block: Block, basis: LearnedFeatures, objective: str, units: NDArray[np.intp]
-) -> tuple[Any, Any]:
-    """Return theta = Phi'v and sigma = Phi'S q of these units."""
-    phi = columns_at(basis.values(block), units).T
-    return phi @ block.kept(SweepRows).v, phi @ _pull(block, objective)
-
-
-@declare("X", "y", "weight", keeps=LearnedValues)
-def _gradients_of_block(
-    block: Block,
-    basis: LearnedFeatures,
-    objective: str,
-    units: NDArray[np.intp],
-    theta: Array,
-    sigma: Array,
-) -> tuple[Array, Array]:
-    v = block.kept(SweepRows).v
-    weights = like_rows(theta, v) @ _pull(block, objective).T + like_rows(sigma, v) @ v.T
-    return basis.function.gradients(
-        dense64(block.X),
-        basis.centers[units],
-        basis.shapes[units],
-        columns_at(basis.values(block), units),
-        weights.T,
-    )
-
-
-@declare("X", keeps=SweepRows)
-def _weights_of_trial(block: Block, trial: LearnedFeatures, units: NDArray[np.intp]) -> Any:
-    """Keep the moved units' values; return their theta."""
-    phi = trial.function.values(dense64(block.X), trial.centers[units], trial.shapes[units])
-    rows = block.kept(SweepRows)
-    rows.trial = phi
-    return phi.T @ rows.v
-
-
-@declare("X", "y", "weight", keeps=(LearnedValues, SweepRows))
-def _outputs_of_trial(
-    block: Block,
-    basis: LearnedFeatures,
-    objective: str,
-    units: NDArray[np.intp],
-    theta: Array,
-    moved_theta: Array,
-) -> float:
-    """Keep y after the move; return the block's part of the objective."""
-    values, rows = columns_at(basis.values(block), units), block.kept(SweepRows)
-    y = rows.y - (like_rows(theta.T, values) @ values.T).T
-    y += (like_rows(moved_theta.T, values) @ rows.trial.T).T
-    rows.trial_y = y
-    T, weight = targets_and_weights(block)
-    return float(namespace(y).sum(OBJECTIVES[objective][0](y, T) * weight))
-
-
-@declare("X", keeps=(LearnedValues, SweepRows), changes=("values",))
-def _accept_trial(
-    block: Block, basis: LearnedFeatures, trial: LearnedFeatures, units: NDArray[np.intp]
-) -> None:
-    values, rows = basis.values(block), block.kept(SweepRows)
-    put_columns(values, units, rows.trial)
-    block.keep(LearnedValues(trial, values))
-    rows.y = rows.trial_y

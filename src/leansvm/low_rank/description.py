@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from leansvm.low_rank._base import BasisFunction
+from leansvm.low_rank.functions import BasisFunction
 from leansvm.tables import feature_names as feature_names_of
 
 Array = NDArray[np.float64]
@@ -68,79 +68,39 @@ class ReadableModel:
         True
         """
         check_is_fitted(self)
+        for name, value in (("max_features", max_features), ("max_functions", max_functions)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be a number >= 1, or None for all, got {value!r}.")
+        centers, coef, classes = self.centers_, self.coef_, getattr(self, "classes_", None)
         if feature_names is None:
             feature_names = feature_names_of(self)
-        return describe(
-            self.function_,
-            self.centers_,
-            self.shapes_,
-            self.coef_,
-            self.intercept_,
-            feature_names,
-            classes=getattr(self, "classes_", None),
-            spread=self.fit_report_.get("feature_spread"),  # models of older files have none
-            scaler=scaler,
-            max_features=max_features,
-            max_functions=max_functions,
-        )
-
-
-def describe(
-    function: BasisFunction,
-    centers: Array,
-    shapes: Array,
-    coef: Array,
-    intercept: Array,
-    names: Sequence[Any] | None = None,
-    *,
-    classes: Sequence[Any] | None = None,
-    spread: Array | None = None,
-    scaler: Any = None,
-    max_features: int | None = 3,
-    max_functions: int | None = 10,
-) -> str:
-    """Return a sentence for each function; see `ReadableModel.describe`.
-
-    ``coef`` has a row and ``intercept`` a number for each output, ``classes`` are the labels of a
-    classifier. Features with the least reach in units of their ``spread`` come first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from leansvm.low_rank import RobustRBF, describe
-    >>> centers, shapes = np.array([[8.0, 20.0]]), np.array([[0.5, 0.1]])
-    >>> text = describe(RobustRBF(), centers, shapes, np.array([[1.5]]), np.zeros(1), ["h", "C"])
-    >>> print(text.splitlines()[1])
-      1. Raises the prediction by up to 1.5 near h = 8 (reach 2), C = 20 (reach 10).
-    """
-    for name, value in (("max_features", max_features), ("max_functions", max_functions)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be a number >= 1, or None for all, got {value!r}.")
-    names = names_of_features(
-        getattr(scaler, "feature_names_in_", None) if names is None else names, centers.shape[1]
-    )
-    widths = function.widths(shapes)
-    narrow = widths / (1.0 if spread is None else spread)
-    if scaler is not None:
-        centers, widths = _before_scaling(scaler, centers, widths)
-    lines = [_first_line(type(function).__name__, coef.shape[1], intercept, classes)]
-    order = np.argsort(-np.abs(coef).max(axis=0), kind="stable")
-    for place, j in enumerate(order[:max_functions], start=1):
-        shown = np.argsort(narrow[j], kind="stable")
-        shown = shown[narrow[j][shown] < _SWITCHED_OFF * narrow[j].min()]
-        where = [
-            f"{names[i]} = {_plain(centers[j, i])} (reach {_plain(widths[j, i])})"
-            for i in shown[:max_features]
-        ]
-        more = len(shown) - len(where)
-        rest = f", and {more} more feature{'s' * (more > 1)}" if more else ""
-        lines.append(f"{place:>3}. {_effect(coef[:, j], classes)} near {', '.join(where)}{rest}.")
-    left = order[len(lines) - 1 :]
-    if len(left):
-        largest = _plain(float(np.abs(coef[:, left]).max()))
-        lines.append(f"     {len(left)} more, with weights of at most {largest}.")
-    wrapped = [textwrap.fill(line, _WIDTH, subsequent_indent="     ") for line in lines]
-    return "\n".join([*wrapped, textwrap.fill(_LEGEND, _WIDTH)])
+        if feature_names is None:
+            feature_names = getattr(scaler, "feature_names_in_", None)
+        names = names_of_features(feature_names, centers.shape[1])
+        widths = self.function_.widths(self.shapes_)
+        narrow = widths / self.fit_report_.get("feature_spread", 1.0)  # older files have none
+        if scaler is not None:
+            centers, widths = _before_scaling(scaler, centers, widths)
+        kind = type(self.function_).__name__
+        lines = [_first_line(kind, coef.shape[1], self.intercept_, classes)]
+        order = np.argsort(-np.abs(coef).max(axis=0), kind="stable")
+        for place, j in enumerate(order[:max_functions], start=1):
+            shown = np.argsort(narrow[j], kind="stable")
+            shown = shown[narrow[j][shown] < _SWITCHED_OFF * narrow[j].min()]
+            where = [
+                f"{names[i]} = {_plain(centers[j, i])} (reach {_plain(widths[j, i])})"
+                for i in shown[:max_features]
+            ]
+            more = len(shown) - len(where)
+            rest = f", and {more} more feature{'s' * (more > 1)}" if more else ""
+            effect = _effect(coef[:, j], classes)
+            lines.append(f"{place:>3}. {effect} near {', '.join(where)}{rest}.")
+        left = order[len(lines) - 1 :]
+        if len(left):
+            largest = _plain(float(np.abs(coef[:, left]).max()))
+            lines.append(f"     {len(left)} more, with weights of at most {largest}.")
+        wrapped = [textwrap.fill(line, _WIDTH, subsequent_indent="     ") for line in lines]
+        return "\n".join([*wrapped, textwrap.fill(_LEGEND, _WIDTH)])
 
 
 def names_of_features(names: Sequence[Any] | None, n_features: int) -> list[str]:

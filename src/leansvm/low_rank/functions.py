@@ -1,14 +1,18 @@
-"""Functions of one weighted distance: phi = g(z), z = sum_i mu_i |x_i - c_i|^p, p = 1 or 2.
+"""Functions phi(x; c, mu) with a centre c and shapes mu; one small class per function.
 
-fang2019 has two of them: the simplex (7) and the robust radial basis function (12).
+A model is f(x) = sum_j theta_j phi(x; c_j, mu_j) + b (fang2019, eqs. (11), (22)). Those given here
+are functions of one weighted distance: phi = g(z), z = sum_i mu_i |x_i - c_i|^p, p = 1 or 2, among
+them the simplex (7) and the robust radial basis function (12). To add a function, subclass
+`BasisFunction` and write two methods; the user guide has an example.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import (
@@ -19,7 +23,43 @@ from leansvm._array_api import (
     to_host,
     zeros,
 )
-from leansvm.low_rank._base import Array, BasisFunction
+
+Array = NDArray[np.float64]
+
+
+class BasisFunction(ABC):
+    """A family of functions, each with a centre c and one non-negative shape mu per feature.
+
+    ``X`` is always a dense float64 array of shape (n_rows, n_features), ``centers`` and
+    ``shapes`` have one row per function, ``values`` and ``weights`` one column per function.
+    """
+
+    name: str = ""  #: As `get_function` knows it.
+
+    @abstractmethod
+    def values(self, X: Array, centers: Array, shapes: Array) -> Array:
+        """Return phi_j(x_n), of shape (n_rows, n_functions)."""
+
+    @abstractmethod
+    def gradients(
+        self, X: Array, centers: Array, shapes: Array, values: Array, weights: Array
+    ) -> tuple[Array, Array]:
+        """Return sum_n weights_nj d phi_j(x_n) / d c_ji, and the same for mu_ji.
+
+        Both have the shape of ``centers``; ``values`` is what `values` returned.
+        """
+
+    def initial_shapes(self, spread: Array) -> Array:
+        """Return the shapes to start from, given the standard deviation of every feature."""
+        return 1.0 / (len(spread) * spread)
+
+    def widths(self, shapes: Array) -> Array:
+        """Return how far the function reaches along each feature, in the feature's unit."""
+        with np.errstate(divide="ignore"):
+            return 1.0 / shapes
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
 
 class SeparableFunction(BasisFunction):
@@ -38,7 +78,12 @@ class SeparableFunction(BasisFunction):
     def values(self, X: Array, centers: Array, shapes: Array) -> Array:
         """Return phi_j(x_n), of shape (n_rows, n_functions), in Fortran order."""
         if foreign_namespace(X) is not None:
-            return self._profile(self._distances(X, centers, shapes)).T
+            c, mu = like_rows(centers, X), like_rows(shapes, X)
+            z = zeros((centers.shape[0], X.shape[0]), X)
+            for i in range(X.shape[1]):
+                d = X[:, i][None, :] - c[:, i][:, None]
+                z += mu[:, i][:, None] * (abs(d) if self.power == 1 else d * d)
+            return self._profile(z).T
         from leansvm.low_rank import _compiled
 
         if not centers.shape == shapes.shape == (len(centers), X.shape[1]):  # loops trust them
@@ -47,48 +92,36 @@ class SeparableFunction(BasisFunction):
                 f"{centers.shape} and shapes of shape {shapes.shape}."
             )
         z = np.empty((len(centers), len(X)))
-        distances = (_compiled.absolute, _compiled.squared)[self.power - 1]
-        distances(np.ascontiguousarray(X.T), centers, shapes, z)
+        _compiled.distances(np.ascontiguousarray(X.T), centers, shapes, self.power, z)
         return self._profile(z).T
-
-    def _distances(self, X: Any, centers: Array, shapes: Array) -> Any:
-        """Return z, functions x rows, by the array library of the rows."""
-        c, mu = like_rows(centers, X), like_rows(shapes, X)
-        z = zeros((centers.shape[0], X.shape[0]), X)
-        for i in range(X.shape[1]):
-            d = X[:, i][None, :] - c[:, i][:, None]
-            z += mu[:, i][:, None] * (abs(d) if self.power == 1 else d * d)
-        return z
-
-    def _sums(self, X: Any, centers: Array, slopes: Any) -> tuple[Array, Array]:
-        """Return the sums over rows of slope d'(x - c) and slope d(x - c), on the host."""
-        xp, c = namespace(X), like_rows(centers, X)
-        by_center, by_shape = [], []
-        for i in range(X.shape[1]):
-            d = X[:, i][None, :] - c[:, i][:, None]
-            signed, size = (xp.sign(d), abs(d)) if self.power == 1 else (2.0 * d, d * d)
-            by_center.append(xp.sum(slopes * signed, axis=1))
-            by_shape.append(xp.sum(slopes * size, axis=1))
-        return to_host((xp.stack(by_center, axis=1), xp.stack(by_shape, axis=1)))
 
     def gradients(
         self, X: Array, centers: Array, shapes: Array, values: Array, weights: Array
     ) -> tuple[Array, Array]:
         """Return the weighted sums of d phi / d c and d phi / d mu."""
+        slopes = (self._slope(values) * weights).T
         if foreign_namespace(X) is not None:
-            signed, sizes = self._sums(X, centers, (self._slope(values) * weights).T)
-            return -shapes * signed, sizes
+            xp, c = namespace(X), like_rows(centers, X)
+            by_features = []
+            for i in range(X.shape[1]):
+                d = X[:, i][None, :] - c[:, i][:, None]
+                signed, size = (xp.sign(d), abs(d)) if self.power == 1 else (2.0 * d, d * d)
+                by_features.append(
+                    xp.stack([xp.sum(slopes * signed, axis=1), xp.sum(slopes * size, axis=1)])
+                )
+            by_center, by_shape = to_host(xp.stack(by_features, axis=2))
+            return -shapes * by_center, by_shape
         from leansvm.low_rank import _compiled
 
-        slopes = np.ascontiguousarray((self._slope(values) * weights).T)
+        slopes = np.ascontiguousarray(slopes)
         if slopes.shape != (len(centers), len(X)) or centers.shape[1] != X.shape[1]:
             raise ValueError(
                 f"X of shape {X.shape}, values of shape {values.shape} and centers of shape "
                 f"{centers.shape} do not fit."
             )
         by_center, by_shape = np.empty(centers.shape), np.empty(centers.shape)
-        sums = (_compiled.absolute_sums, _compiled.squared_sums)[self.power - 1]
-        sums(np.ascontiguousarray(X.T), centers, slopes, by_center, by_shape)
+        Xt = np.ascontiguousarray(X.T)
+        _compiled.slope_sums(Xt, centers, slopes, self.power, by_center, by_shape)
         # dz/dc = -mu d'(x - c), dz/dmu = d(x - c)
         return -shapes * by_center, by_shape
 
@@ -175,19 +208,8 @@ class Simplex(SeparableFunction):
     ) -> tuple[Array, Array]:
         """Return slopes and intercepts of f = sum_j coef_j phi_j around rows; fang2019, (9).
 
-        Parameters
-        ----------
-        X, centers, shapes : ndarray
-            Rows and the functions.
-        coef : ndarray of shape (n_outputs, n_functions)
-            Weights.
-
-        Returns
-        -------
-        slopes : ndarray of shape (n_rows, n_outputs, n_features)
-            How f changes with each feature; zero contribution from a kink that x sits on.
-        intercepts : ndarray of shape (n_rows, n_outputs)
-            f less slopes @ x.
+        Slopes are rows x outputs x features, with no contribution from a kink that x sits on;
+        intercepts, rows x outputs, are f less slopes @ x. ``coef`` is outputs x functions.
         """
         inside = self.values(X, centers, shapes) > 0
         tilt = shapes * np.sign(centers - X[:, None, :])  # mu sign(c - x)
@@ -195,3 +217,15 @@ class Simplex(SeparableFunction):
         slopes = np.einsum("noj,nji->noi", weights, tilt)
         heights = 1.0 - np.einsum("nji,ji->nj", tilt, centers)
         return slopes, np.einsum("noj,nj->no", weights, heights)
+
+
+FUNCTIONS: dict[str, type[BasisFunction]] = {kind.name: kind for kind in (RBF, RobustRBF, Simplex)}
+
+
+def get_function(function: Any) -> BasisFunction:
+    """Return the basis function of that name, or the instance itself.
+
+    >>> get_function("simplex")
+    Simplex()
+    """
+    return FUNCTIONS[function]() if isinstance(function, str) else function

@@ -1,15 +1,19 @@
-"""LowRankLSSVC's problem: where the functions start, how they are learned, which are kept.
+"""LowRankLSSVC's problem: where the functions start, how many there are, which are kept.
 
 f(x) = sum_j theta_j phi(x; c_j, mu_j) + b. For given functions theta and b are a small ridge system
 (fang2019, (10), `closed_form`); centres and shapes are moved by L-BFGS on the regularised squared
 error itself (`variable_projection`) or by the paper's Algorithm 1 (`ascent`).
+
+A leave-one-out error with the functions held cannot see that functions have followed the noise. So
+their number is chosen by folds: without each fold functions are learned from the start, and their
+number is doubled as long as that lowers the squared error of the rows left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +21,20 @@ from scipy import sparse
 
 from leansvm._array_api import foreign_namespace
 from leansvm._phases import Phases
-from leansvm.low_rank import BasisFunction
-from leansvm.low_rank.ascent import Ascent, learn_by_steps
-from leansvm.low_rank.closed_form import LearningPath, LowRankProblem, best_weights
-from leansvm.low_rank.feature_units import FeatureUnits, feature_units
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.ascent import learn_by_steps
+from leansvm.low_rank.closed_form import LearningPath, LowRankProblem, Start
+from leansvm.low_rank.features import FeatureUnits, LearnedFeatures, feature_units
 from leansvm.low_rank.start import (
     StartRows,
     add_functions,
     class_medoids,
+    draw_start_rows,
     initial_centers,
     start_limits,
     tried_functions,
 )
 from leansvm.low_rank.variable_projection import VariableProjection
-from leansvm.ridge.primal import Criterion
-from leansvm.rows import RowBlocks, check_budget, tile_rows_for
+from leansvm.rows import MemoryBlocks, check_budget, tile_rows_for, total_weight
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -43,6 +45,12 @@ _TILE_VALUES = 2**17  # numbers of X in a tile: one megabyte, within a core's ca
 _TILE_BYTES = 2**24  # most that a tile and what is computed from it take
 FIRST_SIZE = 5  # functions that a model starts with, or one for each class
 EARLY_ITERATIONS = 30  # of L-BFGS, before a model grows
+_LARGEST, _PER_OUTPUT = 40, 4  # functions at most: 40, or four for each class
+_ROWS_PER_FUNCTION = 10  # fewer rows, and a larger size is not tried
+_FOLDS, _MANY_ROWS = 3, 2000  # beyond so many rows the first fold says enough
+_FLAT = 0.05  # twice as many functions have to lower the error by this share,
+_LEAST = 0.005  # and by this share of the targets' variance
+_PATIENCE = 2  # sizes in a row that may fail to do so
 
 
 def tile_rows(X: Any, columns: int) -> int:
@@ -95,149 +103,217 @@ def reserve(
     return fitting, planned
 
 
-class Start(NamedTuple):
-    """Functions to start from, the C that suits them and the error estimated for both."""
+def sizes_to_try(n_rows: int, n_outputs: int) -> list[int]:
+    """Return the numbers of functions that ``n_basis="auto"`` compares, by doubling."""
+    sizes = [min(max(FIRST_SIZE, n_outputs), n_rows)]
+    most = min(max(_LARGEST, _PER_OUTPUT * n_outputs), n_rows // _ROWS_PER_FUNCTION)
+    while 2 * sizes[-1] <= most:
+        sizes.append(2 * sizes[-1])
+    return sizes
 
-    basis: LearnedFeatures
-    C: float
-    error: float
-    shape_unit: Array  # shapes of a usual function: steps are measured by them
 
+def learn_functions(
+    problem: LowRankProblem,
+    given: Array | None,
+    init: str,
+    sizes: list[int],
+    n_init: int,
+    rng: np.random.RandomState,
+) -> tuple[LearnedFeatures, Solution]:
+    """Learn functions from every start, and the weights of the best.
 
-@dataclass(frozen=True)
-class LowRankLearner:
-    """Everything that stays the same while starts are tried."""
-
-    blocks: RowBlocks
-    function: BasisFunction
-    bias_penalty: float
-    criterion: Criterion
-    count: float | None  # samples that GCV counts
-    shape_init: float | str
-    keep_best: bool
-    max_iter: int
-    tol: float
-    patience: int
-    anchor: float
-    ascent: Ascent | None  # None: minimise the regularised squared error itself
-    on_iteration: Callable[[int, float], bool] | None
-    phases: Phases = field(default_factory=Phases)
-
-    def learn(
-        self,
-        centers: Array | None,
-        init: str,
-        n_basis: int,
-        n_init: int,
-        sample: StartRows | None,
-        rng: np.random.RandomState,
-    ) -> tuple[LearnedFeatures, Solution]:
-        """Learn from every start; solve for the weights of the best functions.
-
-        With a ``sample`` of rows the functions grow: each stage doubles their number.
-        """
-        with self.phases("scan"):
-            units = feature_units(self.blocks)
-        stages = [n_basis]
-        if sample is not None and centers is None:
-            while stages[0] >= 2 * max(FIRST_SIZE, sample.Y.shape[1]):
-                stages.insert(0, (stages[0] + 1) // 2)
-        early = replace(self, max_iter=min(self.max_iter, EARLY_ITERATIONS), on_iteration=None)
-        best: LearningPath | None = None
-        for number in range(n_init if centers is None else 1):
-            with self.phases("start"):
-                rows = centers
-                if rows is None and sample is not None and number == 0:
-                    rows = class_medoids(sample, stages[0])
-                elif rows is None:
-                    how = init if number == 0 else "random"
-                    rows = initial_centers(self.blocks, how, stages[0], rng)
-                start = self.start_at(rows, units)
-                for size in stages[1:]:
-                    assert sample is not None
-                    learned = early.learn_from(start, units).basis
-                    start = self.grown(start._replace(basis=learned), units, sample, size)
-            with self.phases("learn"):
-                path = self.learn_from(start, units)
-            if best is None or path.score < best.score:
-                best = path
-        assert best is not None
-        with self.phases("solve"):
-            solution = self.solve(best.basis, final=True)
-        details: dict[str, Any] = {
+    ``given`` are centres. Folds choose the size where there are several. With ``init="auto"`` the
+    functions grow: each stage doubles their number.
+    """
+    phases, blocks, size, sample = Phases(), problem.blocks, sizes[0], None
+    report: dict[str, Any] = {}
+    if init == "auto" or len(sizes) > 1:
+        with phases("start"):
+            sample = draw_start_rows(blocks, sizes[-1], rng)
+    if sample is not None and len(sizes) > 1:
+        with phases("size"):
+            size, report = choose_size(problem, sample, sizes, init)
+    with phases("scan"):
+        units = feature_units(blocks)
+    best: LearningPath | None = None
+    for number in range(n_init if given is None else 1):
+        with phases("start"):
+            if sample is not None and init == "auto":
+                start = _grown_start(problem, sample, size, units, rng if number else None)
+            else:
+                how = init if number == 0 else "random"
+                centers = initial_centers(blocks, how, size, rng) if given is None else given
+                start = start_at(problem, centers, units)
+        with phases("learn"):
+            path = learn_from(problem, start, units)
+        if best is None or path.score < best.score:
+            best = path
+    assert best is not None
+    with phases("solve"):
+        solution = problem.weights(best.basis, final=True)
+    curve = {"objective": best.objective, "loo": best.loo, "criterion": best.criterion}
+    return best.basis, replace(
+        solution,
+        solver="variable-projection" if problem.ascent is None else "steps",
+        iterations=best.n_iter,
+        converged=best.converged,
+        advice=f"the functions still improve after {problem.max_iter} iterations. Increase "
+        f"max_iter, tol or anchor.",
+        seconds=phases.seconds,
+        details={
             "feature_spread": units.spread,
             "best_iteration": best.best_iter,
             "message": best.message,
-            "curve": best.curve(),
+            "curve": {name: np.array(values) for name, values in curve.items() if values},
         }
-        return best.basis, replace(
-            solution,
-            solver="variable-projection" if self.ascent is None else "steps",
-            iterations=best.n_iter,
-            converged=best.converged,
-            advice=f"the functions still improve after {self.max_iter} iterations. Increase "
-            f"max_iter, tol or anchor.",
-            details=details,
-        )
+        | report,
+    )
 
-    def grown(self, learned: Start, units: FeatureUnits, sample: StartRows, size: int) -> Start:
-        """Add functions to learned ones, where their error is; or start anew, if that is better.
 
-        Few wide functions do not lead to many narrow ones, which oscillating targets need.
-        """
-        before = self.solve(learned.basis)
-        basis = add_functions(sample, learned.basis, before, size - learned.basis.size)
-        solution = self.solve(basis)
-        larger = Start(basis, solution.C, solution.error, learned.shape_unit)
-        anew = self.start_at(class_medoids(sample, size), units)
-        return anew if anew.error < larger.error else larger
+def _grown_start(
+    problem: LowRankProblem,
+    sample: StartRows,
+    size: int,
+    units: FeatureUnits,
+    rng: np.random.RandomState | None,
+) -> Start:
+    """Start with few functions, learn them and add others; from random rows where ``rng`` is."""
+    stages = [size]
+    while stages[0] >= 2 * max(FIRST_SIZE, sample.Y.shape[1]):
+        stages.insert(0, (stages[0] + 1) // 2)
+    if rng is None:
+        centers = class_medoids(sample, stages[0])
+    else:
+        centers = initial_centers(problem.blocks, "random", stages[0], rng)
+    start = start_at(problem, centers, units)
+    for size in stages[1:]:
+        learned = learn_from(_early(problem), start, units).basis
+        start = grown(problem, start._replace(basis=learned), units, sample, size)
+    return start
 
-    def start_at(self, centers: Array, units: FeatureUnits) -> Start:
-        """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
-        scales: tuple[float, ...] = (1.0,)
-        if self.shape_init == "auto":
-            usual, scales = self.function.initial_shapes(units.spread), SHAPE_SCALES
+
+def _early(problem: LowRankProblem) -> LowRankProblem:
+    """Return the problem with few iterations, of which no callback is told."""
+    few = min(problem.max_iter, EARLY_ITERATIONS)
+    return replace(problem, max_iter=few, on_iteration=None)
+
+
+def grown(
+    problem: LowRankProblem, learned: Start, units: FeatureUnits, sample: StartRows, size: int
+) -> Start:
+    """Add functions to learned ones, where their error is; or start anew, if that is better.
+
+    Few wide functions do not lead to many narrow ones, which oscillating targets need.
+    """
+    before = problem.weights(learned.basis)
+    basis = add_functions(sample, learned.basis, before, size - learned.basis.size)
+    solution = problem.weights(basis)
+    larger = Start(basis, solution.C, solution.error, learned.shape_unit)
+    anew = start_at(problem, class_medoids(sample, size), units)
+    return anew if anew.error < larger.error else larger
+
+
+def start_at(problem: LowRankProblem, centers: Array, units: FeatureUnits) -> Start:
+    """Set the shapes; "auto" takes the multiple of the usual ones with the least error."""
+    scales: tuple[float, ...] = (1.0,)
+    if problem.shape_init == "auto":
+        usual, scales = problem.function.initial_shapes(units.spread), SHAPE_SCALES
+    else:
+        usual = np.full(centers.shape[1], float(problem.shape_init))
+    penalty, starts = problem.bias_penalty, []
+    constant = 1 / np.sqrt(penalty) if 0 < penalty < np.inf else None
+    for scale in scales:
+        shapes = np.tile(scale * usual, (len(centers), 1))
+        basis = LearnedFeatures(problem.function, centers, shapes, constant)
+        solution = problem.weights(basis)
+        starts.append(Start(basis, solution.C, solution.error, shapes[0]))
+    return min(starts, key=attrgetter("error"))  # the first, where errors are no numbers
+
+
+def learn_from(problem: LowRankProblem, start: Start, units: FeatureUnits) -> LearningPath:
+    """Move the functions of one start."""
+    if problem.ascent is not None:
+        return learn_by_steps(problem, problem.ascent, start, units)
+    return VariableProjection(problem, start, units).learn()
+
+
+# ---------------------------------------------------------------------------- how many functions
+
+
+@dataclass
+class _HeldOut:
+    """The problem of the rows outside a fold, and the rows in it."""
+
+    problem: LowRankProblem
+    sample: StartRows  # outside
+    held_out: StartRows
+    units: FeatureUnits
+    start: Start | None = None  # of the size tried last
+
+    def errors(self, size: int, init: str) -> Array:
+        """Learn ``size`` functions; return the squared error of every row held out."""
+        problem = self.problem
+        if init != "auto":
+            centers = initial_centers(problem.blocks, init, size, np.random.RandomState(0))
+            start = start_at(problem, centers, self.units)
+        elif self.start is None:
+            start = start_at(problem, class_medoids(self.sample, size), self.units)
         else:
-            usual = np.full(centers.shape[1], float(self.shape_init))
-        constant = 1 / np.sqrt(self.bias_penalty) if 0 < self.bias_penalty < np.inf else None
-        best: Start | None = None
-        for scale in scales:
-            shapes = np.tile(scale * usual, (len(centers), 1))
-            basis = LearnedFeatures(self.function, centers, shapes, constant)
-            solution = self.solve(basis)
-            if best is None or solution.error < best.error:
-                best = Start(basis, solution.C, solution.error, shapes[0])
-        assert best is not None
-        return best
+            start = grown(problem, self.start, self.units, self.sample, size)
+        basis = learn_from(problem, start, self.units).basis
+        solution = problem.weights(basis)
+        self.start = start._replace(basis=basis)
+        residuals = self.held_out.Y - basis.phi(self.held_out.X) @ solution.coef - solution.b
+        return np.square(residuals).sum(axis=1)
 
-    def solve(self, basis: LearnedFeatures, *, final: bool = False) -> Solution:
-        """Solve for the weights of given functions; see `best_weights`."""
-        free_bias = self.bias_penalty == 0
-        return best_weights(self.blocks, basis, free_bias, self.criterion, self.count, final=final)
 
-    def learn_from(self, start: Start, units: FeatureUnits) -> LearningPath:
-        """Move the functions of one start."""
-        problem = LowRankProblem(self.blocks, start.C, self.bias_penalty == 0, self.count)
-        if self.ascent is not None:
-            return learn_by_steps(
-                problem,
-                start.basis,
-                self.ascent.in_units(units.spread, start.shape_unit),
-                max_iter=self.max_iter,
-                keep_best=self.keep_best,
-                on_iteration=self.on_iteration,
-            )
-        error = start.error if np.isfinite(start.error) else 1.0
-        projection = VariableProjection(
-            problem,
-            units.spread,
-            units.bounds,
-            start.shape_unit,
-            self.max_iter,
-            self.tol,
-            self.patience,
-            self.anchor * start.C * error,
-            self.keep_best,
-            self.on_iteration,
-        )
-        return projection.learn(start.basis)
+def choose_size(
+    problem: LowRankProblem, sample: StartRows, sizes: list[int], init: str
+) -> tuple[int, dict[str, Any]]:
+    """Return the number of functions, and the error of every size that was tried.
+
+    A size is taken if it lowers the error of the one taken before by a twentieth for each doubling,
+    by more than the standard error of the difference, and by more than a little of the targets'
+    variance. The search ends after two sizes that do not.
+    """
+    folds = _folds(problem, sample, sizes[-1])
+    weight = np.concatenate([fold.held_out.weight for fold in folds])
+    share = weight / weight.sum()
+    Y = np.concatenate([fold.held_out.Y for fold in folds])
+    least = _LEAST * float(share @ np.square(Y - share @ Y).sum(axis=1))
+    taken, errors, means = 0, [], []
+    for place, size in enumerate(sizes):
+        errors.append(np.concatenate([fold.errors(size, init) for fold in folds]))
+        means.append(float(share @ errors[-1]))
+        if place == 0:
+            continue
+        lower = means[taken] - means[place]
+        change = errors[taken] - errors[place] - lower
+        deviation = float(np.sqrt(share @ np.square(change) / len(change)))
+        flat = 1.0 - (1.0 - _FLAT) ** (place - taken)
+        if lower > max(deviation, flat * means[taken], least):
+            taken = place
+        elif place - taken == _PATIENCE:
+            break
+    report = {"sizes": np.array(sizes[: len(means)]), "size_errors": np.array(means)}
+    return sizes[taken], report
+
+
+def _folds(problem: LowRankProblem, sample: StartRows, largest: int) -> list[_HeldOut]:
+    """Cut the rows of every class evenly into folds; of many rows only the first is made."""
+    classes, number = sample.classes, np.empty(len(sample.Y), dtype=np.intp)
+    for label in np.unique(classes):
+        rows = np.flatnonzero(classes == label)
+        number[rows] = np.arange(len(rows)) % _FOLDS
+    folds = []
+    for k in range(_FOLDS if len(number) <= _MANY_ROWS else 1):
+        inside, outside = sample.part(number == k), sample.part(number != k)
+        tile = tile_rows(outside.X, 4 * (largest + outside.Y.shape[1]))
+        given, by_class = (outside.X, outside.Y, outside.weight), problem.blocks.class_weight
+        blocks = MemoryBlocks(*given, class_weight=by_class, tile_rows=tile)
+        count = problem.count
+        if count is not None:  # in proportion
+            count *= float(outside.weight.sum()) / total_weight(problem.blocks)
+        part = replace(_early(problem), blocks=blocks, count=count)
+        folds.append(_HeldOut(part, outside, inside, feature_units(blocks)))
+    return folds

@@ -11,8 +11,7 @@ features' spread) and log mu.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import OptimizeResult, minimize
@@ -24,47 +23,41 @@ from leansvm.low_rank.closed_form import (
     ClosedForm,
     LearningPath,
     LowRankProblem,
+    Start,
     targets_and_weights,
 )
-from leansvm.low_rank.features import LearnedFeatures, LearnedValues
+from leansvm.low_rank.features import FeatureUnits, LearnedValues
 from leansvm.rows import Block, declare
 
 _LOG_SHAPE = (-12.0, 6.0)  # widths from 400 times less to 160,000 times more than at the start
 
 
-@dataclass
 class VariableProjection:
     """Minimises J with L-BFGS, as a function of x = (c / center_unit, log(mu / shape_unit)).
 
     Stops when J falls by less than ``tol`` times itself, when the left-out error has not fallen
-    for ``patience`` iterations (``keep_best``), or when ``on_iteration`` says so.
+    for ``patience`` iterations (``keep_best``), or when ``on_iteration`` says so. The anchor holds
+    x where it starts.
     """
 
-    problem: LowRankProblem
-    center_unit: Array
-    center_range: tuple[Array, Array]
-    shape_unit: Array
-    max_iter: int
-    tol: float
-    patience: int
-    anchor: float  # of a term that holds x where it starts
-    keep_best: bool
-    on_iteration: Callable[[int, float], bool] | None = None
-    start: Array = field(init=False)  # x where it starts
-    path: LearningPath = field(init=False)
-    x: Array = field(init=False)  # where J was evaluated last
-    fitted: ClosedForm | None = None  # the solution there; blocks keep its values
-
-    def learn(self, basis: LearnedFeatures) -> LearningPath:
-        """Minimise J from the given basis."""
-        limits = np.stack(self.center_range, axis=1) / self.center_unit[:, None]
-        limits = np.tile(limits, (len(basis.centers), 1))
-        bounds = np.concatenate([limits, np.tile(_LOG_SHAPE, (len(limits), 1))])
+    def __init__(self, problem: LowRankProblem, start: Start, units: FeatureUnits) -> None:
+        self.problem, self.C = problem, start.C
+        self.center_unit, self.shape_unit = units.spread, start.shape_unit
+        self.anchor = problem.anchor * start.C * (start.error if np.isfinite(start.error) else 1.0)
+        limits = np.stack(units.bounds, axis=1) / self.center_unit[:, None]
+        limits = np.tile(limits, (start.basis.size, 1))
+        self.bounds = np.concatenate([limits, np.tile(_LOG_SHAPE, (len(limits), 1))])
         with np.errstate(divide="ignore"):
-            logs = np.log(basis.shapes / self.shape_unit)
-        start = np.concatenate([(basis.centers / self.center_unit).ravel(), logs.ravel()])
-        self.start = np.clip(start, bounds[:, 0], bounds[:, 1])
-        self.path = path = LearningPath(basis)
+            logs = np.log(start.basis.shapes / self.shape_unit)
+        x = np.concatenate([(start.basis.centers / self.center_unit).ravel(), logs.ravel()])
+        self.start = np.clip(x, self.bounds[:, 0], self.bounds[:, 1])
+        self.path = LearningPath(start.basis)
+        self.fitted: ClosedForm | None = None  # the last solution; blocks keep its values
+        self.x = self.start  # where it is
+
+    def learn(self) -> LearningPath:
+        """Minimise J from the start."""
+        problem, path = self.problem, self.path
         value, _ = self.evaluate(self.start)
         self.note(OptimizeResult(x=self.start, fun=value))
         found = minimize(
@@ -72,12 +65,12 @@ class VariableProjection:
             self.start,
             jac=True,
             method="L-BFGS-B",
-            bounds=bounds,
+            bounds=self.bounds,
             callback=self.note,
-            options={"maxiter": self.max_iter, "ftol": self.tol, "gtol": 0.0, "maxcor": 20},
+            options={"maxiter": problem.max_iter, "ftol": problem.tol, "gtol": 0.0, "maxcor": 20},
         )
         path.message = path.message or str(found.message)
-        path.converged = bool(path.n_iter < self.max_iter)
+        path.converged = bool(path.n_iter < problem.max_iter)
         return path
 
     def evaluate(self, x: Array) -> tuple[float, Array]:
@@ -85,27 +78,26 @@ class VariableProjection:
         centers, logs = x.reshape(2, *self.path.basis.centers.shape)
         shapes = self.shape_unit * np.exp(logs)
         basis = replace(self.path.basis, centers=centers * self.center_unit, shapes=shapes)
-        self.fitted = fitted = self.problem.solve(basis, self.fitted)
+        self.fitted = self.problem.solve(basis, self.C, self.fitted)
         self.x = x.copy()
-        value, by_center, by_shape = objective_and_gradient(self.problem, fitted)
+        value, by_center, by_shape = objective_and_gradient(self.problem, self.fitted)
         # dJ/d(c / unit) = unit dJ/dc, dJ/d(log mu) = mu dJ/dmu
         gradient = np.concatenate(
-            [(by_center * self.center_unit).ravel(), (by_shape * fitted.basis.shapes).ravel()]
+            [(by_center * self.center_unit).ravel(), (by_shape * shapes).ravel()]
         )
         away = x - self.start
         return value + 0.5 * self.anchor * float(away @ away), gradient + self.anchor * away
 
     def note(self, intermediate_result: OptimizeResult) -> None:
         """Note the start or an accepted iterate; stop L-BFGS where that is asked for."""
-        path, x, value = self.path, intermediate_result.x, float(intermediate_result.fun)
-        if not np.array_equal(x, self.x):
-            self.evaluate(x)
+        problem, path, value = self.problem, self.path, float(intermediate_result.fun)
+        if not np.array_equal(intermediate_result.x, self.x):
+            self.evaluate(intermediate_result.x)
         assert self.fitted is not None
-        left_out = self.problem.left_out_error(self.fitted) if self.keep_best else None
-        path.note(self.fitted.basis, value, left_out)
-        if path.n_iter - path.best_iter >= self.patience:
-            path.message = f"left-out error has not fallen for {self.patience} iterations"
-        tell = self.on_iteration if path.n_iter > 0 else None
+        path.note(problem, self.fitted, value)
+        if path.n_iter - path.best_iter >= problem.patience:
+            path.message = f"left-out error has not fallen for {problem.patience} iterations"
+        tell = problem.on_iteration if path.n_iter > 0 else None
         if tell is not None and tell(path.n_iter, value):
             path.message = "stopped by a callback"
         if path.message:

@@ -16,7 +16,7 @@ from leansvm.basis.choose import resolve_basis
 from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.basis.growing import rotation_in_order
 from leansvm.estimators.read import read, validate
-from leansvm.estimators.sparse_machine import SparseMachine
+from leansvm.estimators.sparse import SparseMachine
 from leansvm.estimators.training_data import TrainingData
 from leansvm.inspection._view import split_pipeline
 from leansvm.ridge.factor import Prefixes, factor_prefixes

@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._accelerated import add_to_diagonal, cholesky_lower
-from leansvm._array_api import like_rows, namespace, zeros
+from leansvm._array_api import foreign_namespace, like_rows, namespace, zeros
 from leansvm._parallel import in_order
 from leansvm.basis import on_device
 from leansvm.basis.features import FeatureMap
-from leansvm.linalg import cholesky_in_place, cholesky_solve
+from leansvm.linalg import cholesky_in_place, cholesky_solve, right_solve_in_place
 from leansvm.losses import Loss, Squared
 from leansvm.newton import passes
 from leansvm.newton.passes import HessianPlan, NewtonPass
@@ -54,36 +54,86 @@ class Output:
     objective: float = 0.0  # what is minimised, divided by C
     counts: tuple[int, int, int] = (0, 0, 0)  # rows curved, entering and leaving the Gram matrix
     scale: float = 1.0  # gradient norm at zero
-    sums: tuple[float, Array] | None = None  # losses and their slopes where it is: free of C
+    sums: tuple[float, Array, float] | None = None  # of losses, slopes and |slopes|: free of C
     residual: float = np.inf  # gradient norm relative to it
     gap: float = np.inf  # relative duality gap
     lowest: tuple[float, float] = (np.inf, np.inf)  # objective and residual at this loss and C
     idle: int = 0  # steps since one of them fell notably
     n_iter: int = 0
-    state: str = "running"  # "converged", "stalled", "stopped"
+    state: str = "running"  # "converged", "stalled"
     history: dict[str, list[Any]] = field(default_factory=no_steps)
 
 
 Job = tuple[Output, HessianPlan, Any]  # what the blocks sent for this plan
 
 
-@dataclass
+@dataclass(frozen=True)
+class NewtonFactor:
+    """Newton's matrix H of one output, factored: A A' = H, or by Woodbury's identity (28).
+
+    With the curved rows Z in the variables sqrt(rho) theta, A A' = lam I + Z Z'. A free bias is
+    eliminated: its row of the system is W b + W mean'theta, and the rows of Z are centred.
+    """
+
+    A: Any  # lower triangular, on the host or where the rows are
+    Z: Array | None = None
+    lam: float = 1.0
+    half: Array | float = 1.0  # 1 / sqrt(rho)
+    mean: Array | None = None  # where a free bias is eliminated
+    W: float = np.inf
+
+    def solve(self, v: Array) -> Array:
+        """Return H^-1 v."""
+        if self.Z is None:
+            on_host = isinstance(self.A, np.ndarray)
+            return (cholesky_solve if on_host else on_device.solve_factored)(self.A, v)
+        if self.mean is None:
+            return np.asarray(self.half * self._shrunk(self.Z, self.half * v))
+        theta = self._shrunk(self.Z, v[:-1] - self.mean * v[-1])
+        return np.append(theta, v[-1] / self.W - self.mean @ theta)
+
+    def _shrunk(self, Z: Array, v: Array) -> Array:
+        """Return (lam I + Z'Z)^-1 v by the system of the size of Z's rows."""
+        known = Z.T @ cholesky_solve(self.A, Z @ v) if len(Z) else 0.0
+        return np.asarray((v - known) / self.lam)
+
+    def leverages(self, Phi: Any) -> Any:
+        """Return h = phi' H^-1 phi of the rows of Phi."""
+        xp = namespace(Phi)
+        if self.Z is None:
+            return xp.sum(self._solved(Phi) ** 2, axis=1)
+        if self.mean is None:
+            Phi = Phi * like_rows(np.asarray(self.half), Phi)
+        else:
+            Phi = Phi[:, :-1] - like_rows(self.mean, Phi)
+        known = xp.sum(self._solved(Phi @ like_rows(self.Z.T, Phi)) ** 2, axis=1)
+        return (xp.sum(Phi * Phi, axis=1) - known) / self.lam + 1.0 / self.W
+
+    def _solved(self, rows: Any) -> Any:
+        """Return rows A^-T."""
+        if foreign_namespace(rows) is not None:
+            return on_device.placed(self.A, rows).apply(rows + 0.0)
+        rows = np.array(rows)
+        right_solve_in_place(rows, self.A)
+        return rows
+
+
 class NewtonMatrices:
-    """Gram matrices of all outputs, and the directions that come from them."""
+    """What is minimised, the Gram matrices of all outputs, and the directions that they give."""
 
     blocks: RowBlocks
     features: FeatureMap
     margin: bool  # classification
     rho: Array  # regulariser of every feature; 0 for a free bias
+    lam: float = 1.0  # 1 / C
     free_bias: bool
-    at_once: int = 1  # outputs whose matrices there is room for
-    keeps: bool = True  # Gram matrices of all outputs from one step to the next
-    rows: int = -1  # of positive weight, where outputs may share a Gram matrix
     centre: Array | None = None  # of the targets, which a free bias takes up
+    at_once: int  # outputs whose matrices there is room for
+    keeps: bool  # Gram matrices of all outputs from one step to the next
 
     def task(self, outputs: list[Output]) -> NewtonPass:
         """Return what passes over the rows need to know of these outputs."""
-        columns = tuple((o.number, o.loss) for o in outputs)
+        columns = tuple([(o.number, o.loss) for o in outputs])
         return NewtonPass(self.features, self.margin, columns, self.centre)
 
     def for_each(
@@ -97,48 +147,46 @@ class NewtonMatrices:
         """
         results: list[Any] = []
         for start in range(0, len(outputs), self.at_once):
-            some, plans, same = outputs[start : start + self.at_once], [], []
-            wanted = False
-            for c, o in enumerate(some):
-                plan, constant = self.plan(o), o.loss.curvature_is_piecewise_constant
-                wanted |= plan.kind != "none"
-                whole = plan.as_gram and constant and o.counts[0] == self.rows
+            some = outputs[start : start + self.at_once]
+            plans, same = [self.plan(o) for o in some], []
+            for c, (o, plan) in enumerate(zip(some, plans, strict=True)):
+                constant = o.loss.curvature_is_piecewise_constant
+                whole = plan.as_gram and constant and o.counts[0] == self.blocks.n_rows
                 if whole and plan.kind == "rebuild":
                     same.append(c)
-                    plan = plan if len(same) == 1 else HessianPlan("shared")
-                plans.append(plan)
-            parts: list[Any] = [None] * len(plans)
-            if wanted:
-                parts = self.blocks.fold(_both, passes.curvature, self.task(some), plans)
+                    plans[c] = plan if len(same) == 1 else HessianPlan("shared")
+            parts: list[Any] = [0] * len(plans)
+            if any([plan.kind != "none" for plan in plans]):
+                parts = [*self.blocks.sum_there(passes.curvature, self.task(some), plans)]
             for c in same[1:]:
                 plans[c], parts[c] = plans[same[0]], parts[same[0]]
             jobs = list(zip(some, plans, parts, strict=True))
-            if len(jobs) == 1:
-                results.append(function(jobs[0], *args))
-            else:
-                results.extend(in_order(function, jobs, *args))
+            several = len(jobs) > 1  # one alone has BLAS's threads
+            results += in_order(function, jobs, *args) if several else [function(jobs[0], *args)]
             if not self.keeps:
                 for o in some:
                     o.gram = None
         return results
 
-    def directions(self, outputs: list[Output], lam: float) -> Array:
+    def directions(self, outputs: list[Output]) -> Array:
         """Return -H^-1 g of outputs, a column each.
 
         Where the curvature varies, every step has another Gram matrix. An earlier one, if there is
         any, is close enough to precondition conjugate gradients, which take a few passes.
         """
-        there_is_room = len(outputs) <= self.at_once  # for the factors of all
-        many = len(outputs) * self.features.width >= _CG_FROM
-        if there_is_room and many and all(_has_earlier_gram(o) for o in outputs):
-            found = self._by_conjugate_gradients(outputs, lam)
+        if len(outputs) <= self.at_once and len(outputs) * self.features.width >= _CG_FROM:
+            earlier = [
+                isinstance(o.gram, np.ndarray) and not o.loss.curvature_is_piecewise_constant
+                for o in outputs
+            ]
+            found = self._by_conjugate_gradients(outputs) if all(earlier) else None
             if found is not None:
                 return found
-        return np.stack(self.for_each(outputs, self.direction, lam), axis=1)
+        return np.stack(self.for_each(outputs, self.direction), axis=1)
 
-    def _by_conjugate_gradients(self, outputs: list[Output], lam: float) -> Array | None:
+    def _by_conjugate_gradients(self, outputs: list[Output]) -> Array | None:
         """Solve to two digits for all outputs at once; None if that takes too many steps."""
-        task, ridge = self.task(outputs), lam * self.rho
+        task, ridge = self.task(outputs), self.lam * self.rho
         factors = [factored(o.gram, ridge, o.loss.max_curvature) for o in outputs]
         R = -np.stack([o.gradient for o in outputs], axis=1)
         D, P, before = np.zeros_like(R), np.zeros_like(R), np.ones(len(outputs))
@@ -156,26 +204,21 @@ class NewtonMatrices:
                 return D
         return None
 
-    def direction(self, job: Job, lam: float) -> Array:
-        """Return -H^-1 g of one output; brings its Gram matrix up to date."""
+    def direction(self, job: Job) -> Array:
+        """Return -H^-1 g of one output; without curved rows, of its bias alone if that can gain."""
         o, plan, _ = job
-        Z = self.bring_up_to_date(job)
+        factor = self.factor(job)
         o.history["hessian"].append(plan.kind)
-        if o.counts[0] == 0:
-            return self._without_curvature(o, lam)
-        if plan.kind == "woodbury":
-            return self._by_woodbury(o, Z, lam)
-        L = factored(o.gram, lam * self.rho, o.loss.max_curvature)
-        solve = cholesky_solve if isinstance(L, np.ndarray) else on_device.solve_factored
-        return -solve(L, o.gradient)
+        if o.counts[0] == 0 and self.free_bias and abs(o.gradient[-1]) > _NO_SLOPE * o.scale:
+            return np.append(np.zeros(self.features.size), -o.gradient[-1])
+        return factor.solve(-o.gradient)
 
     def plan(self, o: Output, woodbury: bool = True) -> HessianPlan:
         """Choose the cheapest way to the Newton matrix by counting multiplications."""
         width, (now, entering, leaving) = self.features.width, o.counts
         if now == 0:
             return HessianPlan("none")
-        constant = o.loss.curvature_is_piecewise_constant
-        rebuild = o.gram is None or not constant
+        rebuild = o.gram is None or not o.loss.curvature_is_piecewise_constant
         rebuild = rebuild or entering + leaving >= now or o.updates >= _REBUILD_AFTER
         rows = now if rebuild else entering + leaving
         there = on_device.stays(self.blocks.place, width)
@@ -188,60 +231,49 @@ class NewtonMatrices:
         kind = "rebuild" if rebuild else "update"
         return HessianPlan(kind, as_gram=there or rows > width, stays=there)
 
-    def bring_up_to_date(self, job: Job) -> Array:
-        """Bring a Gram matrix up to date; return the curved rows where Woodbury wants them."""
+    def factor(self, job: Job) -> NewtonFactor:
+        """Bring the Gram matrix of an output up to date; factor its Newton matrix."""
         o, plan, part = job
+        width, Z = self.features.width, np.empty((0, self.features.width))
         if plan.kind == "rebuild":
-            o.gram, o.updates = zeros((self.features.width,) * 2, part if plan.stays else None), 0
+            o.gram, o.updates = zeros((width, width), part if plan.stays else None), 0
         o.updates += plan.kind == "update"
-        if part is None:
-            return np.empty((0, self.features.width))
         if plan.as_gram:
-            assert o.gram is not None
             o.gram += part
-            return np.empty((0, self.features.width))
-        plus, minus = np.concatenate(part[0]), np.concatenate(part[1])
-        if plan.kind != "woodbury":
-            assert o.gram is not None
-            o.gram += plus.T @ plus
-            o.gram -= minus.T @ minus
-        return plus
+        elif part:
+            Z, left = map(np.concatenate, zip(*part, strict=True))
+            if plan.kind != "woodbury":
+                o.gram += Z.T @ Z
+                o.gram -= left.T @ left
+        if plan.kind == "woodbury" or o.counts[0] == 0:
+            return self._by_woodbury(np.sqrt(o.loss.max_curvature) * Z)
+        return NewtonFactor(factored(o.gram, self.lam * self.rho, o.loss.max_curvature))
 
-    def _by_woodbury(self, o: Output, Z: Array, lam: float) -> Array:
-        """Solve with the curved rows Z: (28) in the variables sqrt(rho) theta."""
-        Z, v = np.sqrt(o.loss.max_curvature) * Z, -o.gradient
-        if self.free_bias:  # eliminate b: its row of the system is W b + (Phi'w)'theta
-            Z, mean, W = without_bias(Z)
-            theta = _shrunk(Z, v[:-1] - mean * v[-1], lam)
-            return np.append(theta, v[-1] / W - mean @ theta)
-        half = 1.0 / np.sqrt(self.rho)
-        return np.asarray(half * _shrunk(Z * half, half * v, lam))
-
-    def _without_curvature(self, o: Output, lam: float) -> Array:
-        """No row is curved: the free bias alone if it can gain, else the penalised part."""
-        g = o.gradient
-        if self.free_bias and abs(g[-1]) > _NO_SLOPE * o.scale:
-            return np.append(np.zeros(len(g) - 1), -g[-1])
-        return np.where(self.rho > 0, -g / np.maximum(lam * self.rho, _TINY), 0.0)
-
-
-def _has_earlier_gram(o: Output) -> bool:
-    return isinstance(o.gram, np.ndarray) and not o.loss.curvature_is_piecewise_constant
-
-
-def without_bias(Z: Array) -> tuple[Array, Array, float]:
-    """Eliminate the last column, a free bias: return centred rows, their mean and its weight."""
-    root = Z[:, -1]
-    W = float(root @ root)
-    mean = (root @ Z[:, :-1]) / W
-    return Z[:, :-1] - np.outer(root, mean), mean, W
+    def _by_woodbury(self, curved: Array) -> NewtonFactor:
+        """NewtonFactor lam I + Z Z' of the curved rows; H itself where lam is lost in rounding."""
+        half, mean, W, Z = np.ones(1), None, np.inf, curved
+        if self.free_bias:
+            root, Z = curved[:, -1], curved[:, :-1]
+            mean = np.zeros(Z.shape[1])
+            if len(Z):  # else the bias does not move
+                W = float(root @ root)
+                mean = (root @ Z) / W
+                Z = Z - np.outer(root, mean)
+        else:
+            half = 1.0 / np.sqrt(self.rho)
+            Z = Z * half
+        small = Z @ Z.T
+        small.flat[:: len(small) + 1] += self.lam
+        try:
+            return NewtonFactor(_lower(cholesky_in_place(small)), Z, self.lam, half, mean, W)
+        except np.linalg.LinAlgError:
+            return NewtonFactor(factored(curved.T @ curved, self.lam * self.rho))
 
 
 def factored(gram: Any, ridge: Array, curvature: float = 1.0) -> Any:
     """Return L with L L' = curvature * gram + diag(ridge), where the Gram matrix is.
 
-    What the sum lacks to be positive definite is rounding: the ridge is raised until it is. On the
-    host the upper triangle of L is not set to zero.
+    What the sum lacks to be positive definite is rounding: the ridge is raised until it is.
     """
     xp, on_host = namespace(gram), isinstance(gram, np.ndarray)
     if not bool(xp.all(xp.isfinite(gram))):
@@ -255,7 +287,7 @@ def factored(gram: Any, ridge: Array, curvature: float = 1.0) -> Any:
             if not on_host:
                 return cholesky_lower(add_to_diagonal(H, like_rows(ridge, gram)))
             H.flat[:: len(H) + 1] += ridge
-            return cholesky_in_place(H)
+            return _lower(cholesky_in_place(H))
         except np.linalg.LinAlgError:
             if not np.isfinite(noise):
                 raise
@@ -263,27 +295,8 @@ def factored(gram: Any, ridge: Array, curvature: float = 1.0) -> Any:
             noise *= 10
 
 
-def _shrunk(Z: Array, v: Array, lam: float) -> Array:
-    """Return (lam I + Z'Z)^-1 v by a system of the size of Z's rows.
-
-    Where lam is lost in the rounding of that one, by the system of the size of v.
-    """
-    small = Z @ Z.T
-    small.flat[:: len(small) + 1] += lam
-    try:
-        inner = cholesky_solve(cholesky_in_place(small), Z @ v)
-    except np.linalg.LinAlgError:
-        return cholesky_solve(factored(Z.T @ Z, np.full(len(v), lam)), v)
-    return np.asarray((v - Z.T @ inner) / lam)
-
-
-def _both(a: list[Any], b: list[Any]) -> list[Any]:
-    """Combine what `curvature` returns of two blocks: Gram matrices are added, rows listed."""
-    return [
-        None
-        if first is None
-        else tuple(rows + more for rows, more in zip(first, second, strict=True))
-        if isinstance(first, tuple)
-        else first + second
-        for first, second in zip(a, b, strict=True)
-    ]
+def _lower(A: Array) -> Array:
+    """Put zeros above the diagonal, without a copy."""
+    for i, row in enumerate(A):
+        row[i + 1 :] = 0.0
+    return A

@@ -6,9 +6,9 @@ du/df = -side with side = y or 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,7 @@ class NewtonRows:
     f: Any  # decision values
     df: Any  # their change along the direction
     in_gram: Any  # marks the rows of which the solver holds the Gram matrix
-
-
-@dataclass
-class LeftOutRows:
-    """What a block keeps after `leansvm.newton.one_step.leave_out`."""
-
-    values: Any  # decision values without the row, outputs x rows
+    without: Any = None  # decision values without the row, after `leansvm.newton.left_out`
 
 
 @dataclass(frozen=True)
@@ -61,23 +55,30 @@ class NewtonPass:
     outputs: tuple[tuple[int, Loss], ...]  # column of the targets, and loss
     centre: Array | None = None  # what is subtracted from every column of the targets
 
+    def targets(self, block: Block) -> tuple[Any, Any, Any]:
+        """Return side, y less its centre (rows x outputs) and weights, where the rows are."""
+        y, xp = as_float64(block.y), namespace(block.X)
+        if self.centre is not None:
+            y = y - like_rows(self.centre, y)
+        side = y if self.margin else xp.ones_like(y)
+        s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
+        return side, y, s
 
-@dataclass
-class Slopes:
+    def slacks(self, block: Block) -> Iterator[tuple[int, Loss, Any, Any, Any, Any]]:
+        """Yield the number of every output, its loss, side, y, weights and the slack u at f."""
+        (side, y, s), f = self.targets(block), block.kept(NewtonRows).f
+        for o, loss in self.outputs:
+            yield o, loss, side[:, o], y[:, o], s, side[:, o] * (y[:, o] - f[o, :])
+
+
+class Slopes(NamedTuple):
     """Sums over rows at one point: losses, -gradient of their sum, and row counts."""
 
     value: Array  # sum of s L(u), one number per output
     gradient: Array  # sum of s side L'(u) phi, width x outputs
+    absolute: Array  # sum of s |L'(u)|
     counts: NDArray[np.intp]  # outputs x (curved, entering the Gram matrix, leaving it)
     squares: Array  # sums of (s L'(u))^2, one per output, and of |phi|^2; at f = 0 only
-
-    def __add__(self, other: Slopes) -> Slopes:
-        return Slopes(
-            self.value + other.value,
-            self.gradient + other.gradient,
-            self.counts + other.counts,
-            self.squares + other.squares,
-        )
 
 
 @declare("X", keeps=(NewtonRows, *COLUMNS))
@@ -97,11 +98,10 @@ def resize(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
     resize_columns(block, before, after)
 
 
-@declare(keeps=(NewtonRows, LeftOutRows, *COLUMNS))
+@declare(keeps=(NewtonRows, *COLUMNS))
 def end(block: Block, features: FeatureMap) -> None:
     """Drop what the solver has kept, and what the features have."""
     block.drop(NewtonRows)
-    block.drop(LeftOutRows)
     block.drop(ColumnRows)
     if features.frees:
         block.drop(FactorRows)
@@ -117,15 +117,14 @@ def step(block: Block, task: NewtonPass, lengths: Array) -> None:
 
 @declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS), changes=("df",))
 def slopes(
-    block: Block, task: NewtonPass, direction: Array | None, at_zero: bool = False
+    block: Block, task: NewtonPass, direction: Array | None = None, at_zero: bool = False
 ) -> Slopes:
     """Evaluate at f + df, df = Phi direction (kept), or at f, or at f = 0."""
     kept, k, n = block.kept(NewtonRows), len(task.outputs), block.stop - block.start
     Phi, xp = task.features.of(block), namespace(block.X)
-    side, y, s = targets_of_block(block, task)
-    result = Slopes(
-        np.zeros(k), np.zeros((Phi.shape[1], k)), np.zeros((k, 3), np.intp), np.zeros(k + 1)
-    )
+    side, y, s = task.targets(block)
+    counts, gradient = np.zeros((k, 3), np.intp), np.zeros((Phi.shape[1], k))
+    found = Slopes(np.zeros(k), gradient, np.zeros(k), counts, np.zeros(k + 1))
     direction = None if direction is None else like_rows(direction, Phi)
     # reading a row costs little where many outputs use it; a device has no cache to stay in
     in_cache = max(32, _SUBTILE_BYTES // (8 * max(Phi.shape[1], 1)))
@@ -140,28 +139,28 @@ def slopes(
                 kept.df[o, rows] = moved[:, c]
                 f = f + moved[:, c]
             u = side[rows, o] * (y[rows, o] - f)
-            result.value[c] += float(s[rows] @ loss.value(u))
+            found.value[c] += float(s[rows] @ loss.value(u))
             slope[:, c] = loss.derivative(u) * side[rows, o] * s[rows]
             curved, before = _curved(loss, u, s[rows]), kept.in_gram[o, rows]
             both = int(xp.count_nonzero(curved & before))
             now = int(xp.count_nonzero(curved))
-            result.counts[c] += (now, now - both, int(xp.count_nonzero(before)) - both)
-        result.gradient += to_host(Phi[rows, :].T @ slope)
+            counts[c] += (now, now - both, int(xp.count_nonzero(before)) - both)
+        gradient += to_host(Phi[rows, :].T @ slope)
+        found.absolute[:] += to_host(xp.sum(abs(slope), axis=0))
         if at_zero:
-            result.squares[:k] += to_host(xp.sum(slope * slope, axis=0))
-            result.squares[k] += float(xp.sum(Phi[rows, :] ** 2))
-    return result
+            found.squares[:k] += to_host(xp.sum(slope * slope, axis=0))
+            found.squares[k] += float(xp.sum(Phi[rows, :] ** 2))
+    return found
 
 
 @declare("y", "weight")
 def along(block: Block, task: NewtonPass, lengths: Array) -> Array:
     """First and second derivative of the losses in t at f + t df: outputs x 2."""
-    (side, y, s), kept = targets_of_block(block, task), block.kept(NewtonRows)
     result = np.empty((len(task.outputs), 2))
-    for c, (o, loss) in enumerate(task.outputs):
-        df = kept.df[o, :]
-        u = side[:, o] * (y[:, o] - kept.f[o, :] - float(lengths[c]) * df)
-        result[c, 0] = -float((s * side[:, o] * df) @ loss.derivative(u))
+    for c, (o, loss, side, _, s, u) in enumerate(task.slacks(block)):
+        df = block.kept(NewtonRows).df[o, :]
+        u = u - side * (float(lengths[c]) * df)
+        result[c, 0] = -float((s * side * df) @ loss.derivative(u))
         result[c, 1] = float((s * df * df) @ loss.second_derivative(u))
     return result
 
@@ -176,28 +175,26 @@ class HessianPlan:
 
 
 @declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS), changes=("in_gram",))
-def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> list[Any]:
-    """Return, for every output, what its Hessian needs of this block.
+def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> tuple[Any, ...]:
+    """Return, for every output, what its Hessian needs of this block: 0, rows or a matrix.
 
     "update": the rows that entered and those that left since the Gram matrix was made;
     "rebuild": all curved rows; "shared": nothing, another output sends the same; "woodbury": all
-    curved rows, but the Gram matrix stays as it is. Rows are scaled by sqrt(s L'' / max L''). With
-    ``as_gram`` the difference of the Gram matrices of both.
+    curved rows, but the Gram matrix stays as it is. Rows are scaled by sqrt(s L'' / max L'') and
+    come as a list of pairs, to be joined; ``as_gram`` the difference of the Gram matrices of both.
     """
     results: list[Any] = []
-    (side, y, s), kept = targets_of_block(block, task), block.kept(NewtonRows)
-    for (o, loss), plan in zip(task.outputs, plans, strict=True):
+    for (o, loss, _, _, s, u), plan in zip(task.slacks(block), plans, strict=True):
+        results.append(0)
         if plan.kind == "none":
-            results.append(None)
             continue
-        u = side[:, o] * (y[:, o] - kept.f[o, :])
-        now, before = _curved(loss, u, s), kept.in_gram[o, :]
-        updates = plan.kind == "update"
-        entered, left = (now & ~before, before & ~now) if updates else (now, now[:0])
+        now, in_gram = _curved(loss, u, s), block.kept(NewtonRows).in_gram
+        entered, left = now, now[:0]
+        if plan.kind == "update":
+            entered, left = now & ~in_gram[o, :], in_gram[o, :] & ~now
         if plan.kind != "woodbury":
-            kept.in_gram[o, :] = now
+            in_gram[o, :] = now
         if plan.kind == "shared":
-            results.append(None)
             continue
         plus = _scaled(block, task.features, entered, loss, u, s)
         minus = _scaled(block, task.features, left, loss, u, s)
@@ -205,20 +202,18 @@ def curvature(block: Block, task: NewtonPass, plans: Sequence[HessianPlan]) -> l
             total = gram(plus)
             if minus.shape[0]:
                 total -= gram(minus)
-            results.append(total if plan.stays else to_host(total))
+            results[-1] = total if plan.stays else to_host(total)
         else:
-            results.append(([to_host(plus)], [to_host(minus)]))
-    return results
+            results[-1] = [(to_host(plus), to_host(minus))]
+    return tuple(results)
 
 
 @declare("X", "y", "weight", keeps=(NewtonRows, *COLUMNS))
 def curvature_times(block: Block, task: NewtonPass, V: Array) -> Array:
     """Return Phi' diag(s L'') Phi V, with a column of V for every output."""
-    (side, y, s), kept = targets_of_block(block, task), block.kept(NewtonRows)
     Phi = task.features.of(block)
     products = Phi @ like_rows(V, Phi)
-    for c, (o, loss) in enumerate(task.outputs):
-        u = side[:, o] * (y[:, o] - kept.f[o, :])
+    for c, (_, loss, _, _, s, u) in enumerate(task.slacks(block)):
         products[:, c] *= s * loss.second_derivative(u)
     return np.asarray(to_host(Phi.T @ products))
 
@@ -243,91 +238,25 @@ def _curved(loss: Loss, u: Any, s: Any) -> Any:
     return (loss.second_derivative(u) > floor) & (s > 0)
 
 
-def targets_of_block(block: Block, task: NewtonPass) -> tuple[Any, Any, Any]:
-    """Return side, y less its centre (rows x outputs) and weights, where the rows are."""
-    y, xp = as_float64(block.y), namespace(block.X)
-    if task.centre is not None:
-        y = y - like_rows(task.centre, y)
-    side = y if task.margin else xp.ones_like(y)
-    s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
-    return side, y, s
-
-
-@declare("weight")
-def count_rows(block: Block) -> int:
-    """Return the number of rows of positive weight."""
-    if block.weight is None:
-        return block.stop - block.start
-    return int(namespace(block.weight).count_nonzero(block.weight > 0))
-
-
-@dataclass
-class TargetSums:
-    """Of every column of the targets: weighted sum, least and largest; and the sum of weights."""
-
-    total: Array
-    least: Array
-    largest: Array
-    weight: float
-
-    def __add__(self, other: TargetSums) -> TargetSums:
-        return TargetSums(
-            self.total + other.total,
-            np.minimum(self.least, other.least),
-            np.maximum(self.largest, other.largest),
-            self.weight + other.weight,
-        )
-
-    def mean(self) -> Array:
-        """Return the weighted means; of equal targets, exactly these."""
-        with np.errstate(all="ignore"):  # sums beyond float64 are not finite
-            mean = np.clip(self.total / self.weight, self.least, self.largest)
-        return np.where(np.isfinite(mean), mean, 0.0)
-
-
 @declare("y", "weight")
-def target_sums(block: Block) -> TargetSums:
-    """Return sums and range of the targets, over rows of positive weight."""
-    y = as_float64(block.y)
+def target_sums(block: Block, centre: Array) -> tuple[Any, float]:
+    """Return the weighted sums of the targets less a centre, and the sum of the weights."""
+    y = as_float64(block.y) - like_rows(centre, block.y)
     xp = namespace(y)
     s = xp.ones_like(y[:, 0]) if block.weight is None else as_float64(block.weight)
-    counts = (s > 0)[:, None]
-    least = xp.min(xp.where(counts, y, xp.inf), axis=0)
-    largest = xp.max(xp.where(counts, y, -xp.inf), axis=0)
-    return TargetSums(to_host(s @ y), to_host(least), to_host(largest), float(xp.sum(s)))
-
-
-# ---------------------------------------------------------------------------- at the solution
-
-
-@declare("y", "weight")
-def balance(block: Block, task: NewtonPass) -> Array:
-    """Sums of the positive and of the negative s side L'(u): outputs x 2."""
-    xp, sums = namespace(block.X), np.empty((len(task.outputs), 2))
-    for c, g in enumerate(slopes_at(block, task)):
-        positive, negative = xp.sum(xp.clip(g, 0.0, None)), xp.sum(xp.clip(g, None, 0.0))
-        sums[c] = float(positive), -float(negative)
-    return sums
+    with np.errstate(all="ignore"):  # sums beyond float64 are looked for by the caller
+        return to_host(s @ y), float(xp.sum(s))
 
 
 @declare("X", "y", "weight", keeps=COLUMNS)
 def dual(block: Block, task: NewtonPass, scale: Array) -> tuple[Array, Array]:
     """Sum of g y - s L*(g side / s) and Phi'g at the slopes g = s side L'(u), scaled by sign."""
-    (side, y, s), xp = targets_of_block(block, task), namespace(block.X)
-    values, columns = np.empty(len(task.outputs)), []
-    safe = xp.where(s > 0, s, 1.0)  # rows of zero weight have no slope
-    for c, ((o, loss), g) in enumerate(zip(task.outputs, slopes_at(block, task), strict=True)):
+    xp, values, columns = namespace(block.X), np.empty(len(task.outputs)), []
+    for c, (_, loss, side, y, s, u) in enumerate(task.slacks(block)):
+        g = s * side * loss.derivative(u)
         g = xp.where(g > 0, float(scale[c, 0]) * g, float(scale[c, 1]) * g)
         columns.append(g)
-        conjugate = loss.conjugate(xp.clip(side[:, o] * g / safe, *loss.domain))
-        values[c] = float(g @ y[:, o] - s @ conjugate)
+        safe = xp.where(s > 0, s, 1.0)  # rows of zero weight have no slope
+        conjugate = loss.conjugate(xp.clip(side * g / safe, *loss.domain))
+        values[c] = float(g @ y - s @ conjugate)
     return values, to_host(task.features.of(block).T @ xp.stack(columns, axis=1))
-
-
-def slopes_at(block: Block, task: NewtonPass) -> list[Any]:
-    """Return s side L'(u) of every output at f."""
-    (side, y, s), found = targets_of_block(block, task), []
-    for o, loss in task.outputs:
-        u = side[:, o] * (y[:, o] - block.kept(NewtonRows).f[o, :])
-        found.append(s * side[:, o] * loss.derivative(u))
-    return found

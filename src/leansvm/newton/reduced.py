@@ -23,7 +23,7 @@ from leansvm.basis.growing import NestedPoints, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
-from leansvm.newton.one_step import leave_out, left_out_mistakes, left_out_residuals_of
+from leansvm.newton.left_out import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import SERIAL_WIDTH, NewtonSolver
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.nested import FIRST_SIZE, grow
@@ -31,6 +31,7 @@ from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 _MATRICES = 7  # r x r at a time, beside those of tiles on their way
 PILOT_SIZE = 100  # basis points of the fit that finds a C for selectors that need one
 _TOGETHER = 2**30  # bytes of matrices of outputs that are worked on at once, at most
@@ -44,11 +45,9 @@ _FLAT = 0.01  # twice the size has to lower the loss of left-out rows by this sh
 CANDIDATES = np.logspace(-6, 7, 27)
 
 
-@dataclass(frozen=True)
-class ReducedFit:
-    """A basis with its features, and the solution at every C of the path."""
+class ReducedFit(NamedTuple):
+    """Features of a basis, and the solution at every C of the path."""
 
-    basis: Basis
     features: KernelFeatures
     path: list[Solution]  # in increasing order of C
 
@@ -86,11 +85,6 @@ class ReducedProblem:
     compares: bool = False  # values of C, by left-out rows; else solves at each of them
     phases: Phases = field(default_factory=Phases)
 
-    @property
-    def constant(self) -> float | None:
-        """The bias's column."""
-        return 1.0 if np.isfinite(self.bias_penalty) else None
-
     def largest_size(self, wanted: int) -> int:
         """Return how many of the points that ``n_basis="auto"`` may take fit in the budget.
 
@@ -106,29 +100,51 @@ class ReducedProblem:
         with self.phases("select"):
             return choose(size)
 
-    def fit(self, basis: Basis, path: Array) -> ReducedFit:
-        """Solve on all points of a basis, at every C of the path or at the best."""
-        points, known = basis.points(self.kernel), basis.L is not None
-        with self.phases("factor"):
-            if self.regularizer == "coef":
-                features = KernelFeatures(self.kernel, points, constant=self.constant)
-            else:
-                options = {"constant": self.constant, "in_state": known}
-                features = whiten(self.kernel, basis.rows, points, basis.L, **options)
-        one = known or (self.outputs == 1 and not self.compares)
-        sizes = iter((features,)) if one else prefixes(features)
-        return self._search(basis, sizes, path, features.size)
+    def fit(self, basis: Basis, path: Array, grows: bool = False) -> ReducedFit:
+        """Solve at every C of the path or at the best.
 
-    def fit_growing(self, basis: Basis, path: Array) -> ReducedFit:
-        """Solve on as many of the first points of a nested basis as pay, by left-out rows."""
-        growing = NestedPoints(
-            self.kernel,
-            basis.rows,
-            basis.points(self.kernel),
-            self.regularizer == "rkhs",
-            self.constant,
-        )
-        return self._search(basis, growing.sizes(), path, None)
+        On all points of the basis or, if it ``grows``, on as many of its first points as pay.
+        """
+        kernel, points, known = self.kernel, basis.points(self.kernel), basis.L is not None
+        constant, last = 1.0 if np.isfinite(self.bias_penalty) else None, None
+        with self.phases("factor"):
+            whitened = self.regularizer == "rkhs"
+            if grows:
+                sizes = NestedPoints(kernel, basis.rows, points, whitened, constant).sizes()
+            else:
+                features = KernelFeatures(kernel, points, constant=constant)
+                if whitened:
+                    options = {"constant": constant, "in_state": known}
+                    features = whiten(kernel, basis.rows, points, basis.L, **options)
+                one = known or (self.outputs == 1 and not self.compares)
+                sizes, last = iter((features,)) if one else prefixes(features), features.size
+        with self.phases("solve"), blas_for(basis.rows.shape[0], SERIAL_WIDTH):
+            search = SizeSearch(self, path, last, basis.indices)
+            solutions = search.run(sizes)
+            features = search.best.plan.features
+            if self.left_out:
+                error = leave_out(search.solver, search.basis_rows(features))
+                if not np.isnan(solutions[-1].error):
+                    error = solutions[-1].error
+                residuals = left_out_residuals_of(search.solver)
+                solutions[-1] = replace(solutions[-1], left_out=residuals, error=error)
+            self.blocks.map(passes.end, features)
+        asked = features.size if grows else basis.rows.shape[0]
+        report = {
+            "kernel_kept": features.keep,
+            "dropped": asked - features.size,
+            "selection": basis.report,
+        }
+        for k, one_C in enumerate(solutions):
+            solutions[k] = replace(
+                one_C,
+                bytes=search.best.plan.bytes,
+                seconds=self.phases.seconds,
+                details=one_C.details | report,
+                basis=basis,
+                features=features,
+            )
+        return ReducedFit(features, solutions)
 
     def fit_each_size(
         self, choose: Callable[[int], Basis], largest: int, path: Array
@@ -140,33 +156,6 @@ class ReducedProblem:
     def best_C(self, basis: Basis, path: Array) -> float:
         """Return the best C on a basis, for selectors that need one."""
         return replace(self, compares=True, left_out=False).fit(basis, path).solution.C
-
-    def _search(
-        self, basis: Basis, sizes: Iterator[KernelFeatures], path: Array, last: int | None
-    ) -> ReducedFit:
-        """Go through sizes of a basis; solve at the ``last`` one, or at the one that pays."""
-        with self.phases("solve"), blas_for(basis.rows.shape[0], SERIAL_WIDTH):
-            search = SizeSearch(self, path, last, basis.indices)
-            solutions = search.run(sizes)
-            solver, plan = search.solver, search.best.plan
-            if self.left_out:
-                error = leave_out(solver, search.basis_rows(plan.features))
-                if not np.isnan(solutions[-1].error):
-                    error = solutions[-1].error
-                residuals = left_out_residuals_of(solver)
-                solutions[-1] = replace(solutions[-1], left_out=residuals, error=error)
-            self.blocks.map(passes.end, plan.features)
-        asked = basis.rows.shape[0] if last is not None else plan.features.size
-        report = {
-            "kernel_kept": plan.features.keep,
-            "dropped": asked - plan.features.size,
-            "selection": basis.report,
-        }
-        reported = []
-        for one in solutions:
-            details, seconds = one.details | report, self.phases.seconds
-            reported.append(replace(one, bytes=plan.bytes, seconds=seconds, details=details))
-        return ReducedFit(basis, plan.features, reported)
 
     def plan_for(self, features: KernelFeatures) -> SizePlan:
         """Decide what is kept between passes and steps at the size of these features."""
@@ -204,29 +193,15 @@ class SizeSearch:
     At the first, small size the candidates are compared upward and downward from C = 1 until the
     error has risen twice. Every larger size starts from the best solution of the
     one before. Up to 256 points it looks at the neighbours of its C, and beyond that it takes the
-    C that it has: close to the minimum, that needs few Newton steps.
-
-    Parameters
-    ----------
-    problem : ReducedProblem
-        Rows, loss and what else stays the same.
-    path : ndarray
-        Candidates of C, in any order.
-    last : int or None
-        Size at which to solve; None is the one that pays.
-    chosen : ndarray or None
-        Rows that are basis points, for all points there may be.
+    C that it has: close to the minimum, that needs few Newton steps. ``last`` is the size at which
+    to solve, None the one that pays; ``chosen`` are the rows that are basis points.
     """
 
     solver: NewtonSolver
     best: BestC
 
     def __init__(
-        self,
-        problem: ReducedProblem,
-        path: Array,
-        last: int | None,
-        chosen: NDArray[np.intp] | None,
+        self, problem: ReducedProblem, path: Array, last: int | None, chosen: Rows | None
     ) -> None:
         self.problem, self.last, self.chosen = problem, last, chosen
         if chosen is not None:  # -1: rows that count although they are basis points
@@ -239,9 +214,8 @@ class SizeSearch:
         self.curve: dict[int, float] = {}  # error by position
         self.compared: list[tuple[int, float]] = []  # sizes, left-out loss
         # misclassified rows are counted, but for numbers and probabilities their loss matters
-        self.by_mistakes = (
-            problem.compares and problem.margin and not isinstance(problem.loss, Logistic)
-        )
+        classes = problem.margin and not isinstance(problem.loss, Logistic)
+        self.by_mistakes = problem.compares and classes
 
     def run(self, sizes: Iterator[KernelFeatures]) -> list[Solution]:
         """Take one size after the other; solve at the best C and size, or at every C given."""
@@ -254,7 +228,7 @@ class SizeSearch:
                     plan.features,
                     bias_penalty=problem.bias_penalty,
                     margin=problem.margin,
-                    outputs=range(problem.outputs),
+                    n_outputs=problem.outputs,
                     tol=problem.tol,
                     max_iter=problem.max_iter,
                     on_iteration=problem.on_iteration,
@@ -280,7 +254,7 @@ class SizeSearch:
             solutions.append(self.solver.solve(problem.loss, C, goes_on=k == 0))
         return solutions
 
-    def basis_rows(self, features: KernelFeatures) -> NDArray[np.intp] | None:
+    def basis_rows(self, features: KernelFeatures) -> Rows | None:
         """Return the rows that are basis points at one size; None where points were given."""
         if self.chosen is None:
             return None

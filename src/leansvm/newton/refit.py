@@ -30,31 +30,17 @@ def refit(
 ) -> tuple[Array, float]:
     """Minimise over the coefficients of the first k columns of P, and the bias.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        Rows with targets that keep P (`leansvm.basis.cholesky.FactorRows`), which stays.
-    k : int
-        Columns of P to use.
-    start : ndarray of shape (k, n_outputs) or (k + 1, n_outputs)
-        Where to start; the bias, unless it is absent, in a last row.
-    loss, C, bias_penalty, margin
-        The model: ``bias_penalty`` is 0 for a free bias and inf for none, ``margin`` says that it
-        classifies.
-
-    Returns
-    -------
-    theta : ndarray of the shape of ``start``
-        Coefficients.
-    objective : float
-        Value of the objective there.
+    ``blocks`` keep P (`leansvm.basis.cholesky.FactorRows`), which stays. Steps go from ``start``,
+    k x n_outputs, with the bias, unless it is absent, in a last row. ``bias_penalty`` is 0 for a
+    free bias and inf for none; ``margin`` says that the model classifies. Returns coefficients of
+    the shape of ``start`` and the value of the objective there.
     """
     solver = NewtonSolver(
         blocks,
         StateFeatures(k, 1.0 if np.isfinite(bias_penalty) else None),
         bias_penalty=bias_penalty,
         margin=margin,
-        outputs=range(start.shape[1]),
+        n_outputs=start.shape[1],
         tol=_TOL,
         max_iter=_STEPS,
     )

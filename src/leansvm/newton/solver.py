@@ -9,8 +9,7 @@ search, convergence; smooth forms of the hinge loss are approached in stages (4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +38,7 @@ _EPS = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-class NewtonSolver:
+class NewtonSolver(NewtonMatrices):
     """Newton's method over row blocks, all outputs in step so that they share passes.
 
     Keeps decision values and Gram matrices between calls of `solve`, for paths of C.
@@ -54,8 +53,8 @@ class NewtonSolver:
         A; 0 is a free bias. Only where features have one.
     margin : bool
         Classification, u = 1 - y f, instead of regression, u = y - f.
-    outputs : sequence of int
-        Columns of the targets to solve for.
+    n_outputs : int
+        Columns of the targets.
     tol : float
         On the gradient norm, relative to that at zero, and on the relative duality gap.
     max_iter : int
@@ -75,46 +74,35 @@ class NewtonSolver:
         *,
         bias_penalty: float = 0.0,
         margin: bool = True,
-        outputs: Sequence[int] = (0,),
+        n_outputs: int = 1,
         tol: float = 1e-6,
         max_iter: int = 500,
         on_iteration: Callable[[int, float], bool] | None = None,
         at_once: int | None = None,
         keeps: bool = True,
     ) -> None:
-        self.blocks, self.features = blocks, features
+        self.blocks, self.features, self.margin = blocks, features, margin
         self.tol, self.max_iter, self.on_iteration = tol, max_iter, on_iteration
+        self.at_once, self.keeps = at_once or n_outputs, keeps
         self.rho = np.ones(features.width)
+        self.free_bias = features.constant is not None and bias_penalty == 0
         if features.constant is not None:
             self.rho[-1] = bias_penalty
-        free_bias = features.constant is not None and bias_penalty == 0
-        self.matrices = NewtonMatrices(
-            blocks, features, margin, self.rho, free_bias, at_once or len(outputs), keeps
-        )
+        if self.free_bias and not margin:
+            self.centre = _weighted_means(blocks, n_outputs)
         zero = np.zeros_like(self.rho)
-        self.outputs = [Output(number, zero, zero) for number in outputs]
-        self._columns = 1 + max(outputs)  # of the targets, as far as they are used
-        self.lam = 1.0
-        self._loss: Loss = Squared()  # of the last solution
-        if free_bias and not margin:  # large targets would leave few digits for what varies
-            self.matrices.centre = blocks.sum(passes.target_sums).mean()
-        if len(self.outputs) > 1:
-            self.matrices.rows = int(blocks.sum(passes.count_rows))
+        self.outputs = [Output(number, zero, zero) for number in range(n_outputs)]
         self.stopped = False  # by ``on_iteration``
-        self._begun = self._resized = False
+        self._loss: Loss | None = None  # of the last solution
+        self._resized = False
 
     @property
     def theta(self) -> Array:
-        """Where the outputs are, width x outputs."""
-        return np.stack([o.theta for o in self.outputs], axis=1) + self._centres
-
-    @property
-    def _centres(self) -> Array:
-        """What a bias for the targets as they are has more than one for centred targets."""
-        more = np.zeros((self.features.width, len(self.outputs)))
-        if self.matrices.centre is not None:
-            more[-1] = self.matrices.centre[[o.number for o in self.outputs]]
-        return more
+        """Where the outputs are, width x outputs; a bias for the targets as they are."""
+        theta = np.stack([o.theta for o in self.outputs], axis=1)
+        if self.centre is not None:
+            theta[-1] += self.centre
+        return theta
 
     # ------------------------------------------------------------------ the template
 
@@ -140,10 +128,16 @@ class NewtonSolver:
             running = [o for o in self.outputs if o.state == "running"]
             if not running or self.stopped:
                 break
-            self._line_search(running, self.matrices.directions(running, self.lam))
+            self._line_search(running, self.directions(running))
             self._check_convergence(running, tol)
-            if self._told_to_stop(iteration, running):
-                break
+            for o in running:
+                o.n_iter += 1
+                o.history["objective"].append(o.objective / self.lam)
+                o.history["gradient"].append(o.residual)
+                o.history["curved"].append(o.counts[0])
+            if self.on_iteration is not None:
+                largest = max([o.residual for o in running])
+                self.stopped = self.on_iteration(iteration, largest)
 
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
@@ -156,54 +150,51 @@ class NewtonSolver:
             if features.constant is not None:
                 rho[-1], o.theta[-1] = self.rho[-1], before[-1]
         self.features, self.rho, self._resized = features, rho, True
-        self.matrices = replace(
-            self.matrices, features=features, rho=rho, at_once=at_once, keeps=keeps
-        )
+        self.at_once, self.keeps = at_once, keeps
 
     def _setup(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
         """Put every output at its start; measure the gradient at zero, the unit of residuals."""
-        self.lam = 1.0 / C
-        warm = self._begun and theta is None
-        cold, resized = not warm and theta is None, warm and self._resized
-        self._resized = False
-        start = np.zeros((self.features.width, self._columns))
-        theta = None if theta is None else theta - self._centres
-        for c, o in enumerate(self.outputs):
-            o.loss, o.state = loss, "running"
-            o.lowest, o.idle = (np.inf, np.inf), 0
-            if not warm:
-                o.theta = np.zeros_like(self.rho) if theta is None else theta[:, c].copy()
-                start[:, o.number] = o.theta
+        self.lam, outputs = 1.0 / C, self.outputs
+        cold = theta is None and self._loss is None
+        moved = cold or theta is not None
+        if moved:
+            start = np.zeros((self.features.width, len(outputs))) if theta is None else theta.copy()
+            if theta is not None and self.centre is not None:
+                start[-1] -= self.centre
+            self.blocks.map(passes.begin, self.features, start)
+        for o in outputs:
+            o.state, o.lowest, o.idle = "running", (np.inf, np.inf), 0
+            if moved:
+                o.theta = start[:, o.number].copy()
                 if loss.curvature_is_piecewise_constant:  # else an earlier one is near enough
                     o.gram = None
-        if not warm:
-            self.blocks.map(passes.begin, self.features, start)
-            self._begun = True
-        known = warm and not (resized or any(o.stages or o.sums is None for o in self.outputs))
-        if known and self._loss is loss:  # only C is another
-            self.evaluate(self.outputs, again=True)
+        unfinished = self._resized or any([o.stages for o in outputs])
+        if not moved and not unfinished and self._loss is loss:  # only C is another
+            self.evaluate(outputs, again=True)
         else:
-            at_zero = self.blocks.sum(passes.slopes, self.matrices.task(self.outputs), None, True)
+            for o in outputs:
+                o.loss = loss
+            at_zero = Slopes(*self.blocks.sum(passes.slopes, self.task(outputs), None, True))
             if not (np.isfinite(at_zero.value).all() and np.isfinite(at_zero.gradient).all()):
                 raise ValueError(NOT_FINITE)
-            stages = loss.smoothing_path() if resized else (loss,)
+            stages = loss.smoothing_path() if self._resized and not moved else (loss,)
             first, *later = self._stages(loss) if cold else stages
-            for c, o in enumerate(self.outputs):
+            for c, o in enumerate(outputs):
                 # each term may be large although all cancel, as where every row has both labels
                 terms = float(np.sqrt(at_zero.squares[c] * at_zero.squares[-1]))
                 slope = float(np.linalg.norm(at_zero.gradient[:, c]))
                 o.scale = max(slope, _CANCELLED * terms, _TINY)
                 o.loss, o.stages = first, later
-            self.evaluate(self.outputs, at_zero if cold and first is loss else None)
-        self._loss = loss
-        self._check_convergence(self.outputs, tol)
+            self.evaluate(outputs, at_zero if cold and first is loss else None)
+        self._loss, self._resized = loss, False
+        self._check_convergence(outputs, tol)
 
     def _stages(self, loss: Loss) -> tuple[Loss, ...]:
         """Losses to solve in turn from zero; least squares first where few rows are curved."""
         path = loss.smoothing_path()
         first = path[0]
         curved_at_zero = float(first.second_derivative(np.ones(1))[0]) > 0.1 * first.max_curvature
-        far = not curved_at_zero if self.matrices.margin else not isinstance(first, Squared)
+        far = not curved_at_zero if self.margin else not isinstance(first, Squared)
         return (Squared(), *path) if far else path
 
     def evaluate(
@@ -219,14 +210,14 @@ class NewtonSolver:
         if not outputs:
             return
         if found is None and not again:
-            found = self.blocks.sum(passes.slopes, self.matrices.task(outputs), None)
+            found = Slopes(*self.blocks.sum(passes.slopes, self.task(outputs)))
         penalised = self.rho > 0
         for c, o in enumerate(outputs):
             if found is not None:
-                o.sums = float(found.value[c]), found.gradient[:, c].copy()
+                o.sums = float(found.value[c]), found.gradient[:, c].copy(), found.absolute[c]
                 o.counts = tuple(found.counts[c].tolist())
             assert o.sums is not None
-            value, slopes = o.sums
+            value, slopes, _ = o.sums
             o.objective = 0.5 * self.lam * float(self.rho @ o.theta**2) + value
             o.gradient = g = self.lam * self.rho * o.theta - slopes
             o.residual = float(np.linalg.norm(g)) / o.scale
@@ -254,31 +245,14 @@ class NewtonSolver:
             self.evaluate(moved)
             outputs = moved
 
-    def _told_to_stop(self, iteration: int, running: list[Output]) -> bool:
-        """Note the iteration; return whether ``on_iteration`` ends it."""
-        residuals = []
-        for o in running:
-            residuals.append(o.residual)
-            o.n_iter += 1
-            o.history["objective"].append(o.objective / self.lam)
-            o.history["gradient"].append(o.residual)
-            o.history["curved"].append(o.counts[0])
-        if self.on_iteration is None or not self.on_iteration(iteration, max(residuals)):
-            return False
-        for o in running:
-            o.state = "stopped" if o.state == "running" else o.state
-        self.stopped = True
-        return True
-
     # ------------------------------------------------------------------ line search
 
     def _line_search(self, outputs: list[Output], directions: Array) -> None:
         """Take the full step, or go to the minimum along the direction where that is not good."""
-        task, n = self.matrices.task(outputs), len(outputs)
-        trial = self.blocks.sum(passes.slopes, task, directions)
+        task, n = self.task(outputs), len(outputs)
+        trial = Slopes(*self.blocks.sum(passes.slopes, task, directions))
         before, after, lengths = np.empty(n), np.empty(n), np.ones(n)
         search: list[int] = []  # positions of the outputs that do not take the full step
-        searching: list[Output] = []
         for c, o in enumerate(outputs):
             d, theta = directions[:, c], o.theta + directions[:, c]
             before[c] = o.gradient @ d
@@ -287,11 +261,10 @@ class NewtonSolver:
             limit = o.objective * (1 + 8 * _EPS) + _ARMIJO * before[c]
             if not (value <= limit and abs(after[c]) <= _FLAT_ENOUGH * abs(before[c])):
                 search.append(c)
-                searching.append(o)
+        searching = [outputs[c] for c in search]
         if search:
-            lengths[search] = self._minimum_along(
-                searching, directions[:, search], before[search], after[search]
-            )
+            slopes = before[search], after[search]
+            lengths[search] = self._minimum_along(searching, directions[:, search], *slopes)
         self.blocks.map(passes.step, task, lengths)
         for c, o in enumerate(outputs):
             o.theta = o.theta + lengths[c] * directions[:, c]
@@ -306,12 +279,9 @@ class NewtonSolver:
 
         A pass needs f and df alone, no features.
         """
-        n = len(outputs)
-        task = self.matrices.task(outputs)
-        start = np.array(
-            [self.lam * (self.rho * o.theta) @ d for o, d in zip(outputs, D.T, strict=True)]
-        )
-        grow = np.array([self.lam * self.rho @ d**2 for d in D.T])
+        task, n = self.task(outputs), len(outputs)
+        theta = np.stack([o.theta for o in outputs], axis=1)
+        start, grow = self.lam * self.rho @ (theta * D), self.lam * self.rho @ D**2
         low, high = np.zeros(n), np.where(after > 0, 1.0, np.inf)
         low[after < 0] = 1.0
         t = np.full(n, 2.0)
@@ -344,23 +314,23 @@ class NewtonSolver:
         for o in early:  # stopped on the way: the loss that was asked for is certified
             o.loss, o.stages = o.stages[-1], []
         self.evaluate(early)
-        residual, gaps = max(o.residual for o in outputs), self._gaps()
-        gap = max(gaps)
-        iterations = max(o.n_iter for o in outputs)
-        has_bias = self.features.constant is not None
+        gaps = self._gaps()
+        residual, gap = float(np.max([o.residual for o in outputs])), float(np.max(gaps))
+        iterations = max([o.n_iter for o in outputs])
+        reached = [
+            o.state == "converged" or (o.state == "stalled" and gap_of_o <= self.tol)
+            for o, gap_of_o in zip(outputs, gaps, strict=True)
+        ]
         return Solution(
             "newton",
             self.features.coefficients(theta),
-            theta[-1].copy() if has_bias else np.zeros(len(outputs)),
+            np.zeros(len(outputs)) if self.features.constant is None else theta[-1].copy(),
             C,
-            sum(o.objective for o in outputs) / self.lam,
+            float(np.sum([o.objective for o in outputs])) / self.lam,
             residual,
             gap,
             iterations,
-            all(
-                o.state == "converged" or (o.state == "stalled" and gap_of_o <= self.tol)
-                for o, gap_of_o in zip(outputs, gaps, strict=True)
-            ),
+            all(reached),
             f"Newton's method ended after {iterations} iterations at a relative gradient of "
             f"{residual:.1e} and a relative duality gap of {gap:.1e} (tol={self.tol:g}). Increase "
             f"max_iter or tol, lower C, or use a smoother loss (a larger delta, a smaller p).",
@@ -368,25 +338,35 @@ class NewtonSolver:
         )
 
     def _gaps(self) -> list[float]:
-        """Relative duality gaps from feasible dual variables.
+        """Relative duality gaps from feasible dual variables: one pass.
 
-        A free bias asks for slopes that add up to 0: one more pass, and the heavier side is
-        scaled down.
+        A free bias asks for slopes that add up to 0: the heavier side is scaled down.
         """
-        task = self.matrices.task(self.outputs)
         scale = np.ones((len(self.outputs), 2))
-        if self.matrices.free_bias:
-            sums = self.blocks.sum(passes.balance, task)
-            lighter = sums.min(axis=1, keepdims=True)
-            scale = lighter / np.maximum(sums, _TINY)
-        values, products = self.blocks.sum(passes.dual, task, scale)
-        penalised = self.rho > 0
-        gaps = []
+        for c, o in enumerate(self.outputs if self.free_bias else ()):
+            assert o.sums is not None
+            _, slopes, absolute = o.sums
+            sides = np.maximum([absolute + slopes[-1], absolute - slopes[-1]], 0.0)
+            scale[c] = sides.min() / np.maximum(sides, _TINY)
+        values, products = self.blocks.sum(passes.dual, self.task(self.outputs), scale)
+        penalised, gaps = self.rho > 0, []
         for c, o in enumerate(self.outputs):
             norm = float(np.sum(products[penalised, c] ** 2 / self.rho[penalised]))
             gap = o.objective - float(values[c]) + 0.5 * norm / self.lam
             gaps.append(gap / max(o.objective, _TINY))
         return gaps
+
+
+def _weighted_means(blocks: RowBlocks, n_outputs: int) -> Array:
+    """Return the means of the targets: large ones would leave few digits for what varies.
+
+    The second pass makes those of equal targets exact. Sums beyond float64 count as 0.
+    """
+    centre = np.zeros(n_outputs)
+    for _ in range(2):
+        total, weight = blocks.sum(passes.target_sums, centre)
+        centre = centre + np.nan_to_num(total / weight, posinf=0.0, neginf=0.0)
+    return centre
 
 
 def _stands_still(o: Output, tol: float) -> bool:

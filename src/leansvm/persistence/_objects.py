@@ -15,9 +15,9 @@ from sklearn.svm._base import BaseLibSVM
 
 from leansvm.basis.features import KernelFeatures
 from leansvm.dual.active_set import ActiveSet
-from leansvm.estimators.function_machine import LowRankMachine
 from leansvm.estimators.kernel_basis import KernelBasis
 from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.low_rank import LowRankMachine
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.predict import Classifier
 from leansvm.kernels import KERNELS, Kernel, Mixture

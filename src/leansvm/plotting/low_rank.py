@@ -115,9 +115,9 @@ class LowRankDisplay:
             Rows that span the plane; features that are not drawn are held at their medians.
         y : array-like of shape (n_samples,), default=None
             Labels or targets; with them the rows are drawn as dots.
-        features : tuple of two int, default=None
-            Features to draw; default: the two that matter most, by how much the model's values
-            change when a feature is held at its median. The title says which.
+        features : tuple of two int or str, default=None
+            Features to draw, by number or name; default: the two that matter most, by how much the
+            model's values change when a feature is held at its median. The title says which.
         grid_resolution : int, default=100
             Points of the grid along each feature.
         margin : float, default=0.1
@@ -138,7 +138,7 @@ class LowRankDisplay:
         names = feature_names_of(view.model, X.shape[1])
         names, origin, unit = user_units(view, X, names)
         chosen = _most_important(estimator, X) if features is None else features
-        first, second = _checked_features(chosen, estimator.n_features_in_)
+        first, second = _checked_features(chosen, list(names))
         grids = [_grid(X[:, i], grid_resolution, margin) for i in (first, second)]
         plane = np.tile(np.median(X, axis=0), (grid_resolution**2, 1))
         a, b = np.meshgrid(*grids)
@@ -254,12 +254,13 @@ def _note(names: list[str], pair: tuple[int, int], *, chosen: bool) -> str:
     return f"{names[pair[0]]} and {names[pair[1]]} matter most; {held}"
 
 
-def _checked_features(features: Any, n_features: int) -> tuple[int, int]:
-    pair = tuple(features)
-    if len(pair) != 2 or not all(0 <= i < n_features for i in pair) or pair[0] == pair[1]:
+def _checked_features(features: Any, names: list[str]) -> tuple[int, int]:
+    known = {name: i for i, name in enumerate(names)}
+    pair = [known.get(f, -1) if isinstance(f, str) else f for f in features]
+    if len(pair) != 2 or not all(0 <= i < len(names) for i in pair) or pair[0] == pair[1]:
         raise ValueError(
-            f"features must be two different numbers below {n_features}, got {features!r}; a "
-            f"model of one feature has no plane to draw."
+            f"features must be two different numbers below {len(names)} or names of features, got "
+            f"{features!r}; a model of one feature has no plane to draw."
         )
     return int(pair[0]), int(pair[1])
 

@@ -21,10 +21,7 @@ _ROUTINES = {np.dtype(np.float64): "dsyevd", np.dtype(np.float32): "ssyevd"}
 def eigh_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues, smallest first, and eigenvectors of a symmetric matrix.
 
-    Parameters
-    ----------
-    K : ndarray of shape (n, n), float64 or float32, C-contiguous
-        It is overwritten: the eigenvectors, one a column, are in its memory.
+    K, C-contiguous, is overwritten: the eigenvectors, one a column, are in its memory.
     """
     name, n = _ROUTINES[K.dtype], len(K)
     values = np.empty(n, K.dtype)
@@ -40,12 +37,8 @@ def eigh_in_place(K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def symmetric_product(K: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Return K v; one half of the symmetric K is read, which takes half the time of ``K @ v``.
 
-    Parameters
-    ----------
-    K : ndarray of shape (n, n), float64
-        Or the first n rows and columns of a larger matrix; the numbers of a row lie together.
-    v : ndarray of shape (n,), float64, contiguous
-        The vector.
+    K may be the first rows and columns of a larger matrix: the numbers of a row lie together, as
+    do those of v. Both are float64.
     """
     n, out = len(K), np.zeros(len(K))
     if n:

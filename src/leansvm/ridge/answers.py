@@ -68,26 +68,15 @@ class Fitted:
         """What the small matrix says of any row, on the host."""
         assert self.features is not None and self.sums is not None
         sums = self.sums.total() if isinstance(self.sums, FoldSums) else self.sums.on_host()
-        features = self.features
-        if not self.kernel.precomputed:
-            features = features.on_host()
+        features = self.features if self.kernel.precomputed else self.features.on_host()
         return Coordinates.of(sums, features, self.bias_penalty == 0, self.C)
 
 
 class Answers:
-    """Answers of one fit.
-
-    Parameters
-    ----------
-    fitted : Fitted
-        The machine.
-    data : TrainingData or None
-        Its training rows, if they are known.
-    """
+    """Answers of one fit; ``data`` are its training rows, None where they are not known."""
 
     def __init__(self, fitted: Fitted, data: Any) -> None:
-        self.fitted = fitted
-        self._data = data
+        self.fitted, self._data = fitted, data
 
     @cached_property
     def data(self) -> Any:

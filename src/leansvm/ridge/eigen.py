@@ -28,8 +28,6 @@ from leansvm.rows import Block
 from leansvm.solution import Solution, first_of_the_best
 
 Array = NDArray[np.float64]
-
-
 TILE = 512  # rows of left-out residuals at a time
 
 
@@ -80,10 +78,8 @@ def solve_for_every_C(
     ridges = 1.0 / np.asarray(candidates, dtype=np.float64)
     spectrum = _decompose(K, Y, weight, ridges, bias_penalty, eps)
     b = spectrum.bias()
-    if criterion == "gcv":
-        curve = _gcv(spectrum, b, count)
-    else:
-        curve = _press(spectrum, b, basis_rows, Y, judge)
+    by_gcv = criterion == "gcv"
+    curve = _gcv(spectrum, b, count) if by_gcv else _press(spectrum, b, basis_rows, Y, judge)
     if len(curve) > 1 and not np.isfinite(curve).any():
         raise ValueError(
             f"C={criterion!r} cannot score any candidate: no degrees of freedom are left where "
@@ -117,17 +113,9 @@ def _decompose(
     sigma = np.where(np.abs(sigma) <= noise, np.maximum(sigma, 0.0), sigma)
     if not sigma.min() + ridges.min() > 0:
         raise np.linalg.LinAlgError(f"smallest eigenvalue {sigma.min():.3g}")
-    inverse = 1.0 / (sigma[:, None] + ridges)
-    w = vectors.T @ root
-    return _KernelSpectrum(
-        vectors,
-        root,
-        ridges,
-        inverse,
-        vectors.T @ (root[:, None] * Y),
-        w,
-        bias_penalty + (w**2) @ inverse,
-    )
+    inverse, w = 1.0 / (sigma[:, None] + ridges), vectors.T @ root
+    z, total = vectors.T @ (root[:, None] * Y), bias_penalty + (w**2) @ inverse
+    return _KernelSpectrum(vectors, root, ridges, inverse, z, w, total)
 
 
 def _gcv(spectrum: _KernelSpectrum, b: Array, count: float | None) -> Array:

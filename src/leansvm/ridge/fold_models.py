@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from leansvm.basis.features import FeatureMap
 from leansvm.ridge.factor import theta_at
-from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, folds_by_hash, refuse_one_fold
+from leansvm.ridge.kfold import KFoldSums, add_up_folds, folds_by_hash, refuse_one_fold
 from leansvm.ridge.sums import Sums, normal_equations
 from leansvm.ridge.without_row import DualLeftOut
 from leansvm.rows import Block, RowBlocks, declare
@@ -58,37 +58,19 @@ def fold_models_of_sums(
 ) -> FoldModels:
     """Solve K + 1 small systems from one pass over the rows; a second one finds residuals."""
     sums = add_up_folds(blocks, features, shift, None, folds)
-    theta, b = _solutions(sums, features, free_bias, C)
-    given = folds.folds_of_groups(blocks.n_rows)
-    rows, fold, residual, weight = blocks.collect(
-        _fold_residuals, features, theta[:, :, :-1], b[:, :-1], given
-    )
-    return FoldModels(
-        features,
-        theta[:, :, -1:] - theta[:, :, :-1],
-        b[:, -1:] - b[:, :-1],
-        rows,
-        fold,
-        residual,
-        weight,
-    )
-
-
-def _solutions(
-    sums: FoldSums, features: FeatureMap, free_bias: bool, C: float
-) -> tuple[Array, Array]:
-    """Return theta and b of the model without each fold and, last, of the model of all rows."""
-    total = sums.total()
     refuse_one_fold(sums.grams[:, -1, -1])
-    thetas, biases = [], []
-    for G in [*sums.grams, np.zeros_like(total.gram)]:
-        rest = Sums(sums.shift, total.gram - G, sums.n_outputs, total.count)
+    total, thetas, biases = sums.total(), [], []
+    for G in [*sums.grams, np.zeros_like(total.gram)]:  # without each fold; last, all rows
+        rest = Sums(shift, total.gram - G, sums.n_outputs, total.count)
         equations = normal_equations(rest, features, free_bias)
-        theta = theta_at(equations, C)
-        thetas.append(theta)
-        mean = equations.mean_y - equations.mean_phi @ theta
-        biases.append(mean if free_bias else np.zeros(theta.shape[1]))
-    return np.stack(thetas, axis=2), np.stack(biases, axis=1)
+        thetas.append(theta_at(equations, C))
+        mean = equations.mean_y - equations.mean_phi @ thetas[-1]
+        biases.append(mean if free_bias else np.zeros(sums.n_outputs))
+    theta, b = np.stack(thetas, axis=2), np.stack(biases, axis=1)
+    moved = theta[:, :, -1:] - theta[:, :, :-1], b[:, -1:] - b[:, :-1]
+    given = folds.folds_of_groups(blocks.n_rows)
+    found = blocks.collect(_fold_residuals, features, theta[:, :, :-1], b[:, :-1], given)
+    return FoldModels(features, *moved, *found)
 
 
 @declare("X", "y", "weight")
@@ -107,16 +89,9 @@ def _fold_residuals(
 def fold_models_of_rows(model: DualLeftOut, fold: NDArray[np.intp], n_folds: int) -> FoldModels:
     """Leave out whole folds of a machine whose basis is all rows."""
     refuse_one_fold(np.bincount(fold))
-    residual = model.without_groups(fold, n_folds)
+    residual = model.without_groups(fold)
     R = np.zeros((*residual.shape, n_folds))
     R[np.arange(len(fold)), :, fold] = residual
     shift, constant = model.shift_coefficients(R.reshape(len(fold), -1))
-    return FoldModels(
-        model,
-        shift.reshape(R.shape),
-        constant.reshape(R.shape[1:]),
-        model.rows,
-        fold,
-        residual,
-        model.weight,
-    )
+    moved = shift.reshape(R.shape), constant.reshape(R.shape[1:])
+    return FoldModels(model, *moved, model.rows, fold, residual, model.weight)

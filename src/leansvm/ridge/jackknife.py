@@ -58,12 +58,11 @@ def jackknife_margins(
         wide, own = 1.0 + variance, 1.0 + model.left_out_variance()[counted]
         more = 1.0 / model.room()[counted]
     # rows that are alike together
-    reach, order = model.reach()[counted], np.argsort(variance if adaptive else leverage)
-    group = _rows_together(model, budget)
+    order, group = np.argsort(variance if adaptive else leverage), _rows_together(model, budget)
     for start in range(0, len(order), group):
         rows = order[start : start + group]
         places = model.place(X[rows])
-        furthest = float(np.sqrt(leverage[rows].max())) * reach  # of |S_i(x)|
+        furthest = np.sqrt(leverage[rows].max() * weights * model.leverage[counted])  # of |S_i(x)|
         for o in range(below.shape[1]):
             r = model.residual[counted, o]
             R, shift = np.abs(r), furthest * np.abs(r)
@@ -138,12 +137,8 @@ def _rows_together(model: LeftOut | FoldModels, budget: int) -> int:
 def _tiles(n_rows: int, n_near: int, budget: int) -> list[slice]:
     """Cut rows so that a tile of them times training rows, and its copies, is small."""
     needed = 48 * max(n_near, 1)
-    check_budget(
-        needed,
-        budget,
-        f"The left-out predictions of one row by {n_near:,} training rows",
-        "Raise cache_size.",
-    )
+    what = f"The left-out predictions of one row by {n_near:,} training rows"
+    check_budget(needed, budget, what, "Raise cache_size.")
     step = max(1, min(_TILE_BYTES, budget // 8) // needed)
     return [slice(a, min(a + step, n_rows)) for a in range(0, n_rows, step)]
 
@@ -152,8 +147,7 @@ def _may_matter(least: Array, most: Array, weight: Array, k: float) -> NDArray[n
     """Return rows that may be among the k largest, given bounds of every row's value."""
     if not np.isfinite(most).all():
         return np.arange(len(most))
-    floor = _kth_largest(least[None, :], weight, k)[0]
-    return np.flatnonzero(most >= floor)
+    return np.flatnonzero(most >= _kth_largest(least[None, :], weight, k)[0])
 
 
 def _kth_largest(values: Array, weight: Array, k: float) -> Array:
@@ -169,13 +163,7 @@ def _kth_largest(values: Array, weight: Array, k: float) -> Array:
 
 
 def prediction_sets(
-    model: LeftOut,
-    counted: Rows,
-    X: Any,
-    values: Array,
-    margins: Array,
-    alpha: float,
-    budget: int,
+    model: LeftOut, counted: Rows, X: Any, values: Array, margins: Array, alpha: float, budget: int
 ) -> NDArray[np.bool_]:
     """Return which classes belong to the set of every row (Romano, Sesia and Candes, 2020).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,50 +33,34 @@ def factor_bytes(m: int, n_outputs: int, *, left_out: bool = False, on_device: b
     return 8 * (m * m + panels * m * min(CHOLESKY_TILE, m) + 6 * m * (n_outputs + 1))
 
 
-class Factor(Protocol):
-    """What a solver asks of the factored matrix; vectors are on the host."""
+class Factor:
+    """L in the lower triangle of K, K itself in the upper one; all on the host."""
 
-    def solve(self, B: Array) -> Array:
-        """Return G^-1 B."""
-
-    def times(self, V: Array) -> Array:
-        """Return K V."""
-
-    def inverse_diagonal(self) -> Array:
-        """Return the diagonal of G^-1."""
-
-
-def factored(K: Any, ridge: Array) -> Factor:
-    """Factor K + diag(ridge); ``K`` is overwritten.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When the matrix is not positive definite.
-    """
-    return _HostFactor(K, ridge) if foreign_namespace(K) is None else _DeviceFactor(K, ridge)
-
-
-class _HostFactor:
-    """L in the lower triangle of K, K itself in the upper one."""
-
-    def __init__(self, K: Array, ridge: Array) -> None:
+    def __init__(self, K: Any, ridge: Array) -> None:
         self._diagonal = K.diagonal().copy()
         K.flat[:: K.shape[0] + 1] += ridge
         self._L = cholesky_in_place(K)
 
     def solve(self, B: Array) -> Array:
+        """Return G^-1 B."""
         return cholesky_solve(self._L, B)
 
     def times(self, V: Array) -> Array:
+        """Return K V."""
         return symmetric_matmul(self._L, self._diagonal, V)
 
     def inverse_diagonal(self) -> Array:
+        """Return the diagonal of G^-1."""
         return inverse_diagonal(self._L)
 
 
-class _DeviceFactor:
-    """G and its factor, both on the device."""
+def factored(K: Any, ridge: Array) -> Factor:
+    """Factor K + diag(ridge); ``K`` is overwritten. LinAlgError where it is not definite."""
+    return Factor(K, ridge) if foreign_namespace(K) is None else _DeviceFactor(K, ridge)
+
+
+class _DeviceFactor(Factor):
+    """G and its factor, both on the device; vectors are on the host."""
 
     def __init__(self, K: Any, ridge: Array) -> None:
         self._ridge = ridge

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._accelerated import gram
-from leansvm._array_api import foreign_namespace, namespace, rows_at
+from leansvm._array_api import foreign_namespace, rows_at, zeros
 from leansvm._sklearn import Documented
 from leansvm.basis.features import FeatureMap
 from leansvm.ridge.factor import decompose
@@ -118,15 +118,13 @@ class FoldSums:
     count: float
     by_groups: bool = False  # groups were told apart, not hashes of rows
 
-    def __add__(self, other: FoldSums) -> FoldSums:
-        return FoldSums(
-            self.shift,
-            self.grams + other.grams,
-            self.base + other.base,
-            self.n_outputs,
-            self.count + other.count,
-            self.by_groups,
-        )
+    def __add__(self, other: FoldSums | Sums) -> FoldSums:
+        """Add rows; those whose sums have no folds are in no fold."""
+        count = self.count + other.count
+        if isinstance(other, Sums):
+            return replace(self, base=self.base + other.gram, count=count)
+        grams, base = self.grams + other.grams, self.base + other.base
+        return replace(self, grams=grams, base=base, count=count)
 
     def about(self, shift: Array) -> FoldSums:
         """Return the sums of the same rows about another shift."""
@@ -160,17 +158,15 @@ def add_up_folds(
     """Run over all rows once, with one Gram matrix per fold."""
     grams = _add_up_cells(blocks, features, shift, folds, np.ones(1))[:, 0]
     total = float(grams[:, -1, -1].sum()) if count is None else count
-    base = np.zeros(grams.shape[1:])
-    by_groups = folds.groups is not None
-    return FoldSums(shift, grams, base, len(shift) - features.width, total, by_groups)
+    terms = np.zeros(grams.shape[1:]), len(shift) - features.width, total
+    return FoldSums(shift, grams, *terms, folds.groups is not None)
 
 
 def _add_up_cells(
     blocks: RowBlocks, features: FeatureMap, shift: Array, folds: KFoldSums, shares: Array
 ) -> Array:
     """Return the Gram matrices of folds x parts of the rows; ``shares`` are where parts end."""
-    given = folds.folds_of_groups(blocks.n_rows)
-    n_folds = folds.count(blocks.n_rows)
+    given, n_folds = folds.folds_of_groups(blocks.n_rows), folds.count(blocks.n_rows)
     if given is not None:  # it goes to every worker
         given = given.astype(np.min_scalar_type(n_folds))
     grams = blocks.sum(_grams_of_block, features, shift, n_folds, given, shares)
@@ -180,11 +176,7 @@ def _add_up_cells(
 @declare("X", "y")
 def folds_by_hash(block: Block, n_folds: int) -> NDArray[np.intp]:
     """Return the fold of every row of a block: equal rows are in one fold."""
-    return _folds_of(row_hashes(block), n_folds)
-
-
-def _folds_of(hashes: NDArray[np.uint64], n_folds: int) -> NDArray[np.intp]:
-    return (hashes % np.uint64(n_folds)).astype(np.intp)
+    return (row_hashes(block) % np.uint64(n_folds)).astype(np.intp)
 
 
 @declare("X", "y", "weight")
@@ -197,19 +189,14 @@ def _grams_of_block(
     shares: Array,
 ) -> Any:
     Z = rows_of_Z(block, features, shift)
-    by_hash = given is None or len(shares) > 1
-    hashes = row_hashes(block) if by_hash else np.zeros(0, np.uint64)
-    cell = _folds_of(hashes, n_folds) if given is None else given[block.rows].astype(np.intp)
+    cell = folds_by_hash(block, n_folds) if given is None else given[block.rows].astype(np.intp)
     if len(shares) > 1:  # the hash as a number from 0 to 1: equal rows are in the same part
-        place = (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        place = (row_hashes(block) >> np.uint64(11)).astype(np.float64) * 2.0**-53
         cell = cell * len(shares) + np.searchsorted(shares[:-1], place, side="right")
     n_cells = n_folds * len(shares)
-    parts = (gram(rows_at(Z, np.flatnonzero(cell == c))) for c in range(n_cells))
-    if not isinstance(Z, np.ndarray):
-        return namespace(Z).stack(list(parts))
-    grams = np.empty((n_cells, Z.shape[1], Z.shape[1]))  # not twice
-    for c, part in enumerate(parts):
-        grams[c] = part
+    grams = zeros((n_cells, Z.shape[1], Z.shape[1]), Z)
+    for c in range(n_cells):
+        grams[c, ...] = gram(rows_at(Z, np.flatnonzero(cell == c)))
     return grams
 
 
@@ -310,9 +297,7 @@ def learning_errors(
                     f"fractions: {shares[k]:g} of the rows leaves none to fit on without fold {f}. "
                     f"Use larger fractions, fewer folds or more rows."
                 )
-            of = Sums(shift, fitted, n_outputs, n)
-            grams = np.stack([fitted, G])
-            train[k, f], test[k, f] = squared_errors(
-                of, grams, features, free_bias, candidates
-            ).sum(axis=1)
+            of, grams = Sums(shift, fitted, n_outputs, n), np.stack([fitted, G])
+            errors = squared_errors(of, grams, features, free_bias, candidates)
+            train[k, f], test[k, f] = errors.sum(axis=1)
     return CurveSums(train, test, train_weight, tests[:, -1, -1])

@@ -116,17 +116,10 @@ def local_spread(
     logs = np.log(np.maximum(np.abs(errors), least))
     values = model.target[some] - model.residual[some]
     parabola = Parabola.fitted(values, logs, weight)
-    problem = SparseProblem(
-        MemoryBlocks(X, logs - parabola.at(values), weight),
-        kernel,
-        0.0,
-        Criterion(_CANDIDATES, "loo", left_out=True),
-        None,
-        budget,
-    )
+    rest, criterion = logs - parabola.at(values), Criterion(_CANDIDATES, "loo", left_out=True)
+    problem = SparseProblem(MemoryBlocks(X, rest, weight), kernel, 0.0, criterion, None, budget)
     points = np.arange(min(_POINTS, len(some)))
-    summed = problem.summed(lambda size: Basis(points, X[:size]), len(points))
-    found = problem.solve(summed)
+    found = problem.solve(problem.summed(lambda size: Basis(points, X[:size]), len(points)))
     assert found.left_out is not None
     errors = errors / np.exp(logs - found.left_out)  # in units of the spread without the row
     features = KernelFeatures(kernel, found.features.points)

@@ -150,12 +150,13 @@ class FitState:
         if not isinstance(other, FitState):
             return NotImplemented
         refuse_strangers(self, other, "added")
-        a, b = _with_same_folds(self.sums, other.sums.about(self.sums.shift))
+        a, b = self.sums, other.sums.about(self.sums.shift)
+        sums = b + a if isinstance(a, Sums) and isinstance(b, FoldSums) else a + b  # type: ignore[operator]
         selected = np.where(self.selected >= 0, self.selected, other.selected)
         mine, theirs = self.among, other.among
         among = None if mine is None or theirs is None else mine | theirs
         rows = self.n_rows + other.n_rows
-        return replace(self, sums=a + b, n_rows=rows, selected=selected, among=among)
+        return replace(self, sums=sums, n_rows=rows, selected=selected, among=among)
 
     def __radd__(self, other: Any) -> FitState:
         """Let ``sum(states)`` begin with 0."""
@@ -383,12 +384,3 @@ class FitState:
         from leansvm.persistence._state_file import read_state
 
         return read_state(path)
-
-
-def _with_same_folds(a: Any, b: Any) -> tuple[Any, Any]:
-    """Give sums without folds the folds of the other, all empty: their rows are in no fold."""
-    if isinstance(a, FoldSums) and isinstance(b, Sums):
-        b = replace(FoldSums.after(b, len(a.grams)), by_groups=a.by_groups)
-    elif isinstance(b, FoldSums) and isinstance(a, Sums):
-        a = replace(FoldSums.after(a, len(b.grams)), by_groups=b.by_groups)
-    return a, b

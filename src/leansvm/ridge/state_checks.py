@@ -48,17 +48,18 @@ def refuse_strangers(a: Any, b: Any, verb: str) -> None:
             f"Make all of them on one basis: send one state (or its empty()) to every site, and "
             f"let each call fit_from_state(state), then state(X, y) of its rows."
         )
-    folds = [state.sums for state in (a, b) if isinstance(state.sums, FoldSums)]
-    if len(folds) == 2 and (folds[0].by_groups or folds[1].by_groups):
+    if not (isinstance(a.sums, FoldSums) and isinstance(b.sums, FoldSums)):
+        return
+    if a.sums.by_groups or b.sums.by_groups:
         raise StateError(
             f"States cannot be {verb}: their folds are groups, which are others in each of them. "
             f"Call without_folds() first, or FitState.by_site(states) to leave out one state at "
             f"a time."
         )
-    if len(folds) == 2 and len(folds[0].grams) != len(folds[1].grams):
+    if a.n_folds != b.n_folds:
         raise StateError(
-            f"States cannot be {verb}: the number of folds differs, {len(folds[0].grams)} and "
-            f"{len(folds[1].grams)}. Begin all with the same empty(n_folds=...)."
+            f"States cannot be {verb}: the number of folds differs, {a.n_folds} and {b.n_folds}. "
+            f"Begin all with the same empty(n_folds=...)."
         )
 
 
@@ -111,9 +112,8 @@ def _values(a: Any, b: Any) -> str:
         return ""
     text = f" ({a!r} and {b!r})"
     plain = all(isinstance(v, str | int | float | np.generic) or v is None for v in (a, b))
-    return (
-        text if plain or (len(text) < 80 and "\n" not in text and "object at" not in text) else ""
-    )
+    short = len(text) < 80 and "\n" not in text and "object at" not in text
+    return text if plain or short else ""
 
 
 # ---------------------------------------------------------------------------- parameters
@@ -138,21 +138,19 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
         task = "classes" if state.classes is not None else "numbers"
         other = "SparseLSSVC" if state.classes is not None else "SparseLSSVR"
         raise StateError(f"fit_from_state: the state is of {task}: use {other}.")
+    alias = "polynomial" if kernel.given == "poly" else kernel.given
     expected: dict[str, tuple[bool, Any]] = {
-        "kernel": (
-            parameters["kernel"] in ("auto", kernel.given, _alias(kernel.given)),
-            kernel.given,
-        ),
+        "kernel": (parameters["kernel"] in ("auto", kernel.given, alias), kernel.given),
         "fit_intercept": (parameters["fit_intercept"] == (penalty < np.inf), penalty < np.inf),
     }
     if not isinstance(kernel.given, Mixture):  # which has its own scales
-        expected["gamma"] = (_same_gamma(parameters["gamma"], kernel.gamma), kernel.gamma)
-    if penalty < np.inf:
-        expected["bias_penalty"] = (parameters["bias_penalty"] == penalty, penalty)
+        gamma = parameters["gamma"]  # a rule (a text), or that of the state
+        same = isinstance(gamma, str) or np.array_equal(np.asarray(gamma, np.float64), kernel.gamma)
+        expected["gamma"] = (same, kernel.gamma)
+    numbers = {"bias_penalty": penalty} if penalty < np.inf else {}
     if kernel.name in _OF_DOT:
-        for name in ("degree", "coef0"):
-            value = getattr(kernel, name)
-            expected[name] = (parameters[name] == value, value)
+        numbers |= {"degree": kernel.degree, "coef0": kernel.coef0}
+    expected |= {name: (parameters[name] == value, value) for name, value in numbers.items()}
     weights = class_weights(parameters.get("class_weight"), state.classes)
     expected["class_weight"] = (equal(weights, state.class_weight), state.class_weight)
     C = parameters["C"]
@@ -160,24 +158,11 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
         expected["C"] = (C.groups is None and C.n_splits == state.n_folds, "kfold")
     for name, (same, value) in expected.items():
         if not same:
+            why = " and folds of its own, which C='kfold' uses" if name == "C" else ""
             raise StateError(
                 f"fit_from_state: {name}={parameters[name]!r}, but the state was made with "
-                f"{value!r}{_WHY.get(name, '')}. Set {name} to it."
+                f"{value!r}{why}. Set {name} to it."
             )
-
-
-_WHY = {
-    "C": " and folds of its own, which C='kfold' uses",
-}
-
-
-def _alias(name: Any) -> Any:
-    return "polynomial" if name == "poly" else name
-
-
-def _same_gamma(given: Any, value: Any) -> bool:
-    """Whether the parameter gamma is a rule (a text) or equal to the gamma of the state."""
-    return isinstance(given, str) or equal(np.asarray(given, np.float64), np.asarray(value))
 
 
 # ---------------------------------------------------------------------------- differences

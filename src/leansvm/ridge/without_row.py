@@ -77,10 +77,6 @@ class LeftOut(ABC):
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
         """Return sum_j g_ij a_j and sum_j g_ij^2 c_j over the other rows, g_ij = z_i'A^-1 z_j."""
 
-    def reach(self) -> Array:
-        """Return sqrt(s_i h_i): |S_i(x)| is at most sqrt(h(x)) times that."""
-        return np.sqrt(self.weight * self.leverage)
-
     def noise(self) -> Array:
         """Return the variance of the targets around f, by output: s e^2 over n - sum h."""
         errors = self.residual * (1.0 - self.leverage)[:, None]
@@ -277,21 +273,9 @@ def _left_out_rows(block: Block, coordinates: Coordinates, keep: bool) -> tuple[
 class DualLeftOut(LeftOut):
     """A basis of all rows, or nearly so: the factor of G, of the size of the kernel matrix.
 
-    Parameters
-    ----------
-    kernel : Kernel or KernelFeatures
-        The kernel of the model; features phi stand for the kernel phi(x)'phi(z).
-    X, points : array
-        Distinct training rows, as rows and as points of `Kernel.block` (the same unless
-        precomputed).
-    Y, weight : ndarray
-        Their targets and weights.
-    C, bias_penalty : float
-        Of the fit; a penalty of 0 is a free bias, inf is none.
-    budget : int
-        Bytes there are.
-    rows : ndarray
-        Numbers of the rows among those given to `fit`.
+    Features phi in place of a kernel stand for phi(x)'phi(z). ``X`` are the distinct training rows,
+    with their numbers ``rows`` among those given to `fit`; ``points`` are the same for
+    `Kernel.block` (others if precomputed). A ``bias_penalty`` of 0 is a free bias, inf is none.
     """
 
     def __init__(
@@ -319,12 +303,10 @@ class DualLeftOut(LeftOut):
         self._factor: Factor = factored(self._similar(X), 1.0 / (C * weight))
         self._u = self._factor.solve(np.ones((m, 1)))[:, 0]
         self._bottom = bias_penalty + float(self._u.sum())  # inf without a bias
-        V = self._factor.solve(Y)
-        beta = V - np.outer(self._u, self._u @ Y) / self._bottom
+        self.beta = self._factor.solve(Y) - np.outer(self._u, self._u @ Y) / self._bottom
         diagonal = self._factor.inverse_diagonal() - self._u**2 / self._bottom
-        self.residual = beta / diagonal[:, None]
+        self.residual = self.beta / diagonal[:, None]
         self.leverage = np.clip(1.0 - diagonal / (C * weight), 0.0, 1.0 - FLOOR)
-        self.beta = beta
         self.beyond = np.zeros(m)
         if isinstance(kernel, KernelFeatures):
             self.beyond = beyond_basis(kernel, X, self._points, C)
@@ -386,13 +368,11 @@ class DualLeftOut(LeftOut):
         unit[rows, np.arange(len(rows))] = 1.0
         return self._factor.solve(unit) - np.outer(self._u, self._u[rows] / self._bottom)
 
-    def without_groups(self, group: NDArray[np.intp], n_groups: int) -> Array:
+    def without_groups(self, group: NDArray[np.intp]) -> Array:
         """Return the residuals of every group in the model without it: T_gg^-1 beta_g."""
         residual = np.empty_like(self.beta)
-        for g in range(n_groups):
+        for g in np.unique(group):
             rows = np.flatnonzero(group == g)
-            if not len(rows):
-                continue
             residual[rows] = np.linalg.solve(self._columns_of_T(rows)[rows], self.beta[rows])
         return residual
 

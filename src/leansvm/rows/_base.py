@@ -10,8 +10,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import length_hint
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import as_float64, namespace, rows_at, to_host
-from leansvm._phases import counted
+from leansvm._phases import step
 from leansvm.linalg import canonical_csr
 from leansvm.rows._budget import resolve_cache_size
 
@@ -35,11 +33,6 @@ class Declared(NamedTuple):
     changes: tuple[str, ...]
     appends: tuple[str, ...]
     light: bool
-
-    @property
-    def keeps_state(self) -> bool:
-        """Whether the function leaves what blocks keep as it is."""
-        return not self.keeps
 
 
 def declare(
@@ -86,8 +79,7 @@ def declare(
     def mark(function: Function) -> Function:
         kinds = keeps if isinstance(keeps, tuple) else (keeps,)
         few = "X" not in reads if light is None else light
-        does = Declared(frozenset(reads), kinds, changes, appends, few)
-        function.declared = does  # type: ignore[attr-defined]
+        function.declared = Declared(frozenset(reads), kinds, changes, appends, few)  # type: ignore[attr-defined]
         return function
 
     return mark
@@ -140,10 +132,7 @@ class Block:
 
     def positions(self, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return which of ``indices`` lie in this block, and their rows within it."""
-        inside = (indices >= self.start) & (indices < self.stop)
-        if inside.all():
-            return np.arange(len(indices)), indices - self.start
-        mine = np.flatnonzero(inside)
+        mine = np.flatnonzero((indices >= self.start) & (indices < self.stop))
         return mine, indices[mine] - self.start
 
 
@@ -162,19 +151,21 @@ class RowBlocks(ABC):
     weighted: bool = True  # whether rows may have weights other than one
     class_weight: NDArray[np.float64] | None = None  # factor in the weights of each class's rows
     place: Any = None  # an empty array of the library and device of the rows; None on the host
-    n_parts: int = 1  # parts that `fold_parts` goes over
+    n_blocks: int = 100  # that a pass goes over, as far as that is known
+    n_parts: int = 1  # that `fold_parts` goes over
 
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""
 
-    @abstractmethod
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
+        mine, rows = self.collect(rows_with_numbers, np.asarray(indices, dtype=np.intp))
+        return rows[np.argsort(mine)]
 
     def state_budget(self, cache_size: float | str) -> int:
-        """Return the bytes of state that blocks may keep, from the estimator's parameter."""
-        return resolve_cache_size(cache_size)
+        """Return the bytes of state that blocks may keep where they are."""
+        return resolve_cache_size(cache_size, self.place)
 
     def map(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Return ``function(block, *args)`` of every block, in row order."""
@@ -187,7 +178,11 @@ class RowBlocks(ABC):
 
         ``combine`` must be associative, to rounding.
         """
-        return reduce(combine, counted(self.each(function, *args), length_hint(self, 100)))
+        found = None
+        for result in self.each(function, *args):
+            step(1.0 / self.n_blocks)
+            found = result if found is None else combine(found, result)
+        return found
 
     def fold_parts(
         self, combine: Callable[[Any, Any], Any], function: Callable[..., Any], *args: Any
@@ -217,7 +212,7 @@ class RowBlocks(ABC):
 
     def concatenate(self, function: Callable[..., Any], *args: Any) -> NDArray[Any]:
         """Collect one host array of all rows from the blocks' results."""
-        return np.concatenate([to_host(part) for part in self.each(function, *args)])
+        return np.concatenate(to_host(tuple(self.each(function, *args))))
 
     def stack(self, function: Callable[..., Any], *args: Any) -> Any:
         """Collect one array of all rows from the blocks' results, where these are."""
@@ -227,7 +222,7 @@ class RowBlocks(ABC):
     def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
         """Return targets and weights (None without any) of the rows with these numbers."""
         mine, y, weight = self.collect(_targets_at, indices)
-        order = np.argsort(mine, kind="stable")
+        order = np.argsort(mine)
         return None if y is None else y[order], None if weight is None else weight[order]
 
     def head(self, count: int) -> tuple[Any, Any, Any]:
@@ -278,6 +273,13 @@ def join(results: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
         None if items[0] is None else namespace(items[0]).concat(items)
         for items in zip(*parts, strict=True)
     )
+
+
+@declare("X")
+def rows_with_numbers(block: Block, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], Any]:
+    """Return which of these numbers are rows of the block, and the rows."""
+    mine, rows = block.positions(indices)
+    return mine, block.X[rows]
 
 
 @declare("y", "weight")

@@ -14,8 +14,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from copy import copy
 from functools import partial, reduce
-from operator import add, attrgetter, itemgetter
+from operator import add, attrgetter, itemgetter, methodcaller
 from typing import Any
 
 import cloudpickle
@@ -25,17 +26,10 @@ from numpy.typing import NDArray
 
 from leansvm.rows._base import RowBlocks, declared, join, merged_moments, variance_of
 from leansvm.rows._budget import resolve_cache_size
-from leansvm.rows._cluster_work import (
-    assemble,
-    in_given_order,
-    rows_with_numbers,
-    survey_of,
-    targets_of_batch,
-    work,
-)
+from leansvm.rows._cluster_work import assemble, encoded_batch, has_gaps, survey_of, work
 from leansvm.rows._dask import Partitions, starts_of, to_batch
 from leansvm.rows._memory import host_tile_rows
-from leansvm.rows._stream import RowSource, joined
+from leansvm.rows._stream import Batch, RowSource, joined
 from leansvm.rows._targets import Survey, Targets
 
 _STATE_SHARE = 0.6  # of the workers' memory that state may take
@@ -47,18 +41,10 @@ _DEFAULT_PATIENCE = 300.0
 
 
 class ClusterRows(RowSource):
-    """The partitions of a Dask collection, loaded on the workers.
-
-    Parameters
-    ----------
-    partitions : Partitions
-        Of X, y and the weights.
-    client : distributed.Client
-        Whose workers to use.
-    """
+    """The partitions of a Dask collection, loaded on the workers of a `distributed.Client`."""
 
     def __init__(self, partitions: Partitions, client: Any) -> None:
-        self._client = client
+        self._client, self._partitions = client, partitions
         partitions.describe(self)
         threads = _threads(client)
         workers = [w for w in sorted(threads) for _ in range(threads[w])]
@@ -74,20 +60,47 @@ class ClusterRows(RowSource):
 
     def _load(self, partitions: Partitions) -> list[Any]:
         """Begin to load all partitions, neighbours on the same worker."""
-        n, name = len(partitions), f"leansvm-load-{uuid.uuid4().hex}"
+        name, nothing = f"leansvm-load-{uuid.uuid4().hex}", [None] * len(partitions)
         load = dask.delayed(to_batch, pure=False)
-        nothing = [None] * n
-        parts = zip(
-            partitions.X, partitions.y or nothing, partitions.weight or nothing, strict=True
-        )
+        y, weight = partitions.y or nothing, partitions.weight or nothing
+        parts = zip(partitions.X, y, weight, strict=True)
         tasks = [
-            load(X, y, weight, self.dtype, dask_key_name=f"{name}-{i}")
+            load(X, y, weight, None if self.is_table else self.dtype, dask_key_name=f"{name}-{i}")
             for i, (X, y, weight) in enumerate(parts)
         ]
         loaded: list[Any] = []
         for group, home in zip(self._groups, self._homes, strict=True):
             loaded += self._client.compute([tasks[i] for i in group], **_preferably(home))
         return loaded
+
+    def as_table(self) -> ClusterRows:
+        """Return the same rows with X as frames."""
+        return self if self.is_table else ClusterRows(self._partitions.as_table(), self._client)
+
+    def has_gaps(self) -> bool:
+        """Whether numbers of a data frame are missing."""
+        looks = self._partitions.may_have_gaps
+        given = "leansvm-gaps", has_gaps, self._loaded
+        return looks and any(gather(self._client, _submit_each(self._client, *given)))
+
+    def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
+        """Return the rows with these numbers, which increase, as they are in the source."""
+        edges, name = np.searchsorted(indices, self._starts), f"leansvm-take-{uuid.uuid4().hex}"
+        found = []
+        for i in np.flatnonzero(np.diff(edges)).tolist():
+            batch, rows = self._loaded[i], indices[edges[i] : edges[i + 1]] - self._starts[i]
+            found.append(self._client.submit(Batch.take, batch, rows, key=f"{name}-{i}"))
+        return gather(self._client, found)
+
+    def encoded(
+        self, encode: Callable[..., Any], n_features: int, from_targets: bool
+    ) -> ClusterRows:
+        """Return the rows with X made numbers, on the workers; see `RowSource.encoded`."""
+        twin = copy(self)
+        twin.is_table, twin.n_features, twin.dtype = False, n_features, np.dtype(np.float64)
+        given = encoded_batch, self._loaded, encode, n_features
+        twin._loaded = _submit_each(self._client, "leansvm-encode", *given)
+        return twin
 
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
@@ -98,7 +111,8 @@ class ClusterRows(RowSource):
 
     def targets(self) -> tuple[Any, Any]:
         """Return targets and weights (None for ones) of all rows."""
-        parts = _submit_each(self._client, "leansvm-targets", targets_of_batch, self._loaded)
+        without_X = methodcaller("_replace", X=None)
+        parts = _submit_each(self._client, "leansvm-targets", without_X, self._loaded)
         return joined(gather(self._client, parts))[1:]
 
     def blocks(
@@ -114,21 +128,12 @@ class ClusterRows(RowSource):
         groups, homes, name = [], [], f"leansvm-rows-{uuid.uuid4().hex}"
         for g, (mine, home) in enumerate(zip(self._groups, self._homes, strict=True)):
             first, last = self._starts[mine[0]], self._starts[mine[-1] + 1]
-            if first == last:
-                continue
-            task = self._client.submit(
-                assemble,
-                [self._loaded[i] for i in mine],
-                self._starts[mine],
-                targets,
-                None if weight is None else weight[first:last],
-                tile,
-                key=f"{name}-{g}",
-                pure=False,
-                **_preferably(home),
-            )
-            groups.append(task)
-            homes.append(home)
+            if first < last:
+                own = None if weight is None else weight[first:last]
+                parts = [self._loaded[i] for i in mine], self._starts[mine], targets, own, tile
+                where = {"key": f"{name}-{g}", "pure": False, **_preferably(home)}
+                groups.append(self._client.submit(assemble, *parts, **where))
+                homes.append(home)
         blocks = ClusterBlocks(self._client, groups, homes, self.shape, self.dtype)
         blocks.weighted = weight is not None or targets.weighted
         blocks.class_weight = targets.class_weight
@@ -136,27 +141,10 @@ class ClusterRows(RowSource):
 
 
 class ClusterBlocks(RowBlocks):
-    """Groups of blocks on workers, and the tasks that hold their state.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Where tasks are submitted.
-    groups : list of Future
-        `Group` each, consecutive.
-    homes : list of str
-        The worker where each group is.
-    shape, dtype
-        Of all rows.
-    """
+    """Consecutive groups of blocks, each on its home, and the tasks that hold their state."""
 
     def __init__(
-        self,
-        client: Any,
-        groups: list[Any],
-        homes: list[str],
-        shape: tuple[int, int],
-        dtype: np.dtype[Any],
+        self, client: Any, groups: list[Any], homes: list[str], shape: tuple[int, int], dtype: Any
     ) -> None:
         self._client, self._groups, self._homes = client, groups, homes
         self._states: list[Any] = [None] * len(groups)  # tasks that return (result, states)
@@ -198,11 +186,6 @@ class ClusterBlocks(RowBlocks):
         """Join the tuples of arrays in every group, then those of the groups."""
         return join(gather(self._client, self._run(("collect",), function, args)))
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, in this order."""
-        indices = np.asarray(indices, dtype=np.intp)
-        return in_given_order(self.collect(rows_with_numbers, indices), len(indices))
-
     def _combined(self, combine: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
         """Combine the groups' results: many of them on the workers first."""
         while len(parts) > _FAN_IN:
@@ -215,7 +198,7 @@ class ClusterBlocks(RowBlocks):
 
         ``verb`` is the name of a method of `Part`, and what it takes before the function.
         """
-        client, keeps_state = self._client, declared(function).keeps_state
+        client, keeps = self._client, declared(function).keeps
         name = f"leansvm-{function.__name__.strip('_')}-{uuid.uuid4().hex}"
         packed: Any = cloudpickle.dumps((verb, function, args))
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1TB"}):
@@ -223,19 +206,11 @@ class ClusterBlocks(RowBlocks):
                 # one task for the arguments, computed where it is needed first: unlike scattered
                 # data it can be computed again
                 packed = client.submit(bytes, packed, key=f"{name}-arguments")
-            tasks = [
-                client.submit(
-                    work,
-                    packed,
-                    self._groups[g],
-                    self._states[g],
-                    key=f"{name}-{g}",
-                    pure=False,
-                    **_preferably(home),
-                )
-                for g, home in enumerate(self._homes)
-            ]
-        if keeps_state:
+            tasks = []
+            for g, home in enumerate(self._homes):
+                where = {"key": f"{name}-{g}", "pure": False, **_preferably(home)}
+                tasks.append(client.submit(work, packed, self._groups[g], self._states[g], **where))
+        if not keeps:
             return tasks
         self._states = tasks
         return _submit_each(client, f"{name}-result", itemgetter(0), tasks)
@@ -313,7 +288,7 @@ def gather(client: Any, futures: list[Any]) -> list[Any]:
 
 def _threads(client: Any) -> dict[str, int]:
     """Return the number of threads of every worker; wait for the first one."""
-    patience = _patience()
+    patience = float(dask.config.get(_PATIENCE, _DEFAULT_PATIENCE))
     try:
         client.wait_for_workers(1, timeout=max(patience, 1e-3))  # 0 would wait for ever
     except TimeoutError as error:
@@ -321,15 +296,11 @@ def _threads(client: Any) -> dict[str, int]:
     return dict(client.nthreads())
 
 
-def _patience() -> float:
-    return float(dask.config.get(_PATIENCE, _DEFAULT_PATIENCE))
-
-
 def _wait(client: Any, futures: list[Any]) -> None:
     """Wait until all tasks are done or have failed; look after the cluster meanwhile."""
     from distributed import wait
 
-    patience = _patience()
+    patience = float(dask.config.get(_PATIENCE, _DEFAULT_PATIENCE))
     last_progress = time.monotonic()
     while True:
         try:

@@ -19,15 +19,7 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from leansvm._parallel import serial_blas
-from leansvm.rows._base import (
-    Block,
-    Moments,
-    RowBlocks,
-    declare,
-    declared,
-    merged_moments,
-    moments,
-)
+from leansvm.rows._base import Block, Moments, RowBlocks, declared, merged_moments, moments
 from leansvm.rows._stream import Batch, with_place
 from leansvm.rows._targets import Survey, Targets, survey
 
@@ -36,12 +28,17 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 States = list[dict[Any, Any]]
 
 
-def targets_of_batch(batch: Batch) -> Batch:
-    return batch._replace(X=None)
-
-
 def survey_of(batch: Batch, numeric: bool) -> Survey | None:
     return survey(batch.y, batch.sample_weight, numeric) if batch.n_rows else None
+
+
+def has_gaps(batch: Batch) -> bool:
+    return bool(np.isnan(batch.X).any())
+
+
+def encoded_batch(batch: Batch, encode: Callable[..., Any], n_features: int) -> Batch:
+    X = encode(batch.X, batch.y) if batch.n_rows else np.empty((0, n_features))
+    return batch._replace(X=X)
 
 
 class Group(NamedTuple):
@@ -106,10 +103,6 @@ class Part(RowBlocks):
         for block in self._blocks:
             yield function(block, *args)
 
-    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
-        """Return the rows with these numbers, in this order."""
-        return in_given_order(self.collect(rows_with_numbers, indices), len(indices))
-
 
 def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
     """Do with a group what was asked of all rows; return the result, and the states if changed."""
@@ -122,7 +115,7 @@ def work(packed: bytes, group: Group, step: tuple[Any, States] | None) -> Any:
     ]
     with serial_blas():
         result = getattr(Part(part), verb)(*given, function, *args)
-    return result if declared(function).keeps_state else (result, [b.state for b in part])
+    return (result, [b.state for b in part]) if declared(function).keeps else result
 
 
 @cache
@@ -142,38 +135,18 @@ def _reuse_freed_memory() -> None:
 
 def _guarded(state: dict[Any, Any], function: Callable[..., Any]) -> dict[Any, Any]:
     """Return a state whose change does not change the one it was made from."""
-    does = declared(function)
-    own: dict[Any, Any] = {}
-    for key, value in state.items():
-        changes, appends = (does.changes, does.appends) if key in does.keeps else ((), ())
-        own[key] = copied = copy(value)
-        for name in (item.name for item in fields(value)):
-            array = _guarded_array(getattr(value, name), name in changes, name in appends)
-            object.__setattr__(copied, name, array)
+    does, own = declared(function), {kind: copy(kept) for kind, kept in state.items()}
+    for kind, kept in own.items():
+        changes, appends = (does.changes, does.appends) if kind in does.keeps else ((), ())
+        for name in (item.name for item in fields(kept)):
+            array = getattr(kept, name)
+            if not isinstance(array, np.ndarray):
+                continue
+            foreign = name in appends and not array.flags.writeable  # of another worker or a disk
+            if name in changes or foreign:
+                array = array.copy(order="K")
+            elif name not in appends:
+                array = array.view()
+                array.flags.writeable = False
+            object.__setattr__(kept, name, array)
     return own
-
-
-def _guarded_array(value: Any, changes: bool, appends: bool) -> Any:
-    """Return an array that may be written into as was declared, and not otherwise."""
-    if not isinstance(value, np.ndarray):
-        return value
-    if changes or (appends and not value.flags.writeable):  # came from another worker or a disk
-        return value.copy(order="K")
-    if not appends:
-        value = value.view()
-        value.flags.writeable = False
-    return value
-
-
-@declare("X")
-def rows_with_numbers(block: Block, indices: NDArray[np.intp]) -> tuple[NDArray[np.intp], Any]:
-    mine, rows = block.positions(indices)
-    return mine, block.X[rows]
-
-
-def in_given_order(found: tuple[Any, ...], count: int) -> NDArray[Any]:
-    """Return the rows that `rows_with_numbers` found, each at its place."""
-    places, rows = found
-    result = np.empty((count, rows.shape[1]), rows.dtype)
-    result[places] = rows
-    return result

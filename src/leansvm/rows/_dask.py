@@ -7,6 +7,7 @@ this process goes over the partitions like over batches of a file.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -16,28 +17,21 @@ from leansvm.rows._stream import Batch, RowSource, StreamSource, place_of_row
 
 
 def dask_source(X: Any, y: Any, sample_weight: Any) -> RowSource:
-    """Return the rows of a collection as a source."""
+    """Return the rows of a collection, on the `distributed` client that Dask would use, if any."""
+    import dask
+
     partitions = Partitions(X, y, sample_weight)
-    client = current_client()
-    if client is None:
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return LocalPartitions(partitions)
+    try:
+        from distributed import default_client
+
+        client = default_client()
+    except (ImportError, ValueError):
         return LocalPartitions(partitions)
     from leansvm.rows._cluster import ClusterRows
 
     return ClusterRows(partitions, client)
-
-
-def current_client() -> Any | None:
-    """Return the `distributed` client that Dask would use, if any."""
-    import dask
-
-    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
-        return None
-    try:
-        from distributed import default_client
-
-        return default_client()
-    except (ImportError, ValueError):
-        return None
 
 
 class Partitions:
@@ -48,7 +42,12 @@ class Partitions:
             raise ValueError(f"Expected 2D array, got a Dask collection with {X.ndim} dimension.")
         self.feature_names = [str(name) for name in X.columns] if hasattr(X, "columns") else None
         self.n_features = int(X.shape[1])
-        self.dtype = _dtype(X)
+        self.dtypes = dict(X.dtypes) if hasattr(X, "dtypes") else {"X": X.dtype}
+        self.is_table = any(getattr(t, "kind", "O") not in "fiub" for t in self.dtypes.values())
+        if self.is_table and self.feature_names is None:
+            raise ValueError(f"Dask arrays must hold numbers, got {X.dtype}: use a data frame.")
+        single = all(str(t) in ("float32", "Float32", "float16") for t in self.dtypes.values())
+        self.dtype = np.dtype(np.float32 if single else np.float64)
         self.collection = X
         known = getattr(X, "chunks", None)
         sizes = None if known is None else known[0]
@@ -67,6 +66,19 @@ class Partitions:
         source.n_features, source.dtype = self.n_features, self.dtype
         source.feature_names, source.has_weight = self.feature_names, self.weight is not None
         source.n_targets, source.single_target = self.n_targets, self.single_target
+        source.is_table = self.is_table
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether the types of a frame's columns allow missing numbers."""
+        plain = all(isinstance(t, np.dtype) and t.kind in "iub" for t in self.dtypes.values())
+        return self.feature_names is not None and not plain
+
+    def as_table(self) -> Partitions:
+        """Return the same partitions, as frames."""
+        twin = copy(self)
+        twin.is_table = True
+        return twin
 
     def _aligned(self, name: str, part: Any) -> list[Any] | None:
         """Return the partitions of y or the weights, one for each of X."""
@@ -111,19 +123,10 @@ def delayed_parts(collection: Any) -> list[Any]:
     return list(collection.to_delayed())
 
 
-def _dtype(X: Any) -> np.dtype[Any]:
-    dtypes = list(X.dtypes) if hasattr(X, "dtypes") else [X.dtype]
-    for name, dtype in zip(getattr(X, "columns", ["X"]), dtypes, strict=True):
-        if getattr(dtype, "kind", "O") not in "fiub":
-            raise ValueError(f"Column {name!r} is of type {dtype}: features must be numbers.")
-    single = all(str(dtype) in ("float32", "Float32", "float16") for dtype in dtypes)
-    return np.dtype(np.float32 if single else np.float64)
-
-
-def to_batch(X: Any, y: Any, weight: Any, dtype: np.dtype[Any]) -> Batch:
-    """Convert a computed partition; what is None stays None."""
-    if X is not None:
-        X = X.to_numpy(dtype) if hasattr(X, "to_numpy") else X
+def to_batch(X: Any, y: Any, weight: Any, dtype: np.dtype[Any] | None) -> Batch:
+    """Convert a computed partition; what is None stays None, and X a frame without ``dtype``."""
+    if X is not None and dtype is not None:
+        X = X.to_numpy(dtype, na_value=np.nan) if hasattr(X, "to_numpy") else X
         if hasattr(X, "tocsr"):
             raise TypeError("Dask chunks must be dense: sparse ones are not supported.")
         X = np.ascontiguousarray(X, dtype=dtype)
@@ -157,6 +160,15 @@ class LocalPartitions(StreamSource):
         name = column if self.feature_names is None else repr(self.feature_names[column])
         return f"partition {i}, {inside}, column {name}"
 
+    def as_table(self) -> LocalPartitions:
+        """Return the same rows with X as frames."""
+        return LocalPartitions(self._partitions.as_table())
+
+    def has_gaps(self) -> bool:
+        """Whether numbers of a data frame are missing."""
+        batches = self.read(frozenset(["X"]), 0) if self._partitions.may_have_gaps else ()
+        return any(np.isnan(batch.X).any() for batch in batches)
+
     def read(self, parts: frozenset[str], n_rows: int) -> Iterator[Batch]:
         """Yield all rows in order, one partition at once."""
         for i in range(len(self._partitions)):
@@ -180,4 +192,4 @@ class LocalPartitions(StreamSource):
         y = pieces.y[i] if "y" in parts and pieces.y is not None else None
         weight = pieces.weight[i] if "weight" in parts and pieces.weight is not None else None
         X, y, weight = dask.compute(X, y, weight)
-        return to_batch(X, y, weight, self.dtype)
+        return to_batch(X, y, weight, None if self.is_table else self.dtype)

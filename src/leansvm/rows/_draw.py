@@ -10,20 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._accelerated import put
-from leansvm._array_api import (
-    as_float64,
-    foreign_namespace,
-    like_rows,
-    namespace,
-    to_host,
-    zeros,
-)
+from leansvm._array_api import as_float64, foreign_namespace, like_rows, namespace, to_host, zeros
 from leansvm.rows._base import Block, RowBlocks, declare
 from leansvm.rows._memory import MemoryBlocks
 from leansvm.rows._targets import class_numbers
@@ -47,11 +40,7 @@ def draw_rows(
 
 
 def _rows_at(
-    blocks: RowBlocks,
-    places: Places,
-    mass: Mass,
-    args: tuple[Any, ...],
-    by_class: bool,
+    blocks: RowBlocks, places: Places, mass: Mass, args: tuple[Any, ...], by_class: bool
 ) -> Rows:
     """Return the rows at places from 0 to 1 along the mass; without mass none, nor any draw."""
     total: Callable[..., Any] = _total_by_class if by_class else _total
@@ -139,7 +128,7 @@ class WeightedSample:
 
     blocks: RowBlocks
     rng: np.random.RandomState
-    rows: Rows = field(default_factory=cast("Callable[[], Rows]", partial(np.empty, 0, np.intp)))
+    rows: Rows = field(default_factory=partial(np.empty, 0, np.intp))  # type: ignore[arg-type]
 
     def grow(self) -> bool:
         """Draw some more rows; False when there are none left."""
@@ -169,7 +158,8 @@ def sample_weights(block: Block, class_weight: NDArray[np.float64] | None) -> An
     weight = row_weights(block)
     if class_weight is None:
         return weight
-    return weight * like_rows(_inverse(class_weight)[class_numbers(to_host(block.y))], weight)
+    by = np.divide(1.0, class_weight, out=np.zeros(len(class_weight)), where=class_weight > 0)
+    return weight * like_rows(by[class_numbers(to_host(block.y))], weight)
 
 
 def weights_of_drawn(
@@ -289,19 +279,12 @@ def _joined_strata(a: Any, b: Any) -> Any:
 
 
 def _mass_of_strata(
-    block: Block,
-    rate: NDArray[np.float64],
-    without: Rows,
-    class_weight: NDArray[np.float64] | None,
+    block: Block, rate: NDArray[np.float64], without: Rows, class_weight: Any
 ) -> Any:
     mass = _open_weight(block, without, class_weight)
     if len(rate) == 1:
         return mass * float(rate[0])
     return mass * like_rows(rate[class_numbers(np.asarray(to_host(block.y)))], mass)
-
-
-def _inverse(class_weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.divide(1.0, class_weight, out=np.zeros(len(class_weight)), where=class_weight > 0)
 
 
 def _open_weight(block: Block, taken: Rows, class_weight: NDArray[np.float64] | None) -> Any:
@@ -314,20 +297,16 @@ def _open_weight(block: Block, taken: Rows, class_weight: NDArray[np.float64] | 
 
 def total_weight(blocks: RowBlocks) -> float:
     """Return the sum of the weights of all rows; without weights their number, without a pass."""
-    return float(blocks.sum(_weight_of_block)) if blocks.weighted else float(blocks.n_rows)
+    return float(blocks.sum(_count_of_block)[1]) if blocks.weighted else float(blocks.n_rows)
 
 
 def positive_rows(blocks: RowBlocks) -> int:
     """Return the number of rows of positive weight; without weights all, without a pass."""
-    return int(blocks.sum(_positive_of_block)) if blocks.weighted else blocks.n_rows
+    return int(blocks.sum(_count_of_block)[0]) if blocks.weighted else blocks.n_rows
 
 
 @declare("weight")
-def _positive_of_block(block: Block) -> int:
-    return int(np.count_nonzero(to_host(row_weights(block)) > 0))
-
-
-@declare("weight")
-def _weight_of_block(block: Block) -> float:
+def _count_of_block(block: Block) -> tuple[int, float]:
+    """Return the number of rows of positive weight, and the sum of weights."""
     weight = row_weights(block)
-    return float(namespace(weight).sum(weight))
+    return int(np.count_nonzero(to_host(weight) > 0)), float(namespace(weight).sum(weight))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,9 @@ def open_dataset(
     sample_weight : str, default=None
         Column with the weights of the rows.
     features : list of str, default=None
-        Columns of X; None: all that are neither target nor weight.
+        Columns of X; None: all that are neither target nor weight. They may be text, dates and
+        categories, and miss values (null): `leansvm.tables.TableEncoder` learns from at most
+        100,000 rows what to make of them, and does so batch by batch.
     format : {"parquet", "csv", "arrow", "feather"}, default=None
         Format of the files; None: from their names.
 
@@ -107,28 +110,21 @@ class _Piece:
 
     def batches(self, columns: list[str], n_rows: int) -> Iterator[Any]:
         """Yield record batches of up to ``n_rows`` rows."""
-        from pyarrow import ArrowInvalid
+        from pyarrow import ArrowInvalid, parquet
 
+        groups = getattr(self.fragment, "row_groups", None)
         try:
-            yield from self._read(columns, n_rows)
+            if groups is None:
+                yield from self.fragment.to_batches(
+                    columns=columns, batch_size=n_rows, batch_readahead=1, fragment_readahead=1
+                )
+                return
+            # decodes as it goes on; the scanner would hold a whole row group
+            with self.fragment.filesystem.open_input_file(self.fragment.path) as file:
+                reader = parquet.ParquetFile(file, metadata=self.fragment.metadata)
+                yield from reader.iter_batches(n_rows, [g.id for g in groups], columns)
         except ArrowInvalid as error:
             raise ValueError(f"{self.path}: {error}") from error
-
-    def _read(self, columns: list[str], n_rows: int) -> Iterator[Any]:
-        groups = getattr(self.fragment, "row_groups", None)
-        if groups is None:
-            yield from self.fragment.to_batches(
-                columns=columns, batch_size=n_rows, batch_readahead=1, fragment_readahead=1
-            )
-            return
-        # decodes as it goes on; the scanner would hold a whole row group
-        from pyarrow import parquet
-
-        with self.fragment.filesystem.open_input_file(self.fragment.path) as file:
-            reader = parquet.ParquetFile(file, metadata=self.fragment.metadata)
-            yield from reader.iter_batches(
-                n_rows, row_groups=[group.id for group in groups], columns=columns
-            )
 
 
 class Dataset(StreamSource):
@@ -142,6 +138,8 @@ class Dataset(StreamSource):
         float32 when all features are, else float64.
     feature_names : list of str
         Columns of X.
+    is_table : bool
+        Whether some are text, dates or categories: X of a batch is an Arrow table then.
     """
 
     def __init__(
@@ -161,6 +159,8 @@ class Dataset(StreamSource):
         self.feature_names: list[str] = names if features is None else list(features)
         self.n_features = len(self.feature_names)
         self._check_columns(special)
+        kinds = {_kind_of(dataset.schema.field(name).type) for name in self.feature_names}
+        self.is_table = not kinds <= {"numbers", "booleans"}
         self.dtype = self._dtype()
         self._pieces = _pieces(dataset)
         self._check_files()
@@ -225,6 +225,16 @@ class Dataset(StreamSource):
                 if batch.num_rows:
                     yield self._converted(batch, parts)
 
+    def as_table(self) -> Dataset:
+        """Return the same rows with X as Arrow tables."""
+        twin = copy(self)
+        twin.is_table = True
+        return twin
+
+    def has_gaps(self) -> bool:
+        """Whether numbers are missing: as Parquet files say themselves, others are read."""
+        return any(_has_gaps(piece, self.feature_names) for piece in self._pieces)
+
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
         """Return the rows with these numbers, which increase; other row groups are not read."""
         found = [np.empty((0, self.n_features), self.dtype)]
@@ -254,12 +264,6 @@ class Dataset(StreamSource):
         for name in self.feature_names:
             if name in special:
                 raise ValueError(f"features: {name!r} is the target or the weight.")
-            typ = schema.field(name).type
-            if _kind_of(typ) not in ("numbers", "booleans"):
-                raise ValueError(
-                    f"Column {name!r} is of type {typ}: features must be numbers. Name those to "
-                    f"use with features=[...], or encode it."
-                )
 
     def _check_files(self) -> None:
         """Refuse a file that lacks a column, or has one of another kind than the data set."""
@@ -267,9 +271,7 @@ class Dataset(StreamSource):
 
         needed = self._columns(frozenset(["X", "y", "weight"]))
         whole = {name: self._dataset.schema.field(name).type for name in needed}
-        for path, fragment in {
-            piece.fragment.path: piece.fragment for piece in self._pieces
-        }.items():
+        for path, fragment in {p.fragment.path: p.fragment for p in self._pieces}.items():
             schema = fragment.physical_schema
             for name in needed:
                 if name in get_partition_keys(fragment.partition_expression):
@@ -283,10 +285,8 @@ class Dataset(StreamSource):
                 if name in self.feature_names:
                     kinds = ["numbers" if kind == "booleans" else kind for kind in kinds]
                 if kinds[0] != kinds[1]:
-                    raise ValueError(
-                        f"{path}: column {name!r} holds {kinds[1]}, but {kinds[0]} in the first "
-                        f"file."
-                    )
+                    differs = f"holds {kinds[1]}, but {kinds[0]} in the first file"
+                    raise ValueError(f"{path}: column {name!r} {differs}.")
 
     def _dtype(self) -> np.dtype[Any]:
         types = {str(self._dataset.schema.field(name).type) for name in self.feature_names}
@@ -300,7 +300,9 @@ class Dataset(StreamSource):
         return columns
 
     def _converted(self, batch: Any, parts: frozenset[str]) -> Batch:
-        X = self._features(batch) if "X" in parts else None
+        X = None
+        if "X" in parts:
+            X = self._table(batch) if self.is_table else self._features(batch)
         y = weight = None
         if "y" in parts and self.target:
             columns = [_to_numpy(batch.column(name)) for name in self.target]
@@ -308,6 +310,11 @@ class Dataset(StreamSource):
         if "weight" in parts and self.sample_weight is not None:
             weight = _to_numpy(batch.column(self.sample_weight))
         return Batch(X, y, weight)
+
+    def _table(self, batch: Any) -> Any:
+        import pyarrow
+
+        return pyarrow.Table.from_batches([batch.select(self.feature_names)])
 
     def _features(self, batch: Any) -> NDArray[Any]:
         columns = [_to_numpy(batch.column(name)) for name in self.feature_names]
@@ -335,7 +342,35 @@ def _kind_of(typ: Any) -> str:
         return "numbers"
     if kind.is_boolean(typ) or kind.is_null(typ):
         return "booleans" if kind.is_boolean(typ) else "nothing"
-    return "text" if kind.is_string(typ) or kind.is_large_string(typ) else f"values of type {typ}"
+    if kind.is_string(typ) or kind.is_large_string(typ):
+        return "text"
+    return "dates" if kind.is_timestamp(typ) or kind.is_date(typ) else f"values of type {typ}"
+
+
+def _has_gaps(piece: _Piece, columns: list[str]) -> bool:
+    """Whether a file or row group misses numbers."""
+    groups = getattr(piece.fragment, "row_groups", None)
+    if groups is not None:
+        counts = [_missing(piece.fragment.metadata.row_group(g.id), columns) for g in groups]
+        if None not in counts:
+            return any(counts)
+    for batch in piece.batches(columns, 65536):
+        if any(batch.column(name).null_count for name in columns):
+            return True
+    return False
+
+
+def _missing(group: Any, columns: list[str]) -> int | None:
+    """Return how many values a row group misses; None where it does not say."""
+    found = 0
+    for i in range(group.num_columns):
+        column = group.column(i)
+        if column.path_in_schema in columns:
+            statistics = column.statistics
+            if statistics is None or not statistics.has_null_count:
+                return None
+            found += statistics.null_count
+    return found
 
 
 def _pieces(dataset: Any) -> list[_Piece]:

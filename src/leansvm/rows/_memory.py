@@ -20,7 +20,6 @@ from leansvm._accelerated import free_memory
 from leansvm._array_api import as_float64, foreign_namespace, moved, rows_at, to_host
 from leansvm._parallel import blas_threads, in_order
 from leansvm.rows._base import Block, RowBlocks
-from leansvm.rows._budget import resolve_cache_size
 
 # Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
 _SMALL_TILE, _LARGE_TILE = 1024, 2048
@@ -78,42 +77,30 @@ class MemoryBlocks(RowBlocks):
             tile_rows = host_tile_rows(self.n_rows, self.n_features, columns)
         elif tile_rows is None:
             tile_rows = tile_rows_for(8 * (columns + self.n_features), X)
-        is_sparse = sparse.issparse(X)
         self._blocks = []
         for start in range(0, max(self.n_rows, 1), tile_rows):
-            stop = min(start + tile_rows, self.n_rows)
-            rows = slice(start, stop)
-            self._blocks.append(
-                Block(
-                    start,
-                    stop,
-                    _rows_of_csr(X, rows) if is_sparse else X[rows, :],
-                    None if y is None else y[rows, ...],
-                    None if weight is None else weight[rows],
-                )
-            )
+            rows = slice(start, min(start + tile_rows, self.n_rows))
+            tile = _rows_of_csr(X, rows) if sparse.issparse(X) else X[rows, :]
+            targets = None if y is None else y[rows, ...]
+            weights = None if weight is None else weight[rows]
+            self._blocks.append(Block(rows.start, rows.stop, tile, targets, weights))
+        self.n_blocks = len(self._blocks)
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return self.n_blocks
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order.
 
         In threads, unless the function is declared to be light and there are few rows.
         """
-        if len(self._blocks) > 1 and self._threaded and not self._stays_in_one_thread(function):
+        does = getattr(function, "declared", None)
+        short = does is not None and does.light and self.n_rows < _MANY_ROWS
+        if self.n_blocks > 1 and self._threaded and not short:
             yield from in_order(function, self._blocks, *args)
         else:
             for block in self._blocks:
                 yield function(block, *args)
-
-    def _stays_in_one_thread(self, function: Callable[..., Any]) -> bool:
-        does = getattr(function, "declared", None)
-        return does is not None and does.light and self.n_rows < _MANY_ROWS
-
-    def state_budget(self, cache_size: float | str) -> int:
-        """Return the bytes of state that blocks may keep, where the rows are."""
-        return resolve_cache_size(cache_size, self.place)
 
     def take(self, indices: NDArray[np.intp]) -> Any:
         """Return the rows with these numbers, in this order."""
@@ -121,7 +108,7 @@ class MemoryBlocks(RowBlocks):
         return np.asarray(rows) if isinstance(rows, np.memmap) else rows
 
     def head(self, count: int) -> tuple[Any, Any, Any]:
-        """Return the first rows, their targets and weights (None without any)."""
+        """Return the first rows, a view of them, their targets and weights (None without any)."""
         first = slice(0, min(count, self.n_rows))
         y = None if self._y is None else to_host(self._y[first, ...])
         weight = None if self._weight is None else to_host(self._weight[first])

@@ -44,15 +44,13 @@ def merge_equal_rows(X: Any, Y: Any, weight: Any) -> MergedRows:
     if (in_order[1:] != in_order[:-1]).all():  # no two are equal: nothing to number
         group[kept] = np.arange(len(kept))
         return MergedRows(kept, group, np.asarray(weight[kept], dtype=np.float64))
-    first, inverse = _groups(kept, keys)
-    same = _rows_equal(X, Y, kept, first[inverse])
-    if not same.all():  # a hash collision, one in 2^64: leave those rows alone
-        lone = np.flatnonzero(~same)
-        inverse[lone] = len(first) + np.arange(len(lone))
-        first = np.concatenate([first, kept[lone]])
-    group[kept] = inverse
-    merged = np.bincount(inverse, weights=weight[kept], minlength=len(first)).astype(np.float64)
-    return MergedRows(first, group, merged)
+    merged = _grouped(weight, keys)
+    lone = kept[~_rows_equal(X, Y, kept, merged.first[merged.group[kept]])]
+    if len(lone):  # a hash collision, one in 2^64: leave those rows alone
+        apart = np.zeros_like(keys)
+        apart[lone] = np.arange(1, len(lone) + 1)
+        merged = _grouped(weight, keys, apart)
+    return merged
 
 
 def row_hashes(block: Block) -> NDArray[np.uint64]:
@@ -93,31 +91,20 @@ def merge_rows_of(blocks: RowBlocks) -> MergedRows:
     Two hashes of 64 bits stand for the comparison of rows.
     """
     first_key, second_key, weight = blocks.collect(row_keys)
-    weight = np.ones(len(first_key)) if weight is None else weight
+    return _grouped(np.ones(len(first_key)) if weight is None else weight, first_key, second_key)
+
+
+def _grouped(weight: Any, *keys: NDArray[np.uint64]) -> MergedRows:
+    """Group rows of positive weight whose keys are all equal, in the order of their first rows."""
     kept = np.flatnonzero(weight > 0)
-    first, inverse = _groups(kept, first_key, second_key)
-    group = np.full(len(weight), -1, dtype=np.intp)
-    group[kept] = inverse
-    merged = np.bincount(inverse, weights=weight[kept], minlength=len(first))
-    return MergedRows(first, group, merged.astype(np.float64))
-
-
-def _groups(
-    kept: NDArray[np.intp], *keys: NDArray[np.uint64]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Group rows whose keys are all equal; return the first row of each, and each row's group.
-
-    Groups are numbered in the order of their first rows.
-    """
-    order = np.lexsort([key[kept] for key in keys])  # stable: within a group by row
+    order = kept[np.lexsort([key[kept] for key in keys])]  # stable: within a group by row
     new = np.ones(len(order), dtype=bool)
-    new[1:] = np.any([key[kept[order[1:]]] != key[kept[order[:-1]]] for key in keys], axis=0)
-    first = order[new]
-    rank = np.empty_like(first)
-    rank[np.argsort(first)] = np.arange(len(first))
-    inverse = np.empty(len(order), np.intp)
-    inverse[order] = rank[np.cumsum(new) - 1]
-    return kept[np.sort(first)], inverse
+    new[1:] = np.any([key[order[1:]] != key[order[:-1]] for key in keys], axis=0)
+    first, rank = np.unique(order[new], return_inverse=True)
+    group = np.full(len(weight), -1, dtype=np.intp)
+    group[order] = rank[np.cumsum(new) - 1]
+    merged = np.bincount(group[kept], weights=weight[kept], minlength=len(first))
+    return MergedRows(first, group, merged.astype(np.float64))
 
 
 def canonical_order(X: Any, Y: NDArray[Any]) -> NDArray[np.intp]:
@@ -133,29 +120,23 @@ def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
         if found is not None:
             return found
         X = to_host(X)
-    with np.errstate(over="ignore"):
-        if sparse.issparse(X):
-            X = canonical_csr(X)
-            terms = _mix(X.data) * odd[X.indices]
-            totals = np.concatenate([[np.uint64(0)], np.cumsum(terms, dtype=np.uint64)])
-            return np.asarray(totals[X.indptr[1:]] - totals[X.indptr[:-1]])
-        result = np.empty(X.shape[0], np.uint64)
-        tile = max(1, 2**18 // max(X.shape[1], 1))
+    is_sparse = sparse.issparse(X)
+    X = canonical_csr(X) if is_sparse else X
+    values = X.data[:, None] if is_sparse else X
+    sums = np.empty(len(values), np.uint64)
 
-        def fill(start: int, stop: int) -> None:
-            with np.errstate(over="ignore"):
-                rows = _mix(X[start:stop])
-                result[start:stop] = np.einsum("ij,j->i", rows, odd)
+    def fill(start: int, stop: int) -> None:
+        # scrambled bit patterns: the hash is not linear in them; +0.0 and -0.0 agree
+        bits = (np.asarray(values[start:stop], dtype=np.float64) + 0.0).view(np.uint64)
+        bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+        bits ^= bits >> np.uint64(29)
+        sums[start:stop] = bits[:, 0] if is_sparse else np.einsum("ij,j->i", bits, odd)
 
-        for_tiles(X.shape[0], tile, fill)
-    return result
-
-
-def _mix(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """Scramble bit patterns so that the hash is not linear in them; +0.0 and -0.0 agree."""
-    bits = (np.asarray(values, dtype=np.float64) + 0.0).view(np.uint64)
-    bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray(bits ^ (bits >> np.uint64(29)))
+    for_tiles(len(values), max(1, 2**18 // max(values.shape[1], 1)), fill)
+    if not is_sparse:
+        return sums
+    totals = np.append(np.uint64(0), np.cumsum(sums * odd[X.indices], dtype=np.uint64))
+    return np.asarray(totals[X.indptr[1:]] - totals[X.indptr[:-1]])
 
 
 def _rows_equal(

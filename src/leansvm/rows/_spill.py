@@ -50,20 +50,26 @@ class StateStore:
 
     def load(self, key: int) -> dict[type, Any]:
         """Return the state of a block."""
-        state = self._states.get(key, {})
-        return _nested({k: v.open() if isinstance(v, _OnDisk) else v for k, v in state.items()})
+        found: dict[type, dict[str, Any]] = {}
+        for (kind, name), value in self._states.get(key, {}).items():
+            array = value.open() if isinstance(value, _OnDisk) else value
+            found.setdefault(kind, {})[name] = array
+        return {kind: kind(**values) for kind, values in found.items()}
 
-    def store(self, key: int, nested: dict[type, Any]) -> None:
+    def store(self, key: int, state: dict[type, Any]) -> None:
         """Keep the state of a block."""
-        before, state = self._states.get(key, {}), _flat(nested)
-        kept = dict(state)
-        for name, value in state.items():
-            old = before.get(name)
-            if isinstance(old, _OnDisk):
-                kept[name] = self._to_disk(key, name, value, old)
-        for name, old in before.items():
-            if isinstance(old, _OnDisk) and name not in state:
-                self._forget(old)
+        kept: dict[tuple[type, str], Any] = {}
+        for kind, value in state.items():
+            kept |= {(kind, item.name): getattr(value, item.name) for item in fields(value)}
+        for name, old in self._states.get(key, {}).items():
+            if not isinstance(old, _OnDisk):
+                continue
+            if name in kept and _maps(kept[name], old):
+                kept[name] = old
+                continue
+            self._forget(old)
+            if name in kept:
+                kept[name] = self._to_disk(key, name, kept[name])
         needed = sum(_size(value) for value in kept.values())
         with self._lock:
             total = self.in_memory - self._bytes.get(key, 0)
@@ -73,14 +79,10 @@ class StateStore:
         if not fits:
             for name, value in kept.items():
                 if _size(value) > _SMALL:
-                    kept[name] = self._to_disk(key, name, value, None)
+                    kept[name] = self._to_disk(key, name, value)
         self._states[key] = kept
 
-    def _to_disk(self, key: int, name: tuple[type, str], value: Any, old: _OnDisk | None) -> Any:
-        if old is not None:
-            if _maps(value, old):
-                return old
-            self._forget(old)
+    def _to_disk(self, key: int, name: tuple[type, str], value: Any) -> Any:
         if not isinstance(value, np.ndarray):
             return value
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
@@ -108,26 +110,7 @@ class StateStore:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="leansvm-")
             self._files += 1
-            return Path(
-                self._folder.name,
-                f"{key}-{name if isinstance(name, str) else name[1]}-{self._files}",
-            )
-
-
-def _flat(state: dict[type, Any]) -> dict[tuple[type, str], Any]:
-    """Return the fields of what blocks keep, by class and name."""
-    flat: dict[tuple[type, str], Any] = {}
-    for kind, value in state.items():
-        flat |= {(kind, item.name): getattr(value, item.name) for item in fields(value)}
-    return flat
-
-
-def _nested(flat: dict[tuple[type, str], Any]) -> dict[type, Any]:
-    """Return what `_flat` took apart."""
-    parts: dict[type, dict[str, Any]] = {}
-    for (kind, name), value in flat.items():
-        parts.setdefault(kind, {})[name] = value
-    return {kind: kind(**values) for kind, values in parts.items()}
+            return Path(self._folder.name, f"{key}-{name[1]}-{self._files}")
 
 
 def _size(value: Any) -> int:

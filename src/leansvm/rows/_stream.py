@@ -39,6 +39,12 @@ class Batch(NamedTuple):
         """Return some of the rows."""
         return Batch(*(None if part is None else part[rows] for part in self))
 
+    def take(self, rows: NDArray[np.intp]) -> Batch:
+        """Return the rows with these numbers; X may be a frame."""
+        some = [None if part is None else part[rows] for part in self[1:]]
+        X = self.X.iloc if hasattr(self.X, "iloc") else self.X
+        return Batch(X.take(rows) if hasattr(X, "schema") else X[rows], *some)
+
     @property
     def n_rows(self) -> int:
         """Number of rows."""
@@ -59,11 +65,31 @@ class RowSource(ABC):
     n_targets: int  # columns of the target; 0 without any
     single_target: bool  # whether predictions are one number per row
     has_weight: bool
+    is_table: bool = False  # whether X comes as frames: a `TableEncoder` makes numbers of them
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and features."""
         return self.n_rows, self.n_features
+
+    def has_gaps(self) -> bool:
+        """Whether numbers are missing; False where this cannot be, or is not looked for."""
+        return False
+
+    def as_table(self) -> RowSource:
+        """Return the same rows with X as frames, where the source has columns."""
+        return self
+
+    @abstractmethod
+    def pieces(self, indices: NDArray[np.intp]) -> list[Batch]:
+        """Return the rows with these numbers, which increase, as they are in the source."""
+
+    @abstractmethod
+    def encoded(self, encode: Callable[..., Any], n_features: int, from_targets: bool) -> RowSource:
+        """Return the rows with X made numbers: ``encode(X, y)`` of a batch.
+
+        ``from_targets`` says whether it looks at y, which is None otherwise.
+        """
 
     @abstractmethod
     def survey(self, numeric: bool) -> Survey:
@@ -82,18 +108,10 @@ class RowSource(ABC):
         budget: int = 0,
         weight: NDArray[np.float64] | None = None,
     ) -> RowBlocks:
-        """Return the rows in blocks.
+        """Return the rows in blocks, with targets and weights as ``targets`` encodes them.
 
-        Parameters
-        ----------
-        targets : Targets
-            How to encode targets and weights.
-        columns : int
-            Columns that a solver computes for each row of a block.
-        budget : int
-            Bytes of state to keep in memory.
-        weight : ndarray of shape (n_rows,), optional
-            Weights to use instead of the source's own.
+        A solver computes so many ``columns`` for each row, state takes up to ``budget`` bytes of
+        memory, and ``weight``, one for each row, stands for the source's own weights.
         """
 
 
@@ -114,6 +132,26 @@ class StreamSource(RowSource):
     def place(self, row: int, part: str, column: int) -> str:
         """Return in words where a value is: ``part`` is a field of `Batch`."""
         return place_of_row(row, part, column)
+
+    def pieces(
+        self, indices: NDArray[np.intp], parts: frozenset[str] = frozenset(["X", "y", "weight"])
+    ) -> list[Batch]:
+        """Return the rows with these numbers, which increase; reads up to the last of them."""
+        found, start = [], 0
+        for batch in self.read(parts, 1 << 16):
+            first, last = np.searchsorted(indices, [start, start + batch.n_rows])
+            if first < last:
+                found.append(batch.take(indices[first:last] - start))
+            start += batch.n_rows
+            if last == len(indices):
+                break
+        return found
+
+    def encoded(self, encode: Callable[..., Any], n_features: int, from_targets: bool) -> RowSource:
+        """Return the rows with X made numbers; see `RowSource.encoded`."""
+        from leansvm.rows._encoded import EncodedStream
+
+        return EncodedStream(self, encode, n_features, from_targets)
 
     def survey(self, numeric: bool) -> Survey:
         """Look at all targets (``numeric``: not at them) and weights, and not at X."""
@@ -137,30 +175,16 @@ class StreamSource(RowSource):
         parts = frozenset(["y"] + ["weight"] * self.has_weight)
         return joined(list(self.read(parts, 1 << 18)))[1:]
 
-    def blocks(
-        self,
-        targets: Targets,
-        *,
-        columns: int = 0,
-        budget: int = 0,
-        weight: NDArray[np.float64] | None = None,
-    ) -> RowBlocks:
+    def blocks(self, targets: Targets, **options: Any) -> RowBlocks:
         """Return the rows in blocks; see `RowSource.blocks`."""
-        return StreamBlocks(self, targets, columns=columns, budget=budget, weight=weight)
+        return StreamBlocks(self, targets, **options)
 
 
 class StreamBlocks(RowBlocks):
     """Row blocks over a stream: every pass reads what it declares to need of the rows again.
 
     From the fourth pass on X stays in memory where it takes at most half of ``budget`` and the
-    state leaves room for it.
-
-    Parameters
-    ----------
-    source : StreamSource
-        The rows.
-    targets, columns, budget, weight
-        As in `RowSource.blocks`.
+    state leaves room for it. Parameters are those of `RowSource.blocks`.
     """
 
     def __init__(
@@ -183,10 +207,7 @@ class StreamBlocks(RowBlocks):
         self._passes = 0  # that have read X
         self._kept: NDArray[Any] | None = None  # X, once it is read often enough to stay
         self._most_kept = int(_ROWS_SHARE * budget)
-        self.states = StateStore(budget)
-
-    def __len__(self) -> int:
-        return -(-self.n_rows // self._tile)
+        self.states, self.n_blocks = StateStore(budget), -(-self.n_rows // self._tile)
 
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
         """Yield ``function(block, *args)`` for every block, in row order."""
@@ -208,17 +229,16 @@ class StreamBlocks(RowBlocks):
     def _call(self, block: Block, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         block.state = self.states.load(block.start)
         result = function(block, *args)
-        if not declared(function).keeps_state:
+        if declared(function).keeps:
             self.states.store(block.start, block.state)
         return result
 
     def _tiles(self, chunks: Iterable[tuple[int, Batch]]) -> Iterator[Block]:
-        for first, (X, y, weight) in chunks:
+        for first, chunk in chunks:
             last = min(first + self._chunk, self.n_rows)
             for start in range(first, last, self._tile):
                 stop = min(start + self._tile, last)
-                part = Batch(X, y, weight).rows(slice(start - first, stop - first))
-                yield Block(start, stop, *part)
+                yield Block(start, stop, *chunk.rows(slice(start - first, stop - first)))
 
     def _chunks(self, reads: frozenset[str]) -> Iterator[tuple[int, Batch]]:
         """Yield the first row and the encoded rows of every chunk."""
@@ -274,7 +294,7 @@ class StreamBlocks(RowBlocks):
         parts = set(reads)
         if not self._source.n_targets:
             parts.discard("y")
-        if "weight" in parts and self._weight is None and self._targets.weight_needs_labels:
+        if "weight" in parts and self._weight is None and self._targets.class_weight is not None:
             parts.add("y")
         if self._weight is not None or not (self._targets.weighted and self._source.has_weight):
             parts.discard("weight")
@@ -286,8 +306,7 @@ def recut(batches: Iterator[Batch], size: int, n_rows: int) -> Iterator[Batch]:
     waiting: list[Batch] = []
     count, nothing = 0, True
     for batch in batches:
-        nothing = False
-        start = 0
+        start, nothing = 0, False
         while count + batch.n_rows - start >= size:
             stop = start + size - count
             waiting.append(batch.rows(slice(start, stop)))
@@ -314,18 +333,9 @@ def with_place(
     numbers: Sequence[int] | NDArray[np.intp],
     place: Callable[[int, str, int], str] = place_of_row,
 ) -> ValueError:
-    """Return an error about some rows that says where the first wrong value is.
+    """Return an error about rows with these ``numbers`` that says where the first wrong value is.
 
-    Parameters
-    ----------
-    error : ValueError
-        What is wrong.
-    batch : Batch
-        The rows.
-    numbers : sequence of int
-        Their numbers in the source.
-    place : function
-        See `StreamSource.place`.
+    ``place`` is like `StreamSource.place`.
     """
     for part, values in zip(Batch._fields, batch, strict=True):
         wrong = np.empty((0, 0), bool) if values is None else _wrong(values, part)

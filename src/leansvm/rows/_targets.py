@@ -63,13 +63,12 @@ def survey(y: Any, weight: Any, numeric: bool) -> Survey:
     if weight is not None:
         weight = checked_weight(weight)
     if numeric:
-        n = 0 if weight is None else int(np.count_nonzero(weight))
-        total = 0.0 if weight is None else float(weight.sum())
-        classes, rows, weights = None, np.array([n]), np.array([total])
+        used = np.zeros(0) if weight is None else weight
+        classes, rows = None, np.array([np.count_nonzero(used)])
+        weights = np.array([used.sum()])
     else:
-        y = checked_labels(y)
-        classes, place = np.unique(y, return_inverse=True)
-        used = np.ones(len(y)) if weight is None else weight
+        classes, place = np.unique(checked_labels(y), return_inverse=True)
+        used = np.ones(len(place)) if weight is None else weight
         rows = np.bincount(place, used > 0, minlength=len(classes)).astype(np.intp)
         weights = np.bincount(place, used, minlength=len(classes)).astype(np.float64)
     if weight is None or not len(weight):
@@ -140,11 +139,6 @@ class Targets:
     least_weight: float = 0.0  # weights below it count as zero
     weighted: bool = False  # whether weights differ from 1
 
-    @property
-    def weight_needs_labels(self) -> bool:
-        """Whether a row's weight depends on its class."""
-        return self.class_weight is not None
-
     def __call__(self, y: Any, weight: Any) -> tuple[Array | None, Array | None]:
         """Return targets (rows x outputs) and weights (None for ones) of some rows."""
         if y is None:
@@ -153,17 +147,13 @@ class Targets:
             Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
             assert_all_finite(Y, input_name="y")
             return Y, self._weight(weight, None)
-        labels = self._numbers(checked_labels(y))
-        return one_vs_rest(labels, len(self.classes)), self._weight(weight, labels)
-
-    def _numbers(self, y: NDArray[Any]) -> NDArray[np.intp]:
-        assert self.classes is not None
+        y = checked_labels(y)
         labels = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
         known = self.classes[labels] == y
         if not np.all(known):
             unknown = np.unique(y[~known]).tolist()
             raise ValueError(f"y has labels that are not in classes: {unknown}.")
-        return np.asarray(labels)
+        return one_vs_rest(labels, len(self.classes)), self._weight(weight, labels)
 
     def _weight(self, weight: Any, labels: NDArray[np.intp] | None) -> Array | None:
         if weight is not None:

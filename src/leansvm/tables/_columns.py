@@ -1,7 +1,7 @@
 """What each column of a table becomes: fitted numbers, categories and dates.
 
-Every kind has the same methods: `encode` (values to features), `parts` (name, group and kind of
-every feature) and `words` (what a summary says of it).
+Every kind has the same methods: `fit`, `encode` (values to features) and `parts` (name, group and
+kind of every feature).
 """
 
 from __future__ import annotations
@@ -141,10 +141,8 @@ class DateColumn:
         """Return the features."""
         unit = "days" if self.kind == "date" else "hours"
         found = [TableFeature(f"{self.name}:{unit}", 0, True)]
-        for i, cycle in enumerate(self.cycles):
-            found += [
-                TableFeature(f"{self.name}:{cycle}_{f}", i + 2, False) for f in ("sin", "cos")
-            ]
+        for i, cycle in enumerate(self.cycles, 2):
+            found += [TableFeature(f"{self.name}:{cycle}_{f}", i, False) for f in ("sin", "cos")]
         return [*found, TableFeature(f"{self.name}:missing", 1, False)] if self.gaps else found
 
     def encode(self, values: Values) -> Array:
@@ -210,11 +208,9 @@ class CategoryColumn:
 
     def one_hot(self) -> list[tuple[str, int]]:
         """Return names of the one-hot features and which levels they stand for."""
-        found = []
-        for i, level in enumerate(self.levels):
-            found.append((f"{self.name}:missing" if level is None else f"{self.name}={level}", i))
-        if self.rest:
-            found.append((f"{self.name}:rare", len(self.levels)))
+        ends = [":missing" if level is None else f"={level}" for level in self.levels]
+        ends += [":rare"] * self.rest
+        found = [(self.name + end, i) for i, end in enumerate(ends)]
         return found[1:] if len(found) <= 2 else found  # one of two says all, one alone nothing
 
     def parts(self) -> list[TableFeature]:
@@ -227,14 +223,14 @@ class CategoryColumn:
     def encode(self, values: Values, own_means: Array | None = None) -> Array:
         """Return features of all rows; of training rows with means of their own."""
         if self.truth and values.kind == "number":  # 0 and 1 in place of False and True
-            values = Values(
-                "truth", np.where(np.isin(values.data, (0.0, 1.0)), values.data, np.nan)
-            )
+            known = np.isin(values.data, (0.0, 1.0))
+            values = Values("truth", np.where(known, values.data, np.nan))
         return self.rows_of(levels(values, self.name), own_means)
 
-    def unseen(self, values: Values) -> list[str]:
-        """Return the levels that training did not see."""
-        return sorted({text for text in levels(values, self.name) if text} - {*self.known, None})
+    def places(self, texts: list[str | None]) -> list[int]:
+        """Return the rows of `means` for levels; -1 for those that training did not see."""
+        row = {level: i for i, level in enumerate(self.known)}
+        return [row.get(text, -1) for text in texts]
 
     def rows_of(self, texts: list[str | None], own_means: Array | None = None) -> Array:
         """Return features of levels."""
@@ -246,8 +242,7 @@ class CategoryColumn:
         if not self.means.shape[1]:
             return np.column_stack(found)
         if own_means is None:
-            row = {level: i for i, level in enumerate(self.known)}
-            own_means = self.means[[row.get(text, -1) for text in texts]]
+            own_means = self.means[self.places(texts)]
         means = [_in_units(mean, unit) for unit, mean in zip(self.units, own_means.T, strict=True)]
         return np.column_stack([*found, *means])
 
@@ -264,7 +259,7 @@ def check_column(column: Any) -> None:
         n_known = len(column.known) + 1
         fits = isinstance(means, np.ndarray) and means.dtype == np.float64 and means.ndim == 2
         fits &= means.shape in ((n_known, len(units)), (0, 0)) and bool(np.isfinite(means).all())
-        fits &= all(text is None or isinstance(text, str) for text in texts)
+        fits &= all(isinstance(text, str | None) for text in texts)
     else:
         units, fits = (column.unit,), bool(np.isfinite(column.fill))
     if isinstance(column, DateColumn):

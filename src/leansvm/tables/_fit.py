@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from leansvm.tables._columns import (
     unit_of,
 )
 from leansvm.tables._frames import NamedColumns
-from leansvm.tables._target import Units, target_means, units_of
-from leansvm.tables._values import Values, coded, levels, recognised
+from leansvm.tables._target import Codes, Units, folds_of, row_marks, target_means, units_of
+from leansvm.tables._values import Values, coded, in_kind, levels, recognised
 
 Array = NDArray[np.float64]
 _ALL_DIFFERENT = 0.9  # share of texts that no other row has, as of an id
@@ -31,26 +31,83 @@ _ID = re.compile(r"(?:^|[\s_.-])(?:id|uuid|guid|nr|no|key|index|idx|number|numme
 _MOST_MEANS = 10  # outputs whose means are features
 
 
-class TableFit:
-    """One fit: columns, targets and weights of the rows."""
+@dataclass
+class FittedTable:
+    """What the columns of a table became: encodes its training rows, all or block by block.
+
+    A row gets means of the target over rows of other folds. Its content alone decides its fold, so
+    that it gets the same features in whatever block it comes.
+    """
+
+    kinds: dict[str, tuple[str, str | None]]  # of all columns, with the time zone
+    columns: list[Column] = field(default_factory=list)  # those that are used
+    left_out: dict[str, str] = field(default_factory=dict)  # why others are not
+    means: dict[str, Array] = field(default_factory=dict)  # by level and fold: `target_means`
+
+    def encode(self, table: NamedColumns, Y: Array | None) -> Array:
+        """Return the features of a block of training rows; Y is needed where there are means."""
+        values = table.values({name: zone for name, (_, zone) in self.kinds.items()})
+        for name, (kind, zone) in self.kinds.items():
+            values[name] = in_kind(values[name], kind, name, zone)
+        fold = folds_of(marks_of(values, Y)) if self.means else None
+        return self.features(values, fold)
+
+    def features(self, values: dict[str, Values], fold: Codes | None) -> Array:
+        """Return the features of values, with means of other folds."""
+        blocks = []
+        for column in self.columns:
+            given: list[Any] = [values[column.name]]
+            if isinstance(column, CategoryColumn) and column.name in self.means:
+                place = column.places(levels(given[0], column.name))
+                given.append(self.means[column.name][place, fold])
+            blocks.append(column.encode(*given))
+        return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+
+
+def fit_table(
+    table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
+) -> tuple[FittedTable, Array]:
+    """Learn what the columns are; return them and the features of these rows."""
+    fit = _ColumnFit(table, Y, weight, standardize)
+    found = FittedTable({name: (v.kind, v.zone) for name, v in fit.values.items()}, means=fit.means)
+    for name, values in fit.values.items():
+        column = fit.column(values, name)
+        if isinstance(column, str):
+            found.left_out[name] = column
+        else:
+            found.columns.append(column)
+    if not found.columns:
+        reasons = ", ".join(f"{name} ({why})" for name, why in found.left_out.items())
+        rows = "1 sample" if table.n_rows == 1 else f"{table.n_rows:,} samples"
+        raise ValueError(f"X has no column to learn from, with {rows}; left out: {reasons:.300}.")
+    fold = fit.units().fold[fit.units().unit] if fit.means else None
+    return found, found.features(fit.values, fold)
+
+
+def marks_of(values: dict[str, Values], Y: Array | None) -> NDArray[np.uint64]:
+    """Return a hash of every row."""
+    columns: list[Any] = [] if Y is None else list(Y.T)
+    for v in values.values():
+        columns.append(coded(v.data) if v.kind == "text" else v.data)
+    return row_marks(columns)
+
+
+class _ColumnFit:
+    """Columns, targets and weights of the rows of one fit."""
 
     def __init__(
         self, table: NamedColumns, Y: Array | None, weight: Array, standardize: bool
     ) -> None:
-        self.table, self.Y, self.weight, self.standardize = table, Y, weight, standardize
+        self.Y, self.weight, self.standardize = Y, weight, standardize
         self.used = weight > 0
-        self.read: dict[int, Values] = {}
+        self.values: dict[str, Values] = {}
+        for i, name in enumerate(table.names):
+            self.values[name] = recognised(table.column(i, None), name)
+        self.means: dict[str, Array] = {}
         self._units: Units | None = None
 
-    def values(self, i: int) -> Values:
-        """Return a column as what it is."""
-        if i not in self.read:
-            self.read[i] = recognised(self.table.column(i, None), self.table.names[i])
-        return self.read[i]
-
-    def column(self, i: int) -> tuple[Column, Array] | str:
-        """Return a fitted column and its features; or why it is left out."""
-        values, name = self.values(i), self.table.names[i]
+    def column(self, values: Values, name: str) -> Column | str:
+        """Return a fitted column; or why it is left out."""
         if values.kind in ("text", "truth"):
             return self._category(values, name)
         x = values.data
@@ -58,14 +115,13 @@ class TableFit:
         if np.isnan(x[self.used]).all():
             return "no values"
         rows = x[self.used], self.weight[self.used]
-        column: NumberColumn | DateColumn | None
-        if values.kind == "number":
-            if self._is_id(name, x):
-                return "whole numbers and the name of an id"
-            column = NumberColumn.fit(name, *rows, self.standardize)
+        if values.kind != "number":
+            found: Column | None = DateColumn.fit(name, values, *rows, self.standardize)
+        elif self._is_id(name, x):
+            return "whole numbers and the name of an id"
         else:
-            column = DateColumn.fit(name, values, *rows, self.standardize)
-        return "the same in all rows" if column is None else (column, column.encode(values))
+            found = NumberColumn.fit(name, *rows, self.standardize)
+        return "the same in all rows" if found is None else found
 
     def _is_id(self, name: str, x: Array) -> bool:
         """Whether a column is called an id and its whole numbers are nearly all different."""
@@ -78,62 +134,54 @@ class TableFit:
             return False
         return different >= _ALL_DIFFERENT * len(np.unique(self.units().unit[known]))
 
-    def _category(self, values: Values, name: str) -> tuple[Column, Array] | str:
+    def _category(self, values: Values, name: str) -> Column | str:
         codes, texts = coded(levels(values, name))
         counts = np.bincount(codes + 1, weights=self._row_weights(), minlength=len(texts) + 1)
-        present = counts[1:] > 0
-        n_known = int(present.sum())
-        if not n_known:
+        seen = [text for text, count in zip(texts, counts[1:], strict=True) if count > 0]
+        if not seen:
             return "no values"
-        if n_known == 1 and not counts[0]:
+        if len(seen) == 1 and not counts[0]:
             return "the same in all rows"
-        seen = [t for t, here in zip(texts, present, strict=True) if here]
         known: tuple[str | None, ...] = (*((None,) if counts[0] else ()), *seen)
         weights = counts[counts > 0].astype(np.float64)
         column = CategoryColumn.fit(name, known, weights, values.kind == "truth")
-        if n_known <= MOST_LEVELS:
-            return (column, column.encode(values)) if column.parts() else "few rows of each value"
-        of_known = np.unique(self.units().unit[(codes >= 0) & self.used])
-        common = sum(w for text, w in zip(known, weights, strict=True) if text in column.levels)
-        if n_known >= _ALL_DIFFERENT * len(of_known) and common < (1 - _ALL_DIFFERENT) * sum(
-            weights
-        ):
-            return "all different" if n_known == len(of_known) else "nearly all different"
-        if self.Y is None:
-            return (column, column.encode(values)) if column.parts() else "few rows of each value"
-        place = {text: i for i, text in enumerate(known)}
-        numbers = np.array([place.get(text, 0) for text in (*texts, None)])[codes]
-        means, overall, own = target_means(numbers, len(known), self.Y, self.units())
-        units = [unit_of(m[self.used], self.weight[self.used]) for m in own.T]
-        column = replace(
-            column,
-            means=np.vstack([means, overall]),
-            units=tuple(units if self.standardize else [RAW] * len(units)),
-        )
-        return column, column.encode(values, own)
+        if len(seen) > MOST_LEVELS:
+            n_rows = len(np.unique(self.units().unit[(codes >= 0) & self.used]))
+            common = sum(w for text, w in zip(known, weights, strict=True) if text in column.levels)
+            many = len(seen) >= _ALL_DIFFERENT * n_rows
+            if many and common < (1 - _ALL_DIFFERENT) * weights.sum():
+                return "all different" if len(seen) == n_rows else "nearly all different"
+            if self.Y is not None:
+                place = {text: i for i, text in enumerate(known)}
+                numbers = np.array([place.get(text, 0) for text in (*texts, None)])[codes]
+                return self._with_means(column, numbers)
+        return column if column.parts() else "few rows of each value"
+
+    def _with_means(self, column: CategoryColumn, codes: Codes) -> CategoryColumn:
+        """Add means of the target by level."""
+        assert self.Y is not None
+        units = self.units()
+        means, left_out = target_means(codes, len(column.known), self.Y, units)
+        self.means[column.name] = left_out
+        scales = [RAW] * means.shape[1]
+        if self.standardize:
+            own = left_out[codes, units.fold[units.unit]][self.used]
+            scales = [unit_of(mean, self.weight[self.used]) for mean in own.T]
+        return replace(column, means=means, units=tuple(scales))
 
     def units(self) -> Units:
         """Return equal rows."""
         if self._units is None:
-            columns: list[Any] = [] if self.Y is None else list(self.Y.T)
-            for i in range(len(self.table.names)):
-                values = self.values(i)
-                texts = values.kind == "text"
-                columns.append(coded(values.data) if texts else values.data)
-            found = units_of(columns, self.weight)
-            self._units = replace(found, weight=found.weight / self._unit(found.weight))
+            found = units_of(marks_of(self.values, self.Y), self.weight)
+            positive = found.weight[found.weight > 0]
+            self._units = replace(found, weight=found.weight / min(1.0, positive.mean()))
         return self._units
 
     def _row_weights(self) -> Array:
         """Return weights in rows: weights below 1 on average are no copies."""
         if self.weight.mean() >= 1.0:
             return self.weight
-        units = self.units()
-        return self.weight * (units.weight.sum() / self.weight.sum())
-
-    @staticmethod
-    def _unit(weight: Array) -> float:
-        return float(min(1.0, weight[weight > 0].mean()))
+        return self.weight * (self.units().weight.sum() / self.weight.sum())
 
 
 def targets_of(y: Any, n_rows: int) -> Array:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from leansvm.tables._values import DAY, Values
+from leansvm.tables._values import DAY, Values, joined
 
 
 @dataclass(frozen=True)
@@ -21,22 +21,33 @@ class NamedColumns:
     n_rows: int
     column: Callable[[int, str | None], Values]  # place, time zone that dates are moved to
 
+    def values(self, zones: Mapping[str, str | None]) -> dict[str, Values]:
+        """Return columns of training by name, dates in these time zones."""
+        place, found = {name: i for i, name in enumerate(self.names)}, {}
+        for name, zone in zones.items():
+            if name not in place:
+                raise ValueError(
+                    f"X has no column {name!r}, which training had: its columns are "
+                    f"{', '.join(map(repr, self.names[:20]))}."
+                )
+            found[name] = self.column(place[name], zone)
+        return found
+
 
 def is_frame(X: Any) -> bool:
     """Whether rows have named columns: a pandas or polars frame, an Arrow table."""
+    if hasattr(X, "collect_schema") and not hasattr(X, "to_numpy"):
+        raise TypeError("X is a lazy frame, without rows yet: pass X.collect().")
     return hasattr(X, "columns") and (hasattr(X, "dtypes") or hasattr(X, "schema"))
 
 
 def is_table(X: Any, *, numbers: bool = True) -> bool:
     """Whether rows need a `TableEncoder`: there are texts, dates, categories or missing values.
 
-    Parameters
-    ----------
-    X : object
-        Rows as they were given.
-    numbers : bool, default=True
-        Also look for missing values among numbers; False: only at the types of a frame's columns.
+    Without ``numbers`` only the types of the columns are looked at, not for missing numbers.
     """
+    if type(X) is np.ndarray and not numbers:
+        return X.dtype.kind in "mM" and X.ndim == 2  # numpy would make numbers of dates
     if is_frame(X):
         return _has_words(X) or (numbers and _has_gaps(X))
     if not numbers:
@@ -78,10 +89,26 @@ def open_table(X: Any) -> NamedColumns:
     if sparse.issparse(X):
         raise TypeError("TableEncoder takes frames and dense arrays, got a sparse matrix.")
     if is_frame(X):
-        return _of_frame(X)
+        import narwhals as nw
+
+        names, frame = _names(X), nw.from_native(X, eager_only=True)
+        series = list(frame.iter_columns())
+        return NamedColumns(names, len(frame), lambda i, zone: _of_series(series[i], zone))
     rows = np.asarray(X)
     names = [f"x{i}" for i in range(rows.shape[1])]
     return NamedColumns(names, len(rows), lambda i, zone: _of_array(rows[:, i]))
+
+
+def join_tables(tables: list[NamedColumns]) -> NamedColumns:
+    """Put blocks of a table one after the other."""
+    names = tables[0].names
+
+    def column(i: int, zone: str | None) -> Values:
+        first = tables[0].column(i, zone)
+        zone = zone or first.zone
+        return joined([first, *(table.column(i, zone) for table in tables[1:])], names[i])
+
+    return NamedColumns(names, sum(table.n_rows for table in tables), column)
 
 
 def _names(X: Any) -> list[str]:
@@ -90,15 +117,6 @@ def _names(X: Any) -> list[str]:
     if twice:
         raise ValueError(f"X has more than one column {twice[0]!r}: rename or remove them.")
     return names
-
-
-def _of_frame(X: Any) -> NamedColumns:
-    import narwhals as nw
-
-    names = _names(X)
-    frame = nw.from_native(X, eager_only=True)
-    series = list(frame.iter_columns())
-    return NamedColumns(names, len(frame), lambda i, zone: _of_series(series[i], names[i], zone))
 
 
 def _of_array(column: Any) -> Values:
@@ -110,7 +128,7 @@ def _of_array(column: Any) -> Values:
     return Values("object", column.tolist())
 
 
-def _of_series(series: Any, name: str, zone: str | None) -> Values:
+def _of_series(series: Any, zone: str | None) -> Values:
     import narwhals as nw
 
     dtype = series.dtype
@@ -128,8 +146,8 @@ def _of_series(series: Any, name: str, zone: str | None) -> Values:
         return _of_times(series.to_numpy())
     if dtype.is_nested() or dtype == nw.Binary:
         raise TypeError(
-            f"Column {name!r} holds {dtype}: argument must be a string, a number or a date. Make "
-            f"columns of its parts, or leave it out."
+            f"Column {series.name!r} holds {dtype}: argument must be a string, a number or a date. "
+            f"Make columns of its parts, or leave it out."
         )
     return Values("object", series.to_list(), declared=dtype in (nw.Categorical, nw.Enum))
 

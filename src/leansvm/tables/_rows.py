@@ -29,15 +29,7 @@ _FIRST_DAY = date(1970, 1, 1).toordinal()
 
 
 class RowEncoder:
-    """Turns rows into the features of a fitted encoder.
-
-    Parameters
-    ----------
-    columns : sequence of fitted columns
-        Of the encoder.
-    names : sequence of str
-        All columns of training, in order.
-    """
+    """Turns rows into the features of fitted columns; ``names`` are all columns of training."""
 
     def __init__(self, columns: Sequence[Column], names: Sequence[str]) -> None:
         self.names = {name: i for i, name in enumerate(names)}
@@ -94,20 +86,15 @@ class RowEncoder:
         x = np.array(out)
         if not math.isfinite(x.sum()):
             for name, place, _ in self.numbers:
-                refuse_infinite(x[place : place + 1] if place >= 0 else x[:0], name)
+                refuse_infinite(x[max(place, 0) : place + 1], name)
         return x if self.is_raw else (x - self.shift) / self.scale
 
 
 def _lookup(column: CategoryColumn, start: int) -> tuple[dict[str | None, Any], Any]:
     """Return places and numbers of the features of every known level, and of unseen ones."""
-    n_means = column.means.shape[1]
-    one_hot = len(column.parts()) - n_means
     texts = dict.fromkeys((*column.levels, *column.known))
-    features = column.rows_of([*texts, "\0 no level"])
-    pairs = []
-    for row in features:
-        own = [(start + j, v) for j, v in enumerate(row[:one_hot].tolist()) if v]
-        pairs.append(own + [(start + one_hot + j, v) for j, v in enumerate(row[one_hot:].tolist())])
+    rows = column.rows_of([*texts, "\0 no level"]).tolist()
+    pairs = [[(start + j, v) for j, v in enumerate(row) if v] for row in rows]
     return dict(zip(texts, pairs, strict=False)), pairs[-1]
 
 

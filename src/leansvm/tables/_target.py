@@ -39,9 +39,22 @@ class Units:
         return rounds[:, None] + np.clip(rest[:, None] - after, 0.0, 1.0)
 
 
-def units_of(columns: list[Array | tuple[Codes, list[str]]], weight: Array) -> Units:
-    """Find equal rows by a hash of their columns: numbers, or numbers of texts and the texts."""
-    found = np.zeros(len(weight), dtype=np.uint64)
+def units_of(marks: NDArray[np.uint64], weight: Array) -> Units:
+    """Find equal rows by `row_marks`."""
+    _, first, unit = np.unique(marks, return_index=True, return_inverse=True)
+    unit = unit.ravel()
+    total: Array = np.bincount(unit, weights=weight, minlength=len(first)).astype(np.float64)
+    return Units(first, unit, total, folds_of(marks[first]))
+
+
+def folds_of(marks: NDArray[np.uint64]) -> Codes:
+    """Return the fold of rows, which their content alone decides."""
+    return ((marks >> np.uint64(32)) % np.uint64(_FOLDS)).astype(np.intp)
+
+
+def row_marks(columns: list[Array | tuple[Codes, list[str]]]) -> NDArray[np.uint64]:
+    """Hash rows by their columns: numbers, or numbers of texts and the texts."""
+    found = np.zeros(1, dtype=np.uint64)
     for column in columns:
         if isinstance(column, tuple):
             codes, texts = column
@@ -51,11 +64,7 @@ def units_of(columns: list[Array | tuple[Codes, list[str]]], weight: Array) -> U
             plain = np.where(np.isnan(column), np.nan, column + 0.0)  # one NaN, no -0
             bits = np.ascontiguousarray(plain).view(np.uint64)
         found = _mixed(found ^ bits)
-    _, first, unit = np.unique(found, return_index=True, return_inverse=True)
-    unit = unit.ravel()
-    fold = (found[first] >> np.uint64(32)) % np.uint64(_FOLDS)
-    total: Array = np.bincount(unit, weights=weight, minlength=len(first)).astype(np.float64)
-    return Units(first, unit, total, fold.astype(np.intp))
+    return found
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -67,28 +76,11 @@ def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return bits ^ (bits >> np.uint64(31))
 
 
-def target_means(codes: Codes, n_levels: int, Y: Array, units: Units) -> tuple[Array, Array, Array]:
-    """Return the means of the levels over all rows, that of all rows, and those of each row.
+def target_means(codes: Codes, n_levels: int, Y: Array, units: Units) -> tuple[Array, Array]:
+    """Return means of the target by level: over all rows, and over the rows of other folds.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_rows,)
-        Level of every row.
-    n_levels : int
-        Number of levels.
-    Y : ndarray of shape (n_rows, n_outputs)
-        Targets.
-    units : Units
-        Equal rows and their folds.
-
-    Returns
-    -------
-    means : ndarray of shape (n_levels, n_outputs)
-        For new rows.
-    overall : ndarray of shape (n_outputs,)
-        For levels that training did not see.
-    own : ndarray of shape (n_rows, n_outputs)
-        For the training rows, without their own fold.
+    The first is levels x outputs, for new rows; the second levels x folds x outputs, for training
+    rows of each fold. The last level of both stands for those that training did not see.
     """
     shares, level = units.shares(), codes[units.first]
     origin = Y[units.first].mean(axis=0)  # sums of large numbers lose digits
@@ -101,9 +93,8 @@ def target_means(codes: Codes, n_levels: int, Y: Array, units: Units) -> tuple[A
     out_counts = counts.sum(axis=1, keepdims=True) - counts
     out_sums = sums.sum(axis=1, keepdims=True) - sums
     outside = out_sums.sum(axis=0) / np.maximum(out_counts.sum(axis=0), 1e-300)[:, None]
-    fold = units.fold
-    own = _shrunk(out_sums[level, fold], out_counts[level, fold][:, None], outside[fold], added)
-    return means + origin, overall + origin, own[units.unit] + origin
+    left_out = _shrunk(out_sums, out_counts[:, :, None], outside, added)
+    return np.vstack([means, overall]) + origin, np.concatenate([left_out, outside[None]]) + origin
 
 
 def _sums(level: Codes, n_levels: int, columns: Array) -> Array:

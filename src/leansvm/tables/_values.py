@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Number
@@ -28,6 +28,7 @@ _DATE = re.compile(
 _ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
 _TIME = re.compile(r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?")
 _DECIMAL = re.compile(r"\s*[+-]?(?:0|[1-9]\d*)?(?:\.\d*)?(?<=[\d.])(?:[eE][+-]?\d+)?\s*")
+_NO_NUMBER = {"na", "n/a", "#n/a", "<na>", "nan", "null", "none", "?", "-"}  # among decimals
 _MOSTLY, _FEW = 0.9, 30  # share of numbers, and different values, of a column that is refused
 
 
@@ -45,7 +46,12 @@ def is_missing(value: Any) -> bool:
     """Whether a value is None, NaN, NaT, pandas.NA or blank text."""
     if isinstance(value, str):
         return not value or value.isspace()
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    try:
+        return bool(value != value)
+    except ValueError:  # an array or a series: `text_of` refuses it
+        return False
 
 
 def text_of(value: Any, name: str) -> str:
@@ -92,15 +98,12 @@ def recognised(values: Values, name: str) -> Values:
     """Return objects as numbers, dates or booleans, if all of them are, or else as texts."""
     if values.kind != "object":
         return values
-    if set(map(type, values.data)) <= {str, type(None)}:
-        return _of_texts(values, name)
     known = [value for value in values.data if not is_missing(value)]
-    kinds = {type(value) for value in known}
+    kinds = set(map(type, known))
     if kinds <= {str}:
         return _of_texts(values, name)
     if all(issubclass(kind, bool | np.bool_) for kind in kinds):
-        truth = [np.nan if is_missing(v) else float(v) for v in values.data]
-        return Values("truth", np.array(truth))
+        return Values("truth", numbers(values, name))
     if all(issubclass(kind, timedelta | np.timedelta64) for kind in kinds):
         return Values("number", numbers(values, name))
     if all(issubclass(kind, date | np.datetime64) for kind in kinds):  # datetime is a date
@@ -108,6 +111,11 @@ def recognised(values: Values, name: str) -> Values:
         return Values("date", seconds(values, name, "date", zone), zone)
     if all(issubclass(kind, time) for kind in kinds):
         return Values("time", seconds(values, name, "time"))
+    if any(issubclass(kind, complex | np.complexfloating) for kind in kinds):
+        raise ValueError(
+            f"Column {name!r} holds complex numbers: make columns of their real and imaginary "
+            f"parts, or leave it out."
+        )
     is_number = [isinstance(v, Number) and not isinstance(v, bool) for v in known]
     if all(is_number) and not values.declared:
         return Values("number", numbers(values, name))
@@ -136,12 +144,41 @@ def _of_texts(values: Values, name: str) -> Values:
                 return Values(kind, seconds(plain, name, kind))
             except ValueError:  # such as 2024-02-31
                 return plain
-    if not values.declared and all(map(_DECIMAL.fullmatch, different)):
+    decimals = [text for text in different if text.strip().lower() not in _NO_NUMBER]
+    if not values.declared and decimals and all(map(_DECIMAL.fullmatch, decimals)):
         return Values("number", numbers(plain, name))
     return plain
 
 
 # ---------------------------------------------------------------------------- conversion
+
+
+def in_kind(values: Values, kind: str, name: str, zone: str | None = None) -> Values:
+    """Return values as the kind that they were recognised as among other rows."""
+    if values.kind == kind:
+        return values
+    if kind == "text":
+        return Values(kind, levels(values, name))
+    if kind in ("date", "time"):
+        return Values(kind, seconds(values, name, kind, zone), zone)
+    return Values(kind, numbers(values, name))
+
+
+def joined(parts: list[Values], name: str) -> Values:
+    """Put the values of a column in several blocks one after the other."""
+    kinds = {part.kind for part in parts}
+    if len(kinds) == 1 and kinds != {"object"}:
+        return replace(parts[0], data=np.concatenate([part.data for part in parts]))
+    if not kinds <= {"object", "number", "truth"}:
+        raise ValueError(
+            f"Column {name!r} holds {' and '.join(sorted(kinds))} values in different blocks: give "
+            f"it one type."
+        )
+    data: list[Any] = []
+    for part in parts:
+        typed = {"truth": bool, "number": float}.get(part.kind, lambda v: v)
+        data += [None if is_missing(v) else typed(v) for v in part.data]
+    return Values("object", data, declared=any(part.declared for part in parts))
 
 
 def numbers(values: Values, name: str) -> Array:
@@ -155,7 +192,7 @@ def numbers(values: Values, name: str) -> Array:
 
 def number_of(value: Any, name: str) -> float:
     """Return one value as a number, NaN where it is missing; durations in days."""
-    if is_missing(value):
+    if is_missing(value) or (isinstance(value, str) and value.strip().lower() in _NO_NUMBER):
         return np.nan
     if isinstance(value, timedelta):
         return value.total_seconds() / DAY
@@ -174,19 +211,12 @@ def levels(values: Values, name: str) -> list[str | None]:
     if values.kind in ("text", "object"):
         return data if values.kind == "text" else words(data, name)
     if values.kind in ("date", "time"):
-        days = np.where(np.isnan(data), "NaT", np.datetime_as_string(_datetimes(data)))
-        return [None if text == "NaT" else str(text) for text in days]
+        moments = np.where(np.isnan(data), np.iinfo(np.int64).min, data).astype("datetime64[s]")
+        return [None if v == "NaT" else str(v) for v in np.datetime_as_string(moments)]
     different, place = np.unique(data, return_inverse=True)
-    texts = [None if np.isnan(v) else text_of(_typed(v, values.kind), name) for v in different]
+    typed = bool if values.kind == "truth" else float
+    texts = [None if np.isnan(v) else text_of(typed(v), name) for v in different]
     return [texts[i] for i in place.ravel()]
-
-
-def _typed(value: float, kind: str) -> Any:
-    return bool(value) if kind == "truth" else value
-
-
-def _datetimes(data: Array) -> NDArray[np.datetime64]:
-    return np.where(np.isnan(data), 0, data).astype("datetime64[s]")
 
 
 def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Array:
@@ -206,19 +236,12 @@ def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Ar
 
 def _parsed(texts: list[str], name: str) -> Array:
     """Parse ISO 8601 texts, all at once where numpy reads them."""
-    if all(map(_DATE.fullmatch, texts)):
+    if all(_DATE.fullmatch(text) and not _ZONE.search(text) for text in texts):
         try:
-            clock = np.array([text for text in texts if _plain(text)])
-            if len(clock) == len(texts):
-                return clock.astype("datetime64[us]").astype(np.int64) / 1e6
+            return np.array(texts, dtype="datetime64[us]").astype(np.int64) / 1e6
         except ValueError:
             pass  # the loop names the text
     return np.array([second_of(text, name) for text in texts], dtype=np.float64)
-
-
-def _plain(text: str) -> bool:
-    """Whether a text has no time zone."""
-    return not _ZONE.search(text)
 
 
 def second_of(value: Any, name: str, zone: str | None = None) -> float:

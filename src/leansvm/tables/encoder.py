@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import TransformerMixin, _fit_context
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 
 from leansvm._sklearn import Documented
-from leansvm.tables._columns import CategoryColumn, Column, check_column
-from leansvm.tables._fit import TableFit, targets_of
+from leansvm.tables._columns import CategoryColumn, check_column
+from leansvm.tables._fit import FittedTable, fit_table, targets_of
 from leansvm.tables._frames import NamedColumns, is_frame, open_table
 from leansvm.tables._rows import RowEncoder
+from leansvm.tables._values import levels
 
 Array = NDArray[np.float64]
 _NAMES = {
@@ -130,31 +137,26 @@ class TableEncoder(TransformerMixin, Documented):
         ndarray of shape (n_samples, n_features_out)
             Features.
         """
-        table = self._opened(X, reset=True)
+        return self._learn(self._opened(X, reset=True), y, sample_weight)[1]
+
+    def _learn(self, table: NamedColumns, y: Any, weight: Any) -> tuple[FittedTable, Array]:
+        """Learn what the columns are; return what encodes training rows, and these encoded."""
         Y = None if y is None else targets_of(y, table.n_rows)
         weight = _check_sample_weight(
-            sample_weight, np.empty((table.n_rows, 0)), dtype=np.float64, ensure_non_negative=True
+            weight, np.empty((table.n_rows, 0)), dtype=np.float64, ensure_non_negative=True
         )
         if not weight.any():
             raise ValueError("sample_weight must be positive for at least one row.")
-        fit = TableFit(table, Y, weight, self.standardize)
-        blocks, self.left_out_ = [], {}
-        self._columns: list[Column] = []
-        for i, name in enumerate(table.names):
-            found = fit.column(i)
-            if isinstance(found, str):
-                self.left_out_[name] = found
-            else:
-                self._columns.append(found[0])
-                blocks.append(found[1])
-        if not blocks:
-            reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
-            rows = "1 sample" if table.n_rows == 1 else f"{table.n_rows:,} samples"
-            raise ValueError(
-                f"X has no column to learn from, with {rows}; left out: {reasons:.300}."
-            )
+        found, rows = fit_table(table, Y, weight, self.standardize)
+        self._columns, self.left_out_ = found.columns, found.left_out
         self._set_features()
-        return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
+        return found, rows
+
+    def fit_sample(self, table: NamedColumns, y: Any, sample_weight: Any) -> FittedTable:
+        """Learn from a sample of rows; return what encodes all of them, block by block."""
+        self.n_features_in_ = len(table.names)
+        self.feature_names_in_ = np.array(table.names, dtype=object)
+        return self._learn(table, y, sample_weight)[0]
 
     def transform(self, X: Any) -> Array:
         """Return the features of rows.
@@ -171,11 +173,8 @@ class TableEncoder(TransformerMixin, Documented):
         """
         check_is_fitted(self)
         table = self._opened(X, reset=False)
-        place = {name: i for i, name in enumerate(table.names)}
-        blocks = []
-        for column in self._columns:
-            values = table.column(place[column.name], getattr(column, "zone", None))
-            blocks.append(column.encode(values))
+        values = table.values({c.name: getattr(c, "zone", None) for c in self._columns})
+        blocks = [column.encode(values[column.name]) for column in self._columns]
         return np.ascontiguousarray(np.hstack(blocks), dtype=np.float64)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -192,12 +191,7 @@ class TableEncoder(TransformerMixin, Documented):
             Names.
         """
         check_is_fitted(self)
-        known = getattr(self, "feature_names_in_", None)
-        if input_features is not None:
-            if len(input_features) != self.n_features_in_:
-                raise ValueError("input_features should have length equal to number of features")
-            if known is not None and list(known) != list(input_features):
-                raise ValueError("input_features is not equal to feature_names_in_")
+        _check_feature_names_in(self, input_features)
         return self._names.copy()
 
     def describe(self) -> str:
@@ -205,15 +199,11 @@ class TableEncoder(TransformerMixin, Documented):
         check_is_fitted(self)
         counts, found = Counter(self.kinds_.values()), []
         gaps = Counter(c.kind for c in self._columns if getattr(c, "gaps", False))
-        for kind, (one, more) in _NAMES.items():
-            if counts[kind]:
-                text = f"{counts[kind]} {one if counts[kind] == 1 else more}"
-                found.append(text + (f" ({gaps[kind]} with gaps)" if gaps[kind] else ""))
-        text = ", ".join(found)
-        if self.left_out_:
-            reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
-            text += f"; left out: {reasons}"
-        return text
+        for kind, count in ((kind, counts[kind]) for kind in _NAMES if counts[kind]):
+            text = f"{count} {_NAMES[kind][count > 1]}"
+            found.append(text + (f" ({gaps[kind]} with gaps)" if gaps[kind] else ""))
+        reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
+        return ", ".join(found) + (f"; left out: {reasons}" if reasons else "")
 
     @property
     def _n_features_out(self) -> int:
@@ -233,12 +223,13 @@ class TableEncoder(TransformerMixin, Documented):
             Columns that have such levels, and these.
         """
         check_is_fitted(self)
-        table = self._opened(X, reset=False)
-        place, found = {name: i for i, name in enumerate(table.names)}, {}
-        for column in self._columns:
-            if isinstance(column, CategoryColumn):
-                found[column.name] = column.unseen(table.column(place[column.name], None))
-        return {name: texts for name, texts in found.items() if texts}
+        categories = {c.name: c for c in self._columns if isinstance(c, CategoryColumn)}
+        values = self._opened(X, reset=False).values(dict.fromkeys(categories))
+        found: dict[str, list[str]] = {}
+        for name, column in categories.items():
+            new = {text for text in levels(values[name], name) if text} - {*column.known}
+            found |= {name: sorted(new)} if new else {}
+        return found
 
     def row_encoder(self) -> RowEncoder:
         """Return a function that turns one row, a dict or a sequence, into its features.
@@ -258,32 +249,22 @@ class TableEncoder(TransformerMixin, Documented):
 
     def _set_features(self) -> None:
         """Set what is known of the features."""
-        names, columns, groups, numeric = [], [], [], []
-        for i, column in enumerate(self._columns):
-            for part in column.parts():
-                names.append(part.name)
-                columns.append(column.name)
-                groups.append((i, part.group))
-                numeric.append(part.numeric)
-        self._names = np.array(names, dtype=object)
-        self.columns_ = np.array(columns, dtype=object)
+        parts = [(i, part) for i, column in enumerate(self._columns) for part in column.parts()]
+        self._names = np.array([part.name for _, part in parts], dtype=object)
+        self.columns_ = np.array([self._columns[i].name for i, _ in parts], dtype=object)
+        groups = [(i, part.group) for i, part in parts]
         self.groups_ = np.unique(groups, axis=0, return_inverse=True)[1].ravel()
-        self.numeric_ = np.array(numeric, dtype=bool)
+        self.numeric_ = np.array([part.numeric for _, part in parts], dtype=bool)
         self.kinds_ = {column.name: column.kind for column in self._columns}
 
     def _opened(self, X: Any, *, reset: bool) -> NamedColumns:
         """Return the columns of validated rows; set or compare the number and the names."""
         if not is_frame(X):
             X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite=False)
-            return open_table(X)
+            table, names = open_table(X), vars(self).get("feature_names_in_")
+            return table if names is None else replace(table, names=list(names))  # by position
         table = open_table(X)
         if not reset and (self.left_out_ or not set(self.kinds_.values()) <= {"number"}):
-            missing = [name for name in self.kinds_ if name not in table.names]
-            if missing:
-                raise ValueError(
-                    f"X has no column {missing[0]!r}, which training had: its columns are "
-                    f"{', '.join(map(repr, table.names[:20]))}."
-                )
             return table
         # as in all of scikit-learn: a frame of numbers must have the columns of training in order
         validate_data(self, X, reset=reset, skip_check_array=True)

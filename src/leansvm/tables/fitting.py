@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,12 @@ from scipy import sparse
 from sklearn.utils import check_X_y
 from sklearn.utils.validation import validate_data
 
+from leansvm.tables._fit import FittedTable, targets_of
+from leansvm.tables._frames import join_tables, open_table
 from leansvm.tables.encoder import TableEncoder
 
 Array = NDArray[np.float64]
+SAMPLE_ROWS = 100_000  # of a file or a Dask collection that an encoder learns from
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,7 @@ class TableRows:
 
 def validate_table(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
     """Check targets beside a table; set the number and the names of its columns."""
-    if sparse.issparse(X) or estimator.kernel == "precomputed" or callable(estimator.kernel):
-        what = "A sparse matrix" if sparse.issparse(X) else f"kernel={estimator.kernel!r}"
-        raise ValueError(
-            f"Input X contains NaN, text or dates. {what} takes numbers alone: use "
-            f"leansvm.tables.TableEncoder before it, or fill what is missing."
-        )
+    _refuse_numbers_alone(estimator, X)
     X = X if hasattr(X, "shape") else np.asarray(X, dtype=object)
     validate_data(estimator, X, reset=True, skip_check_array=True)
     rows = TableRows(X, X.shape)
@@ -58,3 +57,66 @@ def encoded(estimator: Any, X: Any, Y: Any, weight: Any, *, reset: bool = True) 
 
 def _in_type_of(X: Any, rows: Array) -> Any:
     return rows.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else rows
+
+
+def _refuse_numbers_alone(estimator: Any, X: Any) -> None:
+    """Refuse a table where its rows or the kernel can only be numbers."""
+    if sparse.issparse(X) or estimator.kernel == "precomputed" or callable(estimator.kernel):
+        what = "A sparse matrix" if sparse.issparse(X) else f"kernel={estimator.kernel!r}"
+        raise ValueError(
+            f"Input X contains NaN, text or dates. {what} takes numbers alone: use "
+            f"leansvm.tables.TableEncoder before it, or fill what is missing."
+        )
+
+
+# ---------------------------------------------------------------------------- files and clusters
+
+
+def encoded_source(estimator: Any, source: Any, targets: Any = None, *, reset: bool) -> Any:
+    """Return the rows of a `RowSource` as numbers, block by block; a fit sets ``table_``.
+
+    The encoder learns from a sample of the rows, or from all where they are few. ``targets`` says
+    how the targets of a batch become numbers, in a fit.
+    """
+    if reset:
+        vars(estimator).pop("table_", None)
+    learns = reset and (source.is_table or source.has_gaps())
+    if not learns and "table_" not in vars(estimator):
+        if source.is_table:
+            raise ValueError(
+                f"X has text, dates or categories, and {type(estimator).__name__} was fitted on "
+                f"numbers: give it the columns of training alone, or fit again."
+            )
+        return source
+    _refuse_numbers_alone(estimator, source)
+    source = source.as_table()
+    if learns:
+        estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
+        fitted = _learned(estimator.table_, source, targets)
+        encode, from_targets = partial(_training_block, fitted, targets), bool(fitted.means)
+    else:
+        encode, from_targets = partial(_new_block, estimator.table_), False
+    return source.encoded(encode, estimator.table_._n_features_out, from_targets)
+
+
+def _learned(encoder: TableEncoder, source: Any, targets: Any) -> FittedTable:
+    """Fit an encoder on a sample of the rows."""
+    rows = np.arange(source.n_rows)
+    if len(rows) > SAMPLE_ROWS:
+        rows = np.sort(np.random.default_rng(0).choice(rows, SAMPLE_ROWS, replace=False))
+    pieces = source.pieces(rows)
+    Y = np.concatenate([targets(piece.y, None)[0] for piece in pieces])
+    weight = None
+    if source.has_weight:
+        weight = np.concatenate([piece.sample_weight for piece in pieces])
+    return encoder.fit_sample(join_tables([open_table(piece.X) for piece in pieces]), Y, weight)
+
+
+def _training_block(fitted: FittedTable, targets: Any, X: Any, y: Any) -> Array:
+    """Return the features of training rows: means of the target are those of other folds."""
+    Y = targets_of(targets(y, None)[0], len(y)) if fitted.means else None
+    return fitted.encode(open_table(X), Y)
+
+
+def _new_block(table: TableEncoder, X: Any, y: Any) -> Array:
+    return table.transform(X)

@@ -1,5 +1,5 @@
 """What the selectors share that take the best of a few random rows, again and again.
 
 `pool` says which rows compete, `best_of` takes one at a time, `rounds` several for one look at
-the rows, `ridge` keeps the squared-loss fit on the basis so far.
+the rows, with the squared-loss fit on the basis so far.
 """

@@ -18,7 +18,7 @@ from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
 from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep, go_on
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
-from leansvm.basis.cholesky.rows import FactorRows, start, total_and_largest
+from leansvm.basis.cholesky.growing import FactorRows, start, total_and_largest
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare, row_weights
 
@@ -71,19 +71,8 @@ class CandidateSelector(BasisSelector):
 class Candidates(ABC):
     """A pool of candidates and the blocks that hold their columns.
 
-    Parameters
-    ----------
-    blocks, kernel : RowBlocks, Kernel
-        The rows and the model's kernel.
-    n_basis : int
-        Most rows to choose.
-    selector : CandidateSelector
-        How many candidates there are, whether good ones stay for the next step, and the gain
-        at or below which the choice ends.
-    rng : RandomState
-        Decides which rows become candidates.
-    fit : Fit
-        The model, for subclasses that look at the targets.
+    The selector says how many candidates there are, whether good ones stay for the next step, and
+    the gain at or below which the choice ends. Subclasses that look at the targets use ``fit``.
     """
 
     def __init__(
@@ -115,10 +104,6 @@ class Candidates(ABC):
     def start(self) -> None:
         """Begin with no basis."""
 
-    def report(self, gains: Array) -> dict[str, Any]:
-        """Return what to report besides the gains of the chosen rows and the reason to stop."""
-        return {}
-
     def draw(self, k: int) -> None:
         """Draw the whole pool anew."""
         self.refill = self.pool.replace_all()
@@ -131,9 +116,11 @@ class Candidates(ABC):
             self.draw(k)
         return some
 
-    def end(self) -> None:
-        """Drop what the choice needed and the model does not."""
+    def found(self, indices: Rows, L: Array, **report: Any) -> Basis:
+        """Drop what the choice needed and the model does not; return the basis."""
         self.blocks.map(_end)
+        k = len(indices)
+        return Basis(indices, L=L[:k, :k], report=report)
 
 
 class OneByOne(Candidates):
@@ -152,6 +139,10 @@ class OneByOne(Candidates):
 
         Returns what `rows_of_basis` finds of the pool's rows in the blocks.
         """
+
+    @abstractmethod
+    def report(self, gains: Array) -> dict[str, Any]:
+        """Return what to report besides the gains of the chosen rows and the reason to stop."""
 
     def choose(self, on_step: OnStep = go_on) -> Basis:
         """Choose up to ``n_basis`` rows; stop when the best gain is at most ``tol``."""
@@ -177,9 +168,8 @@ class OneByOne(Candidates):
             if on_step(k):
                 stop = "callback"
                 break
-        self.end()
-        report = {"gain": taken[:k], "stop": stop, **self.report(taken[:k])}
-        return Basis(indices[:k], L=L[:k, :k], report=report)
+        gain = taken[:k]
+        return self.found(indices[:k], L, gain=gain, stop=stop, **self.report(gain))
 
     def _take(self, slot: int, row: Array, gains: Array) -> None:
         pool, k, t = self.pool, len(row), int(self.pool.rows[slot])
@@ -237,7 +227,7 @@ def rows_of_basis(block: Block, rows: Rows, k: int) -> InBlock:
 
 @declare("X", "weight", keeps=(CandidateRows, FactorRows))
 def _start(block: Block, kernel: Kernel, capacity: int, size: int) -> tuple[float, float]:
-    """As `cholesky.rows.start`, with the weights and room for the candidates' columns."""
+    """As `cholesky.growing.start`, with the weights and room for the candidates' columns."""
     pool = zeros((size, block.stop - block.start), block.X)
     block.keep(CandidateRows(row_weights(block), pool))
     return start(block, kernel, capacity)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import like_rows, namespace
-from leansvm.basis.cholesky.rows import rank_floor
+from leansvm.basis.cholesky.growing import rank_floor
 from leansvm.rows import RowBlocks
 
 Array = NDArray[np.float64]
@@ -105,19 +105,7 @@ class Refill(NamedTuple):
 
 
 class Pool:
-    """Up to ``size`` candidates in numbered slots.
-
-    Attributes
-    ----------
-    rows : ndarray of shape (size,)
-        Row of each slot; -1 where the slot is empty.
-    P : ndarray of shape (size, capacity)
-        The candidates' rows of the whitened basis; `refresh` brings them up to date.
-    D : ndarray of shape (size,)
-        Their residuals k(x, x) - |P_x|^2.
-    usable : ndarray of shape (size,)
-        Slots with a row that the basis does not contain yet, to rounding.
-    """
+    """Up to ``size`` candidates in numbered slots."""
 
     def __init__(
         self,
@@ -127,12 +115,11 @@ class Pool:
         stream: CandidateStream,
         rounding: Rounding,
     ) -> None:
-        self._blocks, self.stream = blocks, stream
-        self.rounding = rounding
-        self.rows = np.full(size, -1, dtype=np.intp)
-        self.P = np.zeros((size, capacity))
-        self.D = np.zeros(size)
-        self.usable = np.zeros(size, dtype=bool)
+        self._blocks, self.stream, self.rounding = blocks, stream, rounding
+        self.rows = np.full(size, -1, dtype=np.intp)  # -1 where the slot is empty
+        self.P = np.zeros((size, capacity))  # rows of the whitened basis, as of `refresh`
+        self.D = np.zeros(size)  # residuals k(x, x) - |P_x|^2
+        self.usable = np.zeros(size, dtype=bool)  # rows that the basis misses, beyond rounding
 
     def best(self, scores: Array) -> int | None:
         """Return the usable slot with the largest score (ties: the lowest row), if there is one."""

@@ -7,13 +7,13 @@ and the residual diagonal D after G, and in `WindowRows` what the scores need be
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
-from leansvm.basis.cholesky.rows import FactorRows, start
+from leansvm.basis.cholesky.growing import FactorRows, start
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, declare
 
@@ -40,8 +40,7 @@ class WindowRows:
     Z: Any = None  # (Q_W'T)'R w'
 
 
-@dataclass(frozen=True)
-class GainCriterion:
+class GainCriterion(NamedTuple):
     """The weights of the two parts of a gain, a |g|^2 + c |q'T|^2, and how values compare."""
 
     a: float
@@ -51,8 +50,7 @@ class GainCriterion:
     unit: float  # scores in units of this
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """What a window allows: A1 <= |w|^2 gram, A3 <= |w|^2 directions, |Z|^2 <= A3 targets."""
 
     gram: float  # tr W'SW
@@ -60,20 +58,17 @@ class Bounds:
     targets: float  # |Q_W'T|^2
 
 
-@dataclass(frozen=True)
-class ScoredRow:
+class ScoredRow(NamedTuple):
     """The best row of a block, with its row of P."""
 
     key: float
     row: int
     value: float  # score, or residual
-    D: float
     E: float
     factor: Array
 
 
-@dataclass(frozen=True)
-class BestRows:
+class BestRows(NamedTuple):
     """The best rows of a block."""
 
     gain: ScoredRow | None  # largest expected gain of rows whose column is known, or can be
@@ -81,8 +76,7 @@ class BestRows:
     missed: ScoredRow | None  # largest residual
 
 
-@dataclass(frozen=True)
-class Added:
+class Added(NamedTuple):
     """A column g that joined the window: the terms it adds to A1, A3 and Z."""
 
     scale: float  # norm of its orthogonal part, inverted; 0 when there is none
@@ -93,8 +87,7 @@ class Added:
     targets: Array  # (h, rho)'(Q_W, q)'T
 
 
-@dataclass(frozen=True)
-class Extraction:
+class Extraction(NamedTuple):
     """The step that moves row t from the window to the selected ones: W <- W (I - b v v')."""
 
     row: int
@@ -305,10 +298,8 @@ def _candidate(block: Block, keys: Array, values: Array, n: int) -> ScoredRow | 
     i = int(np.argmax(keys)) if len(keys) else 0  # the first of equal ones
     if len(keys) == 0 or keys[i] < 0:
         return None
-    factor, E = block.kept(FactorRows), block.kept(WindowRows).E
-    row = factor.P[i, :n].copy()
-    key, value = float(keys[i]), float(values[i])
-    return ScoredRow(key, block.start + i, value, float(factor.D[i]), float(E[i]), row)
+    E, row = float(block.kept(WindowRows).E[i]), block.kept(FactorRows).P[i, :n].copy()
+    return ScoredRow(float(keys[i]), block.start + i, float(values[i]), E, row)
 
 
 def _significant(values: Array) -> Array:

@@ -8,8 +8,8 @@ rows' columns being unknown, a window W of look-ahead columns stands for K - GG'
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from numbers import Integral, Real
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -183,14 +183,9 @@ class _Search:
         gram, (total, square, seen) = sums[n : n + w], sums[n + w :]
         h, rho, targets, tail = self._orthogonalise(sums[:n], total / self._n, square)
         h_W = h[k:]
-        added = Added(
-            scale=1.0 / rho if rho > 0 else 0.0,
-            square=square,
-            centred=float(h_W @ h_W) + rho**2,
-            gram=gram,
-            cross=self._R.T @ h_W,
-            targets=h_W @ self._z + rho * targets,
-        )
+        scale, centred = 1.0 / rho if rho > 0 else 0.0, float(h_W @ h_W) + rho**2
+        new_targets = h_W @ self._z + rho * targets
+        added = Added(scale, square, centred, gram, self._R.T @ h_W, new_targets)
         self._gram = np.block([[self._gram, gram[:, None]], [gram, square]])
         self._R = np.block([[self._R, h_W[:, None]], [np.zeros(w), rho]])
         self._z = np.vstack([self._z, targets])
@@ -202,7 +197,7 @@ class _Search:
         assert self._missed is not None
         floor = self._floor * float(np.sqrt(self._missed.E / E))
         if floor > self._criterion.floor:
-            self._criterion = replace(self._criterion, floor=floor)
+            self._criterion = self._criterion._replace(floor=floor)
 
     def _orthogonalise(
         self, h: Array, mean: float, square: float
@@ -271,20 +266,9 @@ class _Search:
         self._gram = _reflected(_reflected(gram, right).T, right)[1:, 1:]
         along = _reflected(R[:1], right)[0]  # R'q in the coordinates of W before the rotation
         self._R, self._z = R[1:, 1:], z[1:]
-        step = Extraction(
-            row=row,
-            added=added,
-            right=right,
-            left=left,
-            square=square,
-            gram=gram_first,
-            along=along,
-            targets=z[0],
-            independent=independent,
-            bounds=self._bounds(),
-        )
+        change = square, gram_first, along, z[0], independent, self._bounds()
         gain = self._criterion.a * square + self._criterion.c * float(z[0] @ z[0])
-        return step, gain
+        return Extraction(row, added, right, left, *change), gain
 
     def _score_afresh(self) -> None:
         window = self._gram, self._R, self._z, self._bounds()
@@ -298,20 +282,14 @@ class _Search:
         return Bounds(float(np.trace(gram)), float(np.sum(R * R)), float(np.sum(z * z)))
 
     def _take_over(self, found: list[BestRows]) -> None:
-        self._missed = _first_of(best.missed for best in found)
-        if self._missed is None:
-            self.best = _first_of(best.dependent for best in found)
-        else:
-            self.best = _first_of(best.gain for best in found)
+        gain, dependent, self._missed = map(_first_of, zip(*found, strict=True))
+        self.best = dependent if self._missed is None else gain
 
 
 def _first_of(candidates: Iterable[ScoredRow | None]) -> ScoredRow | None:
     """Return the candidate with the largest key; of equal ones the first."""
-    best = None
-    for candidate in candidates:
-        if candidate is not None and (best is None or candidate.key > best.key):
-            best = candidate
-    return best
+    found = (candidate for candidate in candidates if candidate is not None)
+    return max(found, key=attrgetter("key"), default=None)
 
 
 def _reflector(x: Array) -> Reflector:

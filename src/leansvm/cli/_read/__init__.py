@@ -22,7 +22,17 @@ from leansvm.cli._read._recognise import CATEGORY, DATE, KINDS, NUMBER, TIME, TR
 from leansvm.cli._read._table import FileTable, read_table
 from leansvm.cli._read._words import check_column, quoted, several
 
-__all__ = ["CATEGORY", "KINDS", "NUMBER", "TRUTH", "Conventions", "FileData", "read", "read_like"]
+__all__ = [
+    "CATEGORY",
+    "DATE",
+    "KINDS",
+    "NUMBER",
+    "TRUTH",
+    "Conventions",
+    "FileData",
+    "read",
+    "read_like",
+]
 
 FORMATS = {
     ".csv": "csv",
@@ -56,6 +66,8 @@ class FileData:
         What is not plain about the file, such as "semicolons" and "decimal commas".
     reading : dict
         Conventions of the file that are kept with a model, in JSON's types.
+    kept : dict
+        Columns that go into the output as they are in the file, of pyarrow.
     """
 
     path: Path
@@ -65,6 +77,7 @@ class FileData:
     notes: list[str] = field(default_factory=list)
     form: list[str] = field(default_factory=list)
     reading: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
 
     def words(self) -> str:
         """Return what was recognised: "12 numbers, 3 categories, 1 date"."""
@@ -103,7 +116,7 @@ def read(
     file_format : str, optional
         By default the ending of the name says it.
     columns : dict, optional
-        Kinds of columns that the user decides; these are never left out.
+        Kinds of columns that the user decides.
     conventions : Conventions, optional
         How numbers and dates are written, as far as the user says it.
     """
@@ -151,10 +164,12 @@ def read_like(
     target: str | None,
     file_format: str | None = None,
     reading: Mapping[str, Any] | None = None,
+    keep: Sequence[str] = (),
 ) -> FileData:
     """Read a file to predict, in the form a model was trained on.
 
     `reading` holds the conventions of the training file: they decide what this file leaves open.
+    `keep` names columns that are returned as they are.
     """
     kind = _format(path, file_format)
     table_like = kind in ("csv", "parquet")
@@ -163,6 +178,8 @@ def read_like(
         raise CommandError(f"{path}: the model was trained on {what}, this is {kind}")
     before, zero_based = _conventions_of_model(reading or {})
     if columns is None:
+        if keep:
+            raise CommandError(f"{path}: --keep needs a file with column names")
         data = _without_names(path, kind, n_features, zero_based)
         if data.X.shape[1] != n_features:
             raise CommandError(
@@ -170,6 +187,8 @@ def read_like(
             )
         return _checked(data)
     table = read_table(path, kind)
+    for name in keep:
+        check_column(path, name, table.names)
     here = set(table.names)
     missing = [name for name in columns if name not in here]
     if missing:
@@ -185,7 +204,8 @@ def read_like(
             y = target_of(table, target, None, frame.ways, complete=False)
         except CommandError:  # predictions do not need it, and scoring says what is wrong
             y = target_of(table, target, CATEGORY, frame.ways, complete=False)
-    return _checked(FileData(path, frame.X, y, columns))
+    kept = {name: table.columns[name] for name in keep}
+    return _checked(FileData(path, frame.X, y, columns, kept=kept))
 
 
 def _conventions_of_model(reading: Mapping[str, Any]) -> tuple[Conventions, bool | str]:

@@ -57,6 +57,8 @@ class DualBaseline(LSSVC):
 
     _documented_in = "leansvm.papers.baselines"
 
+    _shared_sections = ("Parameters",)
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.categorical = False  # rows of numbers alone

@@ -7,8 +7,8 @@ from leansvm import ReducedSVR
 from leansvm.basis.features import whiten
 from leansvm.kernels import Kernel
 from leansvm.losses import Huber, Logistic, Squared, SquaredHinge, SymmetricHuber
-from leansvm.newton import one_step
-from leansvm.newton.one_step import leave_out, left_out_mistakes, left_out_residuals_of
+from leansvm.newton import left_out
+from leansvm.newton.left_out import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import NewtonSolver
 from leansvm.rows import MemoryBlocks
 
@@ -27,7 +27,7 @@ EVERY_LOSS = {
 @pytest.fixture
 def one_step_alone(monkeypatch):
     """As for many rows: no further steps."""
-    monkeypatch.setattr(one_step, "_FEW_NUMBERS", 0)
+    monkeypatch.setattr(left_out, "_FEW_NUMBERS", 0)
 
 
 def problem(m=60, outputs=1, seed=0):
@@ -43,7 +43,7 @@ def solver_of(X, Y, s, points, bias_penalty, **options):
     features = whiten(KERNEL, X[:points], X[:points], constant=constant)
     penalty = bias_penalty if np.isfinite(bias_penalty) else 0.0
     blocks = MemoryBlocks(X, Y, s, tile_rows=17)
-    options = {"outputs": range(Y.shape[1]), "tol": 1e-10, **options}
+    options = {"n_outputs": Y.shape[1], "tol": 1e-10, **options}
     return NewtonSolver(blocks, features, bias_penalty=penalty, **options), features
 
 
@@ -54,7 +54,6 @@ def values_without(X, Y, s, features, points, bias_penalty, loss, C, rows, start
         rest = np.delete(np.arange(len(X)), i)
         solver, _ = solver_of(X, Y, s, points, bias_penalty, **options)
         solver.blocks = MemoryBlocks(X[rest], Y[rest], s[rest])
-        solver.matrices.blocks = solver.blocks
         if start is None:
             solver.solve(loss, C)
         else:
@@ -85,8 +84,8 @@ def test_both_ways_to_leverages_agree(bias_penalty, one_step_alone):
     for woodbury in (True, False):
         solver, _ = solver_of(X, Y, s, 50, bias_penalty)
         solver.solve(Huber(0.1), 5.0)
-        plan = solver.matrices.plan
-        solver.matrices.plan = lambda o, p=plan, w=woodbury: p(o, woodbury=w)
+        plan = solver.plan
+        solver.plan = lambda o, p=plan, w=woodbury: p(o, woodbury=w)
         leave_out(solver)
         both.append(left_out_residuals_of(solver))
     np.testing.assert_allclose(both[0], both[1], rtol=1e-6, atol=1e-8)

@@ -1,0 +1,273 @@
+"""What a reader should know about the data and the fit, and what to try next.
+
+Every check looks at one thing that makes people trust a wrong number: copies of rows, columns that
+give the target away, rows in order of time, a class that is never predicted, a limit that was hit.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.stats import ks_2samp, rankdata
+
+from leansvm import inspection
+from leansvm.cli._output import readable
+from leansvm.cli._pipeline import encoder_of
+from leansvm.cli._read import CATEGORY, NUMBER
+from leansvm.cli._report._importance import unused
+from leansvm.cli._run import TrainingRun, support_size
+
+_LEAK, _SAME, _DRIFT = 0.99, 0.9999, 0.3
+_MOST_COLUMNS, _SHOWN = 200, 3
+_FEW_ROWS, _RARE = 100, 0.2
+_C_LIMITS = (1e-6, 1e7)  # of C="loo" and C="gcv"
+
+
+def worth_knowing(run: TrainingRun) -> list[str]:
+    """Return sentences on the data and the fit."""
+    checks: list[Callable[[TrainingRun], list[str]]] = [
+        _leaks,
+        _copies,
+        _same_columns,
+        _drift,
+        _limits,
+    ]
+    found = [text for check in checks for text in check(run)]
+    return [*found, *run.notes]
+
+
+# ---------------------------------------------------------------------------- the data
+
+
+def _numbers(run: TrainingRun) -> dict[str, np.ndarray]:
+    """Return the columns of numbers in use by name, not those of only one value."""
+    if run.data.kinds is None:
+        return {}
+    left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
+    numbers = [name for name, kind in run.data.kinds.items() if kind == NUMBER]
+    names = [name for name in numbers if name not in left_out][:_MOST_COLUMNS]
+    columns = {name: np.asarray(run.data.X[name], dtype=float) for name in names}
+    return {name: x for name, x in columns.items() if np.nanmin(x) < np.nanmax(x)}
+
+
+def _leaks(run: TrainingRun) -> list[str]:
+    return [
+        f"column '{name}' alone gives the target away ({how}): is it known before the prediction "
+        f"is needed? --drop {shlex.quote(name)} trains without it"
+        for name, how in leaks(run).items()
+    ]
+
+
+def leaks(run: TrainingRun) -> dict[str, str]:
+    """Return columns that tell the target almost exactly, each with how well."""
+    found = {}
+    classes = np.unique(run.y)
+    for name, x in _numbers(run).items():
+        known = np.isfinite(x)
+        if known.sum() < 20:
+            continue
+        if run.task == "regression":
+            ranks = rankdata(x[known]), rankdata(run.y[known])
+            r = abs(float(np.corrcoef(*ranks)[0, 1]))
+            if r > _LEAK:
+                found[name] = f"rank correlation {r:.3f}"
+        elif len(classes) == 2:
+            share = _ordered(x[known], run.y[known] == classes[1])
+            if share > _LEAK:
+                found[name] = f"AUC {share:.3f}"
+    if run.task == "classification" and run.data.kinds is not None:
+        for name in (n for n, kind in run.data.kinds.items() if kind == CATEGORY):
+            share, usual = _told_by_levels(run.data.X[name], run.y)
+            if share > _LEAK > usual + 0.05:
+                found[name] = f"its most frequent classes are right for {100 * share:.1f} % of rows"
+    return found
+
+
+def _ordered(x: np.ndarray, true: np.ndarray) -> float:
+    """Return the AUC of a column alone, in the better direction."""
+    n, total = int(true.sum()), len(true)
+    if n in (0, total):
+        return 0.0
+    auc = (rankdata(x)[true].sum() - n * (n + 1) / 2) / (n * (total - n))
+    return max(auc, 1.0 - auc)
+
+
+def _told_by_levels(column: Any, y: np.ndarray) -> tuple[float, float]:
+    """Return how often the most frequent class of a level is right, and of all rows.
+
+    Levels of one row are left out, which every column of names has.
+    """
+    import pandas as pd
+
+    counts = pd.crosstab(column.astype(object), y)
+    usual = float(np.unique(y, return_counts=True)[1].max() / len(y))
+    counts = counts[counts.sum(axis=1) > 1]
+    total = counts.to_numpy().sum()
+    return (counts.max(axis=1).sum() / total if total >= 20 else 0.0), usual
+
+
+def copies(run: TrainingRun) -> tuple[int, int]:
+    """Return how many rows are copies of an earlier one, and how many disagree with one."""
+    if not hasattr(run.data.X, "duplicated"):
+        return 0, 0
+    alike = run.data.X.duplicated()
+    same = int(run.data.X.assign(**{"\0target": run.y}).duplicated().sum())
+    return same, int(alike.sum()) - same
+
+
+def _copies(run: TrainingRun) -> list[str]:
+    same, other = copies(run)
+    found = []
+    if same:
+        found.append(
+            f"{same:,} rows are copies of an earlier one: where a copy is in another fold, the "
+            f"model has seen the row that it is judged on"
+        )
+    if other and run.task == "classification":
+        found.append(
+            f"{other:,} rows have the columns of an earlier one and another target: no model is "
+            f"right on all of them"
+        )
+    return found
+
+
+def _same_columns(run: TrainingRun) -> list[str]:
+    columns = {name: x for name, x in _numbers(run).items() if np.isfinite(x).all()}
+    if len(columns) < 2:
+        return []
+    names, r = list(columns), np.abs(np.corrcoef(list(columns.values())))
+    pairs = np.argwhere(np.triu(r > _SAME, 1))
+    return [
+        f"columns '{names[a]}' and '{names[b]}' say the same (correlation {r[a, b]:.4f}): one of "
+        f"them is enough, and they share their importance"
+        for a, b in pairs[:_SHOWN]
+    ]
+
+
+def drifts(run: TrainingRun) -> dict[str, float]:
+    """Return what differs between the first three quarters of the file and the last one.
+
+    By name the largest difference between the shares of rows below a value, 0 to 1.
+    """
+    n = len(run.y)
+    if n < _FEW_ROWS:
+        return {}
+    cut = n - n // 4
+    columns = _numbers(run)
+    if run.task == "regression":
+        columns = {"the target": run.y.astype(float), **columns}
+    found = {}
+    for name, x in columns.items():
+        test = ks_2samp(x[:cut], x[cut:], nan_policy="omit")
+        if test.statistic > _DRIFT and test.pvalue < 1e-6:
+            found[name] = float(test.statistic)
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def _drift(run: TrainingRun) -> list[str]:
+    found = drifts(run)
+    if not found:
+        return []
+    shown = ", ".join(f"{name} (by {100 * d:.0f} points)" for name, d in list(found.items())[:4])
+    return [
+        f"the last quarter of the file differs from the rows before it: {shown}. Training and "
+        f"left-out rows are mixed here; if new rows are like the last ones, expect more errors"
+    ]
+
+
+# ---------------------------------------------------------------------------- the fit
+
+
+def _limits(run: TrainingRun) -> list[str]:
+    found, model = [], run.model
+    if isinstance(model.C, str) and hasattr(model, "C_"):
+        low, high = _C_LIMITS
+        if not 1.01 * low < model.C_ < 0.99 * high:
+            what = "almost no fit to the rows" if model.C_ < 1 else "almost no smoothing"
+            found.append(
+                f"C is at the limit of the search, {readable(float(model.C_))}: {what} was best"
+            )
+    if at_largest_size(run):
+        found.append(
+            f"the model has {support_size(model):,} points, the largest number that was tried: "
+            f"more may be better"
+        )
+    if len(run.y) < _FEW_ROWS:
+        found.append(f"there are only {len(run.y)} rows: every number here is uncertain")
+    return found
+
+
+def at_largest_size(run: TrainingRun) -> bool:
+    """Whether the number of points is the largest that was tried, and rows are left."""
+    sizes = getattr(run.model, "fit_report_", {}).get("sizes", {}).get("sizes", ())
+    size = support_size(run.model)
+    return len(sizes) > 1 and size >= max(sizes) and size < 0.9 * len(run.y)
+
+
+# ---------------------------------------------------------------------------- what to try next
+
+
+def next_steps(
+    run: TrainingRun, importance: inspection.Importance | None, doubtful: list[int]
+) -> list[str]:
+    """Return up to four things to do, the most useful first."""
+    steps = [
+        f"Drop '{name}' unless it is known in time: --drop {shlex.quote(name)}."
+        for name in leaks(run)
+    ]
+    if copies(run)[0]:
+        steps.append("Remove the copies of rows and train again: the score may fall to its truth.")
+    steps += _for_no_better_than_chance(run) + _for_the_rare_class(run)
+    if len(run.y) < _FEW_ROWS:
+        steps.append("Collect more rows first: no setting helps as much.")
+    if drifts(run):
+        steps.append(
+            "Hold the last rows out: train on the first three quarters of the file, then leansvm "
+            "predict on the rest, which prints the score."
+        )
+    if at_largest_size(run):
+        steps.append(f"Allow a larger model: --set n_basis={2 * support_size(run.model)}.")
+    names = unused(importance)
+    if names:
+        shown = " ".join(f"--drop {shlex.quote(name)}" for name in names[:8])
+        more = f" (and {len(names) - 8} more)" if len(names) > 8 else ""
+        steps.append(f"Train without columns that do not matter: {shown}{more}.")
+    if doubtful:
+        rows = ", ".join(f"{i + 1:,}" for i in doubtful[:3])
+        steps.append(f"Look at the doubtful rows, {rows} first: are their targets right?")
+    steps.append("Compare kernels and scales: leansvm tune with the same options.")
+    return steps[:4]
+
+
+def _for_no_better_than_chance(run: TrainingRun) -> list[str]:
+    """Say so where the model is hardly better than none."""
+    found = run.evaluation
+    if found is None:
+        return []
+    if run.task == "regression":
+        poor = found.scores["R²"] < 0.05
+    elif "AUC" in found.scores:
+        poor = found.scores["AUC"] < 0.55
+    else:
+        poor = found.scores["balanced accuracy"] < found.baseline["balanced accuracy"] + 0.02
+    text = "Look for other columns: these say next to nothing about the target."
+    return [text] if poor else []
+
+
+def _for_the_rare_class(run: TrainingRun) -> list[str]:
+    """Advise on the threshold where a rare class is hardly predicted."""
+    if run.evaluation is None or run.positive is None:
+        return []
+    share = float(np.mean(run.y == run.positive))
+    recall = run.evaluation.scores[f"recall of {run.positive}"]
+    if share > _RARE or recall > 0.5:
+        return []
+    return [
+        f"Choose a threshold: {run.positive} is {100 * share:.1f} % of the rows, and predict() "
+        f'finds {100 * recall:.0f} % of it. tune_threshold(model, "balanced_accuracy") of '
+        f"leansvm.model_selection takes a lower one; or rank rows by predict_proba.",
+        "Or weigh the classes alike: --set class_weight=balanced.",
+    ]

@@ -1,0 +1,117 @@
+"""Tables by the command line: columns that are kept, intervals, and the encoder of the library."""
+
+import csv
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leansvm import persistence
+
+
+def rentals(n, seed=0):
+    """Hourly counts: text, a timestamp, gaps, an id with leading zeros and a formula as text."""
+    rng = np.random.default_rng(seed)
+    when = pd.Timestamp("2024-03-01") + pd.to_timedelta(rng.integers(0, 2000, n), unit="h")
+    weather = rng.choice(["sun", "rain", ""], n, p=[0.5, 0.4, 0.1])
+    heat = np.where(rng.random(n) < 0.1, np.nan, rng.normal(15, 5, n).round(2))
+    mean = 30 * np.sin(2 * np.pi * when.hour / 24) + 10 * (weather == "sun") + np.nan_to_num(heat)
+    return pd.DataFrame(
+        {
+            "id": [f"{i:06d}" for i in range(n)],
+            "note": "=1+1",
+            "when": when,
+            "weather": weather,
+            "heat": heat,
+            "count": (mean + rng.normal(0, 3, n)).round(3),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    from typer.testing import CliRunner
+
+    from leansvm.cli._app import app
+
+    folder = tmp_path_factory.mktemp("rentals")
+    rentals(400).to_csv(folder / "train.csv", index=False)
+    rentals(1000, seed=1).to_csv(folder / "new.csv", index=False)
+    done = CliRunner().invoke(
+        app,
+        ["train", str(folder / "train.csv"), "-t", "count", "-o", str(folder / "m.skops"), "-q"],
+    )
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_columns_are_kept_as_they_are_in_the_file(trained, run, tmp_path):
+    command = [
+        "predict",
+        trained / "m.skops",
+        trained / "new.csv",
+        "--keep",
+        "id",
+        "--keep",
+        "note",
+    ]
+    done = run(*command, "-o", "out.csv", "-q")
+    assert done.exit_code == 0, done.output
+    with open(tmp_path / "out.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["id", "note", "prediction"] and len(rows) == 1000
+    assert [row["id"] for row in rows[:2]] == ["000000", "000001"]
+    assert {row["note"] for row in rows} == {"'=1+1"}  # a spreadsheet must not compute it
+    assert run(*command, "-o", "out.parquet", "-q").exit_code == 0
+    table = pd.read_parquet(tmp_path / "out.parquet")
+    assert list(table) == ["id", "note", "prediction"] and set(table["note"]) == {"=1+1"}
+    result = json.loads(run(*command, "--json").stdout)
+    assert result["id"][:2] == ["000000", "000001"] and len(result["prediction"]) == 1000
+
+
+def test_intervals_hold_their_share(trained, run, tmp_path):
+    for level in (0.5, 0.9):
+        done = run(
+            "predict", trained / "m.skops", trained / "new.csv", "--interval", level, "-o", "o.csv"
+        )
+        assert done.exit_code == 0, done.output
+        found = pd.read_csv(tmp_path / "o.csv")
+        assert list(found) == ["prediction", "lower", "upper"]
+        truth = pd.read_csv(trained / "new.csv")["count"]
+        inside = truth.between(found["lower"], found["upper"]).mean()
+        assert abs(inside - level) < 0.08
+
+
+def test_predictions_are_those_of_python(trained, run, tmp_path):
+    run("predict", trained / "m.skops", trained / "new.csv", "-o", "o.csv")
+    model = persistence.load(trained / "m.skops")
+    rows = pd.read_csv(trained / "new.csv", parse_dates=["when"])
+    found = pd.read_csv(tmp_path / "o.csv")["prediction"]
+    np.testing.assert_allclose(found, model.predict(rows), rtol=1e-5)
+    assert model[:-1].steps == [("preprocessing", "passthrough")]
+    assert model[-1].table_.kinds_ == {"when": "date", "weather": "category", "heat": "number"}
+    left_out = {"id": "all different", "note": "the same in all rows"}
+    assert model[-1].table_.left_out_ == left_out
+
+
+def test_what_is_refused(trained, run, tmp_path):
+    model, new = trained / "m.skops", trained / "new.csv"
+    done = run("predict", model, new, "--keep", "idd")
+    assert done.exit_code == 1 and "no column 'idd'" in done.output
+    done = run("predict", model, new, "--interval", "1.5")
+    assert done.exit_code == 1 and "between 0 and 1" in done.output
+    done = run("predict", model, new, "--interval", "0.9999")
+    assert done.exit_code == 1 and "400 training rows are enough up to 0.997" in done.output
+    pd.read_csv(new).rename(columns={"id": "prediction"}).to_csv("same.csv", index=False)
+    done = run("predict", model, "same.csv", "--keep", "prediction")
+    assert done.exit_code == 1 and "the output has a column of this name" in done.output
+    table = rentals(60).assign(count=lambda t: np.where(t["count"] > 20, "many", "few"))
+    table.to_csv("classes.csv", index=False)
+    assert run("train", "classes.csv", "-t", "count", "-o", "c.skops", "--cv", "0").exit_code == 0
+    done = run("predict", "c.skops", "classes.csv", "--interval", "0.9")
+    assert done.exit_code == 1 and "predicts classes" in done.output
+    rentals(60).to_csv("few.csv", index=False)
+    assert run("train", "few.csv", "-t", "count", "-o", "n.skops", "--cv", "0").exit_code == 0
+    done = run("predict", "n.skops", "few.csv", "--interval", "0.9")
+    assert done.exit_code == 1 and "train it without --cv 0" in done.output
