@@ -47,6 +47,8 @@ class Options:
         Their fits at a time, each in a process of its own.
     threads : int or None
         Threads of each of these processes; None: no limit.
+    rows : int or None
+        Rows of one more generated table of `many_rows`; None: no such table.
     """
 
     quick: bool = False
@@ -56,6 +58,7 @@ class Options:
     models: tuple[str, ...] = ()
     jobs: int = 1
     threads: int | None = None
+    rows: int | None = None
 
     def pick(self, full: Any, quick: Any) -> Any:
         """Return `quick` in quick mode, otherwise `full`."""

@@ -32,6 +32,7 @@ def run(options: Options) -> Report:
             {
                 "train": lambda: _estimate(folder, "train", "big"),
                 "tune": lambda: _estimate(folder, "tune", "middle"),
+                "--help": lambda: len(_process(folder, "--help").communicate()[0]),
             },
             repeats=options.pick(3, 1),
             keep=float,
@@ -49,8 +50,9 @@ def run(options: Options) -> Report:
         answers = [_interrupt(folder, wait) for wait in options.pick(_INTERRUPTS, (0.5,))]
     shown = ", ".join(f"{seconds:.2f}" for seconds in answers)
     report.rows.append({"what": "answer to Ctrl-C", "seconds": shown})
-    report.at_most(f"train on {big[0]:,} x {big[1]} rows [s]", walls["train"].median, 8.0)
+    report.at_most(f"train on {big[0]:,} x {big[1]} rows [s]", walls["train"].median, 6.0)
     report.at_most(f"tune on {middle[0]:,} x {middle[1]} rows [s]", walls["tune"].median, 20.0)
+    report.at_most("start: --help [s]", walls["--help"].median, 0.4)
     report.at_most("longest answer to Ctrl-C [s]", max(answers), 1.0)
     return report
 

@@ -1,6 +1,6 @@
 """Texts as TF-IDF rows: a default fit beside logistic regression.
 
-`python -m benchmarks.text` prints seconds and accuracies on made documents.
+Half of the documents of a seeded generator are fitted, the other half are scored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
+
+from ._harness import Options, Report
 
 _TOPICS, _WORDS = 5, 8000
 
@@ -34,22 +36,27 @@ def documents(n_rows: int = 3000, n_words: int = 80, seed: int = 0) -> tuple[Any
     return TfidfTransformer().fit_transform(counts), y
 
 
-def main() -> None:
-    """Fit and print."""
+def run(options: Options) -> Report:
+    """Fit both on the same documents, and judge seconds and accuracy."""
     from sklearn.linear_model import LogisticRegression
 
     from leansvm import SparseLSSVC
 
-    X, y = documents(6000)
-    print(f"{X.shape[0] // 2} x {X.shape[1]}, {X.nnz / X.shape[0]:.0f} words a row")
+    n = options.pick(3000, 300)
+    X, y = documents(2 * n)
+    report = Report("text", f"{n:,} documents x {X.shape[1]:,} words", options)
+    accuracy, seconds = {}, {}
     for model in (LogisticRegression(max_iter=1000), SparseLSSVC(random_state=0)):
+        name = type(model).__name__
         start = time.perf_counter()
-        model.fit(X[:3000], y[:3000])
-        seconds = time.perf_counter() - start
-        right = 100 * model.score(X[3000:], y[3000:])
-        print(f"{type(model).__name__}: {seconds:.1f} s, {right:.1f} %")
-    print(model.fit_report_["learning"], model.fit_report_["seconds"], model.n_support_)
-
-
-if __name__ == "__main__":
-    main()
+        model.fit(X[:n], y[:n])
+        seconds[name] = time.perf_counter() - start
+        accuracy[name] = 100 * model.score(X[n:], y[n:])
+        report.rows.append(
+            {"model": name, "fit [s]": round(seconds[name], 2), "accuracy [%]": accuracy[name]}
+        )
+    report.notes.append(f"{X.nnz / X.shape[0]:.0f} words a row; {model.fit_report_['learning']}")
+    report.at_most("seconds of a fit", seconds["SparseLSSVC"], 8.0)
+    lead = accuracy["SparseLSSVC"] - accuracy["LogisticRegression"]
+    report.at_least("accuracy less that of logistic regression [points]", lead, -0.5)
+    return report

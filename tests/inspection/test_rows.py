@@ -124,3 +124,18 @@ def test_refusals(rows):
     K = rbf_kernel(X)
     with pytest.raises(ValueError, match="precomputed"):
         novelty(LSSVR(kernel="precomputed").fit(K, Y), K)
+
+
+@pytest.mark.parametrize(("C", "way"), [(50.0, "PrimalLeftOut"), (1e6, "DualLeftOut")])
+def test_a_basis_of_most_rows_takes_the_small_matrix_where_that_has_the_digits(rows, C, way):
+    X, Y, weight = rows
+    model = PlainSparseLSSVR(C, gamma=0.3, basis=X[:110].copy()).fit(X, Y, sample_weight=weight)
+    answers = model._ask()
+    found = answers.left_out
+    assert type(found).__name__ == way
+    data = answers.distinct
+    features = answers.fitted.coordinates.features
+    exact = answers._of_all_rows(data, features, bias_penalty=0.0)
+    np.testing.assert_allclose(1 - found.leverage, 1 - exact.leverage, rtol=1e-9)
+    np.testing.assert_allclose(found.residual, exact.residual, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.influence(), exact.influence(), rtol=1e-6, atol=1e-10)

@@ -69,7 +69,7 @@ class Evaluation:
 
     def errors(self, y: np.ndarray) -> list[float] | None:
         """Return absolute errors of a regression by size, of many rows 1,000 at even ranks."""
-        if self.metric == "accuracy":
+        if "accuracy" in self.scores:  # of classes, whatever metric was asked for
             return None
         sizes = np.sort(np.abs(y - self.predicted))
         ranks = np.ceil(np.linspace(1, len(sizes), min(len(sizes), _KEPT_ERRORS))).astype(int)

@@ -111,8 +111,9 @@ class KernelMachine(Machine):
         if not self._learns_scales:
             return {}
         short, long = min(n_rows, 1500) / 1500, min(n_rows, 4000) / 4000
-        folds = 4.0 * short if n_rows < max(2000, 50 * n_features) else 0.0
-        return {"first": 7.0 * short, "guard": folds, "second": (4.0 + 0.1 * n_features) * long}
+        folds = 3.0 * short if n_rows < max(2000, 50 * n_features) else 0.0
+        first, second = 2.2 + 0.01 * n_features, 1.2 + 0.01 * n_features
+        return {"first": first * short, "guard": folds, "second": second * long}
 
     def _learn_kernel(self, data: TrainingData, run: Run) -> FittedKernel:
         """Resolve gamma, or learn it on a sample."""
@@ -248,10 +249,10 @@ class BasisMachine(KernelMachine):
         return replace(used, weight=data.weight, rows=rows, plan=plan)
 
     def _work(self, n_rows: int) -> float:
-        """Return the work of one pass over the rows for all points, in units of `_planned`."""
+        """Return the work of choosing all points on so many rows, in units of `_planned`."""
         points = 1000.0 if self.n_basis == "auto" else float(self.n_basis)
         points = min(points * (n_rows if points < 1 else 1), n_rows)
-        return 1.3e-9 * n_rows * points**2
+        return 4.3e-10 * n_rows * points**2
 
     def _chooser(
         self, data: Any, problem: Any, run: Run, selector: Any = None, **options: Any

@@ -80,7 +80,7 @@ class ReducedMachine(BasisMachine):
     }
 
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
-        return super()._planned(n_rows, n_features) | {"solve": 5.0 * self._work(n_rows)}
+        return super()._planned(n_rows, n_features) | {"solve": 2.0 * self._work(n_rows)}
 
     def _grow(self, data: Any, kernel: FittedKernel, run: Run) -> ReducedPlan:
         """Pose the problem and choose its points; where sizes need others, while solving."""

@@ -36,6 +36,7 @@ from leansvm.ridge.without_row import Coordinates, DualLeftOut, LeftOut, PrimalL
 from leansvm.rows import class_numbers, column_per_class
 
 Array = NDArray[np.float64]
+_SAFE = 1e3  # of C s k(x, x); up to here leverages from the small matrix have ten digits
 _ALIKE = 0.5  # classes are of about the same size if the smallest has this share of the largest
 METHODS = ("jackknife+", "cv+", "normal")
 _NO_ROWS = (
@@ -98,14 +99,28 @@ class Answers:
         fitted, data = self.fitted, self.distinct
         if fitted.features is None:
             found = self._of_all_rows(data, fitted.kernel, fitted.bias_penalty)
-        elif 2 * fitted.features.width > data.n_positive and data.encode is None:
-            # 1 - h would cancel; a penalised bias is a column of the features
+        elif self._cancels(data):  # a penalised bias is a column of the features
             bias = 0.0 if fitted.bias_penalty == 0 else np.inf
             found = self._of_all_rows(data, fitted.coordinates.features, bias)
         else:
             blocks = data.blocks(4 * (fitted.features.width + 1))
             found = PrimalLeftOut(blocks, fitted.coordinates, fitted.budget)
         return self._checked(found)
+
+    def _cancels(self, data: Any) -> bool:
+        """Whether 1 - h of a row may be lost in rounding, and rows in memory allow another way.
+
+        That takes a basis of most rows, and little regularisation: a row's own function alone gives
+        it 1 - h = 1 / (1 + C s k(x, x)), and the others a few times less.
+        """
+        fitted, merged = self.fitted, data.merged
+        assert fitted.features is not None
+        if 2 * fitted.features.width <= data.n_positive or data.encode is not None:
+            return False
+        if fitted.kernel.precomputed:
+            return True
+        size = fitted.kernel.diag(rows_at(data.X, merged.first))
+        return bool(np.max(fitted.C * merged.weight * size) > _SAFE)
 
     @cached_property
     def places(self) -> NDArray[np.intp]:

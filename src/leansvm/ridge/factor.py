@@ -48,13 +48,17 @@ class RidgeModels:
     trace: Array  # degrees of freedom of each model, without that of a free bias
     upper: bool = False  # coordinate j has no part of the functions behind j
 
-    def coordinates(self, Z: Any, size: int) -> Any:
-        """Return Z @ turn, whose first ``size`` columns are functions; zeros are not multiplied."""
+    def coordinates(self, Z: Any, size: int, out: Any = None) -> Any:
+        """Return Z @ turn, where the first ``size`` columns of Z are functions.
+
+        Zeros of a triangle are not multiplied. The result is in ``out`` where that is given.
+        """
         turn = like_numbers(self.turn, Z)
-        if not self.upper:
-            return Z @ turn
         end, others = turn.shape[1], Z[:, size:]
-        E = empty((Z.shape[0], end), Z, Z.dtype)
+        E = empty((Z.shape[0], end), Z, Z.dtype) if out is None else out
+        if not self.upper:
+            matmul_into(Z, turn, E)
+            return E
         for start in range(0, end, _PANEL):
             stop = min(start + _PANEL, end)
             some = min(stop, size)

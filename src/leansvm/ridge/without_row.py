@@ -17,7 +17,7 @@ cancel.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
 from leansvm.ridge.criteria import FLOOR, leave_out
-from leansvm.ridge.factor import model_at
+from leansvm.ridge.factor import RidgeModels, model_at
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
 from leansvm.ridge.sums import Sums, normal_equations
 from leansvm.rows import Block, RowBlocks, check_budget, declare
 
 Array = NDArray[np.float64]
 _KEEP_BYTES = 2**29  # of the training rows' coordinates; more, and they are computed again
+_PANEL = 256  # columns of a symmetric matrix at a time
 _TILE_BYTES = 2**26  # of what is computed from rows at a time
 _MUCH_WORK = 1e9  # rows x coordinates^2, from which on influences are added up in float32
 
@@ -123,7 +124,7 @@ class Coordinates:
     features: KernelFeatures
     C: float
     centre: Array  # mean of phi; zeros unless the bias is free
-    turn: Array  # T with T T' = (M + 1/C)^-1
+    models: RidgeModels  # whose turn T has T T' = (M + 1/C)^-1
     constant: float  # last coordinate, 1/sqrt(n); 0 unless the bias is free
     theta: Array
     mean_y: Array
@@ -140,12 +141,17 @@ class Coordinates:
             features,
             C,
             equations.mean_phi if free_bias else np.zeros(features.width),
-            models.turn * np.sqrt(models.weights[:, 0]),
+            replace(models, turn=models.turn * np.sqrt(models.weights[:, 0])),
             1.0 / np.sqrt(equations.n) if free_bias else 0.0,
             theta,
             equations.mean_y if free_bias else np.zeros(theta.shape[1]),
             rss / max(equations.n - trace, FLOOR),
         )
+
+    @property
+    def width(self) -> int:
+        """Number of coordinates, without that of the bias."""
+        return len(self.centre)
 
     def at(self, X: Any) -> Array:
         """Return w(x) of rows and, last, what the basis does not reach of them."""
@@ -154,15 +160,15 @@ class Coordinates:
     def of_training_rows(self, X: Any, Y: Array | None) -> tuple[Array, Array | None]:
         """Return w(x), with what the basis does not reach, and y - f(x) of rows with targets."""
         Phi = self.features.transform(X)
-        result = np.empty((len(Phi), len(self.turn) + 2))
+        result = np.empty((len(Phi), self.width + 2))
         result[:, -2], result[:, -1] = self.constant, beyond_basis(self.features, X, Phi, self.C)
         Phi -= self.centre
-        np.matmul(Phi, self.turn, out=result[:, :-2])
+        self.models.coordinates(Phi, self.features.size, out=result[:, :-2])
         return result, None if Y is None else Y - self.mean_y - Phi @ self.theta
 
     def variances(self, X: Any, budget: int) -> Array:
         """Return the variance of f(x) over that of the noise, a tile at a time."""
-        tile = max(1, min(_TILE_BYTES, budget // 8) // (16 * (len(self.turn) + 2)))
+        tile = max(1, min(_TILE_BYTES, budget // 8) // (16 * (self.width + 2)))
         result = np.empty(X.shape[0])
         for start in range(0, X.shape[0], tile):
             rows = slice(start, start + tile)
@@ -177,7 +183,7 @@ class PrimalLeftOut(LeftOut):
     def __init__(self, blocks: RowBlocks, coordinates: Coordinates, budget: int) -> None:
         self.coordinates = coordinates
         self._blocks = blocks
-        width = 8 * (len(coordinates.turn) + 1)
+        width = 8 * (coordinates.width + 1)
         keep = blocks.n_rows * width <= min(_KEEP_BYTES, budget // 4)
         found = blocks.collect(_left_out_rows, coordinates, keep)
         self.rows, self.target, self.weight, self.leverage, self.beyond = found[:5]
@@ -187,7 +193,7 @@ class PrimalLeftOut(LeftOut):
     @property
     def bytes_a_row(self) -> int:
         """Bytes of the coordinates of a row."""
-        return 8 * (len(self.coordinates.turn) + 2)
+        return 8 * (self.coordinates.width + 2)
 
     def place(self, X: Any) -> Array:
         """Return w(x) and, last, what the basis does not reach."""
@@ -207,7 +213,7 @@ class PrimalLeftOut(LeftOut):
 
     def pulls(self, a: Array, c: Array) -> tuple[Array, Array]:
         """Return w_i'(W'a) and w_i'(W'diag(c) W) w_i, less what row i itself has in them."""
-        width = len(self.coordinates.turn) + 1
+        width = self.coordinates.width + 1
         many = len(self.rows) * width**2 > _MUCH_WORK
         dtype: Any = np.float32 if many else np.float64
         once, twice = np.zeros((width, a.shape[1])), np.zeros((c.shape[1], width, width), dtype)
@@ -224,7 +230,7 @@ class PrimalLeftOut(LeftOut):
             first[rows] = W @ once
             W = W.astype(dtype, copy=False)
             for column, total in enumerate(twice):
-                second[rows, column] = np.einsum("ij,ij->i", W @ total, W)
+                second[rows, column] = _quadratic_forms(W, total)
         own = (self.leverage / self.weight)[:, None]
         return first - own * a, second - own**2 * c
 
@@ -237,6 +243,16 @@ class PrimalLeftOut(LeftOut):
         if self._kept is not None:
             return self._kept[rows]
         return self.coordinates.at(self._blocks.take(self.rows[rows]))[:, :-1]
+
+
+def _quadratic_forms(W: Array, M: Array) -> Array:
+    """Return w'M w of every row, M symmetric: its upper half counts twice."""
+    result = -np.einsum("ij,ij,j->i", W, W, M.diagonal())
+    for start in range(0, len(M), _PANEL):
+        columns = slice(start, start + _PANEL)
+        upper = 2 * np.triu(M[: start + _PANEL, columns], -start)
+        result += np.einsum("ij,ij->i", W[:, : start + _PANEL] @ upper, W[:, columns])
+    return np.asarray(result)
 
 
 @declare("X", "y", "weight")
