@@ -50,7 +50,7 @@ def rows_of(facts):
 
 
 def mean_error(found, truth):
-    """Return the mean squared error; a row far outside counts no more than the spread of targets."""
+    """Return the mean squared error; rows far outside count no more than the spread of targets."""
     return np.minimum((found - truth) ** 2, 1.0).mean()
 
 

@@ -89,8 +89,9 @@ class NestedPoints:
     def features(self, keep: bool = False, single: bool = False) -> KernelFeatures:
         """Return the map to the columns of all points that are kept."""
         L, points = self.L if self.whitened else None, rows_at(self.points, self.kept)
-        how = {"constant": self.constant, "keep": keep, "single": single}
-        return KernelFeatures(self.kernel, points, L, self.kept, **how)
+        return KernelFeatures(
+            self.kernel, points, L, self.kept, self.constant, keep=keep, single=single
+        )
 
     def sizes(self) -> Iterator[KernelFeatures]:
         """Yield the maps to sizes that double, up to all points that do not depend on others."""

@@ -50,7 +50,7 @@ _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
 _EVERY_C = 1024  # points; larger bases are judged at one C
 _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
-MOST_LOST = 1e-4  # of the left-out error, that single precision may add
+MOST_LOST = 1e-3  # of the left-out error, that single precision may add
 
 
 @dataclass
