@@ -45,6 +45,7 @@ LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
 _FEWEST_ROWS = 10  # to learn anything from
 _FOLDS = 3
+_CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
@@ -180,8 +181,8 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
 def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict[str, Any] | None:
     """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
-    With ``by_line`` a linear kernel comes first. The first of these that is within half a standard
-    error of the best is chosen. None where there are rows enough to trust the learned ones.
+    The first of these that is within half a standard error of the best is chosen; with ``by_line``
+    a linear kernel, where it is the best. None where there are rows enough to trust learned ones.
     """
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
     # rows without the most frequent target: of a rare class, all that tell of it
@@ -208,6 +209,8 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict
             row[held_out] = others.weight * np.square(residuals).mean(axis=1)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
+    if by_line:
+        close[0] = excess[0].mean() <= _CLOSE_LINE * excess[0].std() / np.sqrt(len(fold))
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
 
