@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
-from leansvm._parallel import blas_for
 from leansvm._phases import out_of_time, reach
 from leansvm.basis.features import FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
@@ -141,8 +140,7 @@ class Ladder:
         """Return the left-out errors of the first ``sizes`` points at one C."""
         equations = self._equations()
         try:
-            with blas_for(len(equations.c)):  # no tiles are at work
-                models = factor_prefixes(equations, C).models(sizes)
+            models = factor_prefixes(equations, C).models(sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
             if not self.features.single:
                 raise
