@@ -41,6 +41,8 @@ def test_the_model_is_that_of_double_precision(in_single, monkeypatch, weighted)
     options = {"kernel": "matern32", "gamma": 0.2, "random_state": 0, "bias_penalty": 0.0}
     fast = SparseLSSVR(**options).fit(X, y + 100.0, weight)
     assert any(in_single) and not all(in_single)  # the first size is always in double precision
+    lower, upper = fast.predict_interval(X, alpha=0.1).T  # knows the rows of the fit
+    assert 0.8 < np.mean((lower <= y + 100.0) & (y + 100.0 <= upper)) < 0.99
     monkeypatch.setattr(nested, "_MUCH_WORK", np.inf)
     slow = SparseLSSVR(**options).fit(X, y + 100.0, weight)
     assert fast.C_ == slow.C_ and fast.n_support_ == slow.n_support_

@@ -18,6 +18,7 @@ from scipy.stats import norm
 from leansvm._array_api import rows_at, to_host
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
+from leansvm.ridge import nested
 from leansvm.ridge.criteria import ENOUGH
 from leansvm.ridge.fold_models import FoldModels, fold_models_of_rows, fold_models_of_sums
 from leansvm.ridge.jackknife import (
@@ -160,9 +161,13 @@ class Answers:
         errors = found.residual * (1.0 - found.leverage)[:, None]
         total = 0.5 * fitted.C * float(np.sum(weight * errors * found.target))
         spread = fitted.C * float(np.sum(weight * found.target**2))
-        # of y; a fit adds up float32 rows in float32 where that loses 1e-3 of its spread at most
-        rounding = 1e-6 if self.data.X.dtype == np.float32 else 1e-9
-        if not abs(total - fitted.objective) <= 1e-3 * abs(fitted.objective) + rounding * spread:
+        # of y; a fit adds up float32 rows in float32 where that loses 1e-3 of its spread at most,
+        # and much work in single precision where it loses little of the left-out error
+        relative, rounding = 1e-3, 1e-6 if self.data.X.dtype == np.float32 else 1e-9
+        if fitted.features is not None and nested.is_much(len(weight), fitted.features.width):
+            relative, rounding = 1e-2, 1e-4
+        off = abs(total - fitted.objective)
+        if not off <= relative * abs(fitted.objective) + rounding * spread:
             raise ValueError(_OTHER_ROWS)
         return found
 

@@ -53,6 +53,11 @@ _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth whil
 MOST_LOST = 1e-3  # of the left-out error, that single precision may add
 
 
+def is_much(n_rows: int, size: int) -> bool:
+    """Whether single precision is worth while for so many rows and points."""
+    return n_rows * size**2 >= _MUCH_WORK
+
+
 @dataclass
 class Ladder:
     """The basis so far: points in order, and the sums over the rows of their columns."""
@@ -91,7 +96,7 @@ class Ladder:
 
     def worth_single(self, n_rows: int, size: int) -> bool:
         """Whether sums over so many rows and points on the host are faster in single precision."""
-        return self.blocks.place is None and n_rows * size**2 >= _MUCH_WORK
+        return self.blocks.place is None and is_much(n_rows, size)
 
     def _stands(self, models: RidgeModels, model: int, error: float) -> bool:
         """Whether the sums are precise enough, as one model and its left-out error tell.
