@@ -32,6 +32,21 @@ def configurations(seed: int) -> list[dict[str, Any]]:
     return [defaults, *drawn]
 
 
+def _error_and_rounds(parameters: dict[str, Any], X: Any, y: Any, folds: Any) -> tuple[float, int]:
+    """Return the mean error of the folds and the number of rounds where it is lowest."""
+    import lightgbm
+
+    curve = lightgbm.cv(
+        parameters | {"feature_pre_filter": False},
+        lightgbm.Dataset(X, y, params=parameters, free_raw_data=False),
+        MOST_ROUNDS,
+        folds=folds,
+        callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
+    )
+    (name,) = (key for key in curve if key.endswith("-mean"))
+    return curve[name][-1], len(curve[name])
+
+
 class TunedLightGBM:
     """LightGBM whose configuration and rounds are chosen on training rows.
 
@@ -40,7 +55,7 @@ class TunedLightGBM:
     is_classification : bool
         Classes (log-loss) or numbers (squared error).
     threads : int
-        Of LightGBM; 0 is its own default.
+        Configurations that are tried at a time, each in one thread; 0: as many as there are cores.
     seed : int
         Of the configurations, the folds and LightGBM.
     """
@@ -55,10 +70,11 @@ class TunedLightGBM:
     def fit(self, X: Any, y: Any) -> "TunedLightGBM":
         """Search, then fit all rows."""
         import lightgbm
+        from joblib import Parallel, delayed
         from sklearn.model_selection import KFold, StratifiedKFold
 
         fixed = {"verbosity": -1, "seed": self.seed, "deterministic": True, "force_row_wise": True}
-        fixed |= {"num_threads": self.threads, "objective": "regression"}
+        fixed |= {"num_threads": 1, "objective": "regression"}
         target = y
         if self.is_classification:
             self.classes_, target = np.unique(y, return_inverse=True)
@@ -66,19 +82,13 @@ class TunedLightGBM:
             fixed |= {"objective": "binary"} if len(self.classes_) == 2 else many
         splitter = StratifiedKFold if self.is_classification else KFold
         folds = list(splitter(FOLDS, shuffle=True, random_state=self.seed).split(X, target))
-        rows = lightgbm.Dataset(X, target, params=fixed, free_raw_data=False)
-        best = np.inf
-        for drawn in configurations(self.seed):
-            curve = lightgbm.cv(
-                fixed | drawn | {"feature_pre_filter": False},
-                rows,
-                MOST_ROUNDS,
-                folds=folds,
-                callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
-            )
-            (name,) = (key for key in curve if key.endswith("-mean"))
-            if curve[name][-1] < best:
-                best, self.rounds_, self.best_params_ = curve[name][-1], len(curve[name]), drawn
+        tried = configurations(self.seed)
+        # processes: threads of LightGBM hardly help on some thousand rows
+        found = Parallel(n_jobs=self.threads or -1)(
+            delayed(_error_and_rounds)(fixed | drawn, X, target, folds) for drawn in tried
+        )
+        best = min(range(len(tried)), key=lambda number: found[number][0])
+        self.best_params_, self.rounds_ = tried[best], found[best][1]
         rows = lightgbm.Dataset(X, target)
         self.booster_ = lightgbm.train(fixed | self.best_params_, rows, self.rounds_)
         return self
