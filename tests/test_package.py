@@ -108,15 +108,14 @@ def test_names_and_submodules_are_found_at_their_first_use():
 
 def test_version_is_consistent():
     assert leansvm.__version__ == importlib.metadata.version("leansvm")
-    definitions = [
-        file.relative_to(ROOT).as_posix()
-        for file in repository_files()
-        if file.suffix in {".py", ".toml", ".cff"}
-        and re.search(
-            r'^(__version__|version)\s*[=:]\s*"?\d', file.read_text("utf-8"), re.MULTILINE
-        )
-    ]
-    assert definitions == ["src/leansvm/_version.py"]
+    line = re.compile(r'^(?:__version__|version)\s*[=:]\s*"?(\d[^"\s]*)', re.MULTILINE)
+    files = [file for file in repository_files() if file.suffix in {".py", ".toml", ".cff"}]
+    found = {f.relative_to(ROOT).as_posix(): line.findall(f.read_text("utf-8")) for f in files}
+    assert {name: versions for name, versions in found.items() if versions} == {
+        "CITATION.cff": [leansvm.__version__],  # which people read without the build
+        "src/leansvm/_version.py": [leansvm.__version__],
+    }
+    assert f"## [{leansvm.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_type_marker_is_shipped():
