@@ -13,7 +13,7 @@ SMOKE_TESTS := tests/test_common.py tests/test_losses.py tests/low_rank \
 	tests/dual/test_cholesky.py -k "not scikit_learn_checks or laplacian"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest smoke-oldest fuzz lint format bench reproduce docs clean
+.PHONY: help demo test test-oldest smoke-oldest fuzz lint format bench reproduce docs docs-smoke clean
 
 BIN := $(VENV)/bin
 
@@ -22,7 +22,7 @@ help: ## show this list
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.ready-plot ## train beside scikit-learn's models, print a table, write demo.html
+demo: $(VENV)/.ready-demo ## train beside scikit-learn's models, print a table, write demo.html
 	@$(BIN)/python examples/demo.py --output demo.html
 
 # two processes, each with one thread: tests of threads ask for theirs
@@ -69,6 +69,11 @@ reproduce: $(VENV)/.ready-cli ## repeat the papers' tables, write reproduction/r
 docs: $(VENV)/.ready-docs ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
+
+# Every page, link and docstring, with warnings as errors; the gallery shows code without results.
+docs-smoke: $(VENV)/.ready-docs ## check that the documentation builds, without running its examples
+	rm -rf docs/_build/smoke
+	$(BIN)/sphinx-build -W --keep-going -q -b html -D plot_gallery=0 docs docs/_build/smoke
 
 clean: ## remove what the other targets generate (all but the environment)
 	rm -rf build dist demo.html reproduction docs/_build docs/generated docs/gallery \

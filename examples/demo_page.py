@@ -131,5 +131,5 @@ def importance_figure(result: Result) -> str:
     n_bars = min(MOST_FEATURES, task.X_train.shape[1])
     with html.drawing(figsize=(4.6, 0.8 + 0.2 * n_bars)) as (figure, axis):
         ImportanceDisplay(found).plot(max_columns=MOST_FEATURES, ax=axis)
-        picture = html.svg(figure, f"importance of the features of {task.name}")
+        picture = html.svg(figure, f"importance of the columns of {task.name}")
     return html.figure(picture, result.task.name, f"{result.model}, {result.task.shows}")

@@ -108,15 +108,14 @@ def test_names_and_submodules_are_found_at_their_first_use():
 
 def test_version_is_consistent():
     assert leansvm.__version__ == importlib.metadata.version("leansvm")
-    definitions = [
-        file.relative_to(ROOT).as_posix()
-        for file in repository_files()
-        if file.suffix in {".py", ".toml", ".cff"}
-        and re.search(
-            r'^(__version__|version)\s*[=:]\s*"?\d', file.read_text("utf-8"), re.MULTILINE
-        )
-    ]
-    assert definitions == ["src/leansvm/_version.py"]
+    line = re.compile(r'^(?:__version__|version)\s*[=:]\s*"?(\d[^"\s]*)', re.MULTILINE)
+    files = [file for file in repository_files() if file.suffix in {".py", ".toml", ".cff"}]
+    found = {f.relative_to(ROOT).as_posix(): line.findall(f.read_text("utf-8")) for f in files}
+    assert {name: versions for name, versions in found.items() if versions} == {
+        "CITATION.cff": [leansvm.__version__],  # which people read without the build
+        "src/leansvm/_version.py": [leansvm.__version__],
+    }
+    assert f"## [{leansvm.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
 def test_type_marker_is_shipped():
@@ -163,6 +162,42 @@ def test_messages_about_missing_packages_name_extras_that_have_them():
             re.match(r"\w+", line).group() for line in project["optional-dependencies"][extra]
         ]
         assert package in packages or package == "error.name"  # of a package that was imported
+
+
+MISSING = {  # what is called without a package, and the extra that the error must name
+    "pandas": ("leansvm.datasets.make_customers(10)", "cli"),
+    "torch": ("leansvm.to_device(model, 'cuda')", "torch"),
+    "pyarrow": ("leansvm.open_dataset('rows.parquet', target='y')", "files"),
+    "kmedoids": ("leansvm.SparseLSSVC(basis='medoids', n_basis=2, gamma=1.0).fit(X, y)", "medoids"),
+    "onnx": ("leansvm.export.to_onnx(model)", "onnx"),
+    "skl2onnx": ("leansvm.export.register_onnx()", "onnx"),
+    "matplotlib": ("leansvm.plotting.ImportanceDisplay.from_estimator(model, X, y)", "plot"),
+    "jinja2": ("leansvm.plotting.html.render(pathlib.Path('page.html.j2'))", "cli"),
+    "pooch": ("leansvm.datasets.download('a1a')", "cli"),
+}
+
+
+def test_a_missing_package_is_an_error_that_names_its_extra():
+    code = f"""
+import pathlib, sys
+import leansvm, leansvm.export, leansvm.plotting.html
+X, y = [[0.0], [1.0], [2.0], [3.0]], [0, 1, 1, 0]
+model = leansvm.SparseLSSVC(1.0, kernel="rbf", gamma=1.0, n_basis=2).fit(X, y)
+for package, (call, extra) in {MISSING!r}.items():
+    found, sys.modules[package] = sys.modules.get(package), None  # it cannot be imported now
+    try:
+        exec(call)
+    except ImportError as error:
+        print(error)
+    del sys.modules[package]
+    if found is not None:
+        sys.modules[package] = found
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    lines = answer.stdout.splitlines()
+    assert len(lines) == len(MISSING), answer.stderr
+    for line, (package, (_, extra)) in zip(lines, MISSING.items(), strict=True):
+        assert f"needs {package}: run `pip install '.[{extra}]'`" in line
 
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -41,4 +41,4 @@ plt.show()
 
 # %%
 # To give it a name and its own parameters, like ``"rbf"``, add a file with a ``KernelFunction`` to
-# ``leansvm/kernels/`` and its name to ``kernels/_registry.py``.
+# ``leansvm/kernels/`` and list it in ``kernels/_kernel.py``.

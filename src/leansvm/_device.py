@@ -11,6 +11,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from leansvm._array_api import like_rows, to_host
+from leansvm._extras import needs
 from leansvm.basis.features import KernelFeatures
 from leansvm.ridge.sums import Sums
 
@@ -85,7 +86,10 @@ def _array_on(device: Any) -> Any:
 
         with device:
             return cupy.empty(0)
-    import torch
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(needs("to_device", "torch", "torch")) from error
 
     return torch.empty(0, device=device)
 

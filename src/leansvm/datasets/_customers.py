@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from leansvm._extras import needs
+
 
 def make_customers(
     n_samples: int = 1200, *, random_state: int | np.random.Generator | None = None
@@ -43,7 +45,10 @@ def make_customers(
     >>> list(customers.columns)
     ['age', 'months', 'fee', 'calls', 'gigabytes', 'plan', 'region', 'leaves']
     """
-    import pandas as pd
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError(needs("make_customers", "pandas", "cli")) from error
 
     rng = np.random.default_rng(random_state)
     age = rng.integers(18, 81, n_samples).astype(np.float64)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._extras import needs
 from leansvm.export._formula import Formula, formula_of
 from leansvm.export._rows import rows_around
 from leansvm.kernels._function import Array
@@ -125,7 +126,10 @@ def python_values(model: Any, formula: Formula, inputs: Sequence[NDArray[Any]]) 
     """Return what the model gives in Python, one column for each output."""
     inputs = [as_dates(v, formula.dates.get(i)) for i, v in enumerate(inputs)]
     if formula.named:
-        import pandas
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(needs("testing a model of a table", "pandas", "cli")) from error
 
         X: Any = pandas.DataFrame(dict(zip(formula.inputs, inputs, strict=True)))
     else:
