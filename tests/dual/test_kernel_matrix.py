@@ -1,5 +1,6 @@
 """Kernel values stored, cached and computed again: always those of the kernel."""
 
+import tracemalloc
 from contextlib import nullcontext
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 
+from leansvm import L2SVC
 from leansvm.dual import DualProblem
 from leansvm.dual.kernel_matrix import (
     GrowingRows,
@@ -169,3 +171,20 @@ def test_recent_rows_evict_the_least_recently_used_rows():
     for which in [(0, 1, 2), (0,), (3,), (0, 3), (4, 5), (3,), (6, 7, 8, 9)]:
         counted[list(which)] += 1
     np.testing.assert_allclose(f, counted @ K)
+
+
+@pytest.mark.parametrize(("n_classes", "C"), [(2, 1.0), (4, 10.0)])
+def test_an_active_set_allocates_no_more_than_its_budget(n_classes, C):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((1500, 8))
+    values = X[:, 0] * X[:, 1] + X[:, 2] + 0.5 * rng.standard_normal(len(X))
+    y = np.digitize(values, np.quantile(values, np.arange(1, n_classes) / n_classes))
+    model = L2SVC(C=C, gamma=0.1, solver="active-set", cache_size=32)
+    model.fit(X[:300], y[:300])  # loads the compiled swaps
+    tracemalloc.start()
+    try:
+        model.fit(X, y)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 1.05 * 32 * 2**20

@@ -18,9 +18,8 @@ from leansvm.dual._support_cg import (
     times,
 )
 from leansvm.dual.active_set import ActiveSet
-from leansvm.dual.hinge_newton import solve_newton
 from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix
-from leansvm.dual.working_sets import WorkingSets
+from leansvm.dual.working_sets import WorkingSets, solve_newton
 from leansvm.kernels import Kernel
 
 KERNEL = Kernel("rbf", gamma=0.3)

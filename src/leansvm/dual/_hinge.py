@@ -118,26 +118,23 @@ def minimum_towards(
     return point.towards(target, t) if t else None
 
 
-def violation(
-    hinge: Hinge, point: Point, support: NDArray[np.intp], among: NDArray[np.bool_]
+def distance(
+    hinge: Hinge,
+    point: Point,
+    solved: NDArray[np.intp] | None = None,
+    among: NDArray[np.bool_] | None = None,
 ) -> float:
-    """Return by how much theta = C s max(0, e) fails, relative to the largest theta.
+    """Return the largest |theta - C s max(0, e)|, relative to the largest of both.
 
-    ``point`` solves the equations of the rows ``support``: there, theta is C s e already, but
-    may be negative; others of the rows ``among`` may want to enter.
+    Where the point solves the equations of the rows ``solved``, theta is C s e there, but may be
+    negative. Only the rows ``among`` count (None: all).
     """
     theta = hinge.y * point.beta
-    wanted = hinge.cost * np.maximum(errors(hinge, point), 0.0) * among
-    wanted[support] = 0.0
-    negative = float(np.max(-theta[support], initial=0.0))
-    largest = max(float(theta.max(initial=0.0)), float(wanted.max(initial=0.0)))
-    return max(float(wanted.max(initial=0.0)), negative) / largest if largest > 0 else 0.0
-
-
-def distance(hinge: Hinge, point: Point) -> float:
-    """Return the largest |theta - C s max(0, e)| of any point, relative to the largest of both."""
-    theta = hinge.y * point.beta
     wanted = hinge.cost * np.maximum(errors(hinge, point), 0.0)
+    if solved is not None:
+        wanted[solved] = np.maximum(theta[solved], 0.0)
+    if among is not None:
+        wanted *= among
     largest = max(float(np.abs(theta).max()), float(wanted.max()))
     return float(np.abs(theta - wanted).max()) / largest if largest > 0 else 0.0
 

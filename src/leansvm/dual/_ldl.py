@@ -40,6 +40,7 @@ class SupportFactor:
         self.order: Rows = np.empty(0, np.intp)  # rows in the order of the factor
         self.L: Array = np.zeros((0, 0))  # unit lower triangular, zeros above
         self.D: Array = np.empty(0)
+        self.largest = 0  # rows that its memory has been written for
         self.counts = {"swapped": 0, "refactored": 0, "appended": 0}
 
     def change_to(self, rows: Rows, priority: Array) -> None:
@@ -57,12 +58,13 @@ class SupportFactor:
             self._factor_all(np.concatenate([self.order, entering]))
         elif len(entering):
             self._append(entering)
+        self.largest = max(self.largest, len(rows))
 
     def forget(self, *, release: bool = False) -> None:
         """Start from nothing at the next change; ``release`` the memory too."""
         self.order = self.order[:0]
         if release:
-            self.L, self.D = np.zeros((0, 0)), np.empty(0)
+            self.L, self.D, self.largest = np.zeros((0, 0)), np.empty(0), 0
 
     def solve(self, B: Array) -> Array:
         """Solve (K_SS + ridge) X = B, rows in the order of the factor."""
@@ -169,10 +171,10 @@ class SupportFactor:
         self.order = np.concatenate([self.order, rows])
 
     def _make_room(self, size: int) -> None:
-        """Hold a factor of this size: pages that are not written to take no memory."""
+        """Hold a factor of this size, and a little more."""
         if size <= len(self.L):
             return
-        k, room = len(self.order), min(len(self.ridge), size + size // 2)
+        k, room = len(self.order), min(len(self.ridge), size + size // 8)
         L, D = np.zeros((room, room)), np.empty(room)
         for start in range(0, k, _PANEL):
             rows = slice(start, min(start + _PANEL, k))

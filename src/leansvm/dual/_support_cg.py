@@ -102,9 +102,15 @@ class Nystrom:
 
     def _solved(self, gram: Array, right: Array) -> Array:
         """Solve (Gram matrix + penalties) theta = right, one row for each output."""
-        M = gram.copy()
-        M.flat[:: len(M) + 1] += self.penalty
-        return np.ascontiguousarray(cholesky_solve(cholesky_in_place(M), right.T).T)
+        return np.ascontiguousarray(
+            cholesky_solve(cholesky_of(gram.copy(), self.penalty), right.T).T
+        )
+
+
+def cholesky_of(M: Array, ridge: Array | float) -> Array:
+    """Add a ridge to the diagonal of M and factor it, in its memory."""
+    M.flat[:: len(M) + 1] += ridge
+    return cholesky_in_place(M)
 
 
 def gram_of(Z: Any, cost: Array, rows: NDArray[np.intp]) -> Array:
@@ -132,9 +138,7 @@ def low_rank_inverse(Z: Array, gram: Array, S: Rows, cost: Array) -> Inverse:
 
     Z and the costs C s belong to all rows of a working set, of which S is a part.
     """
-    M, cost = gram.copy(), cost[S]
-    M.flat[:: len(M) + 1] += 1.0
-    factor = cholesky_in_place(M)
+    factor, cost = cholesky_of(gram.copy(), 1.0), cost[S]
 
     def apply(r: Array) -> Array:
         full = np.zeros(len(Z))

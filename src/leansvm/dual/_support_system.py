@@ -1,9 +1,9 @@
 """The equations of a support set S, in the two forms of peng2016, §5.
 
 `KernelForm`, eqs. (58), (59): (K_SS + diag(1 / (C s))) [u v] = [1 y], b = sum v / (A + sum u),
-beta = v - b u, with the factor kept from one S to the next. `LinearForm`: the n x n matrix of the
-linear kernel, I + C X_S' S X_S less its part along the bias; smaller when S has more rows than X
-columns. Both return the same point; both refine it once or twice where costs are large.
+beta = v - b u, with the factor kept from one S to the next. `LinearForm`: the system of (w, b) of
+the linear kernel, smaller when S has more rows than X columns. Both return the same point; both
+refine it once or twice where costs are large.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from scipy import sparse
 from leansvm._parallel import blas_for
 from leansvm.dual._hinge import Hinge, Point, constant_point
 from leansvm.dual._ldl import SupportFactor
-from leansvm.dual._support_cg import changed_gram
-from leansvm.dual.cholesky import bias_and_coefficients, bias_from, bordered_inverse_diagonal
+from leansvm.dual._support_cg import changed_gram, cholesky_of, left_out_residuals
+from leansvm.dual.cholesky import bias_and_coefficients, bias_from
 from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
-from leansvm.linalg import cholesky_in_place, cholesky_solve, inverse_diagonal
+from leansvm.linalg import cholesky_solve
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -35,8 +35,8 @@ _SERIAL_PRODUCT = 10**9  # multiplications of a Gram matrix that one thread make
 class KernelForm:
     """The k x k system of a support set, factored as LDL'."""
 
-    def __init__(self, matrix: GrowingRows | StoredMatrix) -> None:
-        self.matrix, self.C = matrix, np.nan
+    def __init__(self, matrix: GrowingRows | StoredMatrix, *, keep: bool) -> None:
+        self.matrix, self.keep, self.C = matrix, keep, np.nan
         self.factor = SupportFactor(matrix.block, np.empty(0))
 
     def solve(self, hinge: Hinge, C: float, support: Rows, priority: Array, b: float) -> Point:
@@ -74,107 +74,91 @@ class KernelForm:
         return point
 
     def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
-        """Return y - f at the support without each row: beta_i / T_ii, S less that row fixed."""
-        S, k = self.factor.order, len(self.factor.order)
-        result = hinge.y - point.f
-        if k and self.C == C:  # else no step was left for this C
-            root = np.sqrt(self.factor.D[:k])
-            diagonal = inverse_diagonal(np.ascontiguousarray(self.factor.L[:k, :k]) * root)
-            u = self.factor.solve(np.ones((k, 1)))[:, 0]
-            result[S] = point.beta[S] / bordered_inverse_diagonal(diagonal, u, hinge.bias_penalty)
-        return result
+        """Return y - f at the support without each row, S less that row fixed."""
+        S = self.factor.order if self.C == C else self.factor.order[:0]  # else no step was left
+        if not self.keep:  # its memory serves for K_SS
+            self.factor.forget(release=True)
+        return left_out_residuals(self.matrix.block(S, S), hinge, S, point)
 
 
 class LinearRows:
-    """Rows of the linear kernel in float64, ``centred`` (for a free bias) where X is dense."""
+    """Rows Z = [X 1] of the linear kernel in float64; no column of ones without a bias.
 
-    def __init__(self, X: Any, weight: Array, *, centred: bool) -> None:
+    A free bias lets dense X be centred, which only moves the bias.
+    """
+
+    def __init__(self, X: Any, weight: Array, bias_penalty: float) -> None:
         self.shift = np.zeros(X.shape[1])
-        if centred and not sparse.issparse(X):  # such a shift only moves the bias
+        if bias_penalty == 0 and not sparse.issparse(X):
             self.shift = weight @ X / weight.sum()
+        self.bias = bool(np.isfinite(bias_penalty))
+        self.penalty = np.append(np.ones(X.shape[1]), [bias_penalty] * self.bias)
         self.take(X, weight)
 
     def take(self, X: Any, weight: Array) -> None:
         """Go on with these rows."""
-        X = X.astype(np.float64, copy=False)
-        self.X, self.weight = X - self.shift if self.shift.any() else X, weight
+        ones = np.ones((X.shape[0], int(self.bias)))
+        if sparse.issparse(X):
+            self.Z: Any = sparse.hstack([X.astype(np.float64, copy=False), ones]).tocsr()
+        else:
+            self.Z = np.hstack([X - self.shift, ones])
+        self.weight = weight
 
 
 class LinearForm:
-    """The n x n system of a support set, for the linear kernel."""
+    """The system (Z_S' C s Z_S + diag(1, .., 1, A)) [w b] = Z_S' C s y of the linear kernel."""
 
     def __init__(self, rows: LinearRows) -> None:
         self.rows = rows
-        n = rows.X.shape[1]
+        n = len(rows.penalty)
         self.gram = np.zeros((n, n))  # of the rows in S, without C
         self.support: Rows = np.empty(0, np.intp)
-        self.w = np.zeros(n)
+        self.w = np.zeros(len(rows.shift))
         self._updates = 0
 
     def solve(self, hinge: Hinge, C: float, support: Rows, priority: Array, b: float) -> Point:
         """Return the point that solves the equations of ``support``; ``b`` if it is empty."""
-        X = self.rows.X
+        Z, penalty, shift = self.rows.Z, self.rows.penalty, self.rows.shift
         self._follow(support)
         if not len(support):
-            self.w[:] = 0.0
+            self.w = np.zeros(len(shift))
             return constant_point(hinge, b)
-        cost, total, mean, M = self._factored(hinge, C)
-        w, b = np.zeros(X.shape[1]), 0.0
-        beta, f = cost * hinge.y, np.zeros(len(cost))
-        size = np.inf
-        for step in range(1 + _REFINEMENTS):
-            # residuals of w = X'beta and A b = sum beta, beta = C s (y - f) on S
-            g = X.T @ beta - w
-            rest = 0.0 if np.isinf(total) else float(beta.sum()) - hinge.bias_penalty * b
-            off = float(np.abs(g - mean * rest).max()) if len(g) else 0.0
-            done = off <= _REFINE_LINEAR * float(np.abs(w).max(initial=0.0)) or off > 0.5 * size
-            if step and done:  # the first step finds the bias even where w stays 0
-                break
-            size = off
-            dw = cholesky_solve(M, g - mean * rest)
-            w = w + dw
-            b += 0.0 if np.isinf(total) else rest / total - float(mean @ dw)
-            f = X @ w + b
+        cost = np.zeros(len(hinge.y))
+        cost[support] = hinge.cost[support]
+        M, theta, f, size = self._factored(C), np.zeros(len(penalty)), 0.0, np.inf
+        for _ in range(1 + _REFINEMENTS):
             beta = cost * (hinge.y - f)
-        self.w = w
-        return Point(beta, b - float(self.rows.shift @ w), f)
+            g = Z.T @ beta - penalty * theta
+            off = float(np.abs(g).max(initial=0.0))
+            if off <= _REFINE_LINEAR * float(np.abs(theta).max(initial=0.0)) or off > 0.5 * size:
+                break
+            size, theta = off, theta + cholesky_solve(M, g)
+            f = Z @ theta
+        self.w = theta[: len(shift)]
+        b = float(theta[-1] - shift @ self.w) if self.rows.bias else 0.0
+        return Point(cost * (hinge.y - f), b, f)
 
     def _follow(self, support: Rows) -> None:
         """Bring the Gram matrix to this support: add what entered, subtract what left."""
-        X, weight = self.rows.X, self.rows.weight
+        Z, weight = self.rows.Z, self.rows.weight
         was, now = np.zeros(len(weight), np.bool_), np.zeros(len(weight), np.bool_)
         now[support] = True
         was[self.support] = self._updates < _GRAM_UPDATES  # else it is built anew
         self._updates = self._updates + 1 if self._updates < _GRAM_UPDATES else 0
-        with blas_for(len(support), _SERIAL_PRODUCT // max(X.shape[1], 1) ** 2):
-            self.gram = changed_gram(self.gram, X, weight, was, now)
+        with blas_for(len(support), _SERIAL_PRODUCT // max(Z.shape[1], 1) ** 2):
+            self.gram = changed_gram(self.gram, Z, weight, was, now)
         self.support = support
 
-    def _factored(self, hinge: Hinge, C: float) -> tuple[Array, float, Array, Array]:
-        """Return C s (0 outside S), t = A + sum C s, p / t, and a factor of the matrix of w.
-
-        p = X'C s couples w and b; the matrix is I + X_S' C S X_S - p p' / t.
-        """
-        cost = np.zeros(len(hinge.y))
-        cost[self.support] = hinge.cost[self.support]
-        total, M = hinge.bias_penalty + float(cost.sum()), C * self.gram
-        mean = np.zeros(len(M))
-        if not np.isinf(total):
-            mean = np.asarray(self.rows.X.T @ cost) / total
-            M -= np.outer(mean * total, mean)
-        M.flat[:: len(M) + 1] += 1.0
-        return cost, total, mean, cholesky_in_place(M)
+    def _factored(self, C: float) -> Array:
+        return cholesky_of(C * self.gram, self.rows.penalty)
 
     def left_out(self, hinge: Hinge, C: float, point: Point) -> Array:
         """Return y - f at the support without each row: (y - f) / (1 - h), S less it fixed."""
-        X, S = self.rows.X, self.support
+        Z, S = self.rows.Z, self.support
         result = hinge.y - point.f
-        if not len(S):
-            return result
-        _, total, mean, M = self._factored(hinge, C)
-        rows = X[S].toarray() if sparse.issparse(X) else X[S]
-        rows = rows - mean
-        leverage = np.einsum("ij,ji->i", rows, cholesky_solve(M, np.ascontiguousarray(rows.T)))
-        h = hinge.cost[S] * (leverage + (0.0 if np.isinf(total) else 1.0 / total))
-        result[S] /= np.maximum(1.0 - h, np.finfo(np.float64).eps)
+        if len(S):
+            rows = Z[S].toarray() if sparse.issparse(Z) else Z[S]
+            solved = cholesky_solve(self._factored(C), np.ascontiguousarray(rows.T))
+            h = hinge.cost[S] * np.einsum("ij,ji->i", rows, solved)
+            result[S] /= np.maximum(1.0 - h, np.finfo(np.float64).eps)
         return result

@@ -33,7 +33,6 @@ from leansvm.dual._hinge import (
     feasible_dual,
     joined_solution,
     minimum_towards,
-    violation,
 )
 from leansvm.dual._ldl import APPEND_PANEL
 from leansvm.dual._support_system import KernelForm, LinearForm, LinearRows
@@ -79,7 +78,7 @@ class ActiveSet:
         self.matrix = StoredMatrix(X) if kernel.precomputed else GrowingRows(X, kernel)
         self.linear_rows: LinearRows | None = None
         if kernel.name == "linear":
-            self.linear_rows = LinearRows(X, problem.weight, centred=problem.bias_penalty == 0)
+            self.linear_rows = LinearRows(X, problem.weight, problem.bias_penalty)
         self._outputs = [_OneOutput(self, j) for j in range(n_outputs)]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -169,7 +168,7 @@ class _OneOutput:
 
     def __init__(self, solver: ActiveSet, number: int) -> None:
         self.solver, self.number = solver, number
-        self.kernel_form, self.linear_form = KernelForm(solver.matrix), None
+        self.kernel_form, self.linear_form = KernelForm(solver.matrix, keep=solver._keep), None
         if solver.linear_rows is not None:
             self.linear_form = LinearForm(solver.linear_rows)
         self.form: KernelForm | LinearForm = self.kernel_form
@@ -271,10 +270,11 @@ class _OneOutput:
             if self.linear_form is not None and self._small_primal(len(support)):
                 self.form = self.linear_form
             else:
-                solver.matrix.ensure(support, solver.room_beside(len(support)))
                 self.form = self.kernel_form
+                held = max(len(support), self.form.factor.largest)
+                solver.matrix.ensure(support, solver.room_beside(held))
             found = self.form.solve(hinge, self.C, support, e, point.b)
-            worst = violation(hinge, found, support, mask)
+            worst = distance(hinge, found, support, mask)
             if solver.problem.on_iteration is not None:
                 self.stopped = solver.problem.on_iteration(self.n_iter, worst)
             if worst <= tol:

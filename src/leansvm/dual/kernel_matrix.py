@@ -221,7 +221,14 @@ class GrowingRows(KernelMatrix):
             self._keep(rows, np.hstack([values, new]))
 
     def ensure(self, rows: Rows, budget: int) -> None:
-        """Compute and keep the rows that are not here yet, as far as the bytes allow."""
+        """Compute and keep the rows that are not here yet, as far as the bytes allow.
+
+        Where the bytes have become fewer, the chunks that came last go.
+        """
+        while self.bytes > max(budget, 0):
+            lost, values = self._chunks.pop()
+            self._chunk[lost] = -1
+            self.bytes -= values.nbytes
         room = (budget - self.bytes) // (8 * self.m)
         missing = rows[self._chunk[rows] < 0][: max(room, 0)]
         if len(missing):
@@ -242,7 +249,10 @@ class GrowingRows(KernelMatrix):
         for number in np.unique(chunk):
             mine = np.flatnonzero(chunk == number)
             if number < 0:
-                out[mine] = self.kernel.block(self.X[a[mine]], self.X[b], dtype=np.float64)
+                points = self.X[b]
+                for start in range(0, len(mine), _PRODUCT_ROWS):
+                    some = mine[start : start + _PRODUCT_ROWS]
+                    out[some] = self.kernel.block(self.X[a[some]], points, dtype=np.float64)
             else:
                 _gather(self._chunks[number][1], self._position[a[mine]], b, out, mine)
         return out

@@ -22,11 +22,11 @@ from leansvm.dual.auto import solve_active_set, solve_hinge, solve_lssvm
 from leansvm.dual.cg import solve_cg
 from leansvm.dual.cholesky import solve_cholesky
 from leansvm.dual.free_bias import solve_penalty_flow, solve_substitution, solve_sumt
-from leansvm.dual.hinge_newton import solve_newton
 from leansvm.dual.kernel_matrix import values_between
 from leansvm.dual.problem import DualProblem
 from leansvm.dual.sesqui import solve_sesqui
 from leansvm.dual.smo import solve_smo
+from leansvm.dual.working_sets import solve_newton
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, class_numbers, row_hashes, tile_rows_for
 from leansvm.solution import Solution

@@ -5,6 +5,9 @@ error 1 - y f > 0. On these and a few more, W, the exact problem is solved by Ne
 exact line search, each by conjugate gradients that the low rank preconditions, or by a factor
 where S is small. Then kernel values of all rows show which of them W lacks: W grows
 until there is none. Nothing larger than K_WW is kept, and nothing of it is factored.
+
+`solve_newton` is Newton's method in the primal (Chapelle 2007), the second reference: the whole
+kernel matrix, where the rows are, and a factor of K_SS for every S.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._parallel import in_order, serial_blas
+from leansvm._parallel import blas_for, in_order, serial_blas
 from leansvm.dual._hinge import (
     Hinge,
     HingeOutput,
@@ -36,7 +39,7 @@ from leansvm.dual._support_cg import (
     solve_by_factor,
     times,
 )
-from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, product_bytes, unstored
+from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, gram, product_bytes, unstored
 from leansvm.dual.problem import DualProblem
 from leansvm.solution import Solution
 
@@ -147,9 +150,9 @@ class WorkingSets:
         if not np.all(np.isfinite(E)):
             raise TooSlow
         outputs, own, m = [], 0, len(self.cost)
-        for y, e, gram, was in zip(Y, E, grams, counted, strict=True):
+        for y, e, inner, was in zip(Y, E, grams, counted, strict=True):
             W = np.flatnonzero((e > -_MARGIN) | was)
-            outputs.append(_ClassSet(Hinge(y, self.cost, penalty), W, e[W], gram, was[W]))
+            outputs.append(_ClassSet(Hinge(y, self.cost, penalty), W, e[W], inner, was[W]))
             own += len(W) ** 2
         # the classes share one matrix where, each on its own, they would compute more values
         shared = self.planned + 8 * m * m
@@ -299,3 +302,28 @@ class WorkingSets:
                 rows = others[start : start + _TILE]
                 out[rows] = self.matrix.block(rows, support) @ beta[support]
         return result
+
+
+def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
+    """Solve for all outputs where the rows are; dense, 32 m^2 bytes."""
+    needed = 4 * 8 * len(problem.weight) ** 2
+    problem = problem.reserve(needed, "Newton's method on the kernel matrix", or_cg=False)
+    K, outputs = gram(problem), []
+    with problem.phases("solve"), blas_for(K.shape[0]):
+        for y in problem.Y.T:
+            hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
+            point, worst = constant_point(hinge), np.inf
+            for n_iter in range(1, max_iter + 1):
+                S = np.flatnonzero(errors(hinge, point) > 0)
+                found = solve_by_factor(K, hinge, S) if len(S) else constant_point(hinge, point.b)
+                solved = distance(hinge, found) <= tol
+                better = found if solved else minimum_towards(hinge, point, found)
+                point = better or point
+                worst = distance(hinge, point)
+                stop = problem.on_iteration is not None and problem.on_iteration(n_iter, worst)
+                if worst <= tol or stop or better is None:
+                    break
+            feasible = feasible_dual(hinge, point.beta)
+            product = times(K, feasible)
+            outputs.append(HingeOutput(hinge, point, feasible, product, worst, n_iter))
+    return joined_solution("newton", problem, C, outputs, tol)
