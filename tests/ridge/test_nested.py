@@ -10,7 +10,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 import leansvm
 from leansvm.kernels import Kernel
+from leansvm.ridge import bracket, nested
+from leansvm.ridge.bracket import Judged
+from leansvm.ridge.factor import model_at
 from leansvm.ridge.nested import climb, grow, open_ladder
+from leansvm.ridge.primal import left_out_errors
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import MemoryBlocks
 
@@ -115,7 +119,7 @@ def test_other_arrays_give_the_same_errors(penalty):
 def test_the_lean_size_is_nearly_as_good_as_the_best():
     blocks = MemoryBlocks(X, Y, tile_rows=17)
     ladder = open_ladder(blocks, KERNEL, X[ROWS], 0.0, 2**30)
-    size, compared = climb(ladder, np.logspace(-3, 3, 9))
+    size, compared, _ = climb(ladder, np.logspace(-3, 3, 9))
     errors = compared["errors"]
     assert size in compared["sizes"]
     chosen = errors[compared["sizes"] == size][0]
@@ -130,13 +134,43 @@ def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
         def extend(self, size):
             self.features.size = 60 if size == 60 else 90
 
-        def curve(self, candidates):
-            return np.array([1.0, 2.0]) * self.features.size / 60
+        def judged(self, candidates, near):
+            return Judged(self.features.size / 60, 1.0)
 
-        def errors(self, sizes, C):
+        def errors(self, sizes, C, known):
             return np.array([{45: 1.4, 64: 1.1, 90: 1.5}[int(size)] for size in sizes])
 
     assert climb(Dropping(), np.array([1.0, 10.0]))[0] == 64
+
+
+@every_bias
+@every_weight
+def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
+    monkeypatch, penalty, weight
+):
+    monkeypatch.setattr(nested, "_MANY_ROWS", 10)
+    monkeypatch.setattr(bracket, "_JUDGES", 25)
+    monkeypatch.setattr(bracket, "ENOUGH", 10)
+    ladder = ladder_of(penalty, weight, indices=ROWS)
+    drawn = ladder.judges.drawn
+    assert ladder.judges.outside and len(drawn.rows) <= 25
+    assert not np.isin(drawn.rows, ROWS).any()
+    points, expected = X[ROWS[ladder.points.kept]], []
+    for k in (6, 16):
+        alone = [left_out_error(points[:k], 3.0, penalty, weight, [i]) for i in drawn.rows]
+        expected.append(drawn.weight @ alone / drawn.weight.sum())
+    assert_allclose(ladder.errors(np.array([6, 16]), 3.0), expected, rtol=1e-8)
+    found = ladder.judged(np.array([3.0]), 3.0)
+    assert_allclose(found.error, expected[-1], rtol=1e-8)
+    again = ladder.errors(np.array([6, 16]), 3.0, found)  # by the factor that is known
+    assert_allclose(again, expected, rtol=1e-8)
+    assert np.isfinite(ladder.standard_error(0, 1))
+    features, sums = ladder.cut(6, keep=False)
+    equations = normal_equations(sums, features, penalty == 0)
+    cut = left_out_errors(
+        ladder.judges.blocks, features, sums.shift, equations, model_at(equations, 3.0)
+    )
+    assert_allclose(cut, expected[:1], rtol=1e-8)
 
 
 def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is():

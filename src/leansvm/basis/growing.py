@@ -148,7 +148,7 @@ def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) 
         points = rows_at(after.points, np.arange(same, after.size))
         new = after.kernel.block(block.X, points, dtype=Phi.dtype)
         if after.L is not None:
-            L = np.asfortranarray(after.L[same:], Phi.dtype)
+            L = (after.L32 if after.single else after.L)[same:]
             new -= Phi[:, :same] @ L[:, :same].T
             right_solve_in_place(new, L[:, same:])
         Phi[:, same : after.size] = new

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.basis.features import FeatureMap
 from leansvm.ridge.criteria import ENOUGH
 from leansvm.ridge.factor import RidgeModels, decompose, model_at
-from leansvm.ridge.sums import NormalEquations, keep_rows_of_Z
+from leansvm.ridge.sums import NormalEquations
 from leansvm.rows import DrawnRows, RowBlocks, draw_for_all
 from leansvm.solution import first_of_the_best
 
@@ -27,7 +26,7 @@ Array = NDArray[np.float64]
 Errors = Callable[[RidgeModels], Array]  # left-out errors of models, by the rows that judge
 _MANY_POINTS, _MUCH_WORK = 1000, 1e10  # points and rows x points^2 beyond which rows are drawn
 _JUDGES = 2000  # rows that are drawn
-_FIRST, _MIDDLE = 500, 2000  # columns of models on the way to a large one
+_FIRST, _MIDDLE = 500, 2048  # columns of models on the way to a large one
 _STEP = 2  # candidates between the first values that are tried
 _SEED = 0
 
@@ -39,46 +38,66 @@ def draws_rows(blocks: RowBlocks, width: int) -> bool:
     return width > _MANY_POINTS or blocks.n_rows * width**2 > _MUCH_WORK
 
 
-def draw_judges(
-    blocks: RowBlocks, features: FeatureMap, shift: Array, basis_rows: NDArray[np.intp] | None
-) -> tuple[DrawnRows, RowBlocks]:
-    """Draw the rows that judge, and let them keep their rows of Z.
+@dataclass(frozen=True)
+class Judges:
+    """Rows whose left-out errors, as often as each row stands for others, are those of all."""
 
-    Basis rows are not among them where the others are enough (`criteria`).
-    """
+    drawn: DrawnRows
+    blocks: RowBlocks  # the same rows, with their weights; they keep their rows of Z
+    outside: bool  # no basis row is among them
+
+
+def draw_judges(blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None) -> Judges:
+    """Draw the rows that judge; basis rows are not among them where the others are enough."""
     rng = np.random.RandomState(_SEED)
-    drawn = draw_for_all(blocks, _JUDGES, rng, basis_rows)
+    drawn, outside = draw_for_all(blocks, _JUDGES, rng, basis_rows), True
     if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
-        drawn = draw_for_all(blocks, _JUDGES, rng)
-    part = drawn.as_rows(blocks, 2 * (len(shift) + 1))
-    part.map(keep_rows_of_Z, features, shift)
-    return drawn, part
+        drawn, outside = draw_for_all(blocks, _JUDGES, rng), False
+    return Judges(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The best C of one basis, with the model where a triangular factor gave it."""
+
+    error: float
+    C: float
+    curve: Array | None = None  # errors at the candidates, nan where one was not tried
+    model: RidgeModels | None = None
+    judges: Judges | None = None
+    left_out: Array | None = None  # residuals of the judges in the models without them
 
 
 def search(
-    equations: NormalEquations, candidates: Array, errors: Errors, near: float | None = None
-) -> tuple[Array, float, RidgeModels]:
-    """Return the errors at the candidates of C that were tried (nan: not), the best C, its model.
+    equations: NormalEquations, candidates: Array, errors: Errors, known: Judged | None = None
+) -> Judged:
+    """Return the best C, its model, and the errors at the candidates that were tried.
 
-    A large basis is left to the end: its first 2,000 columns say where the best C is, and their
-    errors are returned.
+    The search begins at the C that is ``known``; its model, where it has one, is not made again. A
+    large basis is left to the end: its first columns say where the best of several C is, and the
+    curve is theirs. If its model is known, it is taken: its C was found for half of its points.
     """
     order = np.argsort(candidates, kind="stable")
     values, width = candidates[order], len(equations.c)
-    if near is None:
+    if known is not None and known.model is not None and width > _MIDDLE:
+        curve = np.where(candidates == known.C, known.error, np.nan)
+        return replace(known, curve=curve)
+    if known is None:
         part, columns = _first_columns(equations, _FIRST)
         start = first_of_the_best(errors(_widened(decompose(part).models(values), columns, width)))
     else:
-        start = int(np.abs(np.log(values / near)).argmin())
-    judge = _Judge(*_first_columns(equations, _MIDDLE), width, values, errors)
-    tried = bracket(judge.error_at, start, len(order), 1 if near is not None else _STEP)
-    start = _best(tried)
-    if width > len(judge.columns):
-        judge = _Judge(equations, np.arange(width), width, values, errors)
-        judge.error_at(start)
+        start = int(np.abs(np.log(values / known.C)).argmin())
+    every = _Judge(equations, np.arange(width), width, values, errors)
+    if known is not None and known.model is not None:
+        every.best = (known.error, start), known.model
+    judge = every
+    if len(values) > 1 and width > _MIDDLE:
+        judge = _Judge(*_first_columns(equations, _MIDDLE), width, values, errors)
+    tried = bracket(judge.error_at, start, len(order), 1 if known is not None else _STEP)
+    error = every.error_at(_best(tried))
     curve = np.full(len(candidates), np.nan)
     curve[order[list(tried)]] = list(tried.values())
-    return curve, float(values[start]), judge.best[1]
+    return Judged(error, float(values[_best(tried)]), curve, every.best[1])
 
 
 @dataclass
@@ -90,14 +109,16 @@ class _Judge:
     width: int
     values: Array  # of C
     errors: Errors
-    best: Any = (None, None)  # error and position, and the model
+    best: Any = ((np.nan, -1), None)  # error and position, and the model
 
     def error_at(self, position: int) -> float:
         """Return the left-out error at one C."""
+        if position == self.best[0][1]:
+            return float(self.best[0][0])
         model = model_at(self.equations, float(self.values[position]))
         model = _widened(model, self.columns, self.width)
         error = float(self.errors(model)[0])
-        if self.best[1] is None or (error, position) < self.best[0]:
+        if not (error, position) >= self.best[0]:
             self.best = (error, position), model
         return error
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
 
 from leansvm._accelerated import matmul_into
@@ -45,8 +44,18 @@ class RidgeModels:
     z: Array  # coordinates x outputs
     weights: Array  # coordinates x models
     lam: Array | float  # 1/C
-    trace: Array  # degrees of freedom of each model, without that of a free bias
+    freedom: Array  # what each coordinate, times its weight, adds to the degrees of freedom
     upper: bool = False  # coordinate j has no part of the functions behind j
+
+    @property
+    def trace(self) -> Array:
+        """Degrees of freedom of each model, without that of a free bias."""
+        return self.freedom @ self.weights
+
+    def first_coordinates(self, counts: NDArray[np.intp]) -> RidgeModels:
+        """Return the models on the first coordinates, of a triangular factor."""
+        inside = np.arange(len(self.z))[:, None] < counts
+        return replace(self, weights=inside.astype(np.float64))
 
     def coordinates(self, Z: Any, size: int, out: Any = None) -> Any:
         """Return Z @ turn, where the first ``size`` columns of Z are functions.
@@ -109,7 +118,7 @@ class Spectrum:
         """Return the models at several C."""
         lam = 1.0 / candidates
         inverse = 1.0 / (self.values[:, None] + lam)
-        return RidgeModels(self.vectors, self.z, inverse, lam, self.values @ inverse)
+        return RidgeModels(self.vectors, self.z, inverse, lam, self.values)
 
     def theta(self, C: float) -> Array:
         """Return the solution at C."""
@@ -174,10 +183,10 @@ class Prefixes:
 
     def models(self, sizes: NDArray[np.intp]) -> RidgeModels:
         """Return the models on the first ``sizes`` points."""
-        inside = np.arange(len(self.tau))[:, None] < sizes + self.offset
-        lam, weights = 1.0 / self.C, inside.astype(np.float64)
-        trace = (1.0 - lam * np.sum(self.inverse**2, axis=0)) @ weights
-        return RidgeModels(self.inverse, self.tau, weights, lam, trace, self.upper)
+        lam, every = 1.0 / self.C, np.ones((len(self.tau), 1))
+        freedom = 1.0 - lam * np.einsum("ij,ij->j", self.inverse, self.inverse)
+        models = RidgeModels(self.inverse, self.tau, every, lam, freedom, self.upper)
+        return models.first_coordinates(sizes + self.offset)
 
     def objective(self) -> Array:
         """Return the objective of every size, summed over outputs."""
@@ -215,11 +224,17 @@ def factor_prefixes(
         found = factor_prefixes(replace(equations, M=wide.T @ M @ wide, c=wide.T @ c), C)
         return replace(found, equations=equations, inverse=wide @ found.inverse, upper=False)
     order = np.roll(np.arange(len(c)), offset)  # the column of a penalised bias comes first
-    A = M[np.ix_(order, order)]
+    A = M[np.ix_(order, order)] if offset else M.copy()
     A.flat[:: len(A) + 1] += 1.0 / C
-    R = cholesky(A, lower=False, overwrite_a=True, check_finite=False)
-    inverse = np.empty_like(A)
-    inverse[order] = dtrtri(R)[0] if len(R) else R
+    inverse = cholesky_in_place(A).T  # R, then R^-1 in the same memory
+    if len(A):
+        dtrtri(inverse, overwrite_c=True)
+    for start in range(0, len(A), _PANEL):  # what M left below the diagonal
+        stop = start + _PANEL
+        inverse[stop:, start:stop] = 0.0
+        inverse[start:stop, start:stop] = np.triu(inverse[start:stop, start:stop])
+    if offset:
+        inverse = inverse[np.argsort(order)]
     return Prefixes(equations, C, inverse, inverse.T @ c, offset)
 
 

@@ -3,8 +3,9 @@
 In the order of choice K_BB = L L', so that the first k whitened columns Phi = K_MB L^-T are those
 of the first k points: a larger size only adds columns, and to the sums only new products with them.
 One factor gives the left-out errors of all sizes at one C (`factor.Prefixes`), another one those of
-all C at one size. The basis doubles while that pays; then the smallest size whose error is within
-0.2 % of the best is taken, and C is chosen for it. Some 10,000 rows are enough to compare sizes.
+all C at one size; larger sizes look for C near that of half their points. The basis doubles while
+that pays; then the smallest size whose error is within 0.2 % of the best is taken, and C is chosen
+for it. Some 10,000 rows are enough to compare sizes, and left-out errors of 2,000 of them.
 
 Large sizes are added up in single precision where the model of the size before loses nothing to it,
 as its values at some rows tell.
@@ -14,23 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import to_host
+from leansvm._array_api import namespace, to_host
+from leansvm._parallel import blas_for
 from leansvm._phases import out_of_time, reach
-from leansvm.basis.features import FeatureMap, KernelFeatures, lost_in_single
+from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
 from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
 from leansvm.kernels import Kernel
+from leansvm.ridge.bracket import Judged, Judges, draw_judges, search
 from leansvm.ridge.criteria import ENOUGH, rows_inside, standard_error
 from leansvm.ridge.factor import RidgeModels, decompose, factor_prefixes
 from leansvm.ridge.primal import LeftOutResiduals, left_out_errors
 from leansvm.ridge.sums import (
     FIRST_ROWS,
+    MomentRows,
     NormalEquations,
     Sums,
+    complete,
     first_shift,
     moments_of_targets,
     normal_equations,
@@ -48,7 +54,9 @@ _MARGIN = 0.002  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
-_EVERY_C = 1024  # points; larger bases are judged at one C
+_EVERY_C = 512  # points, up to which an eigen-decomposition judges all C
+_SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
+_MANY_ROWS = 4000  # of which some are drawn to judge
 _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
 MOST_LOST = 1e-3  # of the left-out error, that single precision may add
 
@@ -67,6 +75,7 @@ class Ladder:
     free_bias: bool
     budget: int  # bytes that blocks may keep
     basis_rows: NDArray[np.intp] | None  # rows that may become points and so do not count
+    judges: Judges | None  # rows whose left-out errors are compared; None: all rows
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
     in_single: bool = False  # whether rounding kernel values to float32 changes nothing
@@ -84,15 +93,20 @@ class Ladder:
         self.blocks.map(resize_columns, before, self.features)
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
-        new, rest = self.blocks.sum(_new_moments, self.features, shift, first)
-        gram = np.empty((width, width))
-        gram[:first, :first], gram[:first, last:] = (
-            old.gram[:first, :first],
-            old.gram[:first, first:],
+        old_new, new, rest = to_host(
+            self.blocks.fold(_added, _new_moments, self.features, shift, first)
         )
-        gram[first:last], gram[:first, first:last] = new, new[:, :first].T
+        gram = np.empty((width, width))
+        gram[:first, :first] = old.gram[:first, :first]
+        gram[:first, last:] = old.gram[:first, first:]
+        gram[:first, first:last] = old_new
+        gram[first:last, :first] = old_new.T
+        gram[first:last, first:] = new
         gram[last:, :last], gram[last:, last:] = gram[:last, last:].T, rest
         self.sums = Sums(shift, gram, old.n_outputs, float(gram[-1, -1]))
+        if self.judges is not None:
+            Phi = self.blocks.concatenate(_columns_at, self.features, self.judges.drawn.rows)
+            self.judges.blocks.map(_keep_rows_of_judges, Phi, shift)
 
     def worth_single(self, n_rows: int, size: int) -> bool:
         """Whether sums over so many rows and points on the host are faster in single precision."""
@@ -121,15 +135,25 @@ class Ladder:
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.points.taken)
 
-    def cut(self, size: int, count: float | None = None) -> tuple[KernelFeatures, Sums]:
-        """Return the map to the columns of the first ``size`` points, which blocks keep, and sums.
+    def cut(
+        self, size: int, count: float | None = None, keep: bool = True
+    ) -> tuple[KernelFeatures, Sums]:
+        """Return the map to the columns of the first ``size`` points, and the sums.
 
-        ``count`` is the number of samples that GCV counts; None for the sum of weights.
+        Blocks ``keep`` these columns, or none. ``count`` is the number of samples that GCV counts;
+        None for the sum of weights.
         """
-        features = first_columns(self.features, size)
-        self.blocks.map(resize_columns, self.features, features)
-        order = np.delete(np.arange(len(self.sums.gram)), np.s_[size : self.features.size])
-        gram, shift = self.sums.gram[np.ix_(order, order)], self.sums.shift[order[:-1]]
+        gram, shift, features = self.sums.gram, self.sums.shift, self.features
+        if not keep:
+            features = replace(features, keep=False)
+        if size < self.features.size:
+            features = first_columns(features, size)
+            order = np.delete(np.arange(len(gram)), np.s_[size : self.features.size])
+            gram, shift = gram[np.ix_(order, order)], shift[order[:-1]]
+            if self.judges is not None:
+                self.judges.blocks.map(_cut_rows_of_judges, order)
+        if features is not self.features:
+            self.blocks.map(resize_columns, self.features, features)
         total = self.sums.count if count is None else count
         return features, Sums(shift, gram, self.sums.n_outputs, total)
 
@@ -141,9 +165,37 @@ class Ladder:
         best = first_of_the_best(curve)
         return curve if self._stands(models, best, curve[best]) else self.curve(candidates)
 
-    def errors(self, sizes: NDArray[np.intp], C: float) -> Array:
-        """Return the left-out errors of the first ``sizes`` points at one C."""
+    def judged(self, candidates: Array, near: float | None) -> Judged:
+        """Return the best C of all points, near one that is known.
+
+        Where many points are judged at one C only, give that one as the only candidate.
+        """
+        if len(candidates) > 1 and (near is None or self.features.size <= _EVERY_C):
+            curve = self.curve(candidates)
+            best = first_of_the_best(curve)
+            return Judged(float(curve.min()), float(candidates[best]), curve)
         equations = self._equations()
+        known = Judged(np.nan, float(candidates[0]) if near is None else near)
+        with blas_for(self.features.width):
+            found = search(equations, candidates, partial(self._errors, equations), known)
+        assert found.model is not None
+        clear = found.model.upper or not self.features.single  # or 1/C is lost in rounding of sums
+        if not clear:
+            self._return_to_double()
+        if not clear or not self._stands(found.model, 0, found.error):
+            return self.judged(candidates, near)
+        return found
+
+    def errors(self, sizes: NDArray[np.intp], C: float, known: Judged | None = None) -> Array:
+        """Return the left-out errors of the first ``sizes`` points at one C.
+
+        A triangular factor that is ``known`` at this C is not made again.
+        """
+        equations = self._equations()
+        if known is not None and known.model is not None and known.model.upper:
+            models = known.model.first_coordinates(sizes + int(equations.constant is not None))
+            with blas_for(self.features.width):
+                return self._errors(equations, models, keep=True)
         try:
             models = factor_prefixes(equations, C).models(sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
@@ -156,6 +208,9 @@ class Ladder:
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors, of those that were returned last."""
+        if self.judges is not None:
+            difference, _ = self.judges.blocks.collect(_pop_differences, *models)
+            return standard_error(difference, self.judges.drawn.weight)
         difference, weight = self.blocks.collect(_pop_differences, *models)
         if self.basis_rows is not None and len(weight) - len(self.basis_rows) >= ENOUGH:
             weight[self.basis_rows] = 0.0
@@ -165,21 +220,58 @@ class Ladder:
         return normal_equations(self.sums, self.features, self.free_bias)
 
     def _errors(self, equations: NormalEquations, models: RidgeModels, keep: bool = False) -> Array:
-        rows, inside = (self.blocks, self.features, self.sums.shift), self.basis_rows
-        return left_out_errors(*rows, equations, models, keep=keep, basis_rows=inside)
+        rows, inside = self.blocks, self.basis_rows
+        if self.judges is not None:
+            rows, inside = self.judges.blocks, None
+        how = rows, self.features, self.sums.shift, equations, models
+        return left_out_errors(*how, keep=keep, basis_rows=inside)
 
 
 @declare("X", "y", "weight")
-def _new_moments(block: Block, features: FeatureMap, shift: Array, first: int) -> tuple[Any, Any]:
-    """Return Zn'Z of the functions from ``first`` on, and the moments of [constant, Y, 1]."""
+def _new_moments(
+    block: Block, features: FeatureMap, shift: Array, first: int
+) -> tuple[Any, Any, Any]:
+    """Return products of the columns from ``first`` on, and the moments of [constant, Y, 1].
+
+    The first result is products of older functions with new ones, the second of new ones with
+    themselves and [constant, Y, 1].
+    """
     Z, size = rows_of_Z(block, features, shift), features.size
-    new, rest = Z[:, first:size].T @ Z, Z[:, size:]
-    if not features.single:
-        return new, rest.T @ rest
-    corner = np.asarray(rest.T @ rest, dtype=np.float64)
-    bias = features.width - size
-    corner[bias:, bias:] = moments_of_targets(block, shift[features.width :])
-    return np.asarray(new, dtype=np.float64), corner
+    old, new, rest = Z[:, :first], Z[:, first:size], Z[:, size:]
+    own = namespace(Z).concat([new.T @ new, new.T @ rest], axis=1)
+    corner = rest.T @ rest
+    if features.single:
+        corner = np.asarray(corner, dtype=np.float64)
+        bias = features.width - size
+        corner[bias:, bias:] = moments_of_targets(block, shift[features.width :])
+    return old.T @ new, own, corner
+
+
+def _added(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Add up products of blocks in double precision, in the memory of the first."""
+    return tuple(
+        np.add(x, y, out=x if x.dtype == np.float64 else None, dtype=np.float64)
+        if isinstance(x, np.ndarray)
+        else x + y
+        for x, y in zip(a, b, strict=True)
+    )
+
+
+@declare("X", keeps=ColumnRows)
+def _columns_at(block: Block, features: FeatureMap, rows: NDArray[np.intp]) -> Any:
+    return features.of_rows(block, block.positions(rows)[1])
+
+
+@declare("y", "weight", keeps=MomentRows)
+def _keep_rows_of_judges(block: Block, Phi: Any, shift: Array) -> None:
+    Z = np.empty((block.stop - block.start, len(shift) + 1), Phi.dtype)
+    Z[:, : Phi.shape[1]] = Phi[block.rows]
+    block.keep(MomentRows(complete(Z, block, Phi.shape[1], shift)))
+
+
+@declare(keeps=MomentRows)
+def _cut_rows_of_judges(block: Block, order: NDArray[np.intp]) -> None:
+    block.keep(MomentRows(block.kept(MomentRows).Z[:, order]))
 
 
 @declare("weight", keeps=LeftOutResiduals)
@@ -216,43 +308,50 @@ def open_ladder(
         if drawn is not None:
             indices = np.flatnonzero(np.isin(drawn, indices))
         inside = rows_inside(blocks, indices)
-    return Ladder(blocks, points, bias_penalty == 0, budget, inside, features, sums)
+    judges = None
+    if blocks.place is None and blocks.n_rows > _MANY_ROWS:
+        judges = draw_judges(blocks, rows.shape[0], inside)
+    return Ladder(blocks, points, bias_penalty == 0, budget, inside, judges, features, sums)
 
 
 # ---------------------------------------------------------------------------- the search
 
 
-def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any]]:
-    """Double the basis while that lowers the error; return the lean size, and what was compared.
+def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any], Judged]:
+    """Double the basis while that lowers the error.
 
-    Sizes in between are compared at the C of the largest one. A basis too large for an
-    eigen-decomposition that may not be its last one is judged at the C of half of it.
+    Sizes in between are compared at the C of the largest one.
+
+    Returns
+    -------
+    size : int
+        The lean one.
+    compared : dict
+        Sizes, their errors, and C.
+    judged : Judged
+        The C at which sizes were compared; what it says about the model where the lean size is
+        the largest one.
     """
     largest = ladder.points.rows.shape[0]
-    size, best, C = _first_size(largest), np.inf, float(candidates[0])
-    errors = None
+    size, best, found = _first_size(largest), np.inf, None
     while True:
         reach(min((size / _TYPICAL) ** 2 / 4, 0.8))  # what is behind: sizes quadruple the work
         ladder.extend(size)
-        if len(candidates) > 1 and size <= _EVERY_C:
-            curve = ladder.curve(candidates)
-            error, at = float(curve.min()), float(candidates[first_of_the_best(curve)])
-        else:
-            errors = ladder.errors(_sizes_up_to(ladder.features.size), C)
-            error, at = float(errors[-1]), C
-        pays = error < (1.0 - (_GAIN if size < _LARGE else _LARGE_GAIN)) * best
-        if error < best:
-            best, C = error, at
+        C = None if found is None else found.C
+        found = ladder.judged(candidates if C is None or size <= _SOME_C else np.array([C]), C)
+        gain = _GAIN if size < _LARGE else _LARGE_GAIN
+        pays, best = found.error < (1.0 - gain) * best, min(best, found.error)
         if size == largest or not pays or out_of_time(growth=4.0):
             break
+        if size > _SOME_C:  # a larger basis takes this one's C
+            found = ladder.judged(candidates, found.C)
         size = min(2 * size, largest)
     sizes = _sizes_up_to(ladder.features.size)
-    if errors is None:
-        errors = ladder.errors(sizes, C)
+    errors = ladder.errors(sizes, found.C, found)
     # a smaller size may have been better than any of these, at another C: then the best of them
     enough = max((1.0 + _MARGIN) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
-    return lean, {"sizes": sizes, "errors": errors, "C": C}
+    return lean, {"sizes": sizes, "errors": errors, "C": found.C}, found
 
 
 def _first_size(largest: int) -> int:

@@ -18,7 +18,7 @@ from sklearn._config import get_config
 from leansvm._accelerated import matmul_into
 from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host, zeros
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.ridge.bracket import draw_judges, draws_rows, search
+from leansvm.ridge.bracket import Judged, Judges, draw_judges, draws_rows, search
 from leansvm.ridge.criteria import (
     add_up_squares,
     best_of_scales,
@@ -29,7 +29,13 @@ from leansvm.ridge.criteria import (
 )
 from leansvm.ridge.eigen import solve_for_every_C
 from leansvm.ridge.factor import RidgeModels, decompose, like_numbers, model_at, theta_at
-from leansvm.ridge.sums import NormalEquations, Sums, normal_equations, rows_of_Z
+from leansvm.ridge.sums import (
+    NormalEquations,
+    Sums,
+    keep_rows_of_Z,
+    normal_equations,
+    rows_of_Z,
+)
 from leansvm.rows import Block, RowBlocks, declare, total_weight
 from leansvm.solution import Solution, first_of_the_best
 
@@ -55,7 +61,7 @@ class Criterion:
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
     basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
     judge: str = "squared"  # loss of left-out rows that "loo" averages
-    near: float | None = None  # a C near the best one, where it is known
+    known: Judged | None = None  # what comparing sizes has found out about this one
 
 
 def solve(
@@ -97,7 +103,7 @@ def solve(
     if criterion.left_out:
         if not (by_loo and kept):
             left_out_errors(*rows, factor.models(np.array([C])), keep=True)
-        left_out = blocks.concatenate(_pop_left_out, best if by_loo and kept else 0)
+        left_out = blocks.concatenate(pop_left_out, best if by_loo and kept else 0)
     return Solution(
         "primal",
         features.coefficients(theta),
@@ -116,21 +122,21 @@ def _solve_by_some_rows(
     criterion: Criterion,
 ) -> Solution:
     """Choose C by the left-out errors of rows that stand for all; keep those at the C taken."""
-    drawn, part = draw_judges(blocks, features, shift, criterion.basis_rows)
-    errors = partial(left_out_errors, part, features, shift, equations, judge=criterion.judge)
-    if np.ndim(criterion.C):
-        values = np.asarray(criterion.C, dtype=np.float64)
-        curve, C, model = search(equations, values, errors, criterion.near)
+    known, several = criterion.known, np.ndim(criterion.C) == 1
+    if known is not None and known.judges is not None:
+        judges = known.judges
     else:
-        curve, C = None, float(np.asarray(criterion.C))
-        model = model_at(equations, C)
-    theta, error = model.theta(), float(errors(model, keep=True)[0])
-    left_out = part.concatenate(_pop_left_out, 0)
+        judges = draw_judges(blocks, len(shift), criterion.basis_rows)
+        judges.blocks.map(keep_rows_of_Z, features, shift)
+    known = _judge(judges, features, shift, equations, criterion)
+    drawn, C, model, left_out = judges.drawn, known.C, known.model, known.left_out
+    assert model is not None and left_out is not None
+    theta = model.theta()
     spread = standard_error(np.square(left_out).sum(axis=1), drawn.weight)
     note = (
-        f"{'C was chosen by' if curve is not None else 'Calibrated on'} the left-out errors of "
-        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {error:.4g} with a "
-        f"standard error of {spread:.2g}."
+        f"{'C was chosen by' if several else 'Calibrated on'} the left-out errors of "
+        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {known.error:.4g} "
+        f"with a standard error of {spread:.2g}."
     )
     return Solution(
         "primal",
@@ -138,10 +144,33 @@ def _solve_by_some_rows(
         **equations.describe(theta, C),
         left_out=left_out,
         drawn=drawn,
-        curve=curve,
-        error=error,
+        curve=known.curve if several else None,
+        error=known.error,
         details={"left_out_on": len(drawn.rows), "notes": [note]},
     )
+
+
+def _judge(
+    judges: Judges,
+    features: FeatureMap,
+    shift: Array,
+    equations: NormalEquations,
+    criterion: Criterion,
+) -> Judged:
+    """Find the best C by a search, or take the one that is given, with residuals of the judges."""
+    rows = judges.blocks, features, shift, equations
+    errors = partial(left_out_errors, *rows, judge=criterion.judge)
+    if np.ndim(criterion.C):
+        known = criterion.known
+        if known is not None and criterion.judge != "squared":  # by which sizes were compared
+            known = replace(known, model=None)
+        found = search(equations, np.asarray(criterion.C, dtype=np.float64), errors, known)
+    else:
+        C = float(np.asarray(criterion.C))
+        found = Judged(np.nan, C, model=model_at(equations, C))
+    assert found.model is not None
+    error = float(errors(found.model, keep=True)[0])
+    return replace(found, error=error, left_out=judges.blocks.concatenate(pop_left_out, 0))
 
 
 def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:
@@ -205,7 +234,8 @@ class LeftOutResiduals:
 
 
 @declare(keeps=LeftOutResiduals)
-def _pop_left_out(block: Block, model: int) -> Array:
+def pop_left_out(block: Block, model: int) -> Array:
+    """Return the residuals in one of the models, and let go of them all."""
     residuals = block.kept(LeftOutResiduals).residuals[:, :, model]
     block.drop(LeftOutResiduals)
     return np.ascontiguousarray(to_host(residuals).T)
@@ -230,16 +260,17 @@ def left_out_errors(
     where the others are enough (`criteria`).
     """
     eq, width, k = equations, features.width, models.weights.shape[0]
+    on_host = blocks.place is None
+    single = on_host and blocks.n_rows * k**2 > _MUCH_WORK and _clear_in_single(eq, models)
     # Z @ turn = S^1/2 [Phi_c Q, Y_c]; without a free bias the shift is zero
-    turn = np.zeros((len(shift) + 1, k + len(shift) - width))
+    turn = np.zeros((len(shift) + 1, k + len(shift) - width), np.float32 if single else np.float64)
     turn[:width, :k] = models.turn
     turn[width:-1, k:] = np.eye(len(shift) - width)
     if eq.free_bias:
-        turn[-1] = (shift - np.concatenate([eq.mean_phi, eq.mean_y])) @ turn[:-1]
-    if blocks.place is not None:
+        turn[-1, :k] = (shift[:width] - eq.mean_phi) @ models.turn
+        turn[-1, k:] = shift[width:] - eq.mean_y
+    if not on_host:
         turn = like_rows(turn, blocks.place)  # once, not for every block
-    elif blocks.n_rows * k**2 > _MUCH_WORK and _clear_in_single(eq, models):
-        turn = turn.astype(np.float32)
     models = replace(models, turn=turn)
     per_row = eq.free_bias / eq.n
     how = keep, one_copy, basis_rows, judge
@@ -284,10 +315,14 @@ def _left_out_of_block(
     n_outputs, squares = Y.shape[1], zeros(leverage.shape, Z)
     every = keep or judge != "squared"
     residuals = empty((n_outputs if every else 1, *leverage.shape), Z)
+    fitted = E @ like_numbers(models.z * models.weights, E) if leverage.shape[1] == 1 else None
     for o in range(n_outputs):
         residual = residuals[o if every else 0, ...]
-        matmul_into(E, like_numbers(-models.coefs(o), E), residual)
-        residual += Y[:, o : o + 1]
+        if fitted is None:
+            matmul_into(E, like_numbers(-models.coefs(o), E), residual)
+            residual += Y[:, o : o + 1]
+        else:
+            residual[...] = Y[:, o : o + 1] - fitted[:, o : o + 1]
         leave_out(residual, leverage)
         squares += residual * residual
     if keep:

@@ -23,7 +23,7 @@ from leansvm.basis.features import KernelFeatures, lost_in_single, whiten
 from leansvm.basis.growing import first_columns
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
-from leansvm.ridge.bracket import draws_rows
+from leansvm.ridge.bracket import Judged, draws_rows
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
 from leansvm.ridge.nested import FIRST_SIZE, MOST_LOST, Ladder, climb, grow, open_ladder
@@ -52,6 +52,7 @@ class SummedBasis:
     dropped: int = 0  # points that depend on others
     sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
     known: Solution | None = None  # where comparing sizes has solved at this one
+    judged: Judged | None = None  # what comparing sizes on all rows has found out
 
     @property
     def solution(self) -> Solution:
@@ -130,23 +131,34 @@ class SparseProblem:
         )
         candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
         with self.phases("sizes"), serial_blas():
-            size, compared = climb(ladder, candidates)
+            size, compared, judged = climb(ladder, candidates)
+            dropped = ladder.points.taken - ladder.features.size
             if drawn is not None:
+                compared["rows"] = len(drawn.rows)
+                compared["note"] = _note(ladder, size, compared, self.blocks.n_rows)
                 single = ladder.in_single and ladder.worth_single(self.blocks.n_rows, size)
                 features = first_columns(ladder.features, size)
                 features = replace(features, keep=False, single=single)
             else:
-                features, sums = ladder.cut(size, self.count)
-        dropped, keeps = ladder.points.taken - ladder.features.size, drawn is None
-        if drawn is not None:
-            compared["rows"] = len(drawn.rows)
-            compared["note"] = _note(ladder, size, compared, self.blocks.n_rows)
-        if keeps and self.criterion.name != "kfold":
-            return SummedBasis(basis, features, sums, self, True, dropped, compared)
+                judged = self._of_judges(ladder, size, judged)
+                width = size + ladder.features.width - ladder.features.size
+                keeps = self.criterion.name == "kfold" or self._reads_rows(width)
+                features, sums = ladder.cut(size, self.count, keeps)
+        if drawn is None and self.criterion.name != "kfold":
+            known = {"sizes": compared, "judged": judged}
+            return SummedBasis(basis, features, sums, self, keeps, dropped, **known)
         del ladder, blocks  # the columns that they keep
         found = self._add_up(basis, features)
-        keeps = keeps or found.keeps_rows
+        keeps = drawn is None or found.keeps_rows
         return replace(found, keeps_rows=keeps, dropped=dropped, sizes=compared)
+
+    def _of_judges(self, ladder: Ladder, size: int, judged: Judged) -> Judged:
+        """Add what the rows that judged sizes know about the size that is taken."""
+        judges = ladder.judges
+        if judges is None or not judges.outside:
+            return Judged(judged.error, judged.C)
+        model = judged.model if size == ladder.features.size else None
+        return Judged(judged.error, judged.C, model=model, judges=judges)
 
     def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
         """Return rows on which sizes are compared: all, or some that stand for them."""
@@ -198,13 +210,17 @@ class SparseProblem:
 
     def _kept_bytes(self, features: KernelFeatures) -> int:
         """Return the bytes of the rows of Z where leave-one-out reads them again and they fit."""
-        by = self.criterion
-        some_rows = by.name == "loo" or not np.ndim(by.C)  # may judge, instead of all
-        if not by.left_out or (some_rows and draws_rows(self.blocks, features.width)):
+        if not self._reads_rows(features.width):
             return 0
         rows = 8 * self.blocks.n_rows * (features.width * (1 + features.in_state) + 2)
         needed = rows + 8 * _MATRICES * self.folds * features.width**2
         return rows if 2 * needed <= self.budget else 0
+
+    def _reads_rows(self, width: int) -> bool:
+        """Whether left-out residuals of all rows are asked for: some may judge instead."""
+        by = self.criterion
+        some_rows = by.name == "loo" or not np.ndim(by.C)
+        return by.left_out and not (some_rows and draws_rows(self.blocks, width))
 
     # ------------------------------------------------------------------ solving
 
@@ -230,8 +246,7 @@ class SparseProblem:
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
             by = replace(by, basis_rows=rows_inside(self.blocks, chosen[chosen >= 0]))
-        if summed.sizes is not None and "rows" not in summed.sizes:  # compared on all rows
-            by = replace(by, near=summed.sizes.get("C"))
+        by = replace(by, known=summed.judged)
         with self.phases("solve"), blas_for(features.width):
             solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
         if summed.keeps_rows:

@@ -24,6 +24,7 @@ from leansvm.rows import Block, RowBlocks, declare
 
 Array = NDArray[np.float64]
 FIRST_ROWS = 256  # rows whose means shift the sums
+_PANEL = 256  # rows of a matrix at a time
 NOT_FINITE = (
     "The sums over the rows are not finite: kernel values, targets or weights are too large. Scale "
     "X, y or sample_weight."
@@ -232,7 +233,8 @@ def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> Norma
     c, yy = last[:r, :-1].copy(), last[r:-1, :-1].diagonal().copy()
     if free_bias:
         if xp is np:
-            M -= np.outer(a, a / n)
+            for start in range(0, r, _PANEL):  # without a third matrix
+                M[start : start + _PANEL] -= np.outer(a[start : start + _PANEL], a / n)
         else:
             M -= like_rows(a, M)[:, None] * like_rows(a / n, M)
         c -= np.outer(a, sy) / n
