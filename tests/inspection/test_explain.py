@@ -145,6 +145,27 @@ def test_a_mixture_is_close_to_few_gaussians_and_an_unused_column_gets_nothing()
     assert found.contributions[0, 9] == 0.0
 
 
+@pytest.mark.parametrize(("gamma", "C", "single"), [(0.3, 10.0, True), (1e-5, 1e12, False)])
+def test_single_precision_where_rounding_is_far_below_the_error(
+    rows, monkeypatch, gamma, C, single
+):
+    X, y = rows
+    model = machine("matern32", gamma).set_params(C=C).fit(X, y)
+    precisions, original = [], _shapley._of_product
+
+    def seen(*arguments):
+        precisions.append(arguments[-1])
+        return original(*arguments)
+
+    monkeypatch.setattr(_shapley, "_of_product", seen)
+    found = explain(model, X[:3], X[100:120])
+    assert precisions == [np.float32 if single else np.float64]
+    monkeypatch.setattr(_shapley, "_SINGLE", np.inf)
+    double = explain(model, X[:3], X[100:120])
+    assert precisions[-1] is np.float64
+    assert np.abs(found.contributions - double.contributions).max() < 0.1 * found.errors.max()
+
+
 def test_gaussians_are_chosen_for_every_output(rows):
     X, y = rows
     Y = np.column_stack([y, 100.0 * X[:, 3]])

@@ -135,23 +135,28 @@ def add_shapley(
     Db: Any,
     X: Any,
     B: Any,
+    count: int,
     terms: Any,
     tolerance: float,
     nodes: Any,
     weights: Any,
+    rows: Any,
+    before: Any,
+    backwards: Any,
     out: Any,
 ) -> None:
     """Add Shapley values of sum_p weight_p prod_g e^-(scale_p D_g) to out_jg, mean over rows b.
 
     ``Dx`` has a row for each point j and a column for each factor g, an even number; ``Db`` is
-    points x factors x rows. ``X`` and ``B`` are e^-(scale D) of them, with one more axis, the
-    first, for the terms; ``terms`` are their weights and scales. A term adds
-    sum_q w_q (X_jg - B_jgb) prod_(h != g) (t_q X_jh + (1 - t_q) B_jhb), with the nodes that row n
-    of ``nodes`` has for n + 1 of them.
+    points x factors x rows, and the first ``count`` rows are meant. ``X`` and ``B`` are
+    e^-(scale D) of them, with one more axis, the first, for the terms; ``terms`` are their weights
+    and scales. A term adds sum_q w_q (X_jg - B_jgb) prod_(h != g) (t_q X_jh + (1 - t_q) B_jhb),
+    with the nodes that row n of ``nodes`` has for n + 1 of them. Products are taken in the
+    precision of the tables.
+    ``rows`` and ``before`` are room for three rows and for a row of each pair of factors.
     """
-    n_factors, n_rows = Db.shape[1], Db.shape[2]
-    least, apart = np.empty(n_rows), np.empty(n_rows)
-    before, product = np.empty((n_factors // 2, n_rows)), np.empty(n_rows)
+    n_factors, n_rows, number = Db.shape[1], Db.shape[2], Db.dtype.type
+    least, apart, product = rows[0], rows[1], rows[2]
     for j in range(Dx.shape[0]):
         least[:], apart[:] = 0.0, 0.0
         for g in range(n_factors):
@@ -159,38 +164,44 @@ def add_shapley(
             for i in range(n_rows):
                 least[i] += min(x, b[i])
                 apart[i] += abs(x - b[i])
-        nearest, step = least.min(), apart.max() / n_factors
+        nearest, step = least[:count].min(), apart[:count].max() / n_factors
         for p in range(terms.shape[0]):
             weight, scale = terms[p]
             # sum_g (1 - e^-(scale |x - b|)) / 2 is largest where all |x - b| are equal
             spread = 0.5 * n_factors * (1.0 - exp(-scale * step))
             small = tolerance / (abs(weight) + _TINY)
-            count = nodes_for(exp(-scale * nearest), spread, small, nodes.shape[0])
-            for q in range(count):
-                t, w = nodes[count - 1, q], weight * weights[count - 1, q] / n_rows
-                add_node(X[p, j], B[p, j], t, w, before, product, out[j])
+            n_nodes = nodes_for(exp(-scale * nearest), spread, small, nodes.shape[0])
+            for q in range(n_nodes):
+                t, w = nodes[n_nodes - 1, q], weight * weights[n_nodes - 1, q] / count
+                product[:count] = number(w)
+                product[count:] = number(0.0)
+                add_node(X[p, j], B[p, j], number(t), before, product, backwards, out[j])
 
 
 @compiled(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def add_node(X: Any, B: Any, t: float, w: float, before: Any, product: Any, out: Any) -> None:
-    """Add w sum_b (X_g - B_gb) prod_(h != g) (t X_h + (1 - t) B_hb) to out_g.
+def add_node(X: Any, B: Any, t: float, before: Any, product: Any, backwards: Any, out: Any) -> None:
+    """Add sum_b w_b (X_g - B_gb) prod_(h != g) (t X_h + (1 - t) B_hb) to out_g.
 
-    Nothing is divided: products of the factors before a pair are kept in a pass forwards
-    (``before``), those after it grow in a pass backwards (``product``).
+    ``product`` holds w. Nothing is divided: products of the factors before a pair are kept in a
+    pass forwards (``before``), those after it grow in a pass backwards (``product``).
+    ``backwards`` lists the pairs from the last to the first: with a counter that runs down, LLVM
+    does not use vector registers.
     """
-    u, n_pairs, n_rows = 1.0 - t, B.shape[0] // 2, B.shape[1]
-    product[:] = w
+    n_pairs, n_rows = B.shape[0] // 2, B.shape[1]
+    one = B.dtype.type(1.0)  # of the type of the tables, like all that follows
+    u = one - t
     for pair in range(n_pairs):
         g = 2 * pair
         tx, ty, b, c, kept = t * X[g], t * X[g + 1], B[g], B[g + 1], before[pair]
         for i in range(n_rows):
             kept[i] = product[i]
             product[i] *= (tx + u * b[i]) * (ty + u * c[i])
-    product[:] = 1.0
-    for pair in range(n_pairs - 1, -1, -1):
+    product[:] = one
+    for k in range(n_pairs):
+        pair = backwards[k]
         g = 2 * pair
         x, y, b, c, kept = X[g], X[g + 1], B[g], B[g + 1], before[pair]
-        tx, ty, first, second = t * x, t * y, 0.0, 0.0
+        tx, ty, first, second = t * x, t * y, t - t, t - t
         for i in range(n_rows):
             at_x, at_y, rest = tx + u * b[i], ty + u * c[i], kept[i] * product[i]
             first += rest * at_y * (x - b[i])

@@ -30,6 +30,8 @@ _HYBRIDS = 2**22  # numbers of rows between x and b, made at a time
 _PROBES = 400  # rows between x and b on which Gaussians are chosen, and then checked
 _GAUSSIANS, _NODE_ERROR = 7, 1e-3  # how many; of quadrature, in units of a kernel's spread
 _ITSELF = np.ones((1, 2))  # e^-D: one term of weight and scale 1
+_SINGLE = 1e-7  # what single precision rounds off a mean of products
+_LANES = 64  # numbers in single precision that a compiled loop takes at a time
 _TINY = np.finfo(np.float64).tiny
 
 
@@ -68,6 +70,8 @@ def _terms(part: Summand, probes: Array) -> tuple[Array, float, Array]:
         Root mean squared error of f on probes.
     """
     function: Any = part.function
+    if isinstance(function, Linear):
+        return _ITSELF, _ROUNDING, np.zeros(part.coef.shape[1])
     D = function.pair_sums(part.prepare(probes), part.points)
     if function.root_terms is None:
         k, terms, error = np.exp(-D), _ITSELF, np.zeros(part.coef.shape[1])
@@ -150,9 +154,14 @@ def by_products(
         kernels.
     """
     n_outputs = parts[0].coef.shape[1]
-    result, squared = np.zeros((len(rows), len(groups), n_outputs)), np.zeros(n_outputs)
-    probes = None if is_exact(parts) else _between(rows, background, groups, rng)
-    for part in parts:
+    result, off = np.zeros((len(rows), len(groups), n_outputs)), np.zeros(n_outputs)
+    chosen = [(_ITSELF, _ROUNDING)] * len(parts)
+    if not is_exact(parts):
+        probes = _between(rows, background, groups, rng)
+        found = [_terms(part, probes) for part in parts]
+        chosen = [(terms, tolerance) for terms, tolerance, _ in found]
+        off = np.sqrt(sum(error**2 for _, _, error in found))
+    for part, (terms, tolerance) in zip(parts, chosen, strict=True):
         X, B = part.prepare(rows), part.prepare(background)
         columns = [part.columns_of(group) for group in groups]
         used = [g for g, own in enumerate(columns) if len(own)]
@@ -161,12 +170,16 @@ def by_products(
             for g in used:
                 result[:, g] += step[:, columns[g]] @ w[columns[g]]
         elif used:
-            terms, tolerance, error = _ITSELF, _ROUNDING, np.zeros(n_outputs)
-            if probes is not None:
-                terms, tolerance, error = _terms(part, probes)
-            result[:, used] += _of_product(part, X, B, [columns[g] for g in used], terms, tolerance)
-            squared += error**2
-    return result, np.sqrt(squared)
+            dtype = np.float32 if _single_is_enough(part, terms, off) else np.float64
+            own = [columns[g] for g in used]
+            result[:, used] += _of_product(part, X, B, own, terms, tolerance, dtype)
+    return result, off
+
+
+def _single_is_enough(part: Summand, terms: Array, off: Array) -> bool:
+    """Whether rounding to single precision adds less than a tenth of the error there is."""
+    weight = np.abs(terms[:, 0]).sum()
+    return bool(np.all(_SINGLE * weight * np.linalg.norm(part.coef, axis=0) < 0.1 * off))
 
 
 def _of_product(
@@ -176,28 +189,36 @@ def _of_product(
     columns: list[Indices],
     terms: Array,
     tolerance: float,
+    dtype: Any,
 ) -> Array:
     from leansvm.inspection._loops import add_shapley
 
-    m, outputs = len(columns), part.coef.shape[1]
+    n, m, outputs = len(B), len(columns), part.coef.shape[1]
     even = m + m % 2  # the loop takes factors in pairs; one of 1 changes nothing
     result = np.zeros((len(X), m, outputs))
     nodes, weights = _quadrature(m)
-    step = max(1, _FACTORS // (m * max(len(B), len(X)) * len(terms)))
+    backwards = np.arange(even // 2)[::-1].copy()
+    padded = len(B) if dtype is np.float64 else -(-len(B) // _LANES) * _LANES
+    step = max(1, _FACTORS // (m * max(padded, len(X)) * len(terms)))
     for start in range(0, len(part.points), step):
         Z, coef = part.points[start : start + step], part.coef[start : start + step]
         along = [part.along(own) for own in columns]
-        Dx, Db = np.zeros((len(X), len(Z), even)), np.zeros((len(Z), even, len(B)))
+        Dx = np.zeros((len(X), len(Z), even), dtype)
+        Db = np.zeros((len(Z), even, padded), dtype)
         for g, (kernel, own) in enumerate(zip(along, columns, strict=True)):
             Dx[:, :, g] = kernel.pair_sums(X[:, own], Z[:, own])
-            Db[:, g] = kernel.pair_sums(B[:, own], Z[:, own]).T
-        at_x, at_b = (np.stack([np.exp(-scale * D) for _, scale in terms]) for D in (Dx, Db))
+            Db[:, g, : len(B)] = kernel.pair_sums(B[:, own], Z[:, own]).T
+        scales = terms[:, 1].astype(dtype)
+        at_x, at_b = (np.stack([np.exp(-scale * D) for scale in scales]) for D in (Dx, Db))
         tables = Dx, Db, at_x, at_b, coef
 
         def fill(i: int, end: int, tables: tuple[Array, ...] = tables) -> None:
             Dx, Db, at_x, at_b, coef = tables
-            found = np.zeros((len(coef), even))
-            add_shapley(Dx[i], Db, at_x[:, i], at_b, terms, tolerance, nodes, weights, found)
+            found = np.zeros((len(coef), even), dtype)
+            # made here: of arrays that a compiled loop makes, LLVM does not know that they differ
+            room = np.empty((3, padded), dtype), np.empty((even // 2, padded), dtype), backwards
+            of_row = Dx[i], Db, at_x[:, i], at_b, n, terms, tolerance
+            add_shapley(*of_row, nodes, weights, *room, found)
             result[i] += found[:, :m].T @ coef
 
         for_tiles(len(X), 1, fill)
