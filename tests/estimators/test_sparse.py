@@ -378,7 +378,7 @@ def test_partial_fit_refuses_what_it_cannot_do():
     model = PlainSparseLSSVC(1.0, n_basis=5).partial_fit(X, THREE)
     with pytest.raises(ValueError, match="classes"):
         model.partial_fit(X[:2], [1, 7])
-    with pytest.raises(ValueError, match=r"classes=\[0, 1, 2, 3\] were \[0, 1, 2\]"):
+    with pytest.raises(ValueError, match=r"classes=\[0, 1, 2, 3\], but .* \[0, 1, 2\]"):
         model.partial_fit(X[:2], [0, 1], classes=[0, 1, 2, 3])
     model.partial_fit(X[:2], [0, 1], classes=[2, 1, 0])
     with pytest.raises(ValueError, match="features"):

@@ -1,4 +1,4 @@
-"""Intervals and sets of the squared-loss machines; `fit` keeps a reference to its rows for them."""
+"""Prediction intervals and sets of the squared-loss machines, which keep their rows for them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.estimators.kernel_machine import KernelMachine
-from leansvm.estimators.publish import calibrate
 from leansvm.estimators.read import read, validate
-from leansvm.estimators.target import Scale, to_units
+from leansvm.estimators.run import calibrate
+from leansvm.estimators.values import Scale, TrainingData, to_units
 from leansvm.ridge.answers import Answers, Fitted
 from leansvm.rows import resolve_cache_size, tiles_within
 
 
 class KeepsRows(KernelMachine):
-    """A machine that remembers where its training rows are; files and pickles do not."""
+    """A machine that remembers where its training rows are; files and pickles do not hold them."""
 
     _keeps_rows = True
-    _answers: Any  # worked out when first asked
+    _answers: Answers | None  # made at the first question
 
     @cached_property
     def loo_residuals_(self) -> Any:
-        """Residuals of left-out rows; `publish` sets them unless a large fit has left that open."""
+        """Residuals of left-out rows; `publish` sets them, except after a large fit."""
         if "left_out_on" not in vars(self).get("fit_report_", ()):
             name = type(self).__name__
             raise AttributeError(f"{name!r} object has no attribute 'loo_residuals_'")
@@ -38,7 +38,7 @@ class KeepsRows(KernelMachine):
         Parameters
         ----------
         X, y, sample_weight
-            What `fit` got; other rows are refused.
+            The data that `fit` got; other rows are refused.
 
         Returns
         -------
@@ -52,28 +52,28 @@ class KeepsRows(KernelMachine):
         with tiles_within(self.cache_size):
             answers.refuse_other_rows()
         self._rows, self._answers = data, answers
-        if self.calibrate and "calibration_scale_" not in vars(self):  # sums have no such values
+        if self.calibrate and "calibration_scale_" not in vars(self):  # a model made of sums
             found = answers.left_out
             terms = found.target, found.weight, answers.data.class_weight
             calibrate(self, found.target - found.residual, *terms)
         return self
 
     def _ask(self) -> Answers:
-        """Return what the model and its training rows, where they are known, can answer."""
+        """Return the answers of the model and, if they are known, of its training rows."""
         check_is_fitted(self)
-        if self.__dict__.get("_answers") is None:
-            self._answers = self._answers_from(self.__dict__.get("_rows"))
+        if vars(self).get("_answers") is None:
+            self._answers = self._answers_from(vars(self).get("_rows"))
+        assert self._answers is not None
         return self._answers
 
-    def _answers_from(self, rows: Any) -> Answers:
-        fitted = vars(self)
-        seen = fitted.get("n_rows_seen_")
+    def _answers_from(self, rows: TrainingData | None) -> Answers:
+        seen = vars(self).get("n_rows_seen_")
         if rows is not None and seen not in (None, rows.X.shape[0]):
-            rows = None  # those of the last batch alone, or others
-        kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
+            rows = None  # these are the last batch, or other rows
         small = self._small_matrix(rows)
         terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
-        return Answers(Fitted(kernel, *terms, *small, self._criterion().folds, self.support_), rows)
+        folds, kernel = self._criterion().folds, self._kernel()
+        return Answers(Fitted(kernel, *terms, *small, folds, self.support_), rows)
 
     def _rows_and_values(self, X: Any) -> tuple[Any, Any]:
         X = to_host(validate(self, X, reset=False))
@@ -99,8 +99,8 @@ class PredictsIntervals(KeepsRows):
         method : {"jackknife+", "cv+", "normal"}, default="jackknife+"
             "jackknife+" takes predictions and errors of the models without each training row,
             exactly; "cv+" those of the models without each fold (five, or those of
-            ``C=KFoldSums(...)``, whose groups stay together); "normal" assumes that errors are
-            normal and alike everywhere, and needs no training rows where the basis is small.
+            ``C=KFoldSums(...)``, whose groups stay together); "normal" assumes normal errors of
+            the same size everywhere, and needs no training rows if the basis is small.
         adaptive : bool, default=False
             With "jackknife+": wider where training rows are few, by the variance of f(x).
 
@@ -113,9 +113,8 @@ class PredictsIntervals(KeepsRows):
         -----
         "jackknife+" and "cv+" contain a new target with probability 1 - 2 alpha at least (in
         practice 1 - alpha), whatever its distribution, if new rows are drawn like the training
-        rows, and basis, gamma and C are set without a look at the targets. The defaults do look:
-        they learn gamma and choose C by left-out errors, a few numbers for all rows. Coverage
-        stays close to 1 - alpha, but without a proof.
+        rows, and basis, gamma and C do not depend on the targets. By default gamma and C do: a few
+        numbers are learned from all rows. Coverage stays close to 1 - alpha, but without a proof.
         """
         answers = self._ask()
         with tiles_within(self.cache_size):
@@ -125,7 +124,7 @@ class PredictsIntervals(KeepsRows):
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Any:
         """Return quantiles of the target of every row.
 
-        They are f(x) and quantiles of the left-out errors of the training rows, in units of a
+        They are f(x) plus quantiles of the left-out errors of the training rows, in units of a
         spread that is learned from these errors: wider where training rows are few, and where
         errors are larger.
 
@@ -134,7 +133,7 @@ class PredictsIntervals(KeepsRows):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows, in memory.
         quantiles : float or sequence of float, default=(0.05, 0.5, 0.95)
-            Between 0 and 1: the share of targets that shall lie below.
+            Shares of targets below, between 0 and 1.
 
         Returns
         -------
@@ -153,8 +152,8 @@ class PredictsSets(KeepsRows):
     def predict_set(self, X: Any, alpha: float = 0.1, by_class: bool | str = "auto") -> Any:
         """Return the classes that every row may belong to.
 
-        A class is in the set unless nearly all training rows have a larger margin (decision value
-        of their class less the largest of the others), both without that training row.
+        A class is in the set unless nearly all training rows have a larger margin: the decision
+        value of their class less the largest other one, in the model without that row.
 
         Parameters
         ----------
@@ -163,17 +162,17 @@ class PredictsSets(KeepsRows):
         alpha : float, default=0.1
             Share of the sets that may miss the class.
         by_class : bool or "auto", default="auto"
-            Whether that is the share in every class, by comparison with the training rows of this
-            class alone (Mondrian sets), or in all rows together, where a rare class may be missed
-            nearly always. "auto" is True unless the smallest class has half of the rows of the
-            largest. A class of fewer than 1 / alpha - 1 rows is in every set.
+            Whether alpha holds in every class, by comparison with the training rows of this class
+            alone (Mondrian sets), or in all rows together; then most sets may miss a rare class.
+            "auto" is True unless the smallest class has at least half the rows of the largest. A
+            class of fewer than 1 / alpha - 1 rows is in every set.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            True where the class, in the order of ``classes_``, is in the set; a set is empty where
-            no class is as clear as for most rows. It has the true class with probability
-            1 - 2 alpha at least (in practice 1 - alpha), as `SparseLSSVR.predict_interval` says.
+            True if the class, in the order of ``classes_``, is in the set. A set is empty if no
+            class is as clear as for most rows. It holds the true class with probability
+            1 - 2 alpha at least (in practice 1 - alpha); see `SparseLSSVR.predict_interval`.
         """
         with tiles_within(self.cache_size):
             return self._ask().sets(*self._rows_and_values(X), alpha, by_class)

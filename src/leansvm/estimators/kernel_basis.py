@@ -18,21 +18,15 @@ from leansvm.basis.choose import basis_size, resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BasisMachine
-from leansvm.estimators.machine import Run
-from leansvm.estimators.parameters import stored
-from leansvm.estimators.publish import publish_kernel
+from leansvm.estimators.machine import stored
 from leansvm.estimators.read import any_targets, validate
-from leansvm.estimators.training_data import BasisPlan, TrainingData
+from leansvm.estimators.run import Run, publish_kernel, running
+from leansvm.estimators.values import BasisData
 from leansvm.newton.refit import refit
-from leansvm.rows import (
-    MemoryBlocks,
-    check_points,
-    resolve_cache_size,
-    tiles_within,
-)
+from leansvm.rows import MemoryBlocks, check_points, resolve_cache_size, tiles_within
 from leansvm.tables.fitting import encoded
 
-_MATRICES = 4  # of the size of the basis at a time: K_BB, its factor, the factor's inverse
+_MATRICES = 4  # as large as the basis, at a time: K_BB, its factor, the factor's inverse
 
 
 class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachine):
@@ -49,7 +43,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
     basis : str, selector, 1-D integer array or 2-D array, default="random-pivoted-cholesky"
         As in `SparseLSSVC`; selectors that look at the targets need ``y`` in `fit`.
     C : float, default=1.0
-        For selectors that look at the targets alone.
+        Only for selectors that look at the targets.
 
     Attributes
     ----------
@@ -80,7 +74,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
 
     _fits_sources = False
     _shared_sections = ("Parameters",)
-    _scales_suit_C = False  # it is for selectors alone
+    _scales_suit_C = False  # only selectors use C
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither")],
         "n_basis": BasisMachine._parameter_constraints["n_basis"][:2],
@@ -123,7 +117,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
         KernelBasis
             The fitted transformer.
         """
-        with self._fitting(X, y) as run:
+        with running(self, X, y) as run:
             self._choose_basis(X, y, run)
         return self
 
@@ -142,7 +136,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
         Y = any_targets(X, y) if looks or self._learns_scales else None
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
-        data = TrainingData(
+        data = BasisData(
             X,
             y,
             Y,
@@ -151,7 +145,10 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
             n_rows,
             attributes={"table_": vars(self).get("table_")},
             rows=MemoryBlocks(X, Y, columns=3 * size),
-            plan=BasisPlan(selector, size, False, budget),
+            selector=selector,
+            size=size,
+            auto=False,
+            budget=budget,
         )
         fitted = self._learn_kernel(data, run)
         basis = self._chooser(data, fitted, run)(size)
@@ -164,7 +161,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
         self.normalization_ = inverse_transpose(features.L)
         self._features = features
 
-    def _pilot(self, data: TrainingData, problem: Any, run: Run) -> Fit:
+    def _pilot(self, data: BasisData, problem: Any, run: Run) -> Fit:
         return Fit(float(self.C), refit=refit)
 
     def transform(self, X: Any) -> Any:

@@ -20,10 +20,10 @@ from leansvm.dual import table
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.lssvm import DualMachine
-from leansvm.estimators.parameters import stored
+from leansvm.estimators.machine import stored
 from leansvm.estimators.predict import Classifier
-from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
+from leansvm.estimators.run import publish, running
 from leansvm.kernels import Kernel
 
 Array = NDArray[np.float64]
@@ -45,37 +45,36 @@ class L2SVC(Classifier, DualMachine):
     """Support vector classifier with the squared hinge loss, solved exactly.
 
     Minimises 1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f(x_i))^2, one class against
-    the rest. The solution needs the rows with y f(x) < 1 alone; on them it is that of a linear
-    system, so a few linear solves with a factor kept between them end exactly, after a time that
-    grows slowly with ``C``.
+    the rest. Only rows with y f(x) < 1 matter; on them the solution is that of a linear system. A
+    few linear solves, which share a factor, find it exactly; their time grows slowly with ``C``.
 
     Parameters
     ----------
     C : float, array-like or "loo", default=1.0
-        Regularisation: weight of the squared errors. Among several candidates the one with the
-        least leave-one-out loss is taken: exact as long as the other support vectors stay what
-        they are without a row. "loo" tries ``numpy.logspace(-3, 4, 15)``.
+        Regularisation: weight of the squared errors. Of several candidates the one with the least
+        leave-one-out loss is taken; the loss is exact if leaving out a row does not change the
+        other support vectors. "loo" tries ``numpy.logspace(-3, 4, 15)``.
     solver : {"auto", "active-set", "newton", "smo"}, default="auto"
         "auto" solves on working sets of rows that a model of low rank suggests, by conjugate
-        gradients ("working-set" in ``fit_report_``); where these are slow (a large ``C``), or the
-        working sets exceed ``cache_size``, it takes "active-set", or "smo" where thousands of
-        rows are support vectors. "active-set" follows the support set with a factor that is
-        updated; the linear kernel takes a system of n_features where that is smaller. "newton"
-        is Newton's method in the primal on the whole kernel matrix: a reference for small
-        problems and, of rows on a GPU, the solver that runs there. "smo" minimises over a few
-        multipliers at a time, with the kernel matrix or a cache of its rows, and is at home in
-        little memory.
+        gradients ("working-set" in ``fit_report_``); if these are slow (a large ``C``), or the
+        working sets exceed ``cache_size``, it takes "active-set", or "smo" if thousands of rows
+        are support vectors. "active-set" follows the support set with a factor that is updated;
+        the linear kernel takes a system of n_features if that is smaller. "newton" is Newton's
+        method in the primal on the whole kernel matrix: a reference for small problems, and the
+        solver that runs on a GPU. "smo" minimises over a few multipliers at a time, with the
+        kernel matrix or a cache of its rows, and needs little memory.
     max_support : int or "auto", default="auto"
-        Most support vectors, which bounds memory and time. A fit that needs more warns and says
+        Most support vectors, which bounds memory and time. A fit that needs more warns, and says
         so in ``fit_report_``. "auto" takes as many as it needs.
     tol : float, default=1e-8
         Largest violation of theta = C s max(0, 1 - y f), relative to the largest theta; for
         "smo" the root mean square of the violation in units of y.
     max_iter : int, default=1000
-        Most linear solves for one class; most sweeps of "smo", as many updates as there are rows.
+        Most linear solves for one class; most sweeps of "smo". A sweep has as many updates as there
+        are rows.
     keep_state : bool or None, default=None
         Whether pickles and model files hold all rows of `partial_fit`, so that it can go on. None:
-        they do where `partial_fit` made the model.
+        only if `partial_fit` made the model.
 
     Attributes
     ----------
@@ -158,8 +157,8 @@ class L2SVC(Classifier, DualMachine):
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator for every C, each from the solution of the one before."""
         models = []
-        with self._fitting(X, y) as run:
-            data = read(self, X, y, sample_weight).counted(left_out=False)
+        with running(self, X, y) as run:
+            data = read(self, X, y, sample_weight).take_positive(merge=False)
             kernel = self._learn_kernel(data, run)
             problem = self._grow(data, kernel, run)
             table.check_solver(self._family, self.solver, problem, several=True)
@@ -168,7 +167,7 @@ class L2SVC(Classifier, DualMachine):
                 model = copy(self).set_params(C=float(C), calibrate=False)
                 with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
-                publish(model, data, kernel, self._carried(problem, data, solution))
+                publish(model, data, kernel, self._with_support(problem, data, solution))
                 models.append(model)
         return models
 
@@ -177,10 +176,10 @@ class L2SVC(Classifier, DualMachine):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
         """Add rows and repair the support set; the result equals `fit` on all rows.
 
-        Exists for one C, without class_weight="balanced", kernel="precomputed" and
-        solver="newton" or "smo". ``gamma`` comes from the first batch. Rows without error may
-        become support vectors later, so all rows are kept, with kernel rows and factors (within
-        ``cache_size``). `fit` keeps none: after it, partial_fit starts anew, with a warning.
+        It needs one C, and does not exist for class_weight="balanced", kernel="precomputed",
+        solver="newton" and solver="smo". ``gamma`` comes from the first batch. Rows without error
+        may become support vectors later, so all rows are kept, with kernel rows and factors (within
+        ``cache_size``). `fit` keeps none: after it, partial_fit starts again, with a warning.
         A call that raises an error leaves the rows as they were before it.
 
         Parameters
@@ -202,8 +201,8 @@ class L2SVC(Classifier, DualMachine):
         first = not ("_sequence" in vars(self) or self._saved_small)
         if first and "support_" in vars(self):
             warnings.warn(
-                "partial_fit starts anew: it needs the rows of earlier calls, which fit does not "
-                "keep. Begin with partial_fit instead of fit.",
+                "partial_fit starts again: it needs the rows of earlier calls, and fit keeps none. "
+                "Begin with partial_fit instead of fit.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -211,27 +210,27 @@ class L2SVC(Classifier, DualMachine):
             self._refuse_changed()
             classes = self._same_classes(classes)
         added: AbstractContextManager[None] = nullcontext()
-        with self._fitting(X, y) as run:
+        with running(self, X, y) as run:
             rows = read(self, X, y, sample_weight, reset=first, classes=classes, batch=True)
-            batch, kernel = rows.counted(left_out=False), None
+            batch, kernel = rows.take_positive(merge=False), None
             if first:
                 kernel, data = self._learn_kernel(batch, run), batch
                 problem = self._grow(batch, kernel, run)
                 active_set = self._active_set(problem, keep=True)
             else:
                 active_set, weight = self._sequence
-                used, data = batch.taken, rows.counted(left_out=False, earlier=weight)
+                used, data = batch.taken, rows.take_positive(merge=False, earlier=weight)
                 added = active_set.extended(batch.X[used], batch.Y[used], batch.weight[used])
             with added:
                 hook = run.hook("iteration")
                 active_set.problem = problem = replace(active_set.problem, on_iteration=hook)
-                Y = np.zeros((len(data.weight), data.n_outputs))  # those of earlier batches, too
+                Y = np.zeros((len(data.weight), data.n_outputs))  # also of earlier batches
                 Y[data.taken] = problem.Y
                 data = replace(data, Y=Y)
                 options: Any = {"tol": self.tol, "max_iter": self.max_iter}
                 with table.explain_failure(problem.kernel):
                     solution = active_set.solve(float(self.C), left_out=self.calibrate, **options)
-                active_set.problem = replace(active_set.problem, on_iteration=None)  # of this call
-                publish(self, data, kernel, self._carried(problem, data, solution))
+                active_set.problem = replace(active_set.problem, on_iteration=None)
+                publish(self, data, kernel, self._with_support(problem, data, solution))
             self._sequence, self._has_batches = (active_set, data.weight), True
         return self

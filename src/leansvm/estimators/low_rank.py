@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.estimators.machine import Machine, Run
-from leansvm.estimators.parameters import stored
+from leansvm.estimators.machine import Machine, stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.read import validate
-from leansvm.estimators.training_data import TrainingData
+from leansvm.estimators.run import Run
+from leansvm.estimators.values import TrainingData
 from leansvm.linalg import dense64
 from leansvm.low_rank import (
     FUNCTIONS,
@@ -67,33 +67,33 @@ class LowRankMachine(ReadableModel, Machine):
     Parameters
     ----------
     C : float, array-like, "gcv" or "loo"
-        Regularisation: weight of the squared errors. Of several candidates the best one is taken
-        for the functions at the start, and again for the learned ones: of a list and "gcv" by
+        Regularisation: weight of the squared errors. The best of several candidates is taken for
+        the functions at the start, and again for the learned ones. A list and "gcv" are scored by
         generalised cross-validation, "loo" by the exact leave-one-out squared error with the
         functions kept. The strings try ``numpy.logspace(-6, 7, 50)``.
     n_basis : int, float in (0, 1) or "auto"
         Number of functions, or their share of the rows. "auto" starts with five, or one for each
-        class, and doubles as long as that lowers the error of rows on which the functions were
-        not learned by a twentieth; at most 40, or four for each class.
+        class, and doubles while that lowers the error on other rows by a twentieth; at most 40, or
+        four for each class.
     function : {"robust-rbf", "simplex", "rbf"} or BasisFunction
         exp(-sum mu |x - c|), max(0, 1 - sum mu |x - c|), exp(-sum mu (x - c)^2), or an instance
         of a class derived from `leansvm.low_rank.BasisFunction`.
     init : {"auto", "medoids", "random"} or array-like of shape (n_basis, n_features)
-        Where the centres start: at the medoids of the rows (of 1000 of them if there are more),
-        at random rows, or at given points. "auto" starts with few functions at the medoids of
-        each class, and doubles them where the error is largest; the paper's objectives start at
-        the medoids of all rows. Features should have comparable scales.
+        Where the centres start: at the medoids of the rows (at most 1000 of them), at random rows,
+        or at given points. "auto" starts with few functions at the medoids of each class, and adds
+        others where the error is largest; the paper's objectives start at the medoids of all rows.
+        Features should have comparable scales.
     shape_init : "auto" or float
-        Shapes mu to start from. "auto" follows the spread of the features and takes, of four
-        scales, the one with the least estimated error.
+        Shapes mu to start from. "auto" follows the spread of the features, and takes the one of
+        four scales with the least estimated error.
     n_init : int
         Starts; those after the first begin at random rows. The best by leave-one-out error is
         kept.
     anchor : float
         For ``objective="loss"``: how strongly centres (in standard deviations of the features) and
         log shapes are held to their start, in multiples of ``C`` times the error at the start; 0
-        lets them go. Leave-one-out errors with the functions kept do not see that functions
-        overfit; this prevents it.
+        sets them free. It prevents functions from overfitting, which leave-one-out errors with the
+        functions kept do not show.
     iterate : {"best", "last"}
         Which iterate is the model: the one of least leave-one-out squared error, or the last.
     max_iter : int
@@ -101,7 +101,7 @@ class LowRankMachine(ReadableModel, Machine):
     tol : float
         L-BFGS stops when the objective falls by less than this share of itself.
     n_iter_no_change : int
-        L-BFGS with ``iterate="best"`` stops when the leave-one-out error has not fallen for so
+        L-BFGS with ``iterate="best"`` stops when the leave-one-out error has not fallen for this
         many iterations.
 
     Attributes
@@ -155,12 +155,12 @@ class LowRankMachine(ReadableModel, Machine):
 
     @property
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
-        return isinstance(get_function(self.function), SeparableFunction)  # others know NumPy
+        return isinstance(get_function(self.function), SeparableFunction)  # others need NumPy
 
-    def _rows_that_count(self, data: TrainingData, run: Run) -> TrainingData:
+    def _prepare(self, data: TrainingData, run: Run) -> TrainingData:
         if data.X.shape[0] <= ORDERED_ROWS:
-            return data.distinct()
-        return data.leave_out(0) if run.criterion.left_out else data
+            return data.sort_distinct()
+        return data.merge_copies(0) if run.criterion.left_out else data
 
     def _learn_kernel(self, data: TrainingData, run: Run) -> None:
         return None
@@ -194,7 +194,7 @@ class LowRankMachine(ReadableModel, Machine):
         criterion = run.criterion
         columns = 4 * (basis.sizes[-1] + data.n_outputs * np.size(criterion.C))
         blocks, count = data.blocks(tile_rows=tile_rows(data.X, columns)), data.count
-        if not np.ndim(criterion.C):  # GCV compares starts alone: weights may be no copies
+        if not np.ndim(criterion.C):  # GCV only compares starts: weights need not be copies
             total = total_weight(blocks) if count is None else count
             count = float(data.n_positive) if total < data.n_positive else count
         problem = LowRankProblem(
@@ -242,9 +242,9 @@ class LowRankMachine(ReadableModel, Machine):
         Returns
         -------
         slopes : ndarray of shape (n_samples, n_features) or (n_samples, n_outputs, n_features)
-            How f changes with each feature; zero contribution from a kink that x sits on.
+            How f changes with each feature. At a kink, the function with the kink counts as flat.
         intercepts : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            f(x) = slopes @ x + intercept, and so for all points of the same piece.
+            f(x) = slopes @ x + intercept for x and all other points of its piece.
         """
         check_is_fitted(self)
         X = to_host(dense64(validate(self, X, reset=False)))
@@ -268,7 +268,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
     objective : {"loss", "abs", "target", "squared"}, default="loss"
         What the functions are learned on. "loss": the regularised squared error itself, by L-BFGS
         with the weights projected out. The others are the paper's: sum |f(x)|, sum y f(x) and
-        sum f(x)^2, raised by normalised gradient steps with the dual variables held.
+        sum f(x)^2, increased by normalised gradient steps with the dual variables held.
     learning_rate : "auto" or float, default="auto"
         Length of the paper's steps, in the units of X and mu; "auto" is 0.15 in units of the
         features' spread and of the shapes at the start. Not used by "loss".
@@ -277,7 +277,7 @@ class LowRankLSSVC(Classifier, LowRankMachine):
         outputs brought up to date in between, as in the paper's Algorithm 1.
     backtracking : bool, default=False
         Halve a step of the paper's until the objective, with the dual variables held, does not
-        fall; the fixed step does not ensure that.
+        fall; a fixed step may let it fall.
 
     See Also
     --------

@@ -19,17 +19,17 @@ from leansvm.basis import Basis
 from leansvm.dual import table
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
-from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
-from leansvm.estimators.machine import Run
-from leansvm.estimators.parameters import stored
+from leansvm.estimators.kernel_machine import KernelMachine
+from leansvm.estimators.machine import stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.training_data import TrainingData
+from leansvm.estimators.run import Run
+from leansvm.estimators.values import FittedKernel, TrainingData
 from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution
 
 
 class DualMachine(KernelMachine):
-    """Solve the dual problem of all rows; the family of solvers is the estimator's.
+    """Solve the dual problem of all rows, by a solver of the estimator's ``_family``.
 
     Parameters
     ----------
@@ -43,14 +43,13 @@ class DualMachine(KernelMachine):
         exceeds ``cache_size``. "smo" minimises over a few multipliers at a time, with the matrix
         or a cache of its rows: the fastest where the kernel is close to diagonal.
         "substitution" is another name for "smo" with a free bias; "sumt" and "penalty-flow" are
-        other methods for it. "auto" watches "smo" (where the kernel is close to diagonal) and
-        "cg" for a few iterations on large problems and changes to "cholesky" if that will be
-        faster.
+        other methods for it. On large problems "auto" watches "smo" (if the kernel is close to
+        diagonal) and "cg" for a few iterations, and changes to "cholesky" if that will be faster.
     tol : float
         Relative residual of the optimality conditions at which iterative solvers stop.
     max_iter : int
-        Most iterations of "cg" and "penalty-flow"; most sweeps of the others, a sweep being as
-        many updates as there are rows.
+        Most iterations of "cg" and "penalty-flow"; most sweeps of the others. A sweep has as many
+        updates as there are rows.
 
     Attributes
     ----------
@@ -79,12 +78,13 @@ class DualMachine(KernelMachine):
         plan = super()._planned(n_rows, n_features)
         return plan | {"solve": 1e-9 * n_rows**3} if plan else {}
 
-    def _rows_that_count(self, data: TrainingData, run: Run) -> TrainingData:
+    def _prepare(self, data: TrainingData, run: Run) -> TrainingData:
         several = np.ndim(run.criterion.C) == 1
-        return data.counted(run.criterion.left_out or (several and self._merges_for_choice))
+        return data.take_positive(run.criterion.left_out or (several and self._merges_for_choice))
 
-    def _grow(self, data: Any, kernel: FittedKernel, run: Run) -> DualProblem:
-        """Pose the problem of the rows that count: all of them are basis points."""
+    def _grow(self, data: TrainingData, kernel: FittedKernel, run: Run) -> DualProblem:
+        """Pose the problem of the rows that `_prepare` took: all of them are basis points."""
+        assert data.merged is not None
         first, X = data.merged.first, data.X
         name = "cg" if self.solver == "auto" else self.solver
         return DualProblem(
@@ -113,15 +113,18 @@ class DualMachine(KernelMachine):
             max_iter=self.max_iter,
             max_support=None if self.max_support == "auto" else int(self.max_support),
         )
-        return self._carried(basis, data, solution)
+        return self._with_support(basis, data, solution)
 
-    def _carried(self, problem: DualProblem, data: Any, solution: Solution) -> Solution:
-        """Return the solution with its support: the rows that carry coefficients.
+    def _with_support(
+        self, problem: DualProblem, data: TrainingData, solution: Solution
+    ) -> Solution:
+        """Return the solution with its support: the rows that have coefficients.
 
-        Of the squared loss these are all rows. Copies of a row share its coefficient in proportion
-        to their weights: the new solution has a coefficient for each of them.
+        With the squared loss these are all rows. Copies of a row share its coefficient in
+        proportion to their weights.
         """
         merged = data.merged
+        assert merged is not None
         carries = np.any(solution.coef != 0, axis=1) | (self._family == "lssvm")
         indices = np.flatnonzero((merged.group >= 0) & carries[merged.group])
         group = merged.group[indices]

@@ -5,14 +5,20 @@ kernel = _learn_kernel(...)  a kernel with its numbers, given or learned on a sa
 basis = _grow(...)           points in order, and what was summed over the rows for them
 solution = _solve(...)       coefficients, bias, C, left-out residuals, certificate
 publish(...)                 fitted attributes, report, warnings, calibration
+
+A constructor has a signature and nothing else (`stored`). Each parameter, with its rule and its
+description, is written down once, in the class that uses it, and so are fitted attributes.
+`_complete` adds those of the base classes to an estimator: `help` and the API pages show them all.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import wraps
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -24,15 +30,11 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._packed import packed
-from leansvm._parallel import serial_blas
-from leansvm._phases import Watch, out_of_time, step, watched_by
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis.features import evaluate
-from leansvm.estimators.parameters import complete
-from leansvm.estimators.publish import publish, warn_of_time
 from leansvm.estimators.read import check_features, read, validate
-from leansvm.estimators.tasks import Tasks
-from leansvm.estimators.training_data import TrainingData
+from leansvm.estimators.run import Run, publish, running
+from leansvm.estimators.values import TrainingData
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import source_of, tiles_within
@@ -40,37 +42,20 @@ from leansvm.tables.fitting import encoded_source
 
 Array = NDArray[np.float64]
 C_GRID = np.logspace(-6, 7, 50)
-_IN_MEMORY = frozenset({"_rows", "_answers"})  # of no pickle and no file
-_STEP = 1 / 15  # weight of a step in its phase
+_IN_MEMORY = frozenset({"_rows", "_answers"})  # pickles and files never hold these
 
 
-@dataclass(frozen=True)
-class Run:
-    """One call of `fit`, `partial_fit` or a path: how C is found, and who is told of progress."""
+def stored(init: Callable[..., None]) -> Callable[..., None]:
+    """Let a constructor set every parameter as an attribute, as scikit-learn asks for."""
+    signature = inspect.signature(init)
 
-    criterion: Criterion
-    watch: Watch
-    tasks: Tasks | None  # None where there are no callbacks
-    is_path: bool  # a model for every C, instead of the best one
+    @wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        vars(self).update(list(bound.arguments.items())[1:])
 
-    def hook(
-        self, name: str, share: float | None = None, last: float = np.inf
-    ) -> Callable[..., bool] | None:
-        """Return a function to call after every step, None where nobody hears of steps.
-
-        It returns True when a callback asks to stop or, of steps that may end before the ``last``
-        one, when they have taken their ``share`` of the time limit.
-        """
-        tasks = self.tasks
-        if tasks is None and (share is None or self.watch.limit == np.inf):
-            return None
-
-        def one(iteration: int, residual: float = 0.0) -> bool:
-            step(_STEP)
-            ends = share is not None and iteration < last and out_of_time(share)
-            return (tasks is not None and tasks.step(tasks.steps, name)) or ends
-
-        return one
+    return __init__
 
 
 class Machine(CallbackSupport, Documented):
@@ -78,7 +63,7 @@ class Machine(CallbackSupport, Documented):
 
     A family of machines has these methods; each returns a value and leaves the machine as it is:
 
-    - ``_rows_that_count(data, run)``: equal rows are merged where rows are left out
+    - ``_prepare(data, run)``: merges equal rows if rows are left out; plans the basis
     - ``_learn_kernel(data, run)``: the kernel with its numbers; None for machines without one
     - ``_grow(data, kernel, run)``: what carries the coefficients: points, all rows, or functions
     - ``_solve(data, basis, run)``: the `Solution` on it
@@ -92,17 +77,17 @@ class Machine(CallbackSupport, Documented):
     bias_penalty : float
         A of the term A b^2 / 2; 0 leaves the bias free.
     cache_size : float or "auto"
-        Megabytes that a fit may take for kernel values, factors and what it keeps between passes;
-        "auto" is 80 % of the memory that is available. Kernel values that do not fit are computed
-        anew; a matrix that does not fit raises MemoryError before it is made.
+        Megabytes that a fit may use for kernel values, factors and what it keeps between passes;
+        "auto" is 80 % of the available memory. Kernel values that do not fit are computed again
+        when they are needed; a matrix that does not fit raises MemoryError before it is made.
     random_state : int, RandomState instance or None
         Seed of what is drawn at random: basis points, samples of the rows, starts.
     verbose : int
-        1 prints a line for every phase: its seconds and, where that can be told, those to go.
+        1 prints a line for every phase: its seconds and, if they can be estimated, those left.
     time_limit : float or None
-        Seconds after which learning the kernel (after half of them), growing the basis and learning
-        functions end with the best so far, a warning and a note in ``fit_report_``; the rest takes
-        its time.
+        Seconds after which growing the basis and learning functions end with the best so far;
+        learning the kernel ends after half of them. A warning and ``fit_report_`` say so. The
+        other phases have no limit.
 
     Attributes
     ----------
@@ -111,8 +96,7 @@ class Machine(CallbackSupport, Documented):
     C_ : float
         Value used.
     cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C``, nan where it was not tried; only when there are
-        several.
+        Criterion at every candidate of ``C``, NaN if it was not tried; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         Target (of classes +-1) less the prediction of the model fitted without the row and its
         exact copies; only with ``C="loo"``.
@@ -122,7 +106,7 @@ class Machine(CallbackSupport, Documented):
         Iterations, the most of any output; 1 for direct solvers.
     fit_report_ : dict
         Solver used, objective, residual and gap, iterations, rows, basis size, bytes, seconds by
-        phase, and what else there is to say of a solver or of choices made on a sample.
+        phase, and notes about the solver and about choices made on a sample.
     n_features_in_, feature_names_in_
         As in all scikit-learn estimators.
     """
@@ -131,14 +115,14 @@ class Machine(CallbackSupport, Documented):
     _classifies: ClassVar[bool] = False
     _fits_sources: ClassVar[bool] = False  # data sets in files, Dask collections
     _fits_where_rows_are: bool | property = False  # else arrays of other libraries become NumPy's
-    _is_direct: bool | property = False  # a solver without steps that callbacks are told of
+    _is_direct: bool | property = False  # its solver has no steps to report to callbacks
     _has_one_scale: bool | property = True  # for all features: numbers of a table are standardised
     _keeps_rows: ClassVar[bool] = False  # for questions after the fit, see `answers`
-    _scores_lists_by: ClassVar[str] = "gcv"  # what compares a list of C
-    _candidates: ClassVar[Array] = C_GRID  # values of C behind a string
-    # what prediction can do without: pickles and files have it with ``keep_state`` alone
+    _scores_lists_by: ClassVar[str] = "gcv"  # criterion for a list of C
+    _candidates: ClassVar[Array] = C_GRID  # values of C that a string tries
+    # attributes that prediction does not need: files and pickles hold them if ``keep_state``
     _training_only: ClassVar[frozenset[str]] = frozenset({"loo_residuals_", "_left_out"})
-    # parameters of machines that do not take them
+    # values of the parameters that a machine does not have
     kernel: Any = None
     calibrate: bool = False
     target: str | None = None
@@ -148,7 +132,7 @@ class Machine(CallbackSupport, Documented):
     bias_penalty: float = 0.0
     verbose: int = 0
     time_limit: float | None = None
-    # of models that were not fitted, or in another way
+    # values of the attributes that a model does not have
     _spread: Any = 1.0  # of the targets; those of classes are +-1
     _has_batches: bool = False  # True in a model that `partial_fit` made
     _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
@@ -156,9 +140,9 @@ class Machine(CallbackSupport, Documented):
     fit_report_: dict[str, Any]
     _answers: Any
 
-    # sections of its docstring that an estimator shares with its bases
+    # sections of the docstring that an estimator shares with its bases
     _shared_sections: ClassVar[tuple[str, ...]] = ("Parameters", "Attributes")
-    # of a class itself; those of its bases are added where it has a constructor
+    # rules for the parameters of this class; an estimator also gets those of its bases
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
         "fit_intercept": ["boolean"],
@@ -173,10 +157,10 @@ class Machine(CallbackSupport, Documented):
     }
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give an estimator what its bases say of its parameters: rules and documentation."""
+        """Give an estimator the rules and descriptions that its bases have for its parameters."""
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
-            complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)])
+            _complete(cls, [base for base in cls.__mro__[1:] if issubclass(base, Machine)])
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -209,17 +193,17 @@ class Machine(CallbackSupport, Documented):
         estimator
             The fitted estimator.
         """
-        with self._fitting(X, y) as run:  # nothing is set before the last line
-            data = self._counted(read(self, X, y, sample_weight), run)
+        with running(self, X, y) as run:  # nothing is set before the last line
+            data = self._checked(read(self, X, y, sample_weight), run)
             kernel = self._learn_kernel(data, run)
             basis = self._grow(data, kernel, run)
             solution = self._solve(data, basis, run)
             publish(self, data, kernel, solution)
         return self
 
-    def _counted(self, data: TrainingData, run: Run) -> TrainingData:
-        """Return the rows as the family counts them, if there are enough; plan the phases."""
-        data = self._rows_that_count(data, run)
+    def _checked(self, data: TrainingData, run: Run) -> TrainingData:
+        """Prepare the rows as the family needs them; refuse too few; plan the phases."""
+        data = self._prepare(data, run)
         if data.n_positive < 2 and (np.ndim(run.criterion.C) or run.criterion.left_out):
             raise ValueError(
                 f"C={self.C!r} needs two distinct rows of positive weight, got "
@@ -229,47 +213,8 @@ class Machine(CallbackSupport, Documented):
             run.watch.plan = self._planned(*data.X.shape)
         return data
 
-    @contextmanager
-    def _fitting(
-        self,
-        X: Any = None,
-        y: Any = None,
-        criterion: Criterion | None = None,
-        is_path: bool = False,
-    ) -> Iterator[Run]:
-        """Yield the `Run` of a fit, a batch or a path.
-
-        Inside, tiles of rows keep to ``cache_size`` and BLAS to one thread, and an error says what
-        to do where numbers are too large. Any error or interrupt leaves the estimator as it was:
-        no attribute of a fit that did not come to its end is seen.
-        """
-        tasks, watch = Tasks(self, X, y) if vars(self).get("_skl_callbacks") else None, Watch()
-        before = self.__dict__.copy()
-        if self.time_limit is not None:
-            watch.limit = float(self.time_limit)
-        if tasks is not None:
-            watch.tell = tasks.tell
-        if self.verbose:
-            watch.say = lambda line: print(f"{type(self).__name__}: {line}", flush=True)
-        try:
-            within = nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size)
-            with within, serial_blas(), watched_by(watch):
-                yield Run(criterion or self._criterion(), watch, tasks, is_path)
-        except BaseException as error:
-            self.__dict__ = before
-            if not isinstance(error, np.linalg.LinAlgError | OverflowError):
-                raise
-            raise ValueError(
-                f"{type(self).__name__} is too ill-conditioned for float64: lower C, scale X, y or "
-                f"sample_weight, or use a positive semidefinite kernel."
-            ) from error
-        if watch.cut:
-            warn_of_time(self, watch)
-        if tasks is not None:
-            tasks.end()
-
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
-        """Return the expected work of each phase, relative to the others; none where unknown."""
+        """Return the expected work of each phase, relative to the others; empty if unknown."""
         return {}
 
     # ------------------------------------------------------------------ files
@@ -306,7 +251,7 @@ class Machine(CallbackSupport, Documented):
         return bool(self._has_batches if self.keep_state is None else self.keep_state)
 
     def __copy__(self) -> Any:
-        """Return a copy in memory, which has everything."""
+        """Return a copy in memory, with all attributes."""
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__)
         return twin
@@ -315,30 +260,33 @@ class Machine(CallbackSupport, Documented):
 
     def _criterion(self) -> Criterion:
         """Return the C to use, or the candidates and what scores them."""
-        left_out, folds = self.calibrate, None
-        if isinstance(self.C, str | KFoldSums):
-            candidates, name = self._candidates, str(self.C)
-            if not isinstance(self.C, str) or name == "kfold":
-                name, folds = "kfold", KFoldSums() if isinstance(self.C, str) else self.C
+        C, folds = self.C, None
+        if isinstance(C, KFoldSums):
+            C, folds = "kfold", C
+        elif isinstance(C, str):
+            folds = KFoldSums() if C == "kfold" else None
         else:
-            try:
-                candidates, name = np.asarray(self.C, dtype=np.float64), self._scores_lists_by
-            except (TypeError, ValueError):
-                candidates = np.empty(0)
-            if candidates.ndim > 1 or not candidates.size or not np.all(candidates > 0):
-                raise ValueError(
-                    f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got "
-                    f"{self.C!r}."
-                )
-            if candidates.min() < 1e-300 or candidates.max() > 1e300:
-                raise ValueError(
-                    f"C={self.C!r}: it must be finite and at most 1e300, and so must 1 / C."
-                )
-            if not candidates.ndim:
-                return Criterion(float(candidates), left_out=left_out, judge=self.criterion)
+            C = self._numbers(C)
+            if not C.ndim:
+                return Criterion(float(C), left_out=self.calibrate, judge=self.criterion)
+        name, C = (C, self._candidates) if isinstance(C, str) else (self._scores_lists_by, C)
         if self.criterion != "squared" and name != "loo":
             raise ValueError(f"criterion={self.criterion!r} needs C='loo' or a list of C.")
-        return Criterion(candidates, name, left_out or name == "loo", folds, judge=self.criterion)
+        return Criterion(C, name, self.calibrate or name == "loo", folds, judge=self.criterion)
+
+    def _numbers(self, C: Any) -> Array:
+        """Return the given value, or values, of C."""
+        try:
+            found = np.asarray(C, dtype=np.float64)
+        except (TypeError, ValueError):
+            found = np.empty(0)
+        if found.ndim > 1 or not found.size or not np.all(found > 0):
+            raise ValueError(
+                f"C must be a number > 0, a list of them, 'loo', 'kfold' or 'gcv', got {C!r}."
+            )
+        if found.min() < 1e-300 or found.max() > 1e300:
+            raise ValueError(f"C={C!r}: it must be finite and at most 1e300, and so must 1 / C.")
+        return found
 
     def _bias_penalty(self) -> float:
         """Return A of the objective: 0 is a free bias, inf is none."""
@@ -356,18 +304,18 @@ class Machine(CallbackSupport, Documented):
         if not self._is_ready_for(X):
             check_is_fitted(self)
             source = source_of(X) if self._fits_sources else None
-            if source is not None:
+            if source is None:
+                X = validate(self, X, reset=False)
+            else:
                 check_features(self, source.n_features, source.feature_names)
-                source = encoded_source(self, source, reset=False)
-            X = validate(self, X, reset=False) if source is None else source
-        features, coef = self._model()
+                X = encoded_source(self, source, reset=False)
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return evaluate(features, coef, self.intercept_, X, self._spread)
+            return self._values(X)
 
     def _is_ready_for(self, X: Any) -> bool:
-        """Whether rows have all that validation could ask for: kind, shape and finite numbers.
+        """Whether rows need no validation: a finite float64 array of the right shape.
 
-        So one row at a time is fast: validation takes longer than the model.
+        This makes predictions of one row fast: validation takes longer than the model.
         """
         fitted = vars(self)
         if type(X) is not np.ndarray or X.dtype != np.float64 or "intercept_" not in fitted:
@@ -383,3 +331,50 @@ class Machine(CallbackSupport, Documented):
         """Return values of all outputs in the shape of the targets."""
         one = len(self.classes_) == 2 if self._classifies else self._single_output
         return values[:, 0] if one else values
+
+
+# ---------------------------------------------------------------------------- documentation
+
+
+def _complete(cls: Any, bases: list[type]) -> None:
+    """Add the rules and descriptions of the bases, the nearest first, to those of an estimator.
+
+    Parameters are in the order of the constructor, with its defaults if the description names none.
+    Attributes of the class itself come first.
+    """
+    names = dict(inspect.signature(cls.__init__).parameters)
+    names.pop("self")
+    rules: dict[str, Any] = {}
+    for base in (*reversed(bases), cls):
+        rules |= vars(base).get("_parameter_constraints", {})
+    cls._parameter_constraints = {name: rules[name] for name in names if name in rules}
+    summary, own = _sections(cls)
+    found = {}
+    for section in cls._shared_sections:
+        entries: dict[str, str] = {}  # an entry of several names is there under each of them
+        for base in (cls, *bases):
+            for entry in re.split(r"^(?=\S)", _sections(base)[1].get(section, ""), flags=re.M):
+                for name in entry.partition("\n")[0].partition(" : ")[0].split(", "):
+                    entries.setdefault(name, entry.rstrip())
+        entries.pop("", None)
+        if section == "Parameters":
+            entries = {n: _with_default(entries[n], names[n]) for n in names if n in entries}
+        found[section] = "\n".join(dict.fromkeys(entries.values())) + "\n\n"
+    for section, body in (found | {name: own[name] for name in own if name not in found}).items():
+        summary += f"{section}\n{'-' * len(section)}\n{body}"
+    cls.__doc__ = summary.rstrip() + "\n"
+
+
+def _sections(cls: type) -> tuple[str, dict[str, str]]:
+    """Return the part of a docstring before its sections, and the sections by name."""
+    text = inspect.cleandoc(vars(cls).get("__doc__") or "") + "\n\n"
+    summary, *rest = re.split(r"^(\w[\w ]*)\n-+\n", text, flags=re.M)
+    return summary, dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+def _with_default(entry: str, parameter: inspect.Parameter) -> str:
+    head, line, text = entry.partition("\n")
+    if "default=" in head or " : " not in head or parameter.default is parameter.empty:
+        return entry
+    shown = f'"{parameter.default}"' if isinstance(parameter.default, str) else parameter.default
+    return f"{head}, default={shown}{line}{text}"

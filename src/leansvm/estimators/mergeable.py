@@ -1,4 +1,4 @@
-"""Sums of more rows: batches that are added to a model, and states that are merged into one."""
+"""Models made of sums over rows: `partial_fit` adds batches to them, `FitState` merges them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._array_api import moved, rows_at, to_host
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.kernel_machine import FittedKernel, KernelMachine
-from leansvm.estimators.publish import publish
+from leansvm.estimators.kernel_machine import KernelMachine
 from leansvm.estimators.read import read
-from leansvm.estimators.training_data import TrainingData
+from leansvm.estimators.run import publish, running
+from leansvm.estimators.values import FittedKernel, TrainingData
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sparse import SparseProblem, add_batch, solve_sums
@@ -25,7 +25,7 @@ from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
 
 
 class Mergeable(KernelMachine):
-    """Models that are made of sums over the rows, which later rows are added to."""
+    """Models made of sums over the rows; later rows are added to the sums."""
 
     _training_only = KernelMachine._training_only | {"_features", "_sums", "_selected"}
     _features: KernelFeatures
@@ -39,13 +39,13 @@ class Mergeable(KernelMachine):
         Parameters
         ----------
         X, y, sample_weight
-            Other rows, as `fit` takes them: those of another site, or rows to forget. None: the
-            rows of the model.
+            Other rows, as `fit` takes them: those of another site, or rows to forget. With
+            ``X=None``, the rows of the model.
 
         Returns
         -------
         FitState
-            With ``+`` and ``-``, for `fit_from_state`; see `leansvm.persistence.FitState`.
+            It has ``+`` and ``-``, and is for `fit_from_state`; see `leansvm.persistence.FitState`.
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")
@@ -60,7 +60,7 @@ class Mergeable(KernelMachine):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_from_state(self, state: FitState) -> Any:
-        """Make the model of all rows in a state: that of `fit` on them, with its basis and gamma.
+        """Make the model of all rows in a state, as `fit` would with the state's basis and gamma.
 
         Parameters
         ----------
@@ -70,35 +70,35 @@ class Mergeable(KernelMachine):
         Returns
         -------
         estimator
-            Fitted. ``C`` may be a number, "gcv" or, where the state has folds, "kfold", which
-            "loo" and lists become. Parameters that contradict the state are refused.
+            Fitted. ``C`` may be a number, "gcv" or, if the state has folds, "kfold", which also
+            replaces "loo" and scores lists. Parameters that contradict the state are refused.
         """
         self._refuse_target()
-        with self._fitting() as run:
+        with running(self) as run:
             parameters, budget = self.get_params(deep=False), resolve_cache_size(self.cache_size)
             solution = state.solve(parameters, run.criterion, budget)
             known = state.attributes() | ({} if self._classifies else {"_spread": state.spread()})
-            shape = state.sums.n_outputs, 0  # and no rows
+            shape = state.sums.n_outputs, 0  # no rows
             data = TrainingData(state.points, None, None, None, *shape, attributes=known)
             kernel = FittedKernel(state.features.kernel, state.features.kernel.given)
             basis = Basis(state.selected, state.features.points)
             found: Any = {"features": state.features, "sums": state.sums, "basis": basis}
             publish(self, data, kernel, replace(solution, **found))
             self.n_rows_seen_ = state.n_rows
-            self.__dict__.pop("_rows", None)  # data has the points: no row is left of a state
+            self.__dict__.pop("_rows", None)  # ``data`` has the points: a state has no rows
         return self
 
     def _small_matrix(self, rows: TrainingData | None) -> tuple[KernelFeatures, Any]:
-        """Return the map to the basis and the sums, added up again where a file has none."""
+        """Return the map to the basis and the sums; add them up again for a model from a file."""
         if "_sums" in vars(self):
             return self._features, self._sums
         if rows is None:
             raise ValueError(
-                f"This {type(self).__name__} has only what prediction needs: it came from a file, "
-                f"a pickle or a deep copy. Call keep_rows(X, y) with its training rows, or set "
+                f"This {type(self).__name__} came from a file, a pickle or a deep copy, and holds "
+                f"only what prediction needs. Call keep_rows(X, y) with its training rows, or set "
                 f"keep_state=True before the model is saved or pickled."
             )
-        kernel: Any = self._model()[0].kernel  # type: ignore[attr-defined]
+        kernel = self._kernel()
         points = rows_at(rows.X, self.support_) if kernel.precomputed else self.support_vectors_
         blocks = rows.blocks(3 * (self.n_support_ + rows.n_outputs + 1))
         terms = self._bias_penalty(), Criterion(self.C_), rows.count
@@ -109,8 +109,8 @@ class Mergeable(KernelMachine):
     def _refuse_target(self) -> None:
         if self.target is not None:
             raise ValueError(
-                f"target={self.target!r}: a state does not have the scale of its targets. Set "
-                f"target=None, and transform y before."
+                f"target={self.target!r}: a state does not hold the scale of its targets. Set "
+                f"target=None, and pass the transformed y."
             )
 
     def _read_more(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> TrainingData:
@@ -119,13 +119,13 @@ class Mergeable(KernelMachine):
         data = read(self, X, y, sample_weight, reset=False, classes=classes, batch=True)
         if data.n_outputs != self._sums.n_outputs:
             raise ValueError(
-                f"partial_fit: y has {data.n_outputs} target columns, earlier batches "
+                f"partial_fit: y has {data.n_outputs} target columns, and earlier batches have "
                 f"{self._sums.n_outputs}."
             )
         return data
 
     def _blocks_of(self, data: TrainingData) -> tuple[RowBlocks, KernelFeatures]:
-        """Return such rows in blocks, and the basis moved to where they are."""
+        """Return the rows in blocks, and the basis on the device of the rows."""
         features = self._features
         if not features.kernel.precomputed:
             points = features.points
@@ -140,17 +140,17 @@ class Mergeable(KernelMachine):
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
             if criterion.judge != "squared":
                 raise ValueError(
-                    f"partial_fit: criterion={criterion.judge!r} looks at all rows again. Use "
+                    f"partial_fit: criterion={criterion.judge!r} needs all rows again. Use "
                     f"'squared', or fit."
                 )
-            folds = KFoldSums() if first else None  # later: the folds there are
+            folds = KFoldSums() if first else None  # later batches use the folds there are
             criterion = replace(criterion, name="kfold", folds=folds)
-        with self._fitting(X, y, criterion) as run:
+        with running(self, X, y, criterion) as run:
             if first:
                 data = read(self, X, y, sample_weight, classes=classes, batch=True)
                 if data.n_positive < 2:
                     run = replace(run, criterion=replace(criterion, left_out=False))
-                data = self._counted(data, run)
+                data = self._checked(data, run)
                 kernel = self._learn_kernel(data, run)
                 solution = self._solve(data, self._grow(data, kernel, run), run)
                 publish(self, data, kernel, solution)

@@ -1,7 +1,11 @@
-"""Predictions: labels and probabilities of classifiers, numbers of regressors."""
+"""Predictions: labels and probabilities of classifiers, numbers of regressors.
+
+Predictions for Dask collections are lazy: one task per partition.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from functools import update_wrapper
 from types import MethodType
@@ -13,21 +17,48 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import foreign_namespace, like_rows, moved, to_host
 from leansvm.estimators.calibration import Array, Slopes, log_probabilities, probabilities
-from leansvm.estimators.dask_prediction import predict_later
 from leansvm.estimators.machine import Machine
-from leansvm.estimators.read import to_score
-from leansvm.estimators.target import Scale, to_units
+from leansvm.estimators.read import check_features
+from leansvm.estimators.values import Scale, to_units
 from leansvm.losses import Logistic
-from leansvm.rows import is_dask
+from leansvm.rows import is_dask, partitions_of, source_of
+
+
+def score(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    """Return the accuracy of `predict`; for numeric targets its coefficient of determination R^2.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
+        Rows.
+    y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+        Their labels or targets; None for a data set in files, which has them.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the rows.
+
+    Returns
+    -------
+    float
+        Share of the rows that are predicted correctly; R^2 as the mean of all outputs.
+    """
+    source = source_of(X, y, sample_weight) if self._fits_sources else None
+    if source is not None and not source.n_targets:
+        raise ValueError("score needs the targets: pass y, or name it in open_dataset(target=...).")
+    predicted = self.predict(X)
+    if source is not None:
+        (y, sample_weight), predicted = source.targets(), np.asarray(predicted)
+    metric = accuracy_score if self._classifies else r2_score
+    return float(metric(y, predicted, sample_weight=sample_weight))
 
 
 class _WithCalibration:
-    """A method that exists unless ``calibrate=False``; else an error.
+    """A method that exists unless ``calibrate=False``.
 
-    A loss of probabilities has it in any case. Its own line says how to get the method:
+    With a probabilistic loss it always exists. Its error says how to get the method; that of
     scikit-learn's `available_if` would end with "has no attribute", the reason far above it.
     """
 
@@ -59,8 +90,8 @@ class Classifier(ClassifierMixin, Machine):
     Parameters
     ----------
     class_weight : dict, "balanced" or None
-        Weights of the classes, multiplied into ``sample_weight``: costs of errors, by which no
-        rows are drawn.
+        Weights of the classes, multiplied into ``sample_weight``. They are costs of errors; samples
+        of the rows are drawn without them.
     calibrate : bool
         Fit probabilities to leave-one-out decision values, for `predict_proba`.
 
@@ -70,6 +101,7 @@ class Classifier(ClassifierMixin, Machine):
         Labels.
     """
 
+    score = score
     _classifies = True
     calibration_scale_: float
     calibration_slopes_: Array
@@ -80,11 +112,11 @@ class Classifier(ClassifierMixin, Machine):
     }
 
     def _same_classes(self, classes: Any) -> Any:
-        """Return the classes of the first batch; later batches may only repeat them."""
+        """Return the classes of the first batch; refuse others."""
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(
-                f"partial_fit: classes={classes!r} were {self.classes_.tolist()} in earlier calls. "
-                f"Leave it out, or call fit."
+                f"partial_fit: classes={classes!r}, but earlier calls had "
+                f"{self.classes_.tolist()}. Leave it out, or call fit."
             )
         return self.classes_
 
@@ -129,26 +161,6 @@ class Classifier(ClassifierMixin, Machine):
         winners = xp.astype(scores[:, 0] > 0, xp.int64) if two else xp.argmax(scores, axis=1)
         return xp.take(moved(self.classes_, scores), winners)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict`.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
-            Rows.
-        y : array-like of shape (n_samples,)
-            Their labels; None for a data set in files, which has them.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
-
-        Returns
-        -------
-        float
-            Share of the rows that are predicted correctly.
-        """
-        y, predicted, weight = to_score(self, X, y, sample_weight)
-        return float(accuracy_score(y, predicted, sample_weight=weight))
-
     @_WithCalibration
     def predict_proba(self, X: Any) -> Any:
         """Probability of every class; exists unless ``calibrate=False``.
@@ -188,21 +200,22 @@ class Classifier(ClassifierMixin, Machine):
         values = self.decision_function(X)
         given = to_host(values)
         result = log_probabilities(*self._log_odds(given)).astype(given.dtype)
-        result[np.exp(result) == 1.0] = 0.0  # as rounded as the probability is
+        result[np.exp(result) == 1.0] = 0.0  # the probability rounds to 1
         return like_rows(result, values)
 
     def _log_odds(self, values: Any) -> tuple[Any, Slopes]:
-        """Return the values that log odds are made of, and their slopes."""
+        """Return the inputs of the log odds, and their slopes."""
         loss, scale = self._link()
         return values if loss is None else loss.log_odds(values), scale
 
     def _link(self) -> tuple[Logistic | None, Slopes]:
-        """Return the loss that turns values into log odds (None: none does), and the slopes."""
-        return None, getattr(self, "calibration_slopes_", self.calibration_scale_)
+        """Return the loss that turns values into log odds (None: they need none), and slopes."""
+        return None, vars(self).get("calibration_slopes_", self.calibration_scale_)
 
     def _known_link(self) -> tuple[Logistic | None, Slopes] | None:
-        """Return `_link` of a model that gives probabilities, None of others."""
-        known = hasattr(self, "calibration_scale_") if self.calibrate else self._is_probabilistic
+        """Return `_link`, or None for a model without probabilities."""
+        calibrated = "calibration_scale_" in vars(self)
+        known = calibrated if self.calibrate else self._is_probabilistic
         return self._link() if known else None
 
 
@@ -216,6 +229,7 @@ class Regressor(RegressorMixin, Machine):
         `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
     """
 
+    score = score
     _scale: Scale | None = None  # that the model learned on; None: units of y
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "target": [StrOptions({"log", "quantile"}), None]
@@ -243,22 +257,55 @@ class Regressor(RegressorMixin, Machine):
             return predict_later(self, "predict", X)
         return self._in_shape(to_units(self._scale, self._decision_values(X)))
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination R^2 of `predict`.
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features), data set or collection
-            Rows.
-        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Their targets; None for a data set in files, which has them.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
+# ---------------------------------------------------------------------------- Dask
 
-        Returns
-        -------
-        float
-            R^2, the mean of all outputs.
-        """
-        y, predicted, weight = to_score(self, X, y, sample_weight)
-        return float(r2_score(y, predicted, sample_weight=weight))
+
+def predict_later(model: Any, name: str, X: Any) -> Any:
+    """Return ``model.name(X)`` as a Dask array with the chunks of X."""
+    import dask
+    import dask.array as da
+
+    check_is_fitted(model)
+    rows = partitions_of(X)
+    check_features(model, rows.n_features, rows.feature_names)
+    if rows.is_table and "table_" not in vars(model):
+        raise ValueError(
+            f"X has text, dates or categories, and {type(model).__name__} was fitted on numbers."
+        )
+    nothing = np.zeros((0, rows.n_features), rows.dtype)
+    like = _call(model, name, _frame(nothing, rows.feature_names))
+    sizes = [np.nan] * len(rows) if rows.sizes is None else rows.sizes
+    prefix, shared = f"leansvm-{name}-{uuid.uuid4().hex}", dask.delayed(model, pure=False)
+    call = dask.delayed(_call, pure=False)
+    parts = [
+        da.from_delayed(
+            call(shared, name, part, dask_key_name=f"{prefix}-{i}"),
+            shape=(size, *like.shape[1:]),
+            meta=like,
+        )
+        for i, (part, size) in enumerate(zip(rows.X, sizes, strict=True))
+    ]
+    return da.concatenate(parts)
+
+
+def _call(model: Any, name: str, X: Any) -> Any:
+    """Return the predictions of a partition; it may be empty, which scikit-learn refuses."""
+    if len(X):
+        return getattr(model, name)(X)
+    columns = getattr(X, "columns", None)
+    if "table_" in vars(model):  # one row in which every column is missing
+        row = _frame(np.full((1, X.shape[1]), None), columns)
+    elif columns is None:
+        row = np.zeros((1, X.shape[1]), X.dtype)
+    else:
+        row = _frame(np.zeros((1, X.shape[1])), columns).astype(X.dtypes)
+    return getattr(model, name)(row)[:0]
+
+
+def _frame(X: Any, columns: Any) -> Any:
+    if columns is None:
+        return X
+    import pandas as pd
+
+    return pd.DataFrame(X, columns=list(columns))

@@ -32,31 +32,15 @@ from leansvm._array_api import (
     to_host,
 )
 from leansvm.dual.problem import check_kernel_matrix
-from leansvm.estimators.target import learn_scale, to_scale
-from leansvm.estimators.training_data import TrainingData
+from leansvm.estimators.values import ROW_ATTRIBUTES, TrainingData, learn_scale, to_scale
 from leansvm.linalg import canonical_csr
-from leansvm.rows import (
-    RowSource,
-    Targets,
-    few_values,
-    one_vs_rest,
-    source_of,
-)
+from leansvm.rows import RowSource, Targets, few_values, one_vs_rest, source_of
 from leansvm.tables import is_table
-from leansvm.tables.fitting import (
-    TableRows,
-    encoded,
-    encoded_source,
-    transformed,
-    validate_table,
-)
+from leansvm.tables.fitting import TableRows, encoded, encoded_source, transformed, validate_table
 
 Array = NDArray[np.float64]
-_LEAST_WEIGHT = 1e-100  # of the largest: smaller ones are too small to divide by
+_LEAST_WEIGHT = 1e-100  # share of the largest; division by smaller ones would overflow
 _LARGEST_TARGET = 1e140  # sums of squares of larger ones are not finite
-# what an estimator is told of its rows
-_OF_TARGETS = ("classes_", "_single_output", "_scale")
-ROW_ATTRIBUTES = ("n_features_in_", "feature_names_in_", "table_", *_OF_TARGETS)
 _NO_WEIGHT = "sample_weight must be positive for at least one row."
 
 
@@ -72,26 +56,24 @@ def read(
 ) -> TrainingData:
     """Validate and encode the input of `fit`, or of `partial_fit`; the estimator stays as it is.
 
-    What it will be told of the rows (``n_features_in_``, ``feature_names_in_``, ``classes_``) is in
-    the ``attributes`` of the result. Without ``reset`` features are compared with those of an
-    earlier call; ``classes`` are all labels there will be; a ``batch`` may lack some of them.
+    The ``attributes`` of the result are what `publish` sets later: ``n_features_in_``,
+    ``classes_`` and such. With ``reset=False`` the features must be those of an earlier call.
+    ``classes`` are all labels there will be; a ``batch`` may lack some of them.
     """
-    scratch = object.__new__(type(estimator))  # takes what scikit-learn's checks set
-    scratch.__dict__.update(estimator.__dict__)
+    scratch = object.__new__(type(estimator))  # scikit-learn's checks set attributes here
+    vars(scratch).update(vars(estimator))
+    # the rows of a fit, read again: means of the target leave out each row's own target again
+    learns = reset or ("table_" in vars(estimator) and not batch)
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
     if source is not None:
         data = _read_source(scratch, source, y, reset, classes, batch)
-        learns = reset or ("table_" in vars(scratch) and not batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
+    elif estimator._classifies:
+        data = _read_classes(scratch, X, y, sample_weight, learns, classes, batch)
     else:
-        # rows of a fit that are read again: each gets means without its own target again
-        reset = reset or ("table_" in vars(estimator) and not batch)
-        if estimator._classifies:
-            data = _read_classes(scratch, X, y, sample_weight, reset, classes, batch)
-        else:
-            data = _read_numbers(scratch, X, y, sample_weight, reset)
-        if reset and estimator.kernel == "precomputed":  # errors of the labels come first
-            check_kernel_matrix(data.X)
+        data = _read_numbers(scratch, X, y, sample_weight, learns)
+    if source is None and learns and estimator.kernel == "precomputed":
+        check_kernel_matrix(data.X)  # errors of the labels come first
     known = {}
     for name in ROW_ATTRIBUTES:
         if name in vars(scratch):
@@ -140,7 +122,7 @@ def _read_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: boo
 def _read_source(
     estimator: Any, source: RowSource, y: Any, reset: bool, classes: Any, batch: bool
 ) -> TrainingData:
-    """Find classes and weights in a pass over the targets, without a look at X."""
+    """Find classes and weights in a pass over the targets; X is not read."""
     if estimator.kernel == "precomputed":
         raise ValueError("kernel='precomputed' needs the kernel matrix as an array in memory.")
     if not reset:
@@ -159,8 +141,8 @@ def _read_source(
         _check_single_output(estimator, source.single_target, reset)
         if estimator.target is not None:
             raise ValueError(
-                f"target={estimator.target!r} needs rows in memory: set target=None, and transform "
-                f"y before."
+                f"target={estimator.target!r} needs rows in memory: set target=None, and pass the "
+                f"transformed y."
             )
         estimator._scale = None
     seen = source.survey(numeric=not estimator._classifies)
@@ -169,8 +151,8 @@ def _read_source(
     known = class_weight = count = None
     outputs, used = source.n_targets, seen.rows
     if estimator._classifies:
-        # the checks of arrays, on two rows per class: of labels that are all different
-        # scikit-learn says that they could be numbers
+        # checked as arrays are, with two rows per class: if all labels differ, scikit-learn
+        # takes them for numbers
         _, present = encode_labels(estimator, np.repeat(np.asarray(seen.classes), 2), classes)
         present, known = present[::2], estimator.classes_
         totals = np.zeros(len(known))
@@ -189,8 +171,8 @@ def validate(
 ) -> Any:
     """Check rows (and targets) in memory, as scikit-learn does; they stay where they are.
 
-    Tables with text, dates or missing values come back as `TableRows` from a first call, which
-    `encoded` makes numbers of; later ones as the features that the encoder of the fit makes.
+    With ``reset``, a table with text, dates or gaps comes back as `TableRows`, and `encoded` turns
+    it into numbers later. Without, it comes back as numbers, by the encoder of the fit.
     """
     if not reset and "table_" in vars(estimator):
         return transformed(estimator, X, y, **kwargs)
@@ -228,21 +210,10 @@ def validate(
     return (X, *rest) if rest else X
 
 
-def to_score(estimator: Any, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
-    """Return targets, predictions and weights; a source brings its own targets and weights."""
-    source = source_of(X, y, sample_weight) if estimator._fits_sources else None
-    if source is None:
-        return y, estimator.predict(X), sample_weight
-    if not source.n_targets:
-        raise ValueError("score needs the targets: pass y, or name it in open_dataset(target=...).")
-    targets, weight = source.targets()
-    return targets, np.asarray(estimator.predict(X)), weight
-
-
 def check_features(estimator: Any, n_features: int, names: list[str] | None) -> None:
     """Compare number and names of the features with those of the fit."""
     if "table_" in vars(estimator):
-        return  # finds its columns by their names
+        return  # the encoder finds its columns by their names
     if n_features != estimator.n_features_in_:
         raise ValueError(
             f"X has {n_features} features, but {type(estimator).__name__} is expecting "
@@ -260,9 +231,10 @@ def check_features(estimator: Any, n_features: int, names: list[str] | None) -> 
 
 
 def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any]:
-    """Return targets +-1, one column per class (two classes: one column), and class numbers.
+    """Set ``classes_``; return targets +-1 and class numbers.
 
-    The targets are where y is, the numbers on the host. Sets ``classes_``.
+    Targets have one column per class, for two classes one in all, and stay where y is; class
+    numbers are on the host.
     """
     check_classification_targets(y)
     y = column_or_1d(y, warn=True)
@@ -287,7 +259,7 @@ def encode_labels(estimator: Any, y: Any, classes: Any = None) -> tuple[Any, Any
 
 
 def any_targets(X: Any, y: Any) -> Array:
-    """Return classes as columns +-1 and numbers as they are, of whatever kind y is."""
+    """Return labels as columns +-1, and numbers as they are."""
     y = y if dispatched_namespace(y) is None else to_host(y)
     y = check_array(y, ensure_2d=False, dtype=None, input_name="y")
     check_consistent_length(X, y)
@@ -310,7 +282,7 @@ def _check_single_output(estimator: Any, single: bool, reset: bool) -> None:
 
 
 def _sample_weights(sample_weight: Any, X: Any) -> Any:
-    """Return checked weights where the rows are; ones where none are given."""
+    """Return checked weights, on the device of the rows; ones if none are given."""
     if dispatched_namespace(sample_weight) is not None:
         sample_weight = to_host(sample_weight)
     rows = np.empty((X.shape[0], 0))
@@ -324,7 +296,7 @@ def _sample_weights(sample_weight: Any, X: Any) -> Any:
 
 
 def _class_weights(estimator: Any, totals: Array, batch: bool) -> Array | None:
-    """Return the weight of every class, from their sums of sample weights; None: not given."""
+    """Return the weight of every class, None if none is given; ``totals`` sum sample weights."""
     found, classes = None, estimator.classes_
     if estimator.class_weight == "balanced":  # over classes that have any weight
         present = totals > 0

@@ -13,12 +13,12 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from leansvm.basis import Basis, Fit, RandomBasis
 from leansvm.estimators.calibration import Slopes
-from leansvm.estimators.kernel_machine import BasisMachine, FittedKernel
-from leansvm.estimators.machine import Run
-from leansvm.estimators.parameters import stored
+from leansvm.estimators.kernel_machine import BasisMachine
+from leansvm.estimators.machine import stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.publish import publish
 from leansvm.estimators.read import read
+from leansvm.estimators.run import Run, publish, running
+from leansvm.estimators.values import BasisData, FittedKernel
 from leansvm.losses import Logistic, smooth_loss
 from leansvm.newton.reduced import CANDIDATES, PILOT_SIZE, ReducedProblem
 from leansvm.newton.refit import refit
@@ -29,13 +29,12 @@ Array = NDArray[np.float64]
 
 
 class ReducedPlan(NamedTuple):
-    """The problem and its points, or how they are chosen anew for every size."""
+    """The problem and its points, or how to choose points for every size."""
 
     problem: ReducedProblem
     basis: Basis | None
     choose: Callable[[int], Basis]
     size: int  # number of points, or the most there may be
-    path: Array  # values of C
 
 
 class ReducedMachine(BasisMachine):
@@ -46,11 +45,11 @@ class ReducedMachine(BasisMachine):
     regularizer : {"rkhs", "coef"}
         Norm of the decision function in the kernel's space, or of its coefficients.
     n_basis : int, float in (0, 1) or "auto"
-        Number of basis points, or their share of the rows. "auto" doubles it until the loss of
-        left-out rows, estimated, hardly falls; each size starts from the model on the one before.
+        Number of basis points, or their share of the rows. "auto" doubles it until the estimated
+        loss of left-out rows hardly falls; each size starts from the model on the one before.
     tol : float
-        Ends when the gradient's norm, relative to that at zero, and the relative duality gap are
-        below it, or stand still; a gap above it then gives a ConvergenceWarning.
+        Newton's method ends when the gradient's norm, relative to that at zero, and the relative
+        duality gap are below it, or no longer fall; a gap above it then gives a ConvergenceWarning.
     max_iter : int
         Most Newton steps.
 
@@ -82,9 +81,8 @@ class ReducedMachine(BasisMachine):
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:
         return super()._planned(n_rows, n_features) | {"solve": 2.0 * self._work(n_rows)}
 
-    def _grow(self, data: Any, kernel: FittedKernel, run: Run) -> ReducedPlan:
-        """Pose the problem and choose its points; where sizes need others, while solving."""
-        plan, path = data.plan, np.atleast_1d(run.criterion.C)
+    def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> ReducedPlan:
+        """Pose the problem and choose its points, unless `_solve` chooses them for every size."""
         compares = np.ndim(run.criterion.C) == 1 and not run.is_path
         # summed over rows, max(0, u) and "huber" differ by at most n delta / 4
         shape = self.delta, self.p, 4 * self.tol / data.X.shape[0]
@@ -98,30 +96,29 @@ class ReducedMachine(BasisMachine):
             data.n_outputs,
             self.tol,
             self.max_iter,
-            plan.budget,
+            data.budget,
             not run.is_path and (self.calibrate or (compares and isinstance(self.C, str))),
             run.hook("newton-iteration"),
             compares,
         )
-        choose, size, basis = self._chooser(data, problem, run), plan.size, None
-        if plan.auto:
+        choose, size, basis = self._chooser(data, problem, run), data.size, None
+        if data.auto:
             size = problem.largest_size(size)
-        if not plan.auto or (plan.selector.nested and not plan.selector.state_columns(size)):
+        if not data.auto or (data.selector.nested and not data.selector.state_columns(size)):
             basis = problem.select(choose, size)
-        return ReducedPlan(problem, basis, choose, size, path)
+        return ReducedPlan(problem, basis, choose, size)
 
-    def _solve(self, data: Any, basis: ReducedPlan, run: Run) -> Solution:
-        return self._solve_path(data, basis)[-1]
+    def _solve(self, data: BasisData, basis: ReducedPlan, run: Run) -> Solution:
+        return self._solve_path(data, basis, run)[-1]
 
-    def _solve_path(self, data: Any, plan: ReducedPlan) -> list[Solution]:
+    def _solve_path(self, data: BasisData, plan: ReducedPlan, run: Run) -> list[Solution]:
         """Solve at the best C, or at every C of a path."""
+        path = np.atleast_1d(run.criterion.C)
         if plan.basis is None:
-            found = plan.problem.fit_each_size(plan.choose, plan.size, plan.path)
-        else:
-            found = plan.problem.fit(plan.basis, plan.path, grows=data.plan.auto)
-        return found.path
+            return plan.problem.fit_each_size(plan.choose, plan.size, path).path
+        return plan.problem.fit(plan.basis, path, grows=data.auto).path
 
-    def _pilot(self, data: Any, problem: ReducedProblem, run: Run) -> Fit:
+    def _pilot(self, data: BasisData, problem: ReducedProblem, run: Run) -> Fit:
         C = self.C
         if not isinstance(C, Real):
             chooser = self._chooser(data, problem, run, RandomBasis())
@@ -133,12 +130,12 @@ class ReducedMachine(BasisMachine):
     def _fit_path(self, X: Any, y: Any, path: Array, sample_weight: Any) -> list[Any]:
         """Return copies of this estimator, fitted at every C of the path on one basis."""
         models = []
-        with self._fitting(X, y, Criterion(path), is_path=True) as run:
-            data: Any = self._rows_that_count(read(self, X, y, sample_weight), run)
-            if data.plan.auto:
+        with running(self, X, y, Criterion(path), is_path=True) as run:
+            data = self._prepare(read(self, X, y, sample_weight), run)
+            if data.auto:
                 raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
             kernel = self._learn_kernel(data, run)
-            for solution in self._solve_path(data, self._grow(data, kernel, run)):
+            for solution in self._solve_path(data, self._grow(data, kernel, run), run):
                 model = copy(self).set_params(C=solution.C)
                 if self._classifies:  # no rows are left out along a path
                     model.set_params(calibrate=False)
@@ -152,17 +149,17 @@ class ReducedSVC(Classifier, ReducedMachine):
 
     The decision function is a combination of ``n_basis`` kernel functions, chosen among the
     training rows by ``basis``; all rows count in the loss. By default the loss is the logistic one,
-    decision values are log odds, and C and the number of points are those at which the log-loss of
-    left-out rows is lowest: the machine for probabilities and rare classes. With the squared hinge
-    or Huber's loss, rows that are classified with a margin cost nothing.
+    decision values are log odds, and the log-loss of left-out rows chooses C and the number of
+    points: the machine for probabilities and rare classes. With the squared hinge or Huber's loss,
+    rows that are classified with a margin cost nothing.
 
     Parameters
     ----------
     C : "loo", float or list of float, default="loo"
-        Regularisation: weight of the losses. "loo" takes the half-decade, a list its member, at
-        which the log-loss of left-out rows is lowest; for other losses than "logistic", at which
-        the fewest of them are misclassified. Values are compared on a part of the basis and
-        followed as it grows.
+        Regularisation: weight of the losses. "loo" tries half-decades, a list its members; the one
+        with the lowest log-loss of left-out rows is taken or, for other losses than "logistic",
+        the one that misclassifies the fewest of them. Values are compared on a part of the basis
+        and followed as it grows.
     loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
         "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
@@ -177,10 +174,10 @@ class ReducedSVC(Classifier, ReducedMachine):
     Attributes
     ----------
     cv_curve_ : ndarray of shape (n_candidates,)
-        Share of left-out rows that are misclassified (those near the boundary in part, plus a
-        thousandth of the mean loss), or mean loss for "logistic", at every candidate of C (for
-        "loo" ``logspace(-6, 7, 27)``), on the largest basis on which they were compared; NaN where
-        none was needed.
+        For "logistic" the mean loss of left-out rows, else the share of them that is misclassified
+        (rows near the boundary count in part; a thousandth of the mean loss is added), at every
+        candidate of C (for "loo" ``logspace(-6, 7, 27)``), on the largest basis on which they were
+        compared; NaN for candidates that were not tried.
 
     See Also
     --------
@@ -254,8 +251,8 @@ class ReducedSVR(Regressor, ReducedMachine):
     Parameters
     ----------
     C : "loo", float or list of float, default="loo"
-        Regularisation: weight of the losses; "loo" takes the half-decade, a list its member, at
-        which the loss of left-out rows is lowest.
+        Regularisation: weight of the losses. "loo" tries half-decades, a list its members; the one
+        with the lowest loss of left-out rows is taken.
     loss : {"huber", "squared"} or Loss, default="huber"
         Loss of the residual u = y - f(x): u^2 / 2, for "huber" only up to |u| = ``delta`` and
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.
@@ -265,7 +262,7 @@ class ReducedSVR(Regressor, ReducedMachine):
     Attributes
     ----------
     cv_curve_ : ndarray of shape (n_candidates,)
-        Mean loss of left-out rows at every candidate of C; NaN where none was needed.
+        Mean loss of left-out rows at every candidate of C; NaN for those that were not tried.
 
     See Also
     --------

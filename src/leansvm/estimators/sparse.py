@@ -12,12 +12,12 @@ from sklearn.utils._param_validation import StrOptions
 from leansvm.basis import Fit, RandomBasis
 from leansvm.basis.choose import Basis, points_of_before
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
-from leansvm.estimators.kernel_machine import BasisMachine, FittedKernel
-from leansvm.estimators.machine import Machine, Run
+from leansvm.estimators.kernel_machine import BasisMachine
+from leansvm.estimators.machine import Machine, stored
 from leansvm.estimators.mergeable import Mergeable
-from leansvm.estimators.parameters import stored
 from leansvm.estimators.predict import Classifier, Regressor
-from leansvm.estimators.training_data import TrainingData
+from leansvm.estimators.run import Run
+from leansvm.estimators.values import BasisData, FittedKernel
 from leansvm.newton.refit import refit
 from leansvm.ridge.criteria import JUDGES
 from leansvm.ridge.kfold import KFoldSums
@@ -35,30 +35,29 @@ class SparseMachine(BasisMachine, Mergeable):
     ----------
     C : float, array-like, "loo", "kfold", "gcv" or KFoldSums
         Regularisation: weight of the squared errors. A list and "loo" are scored by the exact
-        leave-one-out squared error of the rows that are not basis points, of large fits by a
-        bracketing search and 2,000 rows that stand for all; "kfold"
-        (`leansvm.model_selection.KFoldSums`) by exact folds from sums, "gcv" by generalised
+        leave-one-out squared error of the rows that are not basis points; in large fits by a
+        bracketing search, on 2,000 rows that stand for all. "kfold"
+        (`leansvm.model_selection.KFoldSums`) means exact folds from sums, "gcv" generalised
         cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds
-        of basis points: basis rows fit themselves, their leverage flatters a large C, and the model
-        overfits.
+        of basis points: basis rows fit themselves, which favours a large C, and the model overfits.
     n_basis : int, float in (0, 1) or "auto"
         Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
         falls by 1 % or more (beyond 2,000: 6 %), up to 4,000 (of many rows 2,000), and takes the
         smallest size within 0.2 % of the best; more than 15,000 rows are represented by 10,000.
     warm_start : bool
-        Let `fit` go on from the basis of the fit before: its points stay, and the selector is
-        asked only for those missing up to ``n_basis``. ``support_`` of points that stayed is -1
-        where the row of their number is another one now.
+        Let `fit` start from the basis of the fit before: its points stay, and the selector chooses
+        only those missing up to ``n_basis``. ``support_`` is -1 for points that stayed and are not
+        at their former place in the new rows.
     keep_state : bool or None
         Whether pickles and model files hold what `partial_fit`, `state` and intervals need beyond
-        prediction, 16 n_basis^2 bytes or more. None: those of a model that `partial_fit` made do.
+        prediction, 16 n_basis^2 bytes or more. None: only if `partial_fit` made the model.
 
     Attributes
     ----------
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
         Target (of classes +-1) less the prediction of the model fitted without the row and its
-        exact copies on the same basis; only with ``C="loo"``. After large fits it is worked out
-        when first asked for.
+        exact copies on the same basis; only with ``C="loo"``. Large fits compute it when it is
+        first used.
     """
 
     _scores_lists_by = "loo"
@@ -76,17 +75,17 @@ class SparseMachine(BasisMachine, Mergeable):
         own = {"sizes": self._work(sample), "sums": passed, "solve": self._work(min(n_rows, 5000))}
         return super()._planned(n_rows, n_features) | own
 
-    def _grow(self, data: Any, kernel: FittedKernel, run: Run) -> SummedBasis:
-        plan, folds, unmerged = data.plan, run.criterion.folds, None
+    def _grow(self, data: BasisData, kernel: FittedKernel, run: Run) -> SummedBasis:
+        folds, unmerged = run.criterion.folds, None
         if folds is not None and folds.groups is not None:  # copies may be in several groups
-            unmerged = data.blocks(3 * (plan.size + data.n_outputs + 1), plan.budget)
+            unmerged = data.blocks(3 * (data.size + data.n_outputs + 1), data.budget)
         problem = SparseProblem(
             data.rows,
             kernel.kernel,
             self._bias_penalty(),
             run.criterion,
             data.count,
-            plan.budget,
+            data.budget,
             1 if folds is None else folds.count(data.X.shape[0]),
             unmerged,
         )
@@ -95,15 +94,15 @@ class SparseMachine(BasisMachine, Mergeable):
             options["earlier"] = self._earlier_basis(data.rows)
             there = options["earlier"].rows.shape[0]
         chooser = self._chooser(data, problem, run, **options)
-        if plan.auto:
-            return problem.sized(chooser, plan.selector, plan.size, there)
-        return problem.summed(chooser, plan.size)
+        if data.auto:
+            return problem.sized(chooser, data.selector, data.size, there)
+        return problem.summed(chooser, data.size)
 
-    def _solve(self, data: TrainingData, basis: SummedBasis, run: Run) -> Solution:
+    def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
         assert basis.problem is not None
         return replace(basis.problem.solve(basis), basis=basis.basis)
 
-    def _pilot(self, data: Any, problem: SparseProblem, run: Run) -> Fit:
+    def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
         C = problem.criterion.C
         if np.ndim(C) == 1:
             pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
@@ -116,8 +115,8 @@ class SparseMachine(BasisMachine, Mergeable):
         if self.kernel != "precomputed":
             if self.support_vectors_.shape[1] != blocks.n_features:
                 raise ValueError(
-                    f"warm_start=True: X has {blocks.n_features} features, the basis of the fit "
-                    f"before {self.support_vectors_.shape[1]}."
+                    f"warm_start=True: X has {blocks.n_features} features, and the basis of the "
+                    f"fit before has {self.support_vectors_.shape[1]}."
                 )
             return points_of_before(blocks, self.support_, self.support_vectors_)
         if self.support_.max() >= blocks.n_rows:
@@ -137,7 +136,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     Parameters
     ----------
     criterion : {"squared", "accuracy", "log_loss"}, default="squared"
-        What leave-one-out averages to choose C; kernel and size are chosen by squared errors.
+        Loss whose leave-one-out mean chooses C; squared errors choose kernel and size.
 
     See Also
     --------

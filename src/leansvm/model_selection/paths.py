@@ -17,7 +17,7 @@ from leansvm.basis.features import KernelFeatures, whiten
 from leansvm.basis.growing import rotation_in_order
 from leansvm.estimators.read import read, validate
 from leansvm.estimators.sparse import SparseMachine
-from leansvm.estimators.training_data import TrainingData
+from leansvm.estimators.values import TrainingData
 from leansvm.inspection._view import split_pipeline
 from leansvm.ridge.factor import Prefixes, factor_prefixes
 from leansvm.ridge.primal import left_out_errors
@@ -113,7 +113,7 @@ def basis_path(
     _check_nested(model)
     with tiles_within(model.cache_size):
         # copies of a row are left out together
-        data = data.leave_out(resolve_cache_size(model.cache_size))
+        data = data.merge_copies(resolve_cache_size(model.cache_size))
         penalty, order, kernel = model._bias_penalty(), model._selected, model._features.kernel
         blocks = data.blocks(3 * (len(order) + data.n_outputs + 1))
         rows = blocks.take(order)

@@ -92,7 +92,7 @@ class Answers:
     @cached_property
     def distinct(self) -> Any:
         """The training rows, the first of equal ones standing for all."""
-        return self.data.leave_out(self.fitted.budget)
+        return self.data.merge_copies(self.fitted.budget)
 
     @cached_property
     def left_out(self) -> LeftOut:
