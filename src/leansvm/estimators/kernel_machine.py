@@ -35,6 +35,7 @@ class FittedKernel:
     kernel: Kernel
     name: Any  # ``kernel_``: a name as it was given, a mixture, or the user's function
     scales: Array | None = None  # ``feature_scales_``
+    seen: Array | None = None  # least and largest values of the features that it looks at
     report: dict[str, Any] | None = None
 
 
@@ -142,7 +143,8 @@ class KernelMachine(Machine):
                 numeric=None if table is None else table.numeric_,
             )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
-        return FittedKernel(kernel, learned.kernel, learned.scales, learned.report)
+        found = learned.scales, learned.seen, learned.report
+        return FittedKernel(kernel, learned.kernel, *found)
 
     def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
         basis, features, coef = solution.basis, solution.features, solution.coef

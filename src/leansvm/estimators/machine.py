@@ -28,6 +28,7 @@ from leansvm._parallel import serial_blas
 from leansvm._phases import Watch, out_of_time, step, watched_by
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis.features import evaluate
+from leansvm.estimators.beyond import warn_beyond
 from leansvm.estimators.parameters import complete
 from leansvm.estimators.publish import publish, warn_of_time
 from leansvm.estimators.read import check_features, read, validate
@@ -150,6 +151,7 @@ class Machine(CallbackSupport, Documented):
     time_limit: float | None = None
     # of models that were not fitted, or in another way
     _spread: Any = 1.0  # of the targets; those of classes are +-1
+    _seen: Any = None  # least and largest values of features (2, d) where a kernel was learned
     _has_batches: bool = False  # True in a model that `partial_fit` made
     _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
     _single_output: bool
@@ -360,6 +362,7 @@ class Machine(CallbackSupport, Documented):
                 check_features(self, source.n_features, source.feature_names)
                 source = encoded_source(self, source, reset=False)
             X = validate(self, X, reset=False) if source is None else source
+        warn_beyond(self, X)
         features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
             return evaluate(features, coef, self.intercept_, X, self._spread)

@@ -79,9 +79,10 @@ def publish(estimator: Any, data: TrainingData, kernel: Any, solution: Solution)
 
 def publish_kernel(estimator: Any, fitted: Any) -> None:
     """Set the attributes of a `FittedKernel`, and what later batches must find as it was."""
-    estimator.__dict__.pop("feature_scales_", None)
-    if fitted.scales is not None:
-        estimator.feature_scales_ = fitted.scales
+    for name, value in (("feature_scales_", fitted.scales), ("_seen", fitted.seen)):
+        estimator.__dict__.pop(name, None)
+        if value is not None:
+            setattr(estimator, name, value)
     estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
     estimator.clip_ = fitted.kernel.clip
     estimator._batch_parameters = {}
@@ -97,7 +98,7 @@ def warn_of_time(estimator: Any, watch: Watch) -> None:
         f"{type(estimator).__name__}: time_limit={estimator.time_limit:g} s ended {phases} early, "
         f"with the best so far; the fit took {watch.elapsed:.1f} s.",
         UserWarning,
-        stacklevel=_frames_to_caller(),
+        stacklevel=frames_to_caller(),
     )
 
 
@@ -105,7 +106,7 @@ def _warn(estimator: Any, solution: Solution) -> None:
     """Say where a solver did not converge, and where a C beyond all candidates would be better."""
     if not solution.converged:
         text = f"{type(estimator).__name__}: {solution.advice}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=_frames_to_caller())
+        warnings.warn(text, ConvergenceWarning, stacklevel=frames_to_caller())
     curve, candidates = solution.curve, estimator._candidates
     if curve is None or not isinstance(estimator.C, str) or len(curve) != len(candidates):
         return
@@ -118,11 +119,11 @@ def _warn(estimator: Any, solution: Solution) -> None:
                 f"C={estimator.C!r} tries, and the error of left-out rows still falls there: "
                 f"{why}. A list for C can go further.",
                 UserWarning,
-                stacklevel=_frames_to_caller(),
+                stacklevel=frames_to_caller(),
             )
 
 
-def _frames_to_caller() -> int:
+def frames_to_caller() -> int:
     """Return how many frames up from `publish` the user's line is."""
     frame, level = sys._getframe(1), 1
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:
@@ -225,5 +226,5 @@ def _warn_of_one_class(
             f"predict_proba still ranks rows; leansvm.model_selection.tune_threshold chooses a "
             f"threshold, class_weight='balanced' weighs the classes alike.",
             UserWarning,
-            stacklevel=_frames_to_caller(),
+            stacklevel=frames_to_caller(),
         )
