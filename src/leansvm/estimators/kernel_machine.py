@@ -131,7 +131,8 @@ class KernelMachine(Machine):
                 numeric=None if table is None else table.numeric_,
             )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
-        return FittedKernel(kernel, learned.kernel, learned.scales, learned.report)
+        found = learned.scales, learned.seen, learned.report
+        return FittedKernel(kernel, learned.kernel, *found)
 
     def _basis_attributes(self, data: TrainingData, solution: Solution) -> dict[str, Any]:
         basis, features, coef = solution.basis, solution.features, solution.coef

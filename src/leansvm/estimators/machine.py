@@ -32,6 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 from leansvm._packed import packed
 from leansvm._sklearn import CallbackSupport, Documented
 from leansvm.basis.features import evaluate
+from leansvm.estimators.beyond import warn_beyond
 from leansvm.estimators.read import check_features, read, validate
 from leansvm.estimators.run import Run, publish, running
 from leansvm.estimators.values import TrainingData
@@ -134,6 +135,7 @@ class Machine(CallbackSupport, Documented):
     time_limit: float | None = None
     # values of the attributes that a model does not have
     _spread: Any = 1.0  # of the targets; those of classes are +-1
+    _seen: Any = None  # least and largest values of features (2, d) where a kernel was learned
     _has_batches: bool = False  # True in a model that `partial_fit` made
     _saved_small: ClassVar[bool] = False  # True in a model whose file lacks `_training_only`
     _single_output: bool
@@ -309,6 +311,7 @@ class Machine(CallbackSupport, Documented):
             else:
                 check_features(self, source.n_features, source.feature_names)
                 X = encoded_source(self, source, reset=False)
+        warn_beyond(self, X)
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
             return self._values(X)
 

@@ -201,15 +201,16 @@ def publish(
         terms = targets - solution.left_out, targets, weight, data.class_weight
         calibrate(estimator, *terms, before)
     if not solution.converged:
-        _warn(estimator, f": {solution.advice}", ConvergenceWarning)
+        warn(estimator, f": {solution.advice}", ConvergenceWarning)
     _warn_of_last_C(estimator, solution)
 
 
 def publish_kernel(estimator: Any, fitted: FittedKernel) -> None:
     """Set the attributes of a kernel, and the parameters that later batches must repeat."""
-    vars(estimator).pop("feature_scales_", None)
-    if fitted.scales is not None:
-        estimator.feature_scales_ = fitted.scales
+    for name, value in (("feature_scales_", fitted.scales), ("_seen", fitted.seen)):
+        vars(estimator).pop(name, None)
+        if value is not None:
+            setattr(estimator, name, value)
     estimator.kernel_, estimator.gamma_ = fitted.name, fitted.kernel.scales
     estimator.clip_ = fitted.kernel.clip
     estimator._batch_parameters = {}
@@ -330,7 +331,7 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
             )
 
 
-def _warn(estimator: Any, text: str, kind: type[Warning] = UserWarning) -> None:
+def warn(estimator: Any, text: str, kind: type[Warning] = UserWarning) -> None:
     """Warn at the user's line."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _OURS:

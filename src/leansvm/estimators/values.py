@@ -166,6 +166,7 @@ class FittedKernel:
     kernel: Kernel
     name: Any  # ``kernel_``: the name that was given, a mixture, or the user's function
     scales: Array | None = None  # ``feature_scales_``
+    seen: Array | None = None  # least and largest values of the features that it looks at
     report: dict[str, Any] | None = None
 
 

@@ -55,7 +55,7 @@ class ClippedUnits:
     centre: Array  # mean after clipping
     spread: Array  # standard deviation after clipping; 0 where the feature is constant
     whole: Array  # standard deviation without clipping, the unit of the linear part
-    reach: tuple[Array, Array]  # bounds of the linear part
+    ends: tuple[Array, Array]  # least and largest value
     varies: Mask  # features that are not constant
 
     def clip(self, used: Mask) -> tuple[Array, Array] | None:
@@ -63,6 +63,19 @@ class ClippedUnits:
         lower = np.where(used, self.lower, -np.inf)
         upper = np.where(used, self.upper, np.inf)
         return (lower, upper) if np.isfinite([lower, upper]).any() else None
+
+    @property
+    def reach(self) -> tuple[Array, Array]:
+        """Bounds of a linear part beside others."""
+        least, most = self.ends
+        return least - _REACH * (most - least), most + _REACH * (most - least)
+
+    def seen(self, dropped: NDArray[np.intp]) -> Array:
+        """Return the least and the largest values; infinite where a feature is not looked at."""
+        found, idle = np.stack(self.ends), ~self.varies
+        idle[dropped] = True
+        found[:, idle] = [[-np.inf], [np.inf]]
+        return found
 
     def gamma(self, kernel: str, gamma: Array) -> Array:
         """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
@@ -120,9 +133,8 @@ def clipped_units(
         lower, upper = np.minimum(lower, 0.0), np.maximum(upper, 0.0)  # rounding
     spread = np.where(varies, np.where(own_unit, 1.0, unit * spreads[-1]), 0.0)
     whole = np.where(cut, unit * spreads[0], spread)
-    least, most = X.min(axis=0), X.max(axis=0)
-    far = least - _REACH * (most - least), most + _REACH * (most - least)
-    return ClippedUnits(lower, upper, origin + unit * centre, spread, whole, far, spread > 0)
+    ends = X.min(axis=0), X.max(axis=0)
+    return ClippedUnits(lower, upper, origin + unit * centre, spread, whole, ends, spread > 0)
 
 
 def quantile_curves(X: Array, weight: Array, features: NDArray[np.intp]) -> tuple[Curve, ...]:
@@ -296,6 +308,8 @@ def raw_kernel(
         return first, gamma, clip, dropped, 0
     linear: dict[str, Any] = {}
     if "linear" in kernels:
-        linear = {"linear_clip": units.reach, "origin": None if sample.is_sparse else units.centre}
+        # beside other parts it ends far out; alone it is a straight line, which never ends
+        reach = units.reach if len(kernels) > 1 else None
+        linear = {"linear_clip": reach, "origin": None if sample.is_sparse else units.centre}
     mixture = Mixture(parts, clip=clip, knots=knots, **linear)
     return mixture, mixture.gamma_by_part, None, dropped, len(knots)

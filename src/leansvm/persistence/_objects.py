@@ -194,6 +194,8 @@ def _check_support(model: KernelMachine, n_outputs: int, n_features: int) -> Non
         _array(model, "support_vectors_", (size, n_features))
     if hasattr(model, "coef_"):
         _array(model, "coef_", (n_outputs, n_features))
+    if model._seen is not None:
+        _array(model, "_seen", (2, n_features), finite=False)
     if model.n_support_ != size:
         raise ValueError(f"n_support_ is not {size}")
 
