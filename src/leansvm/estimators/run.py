@@ -149,7 +149,7 @@ def running(
         ) from error
     if watch.cut:
         estimator.fit_report_["ended_early"] = list(watch.cut)
-        _warn(
+        warn(
             estimator,
             f": time_limit={estimator.time_limit:g} s ended {' and '.join(watch.cut)} early, "
             f"with the best so far; the fit took {watch.elapsed:.1f} s.",
@@ -303,7 +303,7 @@ def calibrate(
     rare = len(shares) > 1 and shares.min() < _RARE and len(labels) >= _MANY_ROWS
     if rare and len(predicted) == 1:
         label = estimator.classes_.tolist()[predicted[0]]
-        _warn(
+        warn(
             estimator,
             f" predicts {label!r} for every row: no other class is ever more probable (the rarest "
             f"has {shares.min():.2g} of the rows). predict_proba still ranks rows; "
@@ -324,7 +324,7 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
         falls = _NO_NOISE * curve.max() < curve[end] < _FALLS * curve[inner]  # False if NaN
         if candidates[end] == solution.C and falls:
             why = _TOO_SMOOTH if solution.C > 1.0 else _TOO_LARGE
-            _warn(
+            warn(
                 estimator,
                 f": C_={solution.C:.3g} is the last value that C={estimator.C!r} tries, and the "
                 f"error of left-out rows still falls there: {why}. A list for C can go further.",
