@@ -261,3 +261,13 @@ def test_equal_rows_have_probabilities_with_folds():
     X, y = np.ones((30, 2)), np.arange(30) % 2
     model = SparseLSSVC(C="kfold", calibrate=True).fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X[:1]), 0.5)
+
+
+def test_scale_when_two_valleys_lie_between_neighbours_of_the_grid():
+    low, high = -0.46875, 0.296875
+    values = np.full((4, 4), high)
+    values[[0, 0, 2], [0, 2, 0]], values[1, 0] = 1.0, low
+    labels, weight = np.array([1, 1, 2, 1]), np.ones(4)
+    found = fit_slopes(values, labels, weight)[0]
+    costs = [cross_entropy(a, values, labels, weight) for a in np.exp(np.linspace(-11, 6, 500))]
+    assert cross_entropy(found, values, labels, weight) <= min(costs) + 1e-9

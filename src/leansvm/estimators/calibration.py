@@ -19,7 +19,8 @@ from leansvm.rows import column_per_class
 
 Array = NDArray[np.float64]
 Slopes = float | Array
-_LOG_SCALES = np.linspace(-12.0, 12.0, 49)
+_LOG_SCALES = -12.0, 12.0
+_GRID, _FINER = 49, 3  # points between these, and how often a grid is made finer
 _GRID_ROWS = 1000  # on which the grid is looked at
 _NUMBERS = 40_000  # decision values that slopes are fitted to
 KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
@@ -79,18 +80,23 @@ def _some_of_each(labels: NDArray[np.intp], most: int) -> tuple[NDArray[np.intp]
 
 def _scale(values: Array, targets: Array, weight: Array) -> float:
     """Return a that minimises the weighted cross-entropy of p ~ sigma(a f)."""
-    least, most = 0, len(_LOG_SCALES) - 1
-    if values.shape[1] > 1:  # there may be more than one valley: look around the best of a grid
-        few = slice(None, None, -(-len(values) // _GRID_ROWS))
-        known = values[few], targets[few], weight[few]
-        costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(_LOG_SCALES)]
-        least, most = max(int(np.argmin(costs)) - 1, 0), min(int(np.argmin(costs)) + 1, most)
 
     def slope(log_a: float) -> float:
         z = np.exp(log_a) * values
         return float(np.sum(_cross_entropy(z, targets, weight)[1] * z))
 
-    low, high = float(_LOG_SCALES[least]), float(_LOG_SCALES[most])
+    low, high = float(_LOG_SCALES[0]), float(_LOG_SCALES[-1])
+    few = slice(None, None, -(-len(values) // _GRID_ROWS))
+    known = values[few], targets[few], weight[few]
+    # several classes may have several valleys: look around the best of a grid, and finer there
+    # if its neighbours do not enclose one valley
+    for _ in range(_FINER if values.shape[1] > 1 else 0):
+        grid = np.linspace(low, high, _GRID)
+        costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(grid)]
+        best = int(np.argmin(costs))
+        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _GRID - 1)])
+        if slope(low) < 0.0 < slope(high):
+            break
     if slope(low) >= 0.0:
         return float(np.exp(low))
     if slope(high) <= 0.0:
