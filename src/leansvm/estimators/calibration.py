@@ -19,8 +19,8 @@ from leansvm.rows import column_per_class
 
 Array = NDArray[np.float64]
 Slopes = float | Array
-_LOG_SCALES = -12.0, 12.0
-_GRID, _FINER = 49, 3  # points between these, and how often a grid is made finer
+_LOG_SCALES = np.linspace(-12.0, 12.0, 49)
+_VALLEYS = 3  # of the cross-entropy, that are looked into
 _GRID_ROWS = 1000  # on which the grid is looked at
 _NUMBERS = 40_000  # decision values that slopes are fitted to
 KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
@@ -85,23 +85,30 @@ def _scale(values: Array, targets: Array, weight: Array) -> float:
         z = np.exp(log_a) * values
         return float(np.sum(_cross_entropy(z, targets, weight)[1] * z))
 
-    low, high = float(_LOG_SCALES[0]), float(_LOG_SCALES[-1])
-    few = slice(None, None, -(-len(values) // _GRID_ROWS))
-    known = values[few], targets[few], weight[few]
-    # several classes may have several valleys: look around the best of a grid, and finer there
-    # if its neighbours do not enclose one valley
-    for _ in range(_FINER if values.shape[1] > 1 else 0):
-        grid = np.linspace(low, high, _GRID)
-        costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(grid)]
-        best = int(np.argmin(costs))
-        low, high = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, _GRID - 1)])
-        if slope(low) < 0.0 < slope(high):
-            break
-    if slope(low) >= 0.0:
-        return float(np.exp(low))
-    if slope(high) <= 0.0:
-        return float(np.exp(high))
-    return float(np.exp(brentq(slope, low, high, xtol=1e-12)))
+    def cost(log_a: float) -> float:
+        return _cross_entropy(np.exp(log_a) * values, targets, weight)[0]
+
+    valleys = [(float(_LOG_SCALES[0]), float(_LOG_SCALES[-1]))]
+    if values.shape[1] > 1:  # there may be more than one valley: each is around a low of the grid
+        few = slice(None, None, -(-len(values) // _GRID_ROWS))
+        known = values[few], targets[few], weight[few]
+        costs = [_cross_entropy(a * known[0], *known[1:])[0] for a in np.exp(_LOG_SCALES)]
+        around = np.concatenate([[np.inf], costs, [np.inf]])
+        lows = np.flatnonzero((around[1:-1] <= around[:-2]) & (around[1:-1] <= around[2:]))
+        lows = lows[np.argsort(around[1 + lows], kind="stable")[:_VALLEYS]]
+        last = len(_LOG_SCALES) - 1
+        valleys = [
+            (float(_LOG_SCALES[max(k - 1, 0)]), float(_LOG_SCALES[min(k + 1, last)])) for k in lows
+        ]
+    found = []
+    for low, high in valleys:
+        if slope(low) >= 0.0:
+            found.append(low)
+        elif slope(high) <= 0.0:
+            found.append(high)
+        else:
+            found.append(float(brentq(slope, low, high, xtol=1e-12)))
+    return float(np.exp(min(found, key=cost) if len(found) > 1 else found[0]))
 
 
 def _cross_entropy(z: Array, targets: Array, weight: Array) -> tuple[float, Array]:
