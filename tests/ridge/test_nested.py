@@ -130,6 +130,7 @@ def test_the_lean_size_is_nearly_as_good_as_the_best():
 def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
     class Dropping:  # half of the points after the first sixty depend on others
         points, features = SimpleNamespace(rows=np.empty((120, 1))), SimpleNamespace(size=0)
+        indices = None
 
         def extend(self, size):
             self.features.size = 60 if size == 60 else 90
@@ -174,10 +175,10 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
 
 
 def test_automatic_size_is_lean_where_little_is_to_learn_and_large_where_much_is():
-    rows = np.random.default_rng(1).normal(size=(1500, 2))
+    rows = np.random.default_rng(1).normal(size=(2500, 2))  # too many to try all as points
     easy, hard = rows[:, 0] + rows[:, 1], np.sin(6 * rows[:, 0]) * np.cos(6 * rows[:, 1])
     options = {"kernel": "rbf", "gamma": 1.0, "random_state": 0}
-    small = leansvm.SparseLSSVR(**options).fit(rows, easy + 0.5 * rng.normal(size=1500))
+    small = leansvm.SparseLSSVR(**options).fit(rows, easy + 0.5 * rng.normal(size=2500))
     large = leansvm.SparseLSSVR(**{**options, "gamma": 10.0}).fit(rows, hard)
     assert small.n_support_ < 150 < 400 < large.n_support_
 
@@ -197,3 +198,18 @@ def test_growth_ends_where_the_error_hardly_falls_or_is_no_number(errors, size):
         return SimpleNamespace(features=SimpleNamespace(size=size), solution=found)
 
     assert grow(solve, 50, 400).features.size == size
+
+
+@pytest.mark.parametrize(("seed", "noise"), [(1, 1.0), (2, 0.3), (2, 1.0)])
+def test_few_rows_are_all_points_where_rows_outside_of_a_lean_basis_say_so(seed, noise):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(500, 6))
+    y = np.abs(X).sum(axis=1) + np.sin(3 * X[:, 0]) * X[:, 1] + noise * rng.normal(size=500)
+    given = {"kernel": "laplacian", "gamma": "scale", "random_state": 0}
+    lean = leansvm.SparseLSSVR(**given).fit(X, y)
+    every = leansvm.SparseLSSVR(n_basis=499, **given).fit(X, y)
+    outside = np.setdiff1d(np.arange(500), lean.support_)
+    if not len(outside):
+        return
+    errors = [np.square(model.loo_residuals_[outside]).mean() for model in (lean, every)]
+    assert errors[0] <= 1.02 * errors[1]

@@ -43,7 +43,8 @@ class SparseMachine(BasisMachine, Mergeable):
     n_basis : int, float in (0, 1) or "auto"
         Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
         falls by 1 % or more (beyond 2,000: 6 %), up to 4,000 (of many rows 2,000), and takes the
-        smallest size within 0.2 % of the best; more than 15,000 rows are represented by 10,000.
+        smallest size within 0.2 % of the best. More than 15,000 rows are represented by 10,000; up
+        to 2,000 rows all become points where that lowers leave-one-out by 1 % or more.
     warm_start : bool
         Let `fit` start from the basis of the fit before: its points stay, and the selector chooses
         only those missing up to ``n_basis``. ``support_`` is -1 for points that stayed and are not

@@ -54,6 +54,8 @@ _MARGIN = 0.002  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
+_FEW_ROWS = 2000  # all of them may become points
+_NEARBY = 4.0 ** np.arange(-2, 3)  # times C: both sizes are compared at their best of these
 _EVERY_C = 512  # points, up to which an eigen-decomposition judges all C
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
 _MANY_ROWS = 4000  # of which some are drawn to judge
@@ -74,7 +76,8 @@ class Ladder:
     points: NestedPoints
     free_bias: bool
     budget: int  # bytes that blocks may keep
-    basis_rows: NDArray[np.intp] | None  # rows that may become points and so do not count
+    indices: NDArray[np.intp] | None  # rows that may become points, in order
+    basis_rows: NDArray[np.intp] | None  # those of them that do not count
     judges: Judges | None  # rows whose left-out errors are compared; None: all rows
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
@@ -311,7 +314,8 @@ def open_ladder(
     judges = None
     if blocks.place is None and blocks.n_rows > _MANY_ROWS:
         judges = draw_judges(blocks, rows.shape[0], inside)
-    return Ladder(blocks, points, bias_penalty == 0, budget, inside, judges, features, sums)
+    free_bias, numbers = bias_penalty == 0, indices if drawn is None else None
+    return Ladder(blocks, points, free_bias, budget, numbers, inside, judges, features, sums)
 
 
 # ---------------------------------------------------------------------------- the search
@@ -351,7 +355,28 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any], Judge
     # a smaller size may have been better than any of these, at another C: then the best of them
     enough = max((1.0 + _MARGIN) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
+    if _all_are_better(ladder, lean, found.C):
+        lean = ladder.features.size
     return lean, {"sizes": sizes, "errors": errors, "C": found.C}, found
+
+
+def _all_are_better(ladder: Ladder, lean: int, C: float) -> bool:
+    """Whether few rows do clearly better if all of them are points.
+
+    Both models are judged by the rows that are no points of the lean one: their left-out errors
+    are those of new rows in both. If all rows may become points, sizes in between were judged by
+    basis rows too, whose left-out errors are too large (`criteria`), and doubling ended early.
+    """
+    largest, indices = ladder.points.rows.shape[0], ladder.indices
+    if indices is None or ladder.blocks.n_rows > _FEW_ROWS or 2 * lean > largest:
+        return False
+    chosen = indices[ladder.points.kept[:lean]]
+    before, ladder.basis_rows = ladder.basis_rows, rows_inside(ladder.blocks, chosen)
+    ladder.extend(largest)
+    both = np.array([lean, ladder.features.size])
+    few, every = np.min([ladder.errors(both, near) for near in C * _NEARBY], axis=0)
+    ladder.basis_rows = before
+    return bool(every < (1.0 - _GAIN) * few)
 
 
 def _first_size(largest: int) -> int:
