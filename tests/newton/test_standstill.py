@@ -80,3 +80,13 @@ def test_the_most_probable_class_of_a_sharp_logistic_loss_is_the_prediction(n_cl
     model.fit(X, labels)
     p = model.predict_proba(X)
     np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X))
+
+
+def test_huge_weights_are_reached_from_smaller_ones():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    model = PlainReducedSVC(C=1.0, gamma=0.3, loss="squared_hinge", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # many classes
+        warnings.simplefilter("error", ConvergenceWarning)
+        model.fit(X, np.arange(60), sample_weight=np.full(60, 1e12))
+    assert model.n_iter_ <= 45  # from zero at once, one row after the other: 85

@@ -10,7 +10,7 @@ import pytest
 from leansvm.papers import PAPERS, _charts, write_report
 from leansvm.papers._panels import curves, plane
 from leansvm.papers._published import paper
-from leansvm.papers._report import report
+from leansvm.papers._report import report, summary
 from leansvm.papers._verdict import Verdict, judge
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "reproduction" / "results.json"
@@ -191,3 +191,15 @@ def test_the_committed_page_in_a_browser(browse, committed):
     assert seen["overflow"] == 0, seen["wide"]
     assert seen["drawings"] > 40
     assert seen["loaded"] == []
+
+
+def test_the_docs_page_begins_with_the_counts_of_the_committed_results(committed):
+    page = COMMITTED.parents[1].joinpath("reproduction.md").read_text(encoding="utf-8")
+    assert summary(committed) in page.partition("## Run it")[0]
+    shorts = sum(
+        judge(row, table, committed["rows"].get(row.id)).verdict == Verdict.SHORT
+        for name in PAPERS
+        for table in paper(name).tables.values()
+        for row in table.rows
+    )
+    assert shorts == 15 and "Fifteen rows are short" in page

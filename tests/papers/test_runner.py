@@ -169,6 +169,15 @@ def test_the_command_says_what_data_it_lacks(tmp_path):
     assert "0 done" not in done.stdout and "skipped; report:" in done.stdout
 
 
+def test_single_missing_data_sets_are_a_note_and_no_failure(tmp_path):
+    environment = {**os.environ, "LEANSVM_DATA": str(tmp_path), "HOME": str(tmp_path)}
+    tables = ("--table", "table-1", "--table", "table-2")
+    done = _run(tmp_path, "peng2016", *tables, "--quick", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "3 done" in done.stdout
+    assert "note: data sets that are not on this machine: " in " ".join(done.stderr.split())
+
+
 def test_the_command_refuses_unknown_names(tmp_path):
     pytest.importorskip("typer")
     from typer.testing import CliRunner

@@ -21,7 +21,7 @@ from leansvm.newton import passes
 from leansvm.newton.matrix import NewtonMatrices, Output, no_steps
 from leansvm.newton.passes import Slopes
 from leansvm.ridge.sums import NOT_FINITE
-from leansvm.rows import RowBlocks
+from leansvm.rows import RowBlocks, total_weight
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -32,6 +32,9 @@ _EXACT = 1e-3  # a line search ends when this share of the slope is left
 _CANCELLED = 1e-6  # share of its terms that the gradient at zero has at least, as a unit
 _IDLE_STEPS, _FALL = 10, 0.01  # an output ends if in so many steps its objective falls by less
 # than this share of tol, and its gradient not to a half: rounding, or a zigzag from row to row
+_IDLE_ROUGH, _ROUGH = 3, 1e-3  # the same before the last stage, and for a tol above this
+_EASY, _EASY_STAGES = 1e2, 1e4  # C s that is reached from zero at once, without stages and with
+_ROUGH_TOL = 1e-2  # where smaller C end
 _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
@@ -122,7 +125,19 @@ class NewtonSolver(NewtonMatrices):
             return self._certified(C)
 
     def minimise(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
-        """Take Newton steps until gradient and gap are below ``tol``, without a certificate."""
+        """Take Newton steps until gradient and gap are below ``tol``, without a certificate.
+
+        From zero to a large C s steps would take up one row after the other: smaller C come first.
+        """
+        if theta is None and self._loss is None and not isinstance(loss, Squared):
+            near = _EASY if len(loss.smoothing_path()) == 1 else _EASY_STAGES
+            strength = C * total_weight(self.blocks) / max(self.blocks.n_rows, 1)
+            for k in range(int(np.log10(max(strength / near, 1.0))) // 2, 0, -1):
+                self._descend(loss, C * 100.0**-k, None, _ROUGH_TOL)
+        self._descend(loss, C, theta, tol)
+
+    def _descend(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
+        """Take Newton steps at one C."""
         self._setup(loss, C, theta, tol)
         for iteration in range(1, self.max_iter + 1):
             running = [o for o in self.outputs if o.state == "running"]
@@ -289,9 +304,10 @@ class NewtonSolver(NewtonMatrices):
         done = before >= 0
         t[done] = 0.0
         for _ in range(60):
-            slopes, curves = self.blocks.sum(passes.along, task, t).T
-            slopes, curves = slopes + start + t * grow, curves + grow
-            done |= np.abs(slopes) <= _EXACT * np.abs(before)
+            losses, curves = self.blocks.sum(passes.along, task, t).T
+            slopes, curves = losses + start + t * grow, curves + grow
+            rounding = 8 * _EPS * (np.abs(losses) + np.abs(start) + t * grow)
+            done |= np.abs(slopes) <= np.maximum(_EXACT * np.abs(before), rounding)
             done |= np.isfinite(high) & (high - low <= 4 * _EPS * np.minimum(high, 1e300))
             if done.all():
                 break
@@ -377,4 +393,4 @@ def _stands_still(o: Output, tol: float) -> bool:
         o.lowest, o.idle = (min(o.objective, objective), min(o.residual, residual)), 0
     else:
         o.idle += 1
-    return o.idle >= _IDLE_STEPS
+    return o.idle >= (_IDLE_ROUGH if o.stages or tol > _ROUGH else _IDLE_STEPS)

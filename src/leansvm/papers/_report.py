@@ -59,6 +59,29 @@ def report(content: Mapping[str, Any]) -> str:
     )
 
 
+def summary(content: Mapping[str, Any]) -> str:
+    """Return the counts of every paper as a Markdown table, with what was not possible and why."""
+    lines = [
+        "| paper | reached | within tolerance | short | times only | not possible, and why |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for name in PAPERS:
+        tables = paper(name).tables.values()
+        found = [judge(r, t, content["rows"].get(r.id)) for t in tables for r in t.rows]
+        counts = _counts(found)
+        reasons = Counter(
+            one.text.partition(". ")[0].rstrip(".")
+            for one in found
+            if one.verdict in (Verdict.NOT_RUN, Verdict.FAILED)
+        )
+        quoted = counts["quoted by the papers"]
+        why = [f"{quoted} rows are quoted from other work"] if quoted else []
+        why += [f"{n} rows: {text}" for text, n in reasons.items()]
+        judged = (counts[k] for k in ("reached", "within tolerance", "short", "times only"))
+        lines.append(f"| {name} | {' | '.join(map(str, judged))} | {'; '.join(why)} |")
+    return "\n".join(lines)
+
+
 def _machine(facts: Mapping[str, Any]) -> str:
     if not facts:
         return "Nothing has been run yet."
