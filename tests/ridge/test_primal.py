@@ -245,7 +245,7 @@ def check_other_arrays(selector, weight, kind):
 def test_a_matrix_elsewhere_that_is_singular_is_solved_there():
     M, c = np.array([[4.0, 2.0], [2.0, 1.0]]), np.array([[2.0], [1.0]])
     here = NormalEquations(9.0, 9.0, M, c, np.ones(1), np.zeros(2), np.zeros(1), True, None)
-    there = replace(here, M=pytest.importorskip("torch").asarray(M))
+    there = replace(here, gram=pytest.importorskip("torch").asarray(M))
     for equations in (here, there):
         assert_allclose(theta_at(equations, 1e20), [[0.4], [0.2]], rtol=1e-12)
 

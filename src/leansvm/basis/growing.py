@@ -23,6 +23,7 @@ from leansvm.linalg import right_solve_in_place
 from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
+_PANEL = 512  # columns at a time
 _SMALLEST_STEP = 64  # points of the first basis, at least
 
 
@@ -128,9 +129,21 @@ def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArr
     return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
 
 
+def new_rows_of_factor(before: KernelFeatures, after: KernelFeatures) -> Any:
+    """Return the rows of L of the points that are new, in the precision of the columns."""
+    if after.L is None or not isinstance(after.L, np.ndarray):
+        return None
+    return np.asfortranarray(after.L[before.size :], np.float32 if after.single else np.float64)
+
+
 @declare("X", keeps=ColumnRows)
-def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) -> None:
-    """Turn the columns that a block keeps into those of another size of the same basis."""
+def resize_columns(
+    block: Block, before: KernelFeatures, after: KernelFeatures, L: Any = None
+) -> None:
+    """Turn the columns that a block keeps into those of another size of the same basis.
+
+    ``L`` is what `new_rows_of_factor` returned, once for all blocks.
+    """
     kept = block.find(ColumnRows)
     block.drop(ColumnRows)
     if not after.keep:
@@ -138,18 +151,20 @@ def resize_columns(block: Block, before: KernelFeatures, after: KernelFeatures) 
     if kept is None or foreign_namespace(kept.Phi) is not None:
         block.keep(ColumnRows(after.transform(block.X)))
         return
-    known = kept.Phi
-    same = min(before.size, after.size)
+    known, same = kept.Phi, min(before.size, after.size)
     Phi = np.empty((known.shape[0], after.width), np.float32 if after.single else np.float64)
     Phi[:, :same] = known[:, :same]
     if after.constant is not None:
         Phi[:, -1] = after.constant
     if after.size > same:
-        points = rows_at(after.points, np.arange(same, after.size))
-        new = after.kernel.block(block.X, points, dtype=Phi.dtype)
+        new = Phi[:, same : after.size]
+        after.kernel.block(
+            block.X, rows_at(after.points, np.arange(same, after.size)), out=new, dtype=Phi.dtype
+        )
         if after.L is not None:
-            L = (after.L32 if after.single else after.L)[same:]
-            new -= Phi[:, :same] @ L[:, :same].T
+            L = new_rows_of_factor(before, after) if L is None else L
+            for start in range(0, len(L), _PANEL):
+                rows = slice(start, start + _PANEL)
+                new[:, rows] -= Phi[:, :same] @ L[rows, :same].T
             right_solve_in_place(new, L[:, same:])
-        Phi[:, same : after.size] = new
     block.keep(ColumnRows(Phi))

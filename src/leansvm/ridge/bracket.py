@@ -160,8 +160,7 @@ def _first_columns(
     if size >= n_functions:
         return equations, np.arange(len(equations.c))
     columns = np.append(np.arange(size), np.arange(n_functions, n_functions + bias))
-    M, c = equations.M[np.ix_(columns, columns)], equations.c[columns]
-    return replace(equations, M=M, c=c, mean_phi=equations.mean_phi[columns]), columns
+    return equations.first(columns), columns
 
 
 def _widened(models: RidgeModels, columns: NDArray[np.intp], width: int) -> RidgeModels:

@@ -62,17 +62,16 @@ class RidgeModels:
 
         Zeros of a triangle are not multiplied. The result is in ``out`` where that is given.
         """
-        turn = like_numbers(self.turn, Z)
-        end, others = turn.shape[1], Z[:, size:]
+        end, others = self.turn.shape[1], Z[:, size:]
         E = empty((Z.shape[0], end), Z, Z.dtype) if out is None else out
         if not self.upper:
-            matmul_into(Z, turn, E)
+            matmul_into(Z, like_numbers(self.turn, Z), E)
             return E
         for start in range(0, end, _PANEL):
             stop = min(start + _PANEL, end)
-            some = min(stop, size)
-            matmul_into(Z[:, :some], turn[:some, start:stop], E[:, start:stop])
-            E[:, start:stop] += others @ turn[size:, start:stop]
+            some, turn = min(stop, size), self.turn[:, start:stop]
+            matmul_into(Z[:, :some], like_numbers(turn[:some, :], Z), E[:, start:stop])
+            E[:, start:stop] += others @ like_numbers(turn[size:, :], Z)
         return E
 
     def coefs(self, output: int) -> Array:
@@ -152,17 +151,15 @@ def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
 
 def theta_at(equations: NormalEquations, C: float) -> Array:
     """Return theta at one C: by Cholesky, or by eigenvalues where 1/C is lost in M's rounding."""
-    M, c = equations.M, equations.c
+    c, on_host = equations.c, isinstance(equations.gram, np.ndarray)
     if not len(c):  # no function but the bias
         return c
     try:
-        if not isinstance(M, np.ndarray):
-            return on_device.solve_definite(M, np.full(len(c), 1.0 / C), c)
-        A = M.copy()
-        A.flat[:: len(A) + 1] += 1.0 / C
-        return cholesky_solve(cholesky_in_place(A), c)
+        if not on_host:
+            return on_device.solve_definite(equations.M, np.full(len(c), 1.0 / C), c)
+        return cholesky_solve(cholesky_in_place(equations.ridged(1.0 / C)), c)
     except np.linalg.LinAlgError:
-        return decompose(equations, None if isinstance(M, np.ndarray) else M).theta(C)
+        return decompose(equations, None if on_host else equations.gram).theta(C)
 
 
 @dataclass(frozen=True)
@@ -216,16 +213,16 @@ def factor_prefixes(
     rotation : ndarray of shape (n_points, n_nested), optional
         Orthonormal columns that turn Phi so that its first columns are those of the first points.
     """
-    M, c, offset = equations.M, equations.c, int(equations.constant is not None)
+    c, offset = equations.c, int(equations.constant is not None)
     if rotation is not None:
         wide = np.zeros((len(c), rotation.shape[1] + offset))
         wide[: len(rotation), : rotation.shape[1]] = rotation
         wide[len(rotation) :, rotation.shape[1] :] = 1.0
-        found = factor_prefixes(replace(equations, M=wide.T @ M @ wide, c=wide.T @ c), C)
+        turned = replace(equations, gram=wide.T @ equations.M @ wide, c=wide.T @ c, a=None)
+        found = factor_prefixes(turned, C)
         return replace(found, equations=equations, inverse=wide @ found.inverse, upper=False)
     order = np.roll(np.arange(len(c)), offset)  # the column of a penalised bias comes first
-    A = M[np.ix_(order, order)] if offset else M.copy()
-    A.flat[:: len(A) + 1] += 1.0 / C
+    A = (equations.first(order) if offset else equations).ridged(1.0 / C)
     inverse = cholesky_in_place(A).T  # R, then R^-1 in the same memory
     if len(A):
         dtrtri(inverse, overwrite_c=True)

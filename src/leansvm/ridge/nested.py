@@ -25,7 +25,7 @@ from leansvm._array_api import namespace, to_host
 from leansvm._parallel import blas_for
 from leansvm._phases import out_of_time, reach
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
-from leansvm.basis.growing import NestedPoints, first_columns, resize_columns
+from leansvm.basis.growing import NestedPoints, first_columns, new_rows_of_factor, resize_columns
 from leansvm.kernels import Kernel
 from leansvm.ridge.bracket import Judged, Judges, draw_judges, search
 from leansvm.ridge.criteria import ENOUGH, rows_inside, standard_error
@@ -37,6 +37,7 @@ from leansvm.ridge.sums import (
     NormalEquations,
     Sums,
     complete,
+    drop_rows_of_Z,
     first_shift,
     moments_of_targets,
     normal_equations,
@@ -93,12 +94,16 @@ class Ladder:
         keep = 32 * self.blocks.n_rows * (width + 1) + 64 * width**2 <= self.budget
         single = self.in_single and self.worth_single(self.blocks.n_rows, last)
         before, self.features = self.features, self.points.features(keep, single)
-        self.blocks.map(resize_columns, before, self.features)
+        self._resize(before)
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
-        old_new, new, rest = to_host(
-            self.blocks.fold(_added, _new_moments, self.features, shift, first)
-        )
+        parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
+        if self.judges is not None:
+            Phi = self.blocks.concatenate(_columns_at, self.features, self.judges.drawn.rows)
+            self.judges.blocks.map(_keep_rows_of_judges, Phi, shift)
+            if size == self.points.rows.shape[0]:  # no larger size needs the columns of all rows
+                self.blocks.map(drop_rows_of_Z)
+        old_new, new, rest = to_host(parts)
         gram = np.empty((width, width))
         gram[:first, :first] = old.gram[:first, :first]
         gram[:first, last:] = old.gram[:first, first:]
@@ -107,9 +112,10 @@ class Ladder:
         gram[first:last, first:] = new
         gram[last:, :last], gram[last:, last:] = gram[:last, last:].T, rest
         self.sums = Sums(shift, gram, old.n_outputs, float(gram[-1, -1]))
-        if self.judges is not None:
-            Phi = self.blocks.concatenate(_columns_at, self.features, self.judges.drawn.rows)
-            self.judges.blocks.map(_keep_rows_of_judges, Phi, shift)
+
+    def _resize(self, before: KernelFeatures) -> None:
+        L = new_rows_of_factor(before, self.features) if self.features.keep else None
+        self.blocks.map(resize_columns, before, self.features, L)
 
     def worth_single(self, n_rows: int, size: int) -> bool:
         """Whether sums over so many rows and points on the host are faster in single precision."""
@@ -133,7 +139,7 @@ class Ladder:
         self.in_single = False
         before, self.features = self.features, first_columns(self.features, 0)
         self.features = replace(self.features, keep=False, single=False)
-        self.blocks.map(resize_columns, before, self.features)
+        self._resize(before)
         width = self.features.width + self.sums.n_outputs
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.points.taken)

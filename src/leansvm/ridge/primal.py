@@ -259,22 +259,17 @@ def left_out_errors(
     weight s > 1 is taken for s equal rows, of which one is left out. ``basis_rows`` do not count
     where the others are enough (`criteria`).
     """
-    eq, width, k = equations, features.width, models.weights.shape[0]
-    on_host = blocks.place is None
-    single = on_host and blocks.n_rows * k**2 > _MUCH_WORK and _clear_in_single(eq, models)
-    # Z @ turn = S^1/2 [Phi_c Q, Y_c]; without a free bias the shift is zero
-    turn = np.zeros((len(shift) + 1, k + len(shift) - width), np.float32 if single else np.float64)
-    turn[:width, :k] = models.turn
-    turn[width:-1, k:] = np.eye(len(shift) - width)
-    if eq.free_bias:
-        turn[-1, :k] = (shift[:width] - eq.mean_phi) @ models.turn
-        turn[-1, k:] = shift[width:] - eq.mean_y
+    eq, width = equations, features.width
+    on_host, work = blocks.place is None, blocks.n_rows * models.weights.shape[0] ** 2
+    single = on_host and work > _MUCH_WORK and _clear_in_single(eq, models)
+    moves = np.zeros(models.weights.shape[0]), np.zeros(len(shift) - width)
+    if eq.free_bias:  # Z is about the shift, not about the means
+        moves = (shift[:width] - eq.mean_phi) @ models.turn, shift[width:] - eq.mean_y
     if not on_host:
-        turn = like_rows(turn, blocks.place)  # once, not for every block
-    models = replace(models, turn=turn)
+        models = replace(models, turn=like_rows(models.turn, blocks.place))  # not for every block
     per_row = eq.free_bias / eq.n
-    how = keep, one_copy, basis_rows, judge
-    totals = blocks.sum(_left_out_of_block, features, shift, models, per_row, *how)
+    how = single, keep, one_copy, basis_rows, judge
+    totals = blocks.sum(_left_out_of_block, features, shift, models, moves, per_row, *how)
     return best_of_scales(judge, mean_errors(totals))
 
 
@@ -285,8 +280,7 @@ def _clear_in_single(equations: NormalEquations, models: RidgeModels) -> bool:
     eigen-decomposition are divided by the ridge afterwards.
     """
     if models.upper:
-        mean_square = np.trace(equations.M) / equations.n
-        return bool(np.min(models.lam) > _RIDGE_IN_SINGLE * mean_square)
+        return bool(np.min(models.lam) > _RIDGE_IN_SINGLE * equations.mean_square())
     return bool(np.min(models.lam) > _IN_SINGLE * np.linalg.norm(equations.M))
 
 
@@ -296,18 +290,24 @@ def _left_out_of_block(
     features: FeatureMap,
     shift: Array,
     models: RidgeModels,
+    moves: tuple[Array, Array],
     per_row: float,
+    single: bool,
     keep: bool,
     one_copy: bool,
     basis_rows: NDArray[np.intp] | None,
     judge: str,
 ) -> Any:
-    xp, k = namespace(block.X), models.weights.shape[0]
+    xp, width = namespace(block.X), features.width
     Z = rows_of_Z(block, features, shift)
     root = as_float64(Z[:, -1:])  # sqrt(s): what follows are rows times it
-    Z = np.asarray(Z, models.turn.dtype) if isinstance(Z, np.ndarray) else as_float64(Z)
-    turned = models.coordinates(Z, features.size)
-    E, Y = turned[:, :k], turned[:, k:]
+    if isinstance(Z, np.ndarray):
+        Z = np.asarray(Z, np.float32 if single else np.float64)
+    else:
+        Z = as_float64(Z)
+    E = models.coordinates(Z[:, :width], features.size)
+    E += Z[:, -1:] * like_numbers(moves[0], Z)
+    Y = Z[:, width:-1] + Z[:, -1:] * like_numbers(moves[1], Z)
     leverage = as_float64(models.leverages(E))
     leverage += root * root * per_row  # of a free bias
     if one_copy:

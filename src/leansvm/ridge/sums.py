@@ -10,7 +10,7 @@ Everything beyond the sums is of the size of the basis. A penalised bias is a co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -194,13 +194,54 @@ class NormalEquations:
 
     n: float
     count: float
-    M: Any  # on the host or, of a large basis, where the rows are
+    gram: Any  # M + a a'/n; on the host or, of a large basis, where the rows are
     c: Array
     yy: Array  # Y_c'S Y_c, one number per output
     mean_phi: Array
     mean_y: Array
     free_bias: bool
     constant: float | None  # of the bias's column
+    a: Array | None = None  # sums of the columns where the bias is free, or none to subtract
+
+    @property
+    def M(self) -> Any:
+        """A new matrix at each call, which may be overwritten."""
+        if isinstance(self.gram, np.ndarray):
+            return self.ridged(0.0)
+        M = self.gram + 0.0
+        if self.a is not None:
+            M -= like_rows(self.a, M)[:, None] * like_rows(self.a / self.n, M)
+        return M
+
+    def ridged(self, lam: float) -> Array:
+        """Return M + lam on the host, a new matrix; no other is made on the way."""
+        M = np.array(self.gram, order="C")
+        if self.a is not None:
+            for start in range(0, len(M), _PANEL):
+                rows = slice(start, start + _PANEL)
+                M[rows] -= np.outer(self.a[rows], self.a / self.n)
+        M.flat[:: len(M) + 1] += lam
+        return M
+
+    def times(self, theta: Array) -> Array:
+        """Return M theta."""
+        product = np.asarray(to_host(self.gram @ like_rows(theta, self.gram)))
+        return product if self.a is None else product - np.outer(self.a, self.a @ theta / self.n)
+
+    def mean_square(self) -> float:
+        """Return the mean of |phi_c|^2 over the rows."""
+        trace = float(np.sum(to_host(namespace(self.gram).linalg.diagonal(self.gram))))
+        return (trace - (0.0 if self.a is None else float(self.a @ self.a) / self.n)) / self.n
+
+    def first(self, columns: NDArray[np.intp]) -> NormalEquations:
+        """Return the equations of some columns."""
+        return replace(
+            self,
+            gram=self.gram[np.ix_(columns, columns)],
+            c=self.c[columns],
+            mean_phi=self.mean_phi[columns],
+            a=None if self.a is None else self.a[columns],
+        )
 
     def describe(self, theta: Array, C: float) -> dict[str, Any]:
         """Return what `Solution` wants to know: b, C, objective, relative norm of its gradient.
@@ -210,10 +251,7 @@ class NormalEquations:
         b = np.zeros(theta.shape[1]) if self.constant is None else self.constant * theta[-1]
         if self.free_bias:
             b = self.mean_y - self.mean_phi @ theta
-        if isinstance(self.M, np.ndarray):
-            M_theta = self.M @ theta
-        else:
-            M_theta = to_host(self.M @ like_rows(theta, self.M))
+        M_theta = self.times(theta)
         rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
         objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
         scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
@@ -227,19 +265,22 @@ def normal_equations(sums: Sums, features: FeatureMap, free_bias: bool) -> Norma
     G, r, xp = sums.gram, features.width, namespace(sums.gram)
     if not bool(xp.all(xp.isfinite(G))):
         raise ValueError(NOT_FINITE)
-    M, last = G[:r, :r] + 0.0, np.array(to_host(G[:, r:]))  # what goes with Y and 1 is small
+    last = np.array(to_host(G[:, r:]))  # what goes with Y and 1 is small
     n = float(last[-1, -1])
     a, sy = last[:r, -1], last[r:-1, -1]
     c, yy = last[:r, :-1].copy(), last[r:-1, :-1].diagonal().copy()
     if free_bias:
-        if xp is np:
-            for start in range(0, r, _PANEL):  # without a third matrix
-                M[start : start + _PANEL] -= np.outer(a[start : start + _PANEL], a / n)
-        else:
-            M -= like_rows(a, M)[:, None] * like_rows(a / n, M)
         c -= np.outer(a, sy) / n
         yy -= sy**2 / n
-    mean_phi, mean_y = sums.shift[:r] + a / n, sums.shift[r:] + sy / n
     return NormalEquations(
-        n, sums.count, M, c, np.maximum(yy, 0.0), mean_phi, mean_y, free_bias, features.constant
+        n,
+        sums.count,
+        G[:r, :r],
+        c,
+        np.maximum(yy, 0.0),
+        sums.shift[:r] + a / n,
+        sums.shift[r:] + sy / n,
+        free_bias,
+        features.constant,
+        a if free_bias else None,
     )
