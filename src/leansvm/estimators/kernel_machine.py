@@ -237,6 +237,7 @@ class BasisMachine(KernelMachine):
             if isinstance(selector, BasisSelector):  # given points fix the size
                 size, auto = min(size, used.n_positive), auto and used.n_positive > 1
         rows = used.blocks(3 * (size + data.n_outputs + 1), budget)
+        rows.by_values = (auto or self._learns_scales) and not pairwise
         plan: dict[str, Any] = {"selector": selector, "size": size, "auto": auto, "rows": rows}
         plan["budget"] = rows.state_budget(self.cache_size)
         # weights as given: copies of a row may be in other folds

@@ -23,9 +23,9 @@ from leansvm.linalg import dense_rows64
 from leansvm.rows import (
     RowBlocks,
     WeightedSample,
-    canonical_order,
     check_budget,
     merge_equal_rows,
+    order_of,
     total_weight,
     weights_of_drawn,
 )
@@ -34,7 +34,6 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
-_FEW_DISTINCT = 100  # rows among which a single one still moves the scales
 _REACH = 10.0  # ranges of a feature that the linear part goes on beyond its values
 _CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
@@ -243,11 +242,10 @@ def _drawn(
     With these: what the weights were divided by, the weight of all rows, whether rows were sparse.
     Targets get mean 0 (free bias) and mean square 1; codes +-1 keep their common unit.
     """
-    rows, whole = np.arange(blocks.n_rows), blocks.n_rows <= count
+    rows = order_of(blocks, by_values=True).rows
+    whole = len(rows) <= count
     if not whole:
-        rows = WeightedSample(blocks, rng).first(count + 1)
-        whole = len(rows) <= count  # no other row has a weight
-        rows = np.sort(rows) if whole else rows[:count]
+        rows = WeightedSample(blocks, rng, by_values=True).first(count)
     taken = to_host(blocks.take(rows))
     X, (Y, weight) = dense_rows64(taken), blocks.targets_of(rows)
     if Y is None:
@@ -260,8 +258,6 @@ def _drawn(
         total = total_weight(blocks)
     merged = merge_equal_rows(X, Y, weight)
     order = rng.permutation(len(merged.first))
-    if len(order) <= _FEW_DISTINCT:  # weights are repetitions, in whatever order rows come
-        order = canonical_order(X[merged.first], Y[merged.first])[order]
     first, weight = merged.first[order], merged.weight[order]
     X, Y, mean = X[first], Y[first], float(weight.mean())
     share, codes = weight / weight.sum(), bool(np.isin(Y, (-1.0, 1.0)).all())

@@ -23,8 +23,6 @@ from leansvm.rows._draw import (
     draw_for_all,
     draw_rows,
     positive_rows,
-    row_weights,
-    sample_weights,
     total_weight,
     weights_of_drawn,
 )
@@ -32,13 +30,13 @@ from leansvm.rows._files import Dataset, open_dataset
 from leansvm.rows._memory import MemoryBlocks, tile_rows_for
 from leansvm.rows._merge import (
     MergedRows,
-    canonical_order,
     merge_equal_rows,
     merge_rows_of,
     points_among,
     row_hashes,
     rows_alike,
 )
+from leansvm.rows._order import canonical_order, order_of, row_weights, sample_weights
 from leansvm.rows._sources import is_dask, partitions_of, source_of
 from leansvm.rows._stream import RowSource
 from leansvm.rows._targets import (
@@ -79,6 +77,7 @@ __all__ = [
     "merge_rows_of",
     "one_vs_rest",
     "open_dataset",
+    "order_of",
     "partitions_of",
     "points_among",
     "points_within",

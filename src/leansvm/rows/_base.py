@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -153,6 +154,12 @@ class RowBlocks(ABC):
     place: Any = None  # an empty array of the library and device of the rows; None on the host
     n_blocks: int = 100  # that a pass goes over, as far as that is known
     n_parts: int = 1  # that `fold_parts` goes over
+    by_values: bool = False  # draw the same rows whatever their order; two passes more
+
+    @cached_property
+    def orders(self) -> dict[bool, Any]:
+        """What `leansvm.rows._order.order_of` has found."""
+        return {}
 
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:

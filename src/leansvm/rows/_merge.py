@@ -107,11 +107,6 @@ def _grouped(weight: Any, *keys: NDArray[np.uint64]) -> MergedRows:
     return MergedRows(first, group, merged.astype(np.float64))
 
 
-def canonical_order(X: Any, Y: NDArray[Any]) -> NDArray[np.intp]:
-    """Return an order of distinct rows that depends on their values alone, not on their places."""
-    return np.argsort(_row_hashes(X, seed=1) + _row_hashes(Y, seed=2), kind="stable")
-
-
 def _row_hashes(X: Any, seed: int) -> NDArray[np.uint64]:
     rng = np.random.default_rng(seed)
     odd = rng.integers(0, 2**63, size=X.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
