@@ -96,6 +96,14 @@ def zeros(shape: tuple[int, ...], X: Any, dtype: Any = None) -> Any:
     return xp.zeros(shape, dtype=xp.float64 if dtype is None else dtype, device=device_of(X))
 
 
+def identity(size: int, X: Any) -> Any:
+    """Return the identity matrix, where ``X`` is and in its type."""
+    xp = foreign_namespace(X)
+    if xp is None:
+        return np.eye(size, dtype=X.dtype)
+    return xp.eye(size, dtype=X.dtype, device=device_of(X))
+
+
 def rows_at(array: Any, rows: Any) -> Any:
     """Return the rows with these numbers (on the host), in this order, where ``array`` is."""
     xp = foreign_namespace(array)

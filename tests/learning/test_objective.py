@@ -135,10 +135,9 @@ def test_predictions_are_those_of_a_refit(kernel, bias_penalty, n_outputs):
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "laplacian"])
 def test_values_of_far_points_are_those_of_the_kernel(kernel):
     X = np.array([[0.0], [1.0], [9.0], [30.0], [1e3]])
-    part = ScaledMixture([kernel], X, np.ones((1, 1)))
-    slopes = np.empty((1, 5, 5))
+    values, ((_, slopes),) = ScaledMixture([kernel], X, np.ones((1, 1))).block(X)
     expected = Kernel(kernel, gamma=1.0).block(X, X)
-    assert_allclose(part.block(X, np.empty((1, 5, 5)), slopes), expected, rtol=1e-9, atol=1e-30)
+    assert_allclose(values, expected, rtol=1e-9, atol=1e-30)
     assert (slopes <= 0).all()
 
 
@@ -194,6 +193,40 @@ def test_what_is_not_finite_is_an_error():
         LooObjective(*problem)(gamma, -1e9)
     with pytest.raises(np.linalg.LinAlgError):
         LooObjective(*problem)(gamma * np.nan, lam)
+
+
+@every_kernel
+@every_bias
+def test_the_error_alone_is_the_value(kernel, bias_penalty):
+    problem, gamma, lam = make(kernel, bias_penalty)
+    objective = LooObjective(*problem)
+    assert objective.error(gamma, lam) == objective(gamma, lam).value
+
+
+@every_kernel
+@every_bias
+@pytest.mark.parametrize("library", ["torch", "array_api_strict"])
+def test_rows_on_a_device_have_the_gradient_of_the_host(kernel, bias_penalty, library):
+    xp = pytest.importorskip(library)
+    problem, gamma, lam = make(kernel, bias_penalty, n_outputs=2)
+    gamma[0, 1] = 0.0
+    there = problem._replace(X=xp.asarray(problem.X), Z=xp.asarray(problem.Z))
+    found, expected = LooObjective(*there)(gamma, lam), LooObjective(*problem)(gamma, lam)
+    assert found.value == pytest.approx(expected.value, rel=1e-9)
+    for a, b in zip(found[1:], expected[1:], strict=True):
+        assert_allclose(a, b, rtol=1e-6, atol=1e-7 * np.abs(expected.log_gamma).max())
+    rows = problem.X[:5]
+    predicted = LooObjective(*problem).predictions(rows, gamma, lam)
+    assert_allclose(LooObjective(*there).predictions(xp.asarray(rows), gamma, lam), predicted)
+
+
+@pytest.mark.parametrize("kernel", ["matern32", MIXTURES[0]], ids=str)
+def test_single_precision_is_close_to_double(kernel):
+    problem, gamma, lam = make(kernel, m=300, r=40)
+    found = LooObjective(*problem._replace(X=problem.X.astype(np.float32)))(gamma, lam)
+    expected = LooObjective(*problem)(gamma, lam)
+    assert found.value == pytest.approx(expected.value, rel=1e-3)
+    assert_allclose(found.log_gamma, expected.log_gamma, rtol=1e-2, atol=1e-3 * expected.value)
 
 
 def test_an_objective_can_be_used_again():

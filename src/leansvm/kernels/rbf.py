@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from leansvm._accelerated import apply_in_place
-from leansvm._array_api import namespace
 from leansvm.kernels._function import Array, smallest_exponent
 from leansvm.kernels._radial import Radial
 
@@ -27,10 +26,6 @@ class Gaussian(Radial):
 
     def from_row(self, minus: Array) -> Array:
         return np.exp(minus, out=minus)
-
-    def value_and_slope(self, D: Any) -> tuple[Any, Any]:
-        value = namespace(D).exp(-D)
-        return value, -value
 
     def curvature(self, sums: Array) -> Array:
         return np.exp(-sums)

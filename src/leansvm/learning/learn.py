@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.utils import check_random_state
 
+from leansvm._accelerated import doubles_are_fast
 from leansvm._parallel import blas_threads, serial_blas
 from leansvm._phases import Phases
 from leansvm.kernels import Mixture
@@ -29,6 +30,7 @@ from leansvm.learning.search import (
     FIRST,
     FOLD,
     HELD_OUT,
+    ON_FAST_DEVICES,
     SECOND,
     TIED,
     OnIteration,
@@ -108,9 +110,10 @@ def learn_kernel(
         return LearnedKernel(name, gamma, None, None, found)
     several = len(kernels) > 1
     with phases("sample"):
+        fast = blocks.place is not None and doubles_are_fast(blocks.place)
         sample = draw_sample(
             blocks,
-            SECOND.rows,
+            ON_FAST_DEVICES.rows if fast else SECOND.rows,
             rng,
             free_bias=bias_penalty == 0,
             budget=budget // 2,
@@ -118,7 +121,9 @@ def learn_kernel(
             groups=groups,
             numeric=numeric,
         )
-    search = ScaleSearch(sample, bias_penalty, budget // 2, progress, blas_threads(), most_points)
+    search = ScaleSearch(
+        sample, bias_penalty, budget // 2, progress, blas_threads(), most_points, blocks.place
+    )
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": None}
     report["seconds"] = phases.seconds
     if sample.n_plain == 0:
@@ -144,15 +149,15 @@ def learn_kernel(
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             if choice in ("linear", "one"):
                 names = ("linear",) if choice == "linear" else scales.kernels
-                scales = search.minimise(search.start(names), SECOND, tied=True)
+                scales = search.minimise(search.start(names), search.second, tied=True)
             else:
-                scales = search.minimise(scales, SECOND)
+                scales = search.minimise(scales, search.second)
             if choice == "shrunk":
-                scales = search.minimise(scales.shrunk(), SECOND, tied=True)
+                scales = search.minimise(scales.shrunk(), search.second, tied=True)
             if C is not None:  # only now: the way to good scales leads over other values
                 lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
                 search = replace(search, lam_per_row=lam)
-                scales = search.minimise(scales, SECOND, tied=choice != "learned")
+                scales = search.minimise(scales, search.second, tied=choice != "learned")
         with phases("drop"):
             scales = scales if progress.stopped else _without_idle(search, scales)
     return _learned(scales, search, report)
@@ -259,7 +264,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
             fewer = scales._replace(log_gamma=np.where(high, scales.log_gamma, -np.inf))
         if np.isfinite(fewer.log_gamma).sum() == np.isfinite(scales.log_gamma).sum():
             continue
-        fewer = search.minimise(fewer, SECOND, iterations=0)
+        fewer = search.scored(fewer, search.second)
         if fewer.log_loo <= scales.log_loo + np.log1p(_TOLERANCE):
             scales = fewer
             if share > 0.0:
@@ -274,7 +279,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
 def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
     """Return the kernel of raw rows, and what is told about the search."""
     progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
-    stage = search.sized(SECOND, len(scales.kernels))
+    stage = search.sized(search.second, len(scales.kernels))
     kernel, gamma, clip, dropped, n_curves = raw_kernel(
         scales.kernels, weights, np.exp(scales.log_gamma), sample
     )

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from leansvm._accelerated import doubles_are_fast
 from leansvm.learning.objective import LooObjective, needed_bytes
 from leansvm.learning.sample import WAY_OUT, ScaleSample
 from leansvm.rows import check_budget
@@ -37,7 +38,7 @@ _ROWS_IN_DOUBLE = 2000
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
 # a search ends after two steps that lower log S by less: that is what single precision can see, and
 # little enough for rows in single precision to have the scales of the same rows in double
-_STILL = {np.dtype(np.float64): 1e-5, np.dtype(np.float32): 1e-4}
+_STILL = 1e-5, 1e-4  # of rows in double and in single precision
 _PAIRS, _TRIES = 20, 6  # steps that are remembered; values that a line search looks at
 _FIRST_STEP, _LONGEST = 25.0, 4.0  # times the gradient; of one number, in log
 _ENOUGH = 1e-4  # share of the expected decrease that a step must reach
@@ -56,6 +57,7 @@ TIED = Stage(1000, 150, 15)  # one scale for all features, where every search st
 ALONE = Stage(1500, 200, 12)  # one part, which will go on together with others
 FIRST = Stage(1500, 200, 25)
 SECOND = Stage(4000, 400, 8)
+ON_FAST_DEVICES = Stage(12000, 800, 12)  # in place of SECOND, where double precision is fast
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
 
@@ -104,7 +106,17 @@ class ScaleSearch:
     progress: ScaleProgress
     threads: int = 1
     most_points: int | None = None  # that the model will have, where it is known
+    place: Any = None  # an empty array of the device on which to work; None: the host
     lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
+
+    @property
+    def second(self) -> Stage:
+        """The largest stage, which decides."""
+        return ON_FAST_DEVICES if self._fast else SECOND
+
+    @property
+    def _fast(self) -> bool:
+        return self.place is not None and doubles_are_fast(self.place)
 
     def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Return the same search on some rows of the sample."""
@@ -121,7 +133,7 @@ class ScaleSearch:
         if self.most_points is not None:  # scales suit a number of points
             most = min(most, self.most_points)
         points = min(stage.points, most, n)
-        itemsize = 4 if len(self.sample.X) > _ROWS_IN_DOUBLE else 8
+        itemsize = np.dtype(self._dtype).itemsize
         needed = needed_bytes(n, points, width, self.threads, n_parts, itemsize)
         if needed <= self.budget:
             return Stage(n, points, stage.iterations)
@@ -139,24 +151,37 @@ class ScaleSearch:
             seen[:] = np.log(total / max(len(seen), 1))
         return Scales(tuple(kernels), log_gamma, np.zeros(len(kernels)), 0.0)
 
-    def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:
-        """Return the leave-one-out error of a stage.
+    @property
+    def _dtype(self) -> Any:
+        """Double precision where it costs little: rounding decides where a flat search ends."""
+        single = len(self.sample.X) > _ROWS_IN_DOUBLE and not self._fast
+        return np.float32 if single else np.float64
 
-        In double precision where it costs little: rounding decides where a flat search ends.
-        """
+    def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:
+        """Return the leave-one-out error of a stage."""
         n, points, _ = self.sized(stage, len(kernels))
         X, Y, weight = self.sample.X, self.sample.Y, self.sample.weight
-        arrays = X[:n], X[:points], Y[:n], weight[:n]
-        dtype = np.float32 if len(X) > _ROWS_IN_DOUBLE else np.float64
-        return LooObjective(kernels, *arrays, self.bias_penalty, threads=self.threads, dtype=dtype)
+        arrays = X[:n].astype(self._dtype), X[:points], Y[:n], weight[:n]
+        return LooObjective(
+            kernels, *arrays, self.bias_penalty, threads=self.threads, place=self.place
+        )
+
+    def scored(self, scales: Scales, stage: Stage) -> Scales:
+        """Return the same numbers with their leave-one-out error."""
+        if self.progress.stopped:
+            return scales
+        self.progress.evaluations += 1
+        objective, gamma = self.objective(scales.kernels, stage), np.exp(scales.log_gamma)
+        try:
+            error = objective.error(gamma, float(np.exp(scales.log_lam)), scales.omega)
+        except np.linalg.LinAlgError:
+            return scales._replace(log_loo=_FAILED)
+        return scales._replace(log_loo=float(np.log(max(error, _TINY))))
 
     def minimise(
         self, start: Scales, stage: Stage, *, tied: bool = False, iterations: int | None = None
     ) -> Scales:
-        """Move every scale, or all of a part together (``tied``), the weights and lam.
-
-        0 ``iterations``: return the same numbers with their leave-one-out error.
-        """
+        """Move every scale, or all of a part together (``tied``), the weights and lam."""
         if self.progress.stopped:
             return start
         descent = _Descent(self, start, stage, tied)
@@ -178,7 +203,7 @@ class _Descent:
         self.objective = search.objective(start.kernels, stage)
         self.start, self.progress = start, search.progress
         self.best, self.found = _FAILED, start._replace(log_loo=_FAILED)
-        n_rows, lam = len(self.objective.Y), np.array(_LAM)
+        n_rows, lam = self.objective.n_rows, np.array(_LAM)
         if search.lam_per_row is not None:  # what the given C is for the rows of this stage
             lam = np.clip(np.log(search.lam_per_row) + np.log(n_rows), *_LAM)
         self.prior = 0.0 if tied else 1.0 / n_rows
@@ -230,7 +255,7 @@ def descend(function: _Descent, iterations: int, pairs: Pairs) -> Pairs:
     gradient itself, which is far too short here.
     """
     x, progress, still = function.x, function.progress, 0
-    least = _STILL[function.objective.dtype]
+    least = _STILL[function.objective.single]
     pairs = pairs if pairs and len(pairs[0][0]) == len(x) else ()
     value, slope = function(x)
     for _ in range(iterations):
