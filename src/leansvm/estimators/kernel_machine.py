@@ -15,7 +15,7 @@ from leansvm._array_api import rows_at
 from leansvm._phases import Phases
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
-from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.basis.features import KernelFeatures
 from leansvm.estimators.machine import Machine
 from leansvm.estimators.run import Run
 from leansvm.estimators.values import BasisData, FittedKernel, TrainingData
@@ -176,13 +176,9 @@ class KernelMachine(Machine):
                     f"over earlier rows depend on it. Set it back, or call fit."
                 )
 
-    def _kernel(self) -> Kernel:
-        """Return the kernel of the fitted model."""
+    def _model(self) -> tuple[KernelFeatures, Array]:
         given = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
-        return Kernel(self.kernel_, **given, clip=self.clip_)
-
-    def _model(self) -> tuple[FeatureMap, Array]:
-        kernel = self._kernel()
+        kernel = Kernel(self.kernel_, **given, clip=self.clip_)
         points = self.support_ if kernel.precomputed else self.support_vectors_
         return KernelFeatures(kernel, points), self.dual_coef_.T
 

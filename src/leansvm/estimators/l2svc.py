@@ -15,7 +15,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.basis.features import KernelFeatures
 from leansvm.dual import table
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.problem import DualProblem
@@ -144,7 +144,7 @@ class L2SVC(Classifier, DualMachine):
         time_limit: float | None = None,
     ) -> None: ...
 
-    def _model(self) -> tuple[FeatureMap, Array]:
+    def _model(self) -> tuple[KernelFeatures, Array]:
         if self.kernel_ != "linear":
             return super()._model()
         # f(x) = coef_ x: the linear kernel with the weights of every output as points

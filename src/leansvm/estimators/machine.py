@@ -309,8 +309,9 @@ class Machine(CallbackSupport, Documented):
             else:
                 check_features(self, source.n_features, source.feature_names)
                 X = encoded_source(self, source, reset=False)
+        features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return self._values(X)
+            return evaluate(features, coef, self.intercept_, X, self._spread)
 
     def _is_ready_for(self, X: Any) -> bool:
         """Whether rows need no validation: a finite float64 array of the right shape.
