@@ -537,7 +537,7 @@ def test_what_is_no_estimator_is_neither_saved_nor_loaded(tmp_path):
         dumped, schema = _archive.read_dumped(skops.io.dumps(thing))
         (tmp_path / "m").write_bytes(_archive.complete(dumped, schema, facts))
         name = type(thing).__name__
-        with pytest.raises(ModelFileError, match=f"m is not a model file: .* type {name}, no est"):
+        with pytest.raises(ModelFileError, match=f"m is not a model file: .* type {name}, not"):
             persistence.load(tmp_path / "m")
         (tmp_path / "m").unlink()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from leansvm._phases import Phases
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
 from leansvm.basis.features import KernelFeatures
-from leansvm.estimators.machine import Machine
+from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, SHARE, Machine
 from leansvm.estimators.run import Run
 from leansvm.estimators.values import BasisData, FittedKernel, TrainingData
 from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
@@ -77,12 +77,8 @@ class KernelMachine(Machine):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), Mixture, callable],
-        "gamma": [
-            StrOptions({"scale", "auto", "learn"}),
-            Interval(Real, 0, None, closed="left"),
-            "array-like",
-        ],
-        "degree": [Interval(Real, 0, None, closed="left")],
+        "gamma": [StrOptions({"scale", "auto", "learn"}), NOT_NEGATIVE, "array-like"],
+        "degree": [NOT_NEGATIVE],
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 
@@ -209,16 +205,8 @@ class BasisMachine(KernelMachine):
     _last_size: ClassVar[int] = LAST_SIZE  # the largest that n_basis="auto" tries
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "basis": [str, BasisSelector, "array-like"],
-        "n_basis": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-            StrOptions({"auto"}),
-        ],
-        "select_on": [
-            StrOptions({"auto", "all"}),
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-        ],
+        "n_basis": [COUNT, SHARE, StrOptions({"auto"})],
+        "select_on": [StrOptions({"auto", "all"}), COUNT, SHARE],
     }
 
     def _prepare(self, data: TrainingData, run: Run) -> BasisData:

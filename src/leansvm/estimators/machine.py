@@ -42,6 +42,10 @@ from leansvm.tables.fitting import encoded_source
 
 Array = NDArray[np.float64]
 C_GRID = np.logspace(-6, 7, 50)
+POSITIVE = Interval(Real, 0, None, closed="neither")
+NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="neither")
+COUNT = Interval(Integral, 1, None, closed="left")
 _IN_MEMORY = frozenset({"_rows", "_answers"})  # pickles and files never hold these
 
 
@@ -144,16 +148,16 @@ class Machine(CallbackSupport, Documented):
     _shared_sections: ClassVar[tuple[str, ...]] = ("Parameters", "Attributes")
     # rules for the parameters of this class; an estimator also gets those of its bases
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
+        "C": [POSITIVE, StrOptions({"gcv", "loo"}), "array-like"],
         "fit_intercept": ["boolean"],
-        "bias_penalty": [Interval(Real, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "bias_penalty": [NOT_NEGATIVE],
+        "tol": [POSITIVE],
+        "max_iter": [COUNT],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
         "random_state": ["random_state"],
         "keep_state": ["boolean", None],
         "verbose": ["verbose"],
-        "time_limit": [Interval(Real, 0, None, closed="neither"), None],
+        "time_limit": [POSITIVE, None],
     }
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
