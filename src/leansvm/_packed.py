@@ -36,7 +36,7 @@ def unpacked(
 
 def rebuilt(kind: type, state: dict[str, Any]) -> Any:
     """Return an object of this class with these attributes."""
-    value = object.__new__(kind)
+    value: Any = object.__new__(kind)
     value.__dict__.update(state)
     return value
 
@@ -59,7 +59,8 @@ def packed(state: dict[str, Any], known: dict[int, Packed] | None = None) -> dic
 
 def _has_fields(value: Any) -> bool:
     """Whether a value is a dataclass that pickle would write as its attributes."""
-    plain = type(value).__getstate__ is object.__getstate__ and hasattr(value, "__dict__")
+    getstate: Any = type(value).__getstate__
+    plain = getstate is object.__getstate__ and hasattr(value, "__dict__")
     return plain and is_dataclass(value) and not isinstance(value, type)
 
 
