@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-_ALIKE = 1.0 + 1e-6  # a ratio of errors that rounding may bring about
+_ALIKE = 1.0 + 1e-6  # ratio of errors that differ only by rounding
 
 
 def first_of_the_best(errors: Array) -> int:
-    """Return the place of the first error that is as small as any, but for rounding.
+    """Return the place of the first error that equals the smallest one up to rounding.
 
-    Errors level out at large C: there the smallest of all would be another one on another machine.
+    Errors level out at large C. There another machine would find another place of the smallest.
     """
     if not np.isfinite(errors).any():
         return 0
@@ -26,32 +26,31 @@ def first_of_the_best(errors: Array) -> int:
 class Solution:
     """Coefficients of f(x) = sum_j coef_j phi_j(x) + b, and what certifies them."""
 
-    solver: str  # the method that ran, whoever picked it
+    solver: str  # the method that ran, also if "auto" picked it
     coef: Array  # basis functions (or rows) x outputs
     b: Array  # outputs
     C: float
     objective: float = np.nan  # summed over the outputs
     residual: float = np.nan  # of the optimality conditions, relative
-    gap: float = np.nan  # between the objective and a lower bound of its minimum
+    gap: float = np.nan  # objective less a lower bound of its minimum
     iterations: int = 1
     converged: bool = True
-    advice: str = ""  # what was reached and what to do, where it did not converge
+    advice: str = ""  # if it did not converge: what was reached, and what to do
     weights: Array | None = None  # w of the linear kernel, outputs x features
     left_out: Array | None = None  # y - f without the row, rows x outputs
-    drawn: Any = None  # `DrawnRows` that ``left_out`` is of; None: all rows
+    drawn: Any = None  # `DrawnRows`: the rows of ``left_out``; None: all rows
     curve: Array | None = None  # criterion at every candidate of C
     error: float = np.nan  # criterion at C
-    bytes: int = 0  # what was planned
+    bytes: int = 0  # planned memory
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
-    details: dict[str, Any] = field(default_factory=dict)  # what else belongs into the report
+    details: dict[str, Any] = field(default_factory=dict)  # further entries of ``fit_report_``
     basis: Any = None  # the points that carry the coefficients, in the order of choice
     features: Any = None  # map to the columns, or learned functions
-    # of the squared loss on a basis: sums over the rows, which later rows are added to
-    sums: Any = None
+    sums: Any = None  # squared loss on a basis: sums over the rows; later rows are added to them
 
 
 def as_good_as_any(solutions: dict[int, Solution]) -> dict[int, Solution]:
-    """Return the solutions, by place, that `first_of_the_best` may take however others will be."""
+    """Return the solutions, by place, that `first_of_the_best` could still choose."""
     errors = np.array([solution.error for solution in solutions.values()])
     if not np.isfinite(errors).any():
         return solutions

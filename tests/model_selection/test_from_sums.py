@@ -120,7 +120,7 @@ def test_what_cannot_be_validated_is_said():
         cross_val_from_sums(plain)
     with pytest.raises(ValueError, match="not fitted"):
         cross_val_from_sums(PlainSparseLSSVR())
-    with pytest.raises(ValueError, match="folds already"):
+    with pytest.raises(ValueError, match="already have folds"):
         cross_val_from_sums(plain, folds=KFoldSums(3))
     with pytest.raises(ValueError, match="C must hold"):
         cross_val_from_sums(plain, X, TARGET, C=[-1.0])

@@ -14,7 +14,7 @@ from leansvm.estimators.read import read, validate
 from leansvm.estimators.run import calibrate
 from leansvm.estimators.values import Scale, TrainingData, to_units
 from leansvm.ridge.answers import Answers, Fitted
-from leansvm.rows import resolve_cache_size, tiles_within
+from leansvm.rows import class_numbers, resolve_cache_size, tiles_within
 
 
 class KeepsRows(KernelMachine):
@@ -53,8 +53,8 @@ class KeepsRows(KernelMachine):
             answers.refuse_other_rows()
         self._rows, self._answers = data, answers
         if self.calibrate and "calibration_scale_" not in vars(self):  # a model made of sums
-            found = answers.left_out
-            terms = found.target, found.weight, answers.data.class_weight
+            found, labels = answers.left_out, class_numbers(answers.left_out.target)
+            terms = labels, found.weight, answers.data.class_weight
             calibrate(self, found.target - found.residual, *terms)
         return self
 
@@ -72,7 +72,7 @@ class KeepsRows(KernelMachine):
             rows = None  # these are the last batch, or other rows
         small = self._small_matrix(rows)
         terms = self.C_, self._bias_penalty(), self.objective_, resolve_cache_size(self.cache_size)
-        folds, kernel = self._criterion().folds, self._kernel()
+        folds, kernel = self._criterion().folds, self._model()[0].kernel
         return Answers(Fitted(kernel, *terms, *small, folds, self.support_), rows)
 
     def _rows_and_values(self, X: Any) -> tuple[Any, Any]:

@@ -1,9 +1,9 @@
 """Probabilities from left-out decision values: p proportional to sigma(g(f)).
 
-g rises, g(0) = 0 and all classes share it, so that the most probable class is always the one that
-`predict` returns. It has one slope in each of six zones of f: a squared loss makes f the mean of
-targets +-1, whose log odds are steep near +-1 alone. Slopes are drawn to one scale for all where
-rows say little. Targets are smoothed as Platt does, (N + 1) / (N + 2) for the own class.
+All classes share g, which rises and has g(0) = 0: the most probable class is always the one that
+`predict` returns. g has one slope in each of six zones of f: a squared loss makes f the mean of
+targets +-1, whose log odds are steep only near +-1. With few rows in a zone, its slope stays near
+one scale for all. Targets are smoothed as Platt does, (N + 1) / (N + 2) for the own class.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from leansvm.rows import column_per_class
 Array = NDArray[np.float64]
 Slopes = float | Array
 _LOG_SCALES = np.linspace(-12.0, 12.0, 49)
-_VALLEYS = 3  # of the cross-entropy, that are looked into
-_GRID_ROWS = 1000  # on which the grid is looked at
-_NUMBERS = 40_000  # decision values that slopes are fitted to
+_VALLEYS = 3  # of the cross-entropy, of which the lowest is taken
+_GRID_ROWS = 1000  # on which the grid is evaluated
+_NUMBERS = 40_000  # decision values to which slopes are fitted
 KNOTS = np.array([-0.9, -0.5, 0.0, 0.5, 0.9])  # between the zones of f
 _PRIOR = 1.0  # weight of the squared log ratios of slopes to the one scale, in rows
 # offsets c = _OFFSETS s make s f + c continuous, with 0 in the two zones beside f = 0
@@ -36,7 +36,7 @@ _OFFSETS[5, [3, 4, 5]] = 0.5, 0.4, -0.9
 def fit_slopes(
     values: Array, labels: NDArray[np.intp], weight: Array
 ) -> tuple[float, NDArray[np.float64]]:
-    """Return the best scale for all of f, and the slope of g in every zone, drawn to it.
+    """Return the best scale for all of f, and the slope of g in every zone, pulled towards it.
 
     ``values`` are left-out decision values, one column per class; one column means two classes.
     """
@@ -45,7 +45,7 @@ def fit_slopes(
     other = 1.0 / (np.bincount(labels, weights=weight, minlength=n_classes)[labels] + 2.0)
     targets = np.repeat((other / (n_classes - 1))[:, None], n_classes, axis=1)
     targets[np.arange(len(labels)), labels] = 1.0 - other
-    if values.size > _NUMBERS:  # of many numbers a part says enough; rare classes are in it
+    if values.size > _NUMBERS:  # a part of many numbers says enough; it holds rare classes
         rows, times = _some_of_each(labels, _NUMBERS // (values.shape[1] * n_classes))
         values, targets, weight = values[rows], targets[rows], weight[rows] * times
     scale = _scale(values, targets, weight)
@@ -150,8 +150,8 @@ def probabilities(
 ) -> NDArray[Any]:
     """Return p of every class; the class that the decision values predict has the largest.
 
-    Where rounding makes it a tie, as of a sharp logistic loss between its margins, the predicted
-    class is one rounding step ahead. Without ``values`` the log odds are the decision values.
+    If rounding makes it a tie, as between the margins of a sharp logistic loss, the predicted class
+    gets one rounding step more. Without ``values`` the log odds are the decision values.
     """
     values = log_odds if values is None else values
     p = np.exp(log_probabilities(log_odds, slopes)).astype(values.dtype)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, _fit_context
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import namespace, to_host
@@ -18,7 +16,7 @@ from leansvm.basis.choose import basis_size, resolve_basis
 from leansvm.basis.features import inverse_transpose, transform_rows, whiten
 from leansvm.dual.problem import check_kernel_matrix
 from leansvm.estimators.kernel_machine import BasisMachine
-from leansvm.estimators.machine import stored
+from leansvm.estimators.machine import COUNT, POSITIVE, SHARE, stored
 from leansvm.estimators.read import any_targets, validate
 from leansvm.estimators.run import Run, publish_kernel, running
 from leansvm.estimators.values import BasisData
@@ -76,8 +74,8 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
     _shared_sections = ("Parameters",)
     _scales_suit_C = False  # only selectors use C
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "C": [Interval(Real, 0, None, closed="neither")],
-        "n_basis": BasisMachine._parameter_constraints["n_basis"][:2],
+        "C": [POSITIVE],
+        "n_basis": [COUNT, SHARE],
     }
 
     @stored

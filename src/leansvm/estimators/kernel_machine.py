@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,8 +15,8 @@ from leansvm._array_api import rows_at
 from leansvm._phases import Phases
 from leansvm.basis import BasisSelector, Fit
 from leansvm.basis.choose import LAST_SIZE, Basis, basis_size, choose, resolve_basis
-from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.estimators.machine import Machine
+from leansvm.basis.features import KernelFeatures
+from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, SHARE, Machine
 from leansvm.estimators.run import Run
 from leansvm.estimators.values import BasisData, FittedKernel, TrainingData
 from leansvm.kernels import KERNELS, Kernel, Mixture, resolve_gamma
@@ -77,12 +77,8 @@ class KernelMachine(Machine):
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": [StrOptions({*KERNELS, "auto", "additive_chi2"}), Mixture, callable],
-        "gamma": [
-            StrOptions({"scale", "auto", "learn"}),
-            Interval(Real, 0, None, closed="left"),
-            "array-like",
-        ],
-        "degree": [Interval(Real, 0, None, closed="left")],
+        "gamma": [StrOptions({"scale", "auto", "learn"}), NOT_NEGATIVE, "array-like"],
+        "degree": [NOT_NEGATIVE],
         "coef0": [Interval(Real, None, None, closed="neither")],
     }
 
@@ -177,13 +173,9 @@ class KernelMachine(Machine):
                     f"over earlier rows depend on it. Set it back, or call fit."
                 )
 
-    def _kernel(self) -> Kernel:
-        """Return the kernel of the fitted model."""
+    def _model(self) -> tuple[KernelFeatures, Array]:
         given = {"gamma": self.gamma_, "degree": self.degree, "coef0": self.coef0}
-        return Kernel(self.kernel_, **given, clip=self.clip_)
-
-    def _model(self) -> tuple[FeatureMap, Array]:
-        kernel = self._kernel()
+        kernel = Kernel(self.kernel_, **given, clip=self.clip_)
         points = self.support_ if kernel.precomputed else self.support_vectors_
         return KernelFeatures(kernel, points), self.dual_coef_.T
 
@@ -214,16 +206,8 @@ class BasisMachine(KernelMachine):
     _last_size: ClassVar[int] = LAST_SIZE  # the largest that n_basis="auto" tries
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "basis": [str, BasisSelector, "array-like"],
-        "n_basis": [
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-            StrOptions({"auto"}),
-        ],
-        "select_on": [
-            StrOptions({"auto", "all"}),
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-        ],
+        "n_basis": [COUNT, SHARE, StrOptions({"auto"})],
+        "select_on": [StrOptions({"auto", "all"}), COUNT, SHARE],
     }
 
     def _prepare(self, data: TrainingData, run: Run) -> BasisData:

@@ -15,12 +15,12 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
-from leansvm.basis.features import FeatureMap, KernelFeatures
+from leansvm.basis.features import KernelFeatures
 from leansvm.dual import table
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.lssvm import DualMachine
-from leansvm.estimators.machine import stored
+from leansvm.estimators.machine import POSITIVE, stored
 from leansvm.estimators.predict import Classifier
 from leansvm.estimators.read import read
 from leansvm.estimators.run import publish, running
@@ -116,7 +116,7 @@ class L2SVC(Classifier, DualMachine):
     _training_only = DualMachine._training_only | {"_sequence"}
     _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), "array-like", StrOptions({"loo"})],
+        "C": [POSITIVE, "array-like", StrOptions({"loo"})],
         "solver": [StrOptions(set(table.solver_names("hinge")))],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
@@ -144,7 +144,7 @@ class L2SVC(Classifier, DualMachine):
         time_limit: float | None = None,
     ) -> None: ...
 
-    def _model(self) -> tuple[FeatureMap, Array]:
+    def _model(self) -> tuple[KernelFeatures, Array]:
         if self.kernel_ != "linear":
             return super()._model()
         # f(x) = coef_ x: the linear kernel with the weights of every output as points

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from leansvm._array_api import to_host
 from leansvm.basis.choose import resolve_n_basis
-from leansvm.estimators.machine import Machine, stored
+from leansvm.estimators.machine import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Machine, stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.read import validate
 from leansvm.estimators.run import Run
@@ -129,21 +128,17 @@ class LowRankMachine(ReadableModel, Machine):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "n_basis": [
-            StrOptions({"auto"}),
-            Interval(Integral, 1, None, closed="left"),
-            Interval(Real, 0, 1, closed="neither"),
-        ],
+        "n_basis": [StrOptions({"auto"}), COUNT, SHARE],
         "function": [StrOptions(set(FUNCTIONS)), BasisFunction],
         "init": [StrOptions({"auto", "medoids", "random"}), "array-like"],
-        "shape_init": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "anchor": [Interval(Real, 0, None, closed="left")],
+        "shape_init": [StrOptions({"auto"}), POSITIVE],
+        "n_init": [COUNT],
+        "anchor": [NOT_NEGATIVE],
         "iterate": [StrOptions({"best", "last"})],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "tol": [NOT_NEGATIVE],
+        "n_iter_no_change": [COUNT],
         "objective": [StrOptions({"loss", "abs", "target", "squared"})],
-        "learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "learning_rate": [StrOptions({"auto"}), POSITIVE],
         "update": [StrOptions({"simultaneous", "sequential"})],
         "backtracking": ["boolean"],
     }

@@ -43,6 +43,10 @@ from leansvm.tables.fitting import encoded_source
 
 Array = NDArray[np.float64]
 C_GRID = np.logspace(-6, 7, 50)
+POSITIVE = Interval(Real, 0, None, closed="neither")
+NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
+SHARE = Interval(Real, 0, 1, closed="neither")
+COUNT = Interval(Integral, 1, None, closed="left")
 _IN_MEMORY = frozenset({"_rows", "_answers"})  # pickles and files never hold these
 
 
@@ -146,16 +150,16 @@ class Machine(CallbackSupport, Documented):
     _shared_sections: ClassVar[tuple[str, ...]] = ("Parameters", "Attributes")
     # rules for the parameters of this class; an estimator also gets those of its bases
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"gcv", "loo"}), "array-like"],
+        "C": [POSITIVE, StrOptions({"gcv", "loo"}), "array-like"],
         "fit_intercept": ["boolean"],
-        "bias_penalty": [Interval(Real, 0, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "bias_penalty": [NOT_NEGATIVE],
+        "tol": [POSITIVE],
+        "max_iter": [COUNT],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, 1e300, closed="neither")],
         "random_state": ["random_state"],
         "keep_state": ["boolean", None],
         "verbose": ["verbose"],
-        "time_limit": [Interval(Real, 0, None, closed="neither"), None],
+        "time_limit": [POSITIVE, None],
     }
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -312,8 +316,9 @@ class Machine(CallbackSupport, Documented):
                 check_features(self, source.n_features, source.feature_names)
                 X = encoded_source(self, source, reset=False)
         warn_beyond(self, X)
+        features, coef = self._model()
         with nullcontext() if self.cache_size == "auto" else tiles_within(self.cache_size):
-            return self._values(X)
+            return evaluate(features, coef, self.intercept_, X, self._spread)
 
     def _is_ready_for(self, X: Any) -> bool:
         """Whether rows need no validation: a finite float64 array of the right shape.

@@ -98,7 +98,7 @@ class Mergeable(KernelMachine):
                 f"only what prediction needs. Call keep_rows(X, y) with its training rows, or set "
                 f"keep_state=True before the model is saved or pickled."
             )
-        kernel = self._kernel()
+        kernel = self._model()[0].kernel
         points = rows_at(rows.X, self.support_) if kernel.precomputed else self.support_vectors_
         blocks = rows.blocks(3 * (self.n_support_ + rows.n_outputs + 1))
         terms = self._bias_penalty(), Criterion(self.C_), rows.count

@@ -9,12 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
 from leansvm.basis import Basis, Fit, RandomBasis
 from leansvm.estimators.calibration import Slopes
 from leansvm.estimators.kernel_machine import BasisMachine
-from leansvm.estimators.machine import stored
+from leansvm.estimators.machine import POSITIVE, stored
 from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.read import read
 from leansvm.estimators.run import Run, publish, running
@@ -71,11 +71,11 @@ class ReducedMachine(BasisMachine):
     p: float | None = None  # of the logistic loss
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "C": [Interval(Real, 0, None, closed="neither"), StrOptions({"loo"}), "array-like"],
+        "C": [POSITIVE, StrOptions({"loo"}), "array-like"],
         "loss": [str, HasMethods(["value"])],
         "regularizer": [StrOptions({"rkhs", "coef"})],
-        "delta": [Interval(Real, 0, None, closed="neither"), None],
-        "p": [Interval(Real, 0, None, closed="neither"), None],
+        "delta": [POSITIVE, None],
+        "p": [POSITIVE, None],
     }
 
     def _planned(self, n_rows: int, n_features: int) -> dict[str, float]:

@@ -197,8 +197,8 @@ def publish(
     if solution.left_out is not None and data.merged is not None:
         _use_left_out(estimator, data, solution.left_out, solution.drawn)
     elif solution.left_out is not None and estimator.calibrate:  # a batch
-        targets, weight = data.targets(), data.blocks().targets_of(np.arange(data.X.shape[0]))[1]
-        terms = targets - solution.left_out, targets, weight, data.class_weight
+        Y, weight = data.targets(), data.blocks().targets_of(np.arange(data.X.shape[0]))[1]
+        terms = Y - solution.left_out, class_numbers(Y), weight, data.class_weight
         calibrate(estimator, *terms, before)
     if not solution.converged:
         warn(estimator, f": {solution.advice}", ConvergenceWarning)
@@ -258,25 +258,24 @@ def _use_left_out(
         left_out, rows, weight = left_out[merged.first], merged.first, merged.weight
     else:
         rows, weight = drawn.rows, drawn.weight
-    if estimator.calibrate:
-        targets = Y[rows]
-        calibrate(estimator, targets - left_out, targets, weight, data.class_weight)
+    values, labels = Y[rows] - left_out, class_numbers(Y[rows]) if estimator.calibrate else None
     if isinstance(estimator.C, str) and estimator.C == "loo" and drawn is None:
         residuals = left_out[merged.group]
         unused = np.flatnonzero(merged.group < 0)  # rows of zero weight: no model changes without
         if len(unused):
-            rows = whole.blocks().take(unused)
-            residuals[unused] = Y[unused] - to_host(estimator._values(rows))
+            residuals[unused] = Y[unused] - to_host(estimator._values(whole.blocks().take(unused)))
         scale = vars(estimator).get("_scale")
         if scale is not None:  # both in units of y
             residuals = to_units(scale, Y) - to_units(scale, Y - residuals)
         estimator.loo_residuals_ = estimator._in_shape(residuals)
+    if labels is not None:
+        calibrate(estimator, values, labels, weight, data.class_weight)
 
 
 def calibrate(
     estimator: Any,
     values: Array,
-    targets: Array,
+    labels: NDArray[np.intp],
     weight: Array | None,
     class_weight: Array | None,
     before: Array | None = None,
@@ -286,7 +285,6 @@ def calibrate(
     A row of ``_left_out`` has the decision values, the class, the weight, and the weight without
     that of the class. Batches add to the rows ``before`` them; the last 100,000 are kept.
     """
-    labels = class_numbers(targets)
     weight = np.ones(len(values)) if weight is None else weight
     own = weight if class_weight is None else weight / class_weight[labels]
     known = np.column_stack([values, labels, weight, own])

@@ -1,7 +1,7 @@
 """Validation from sums: errors on folds or groups left out, and learning curves, for every C.
 
 With Z'Z of every fold kept apart, models without a fold and their squared errors on it come from
-small matrices (see `leansvm.ridge.kfold`): no row is looked at again, and no model is refitted.
+small matrices (see `leansvm.ridge.kfold`): no row is read again, and no model is refitted.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def cross_val_from_sums(
 ) -> FoldErrors:
     """Return the exact errors on folds left out, for every C, without refitting.
 
-    They are those of fitting without each fold on the same basis and gamma, to rounding.
+    They equal the errors of refitting without each fold on the same basis and gamma, to rounding.
 
     Parameters
     ----------
@@ -86,15 +86,15 @@ def cross_val_from_sums(
     X, y, sample_weight
         Rows as `fit` takes them: arrays, a data set in files or a Dask collection.
     folds : KFoldSums, default=None
-        How rows are told apart, ``KFoldSums(None, groups)`` to leave out a group at a time; None
-        is ``KFoldSums()``, five folds. Only with X.
+        The folds: ``KFoldSums(None, groups)`` leaves out one group at a time; None is
+        ``KFoldSums()``, five folds. Only with X.
     C : array-like of shape (n_C,), default=None
         Candidates; None: those of the model.
 
     Returns
     -------
     FoldErrors
-        One row a fold.
+        One row for each fold.
 
     Examples
     --------
@@ -112,8 +112,8 @@ def cross_val_from_sums(
     if X is None:
         if folds is not None:
             raise ValueError(
-                "folds: the sums of a fitted model have their folds already; pass X and y to add "
-                "up others."
+                "folds: the sums of a fitted model already have folds; pass X and y to add up "
+                "others."
             )
         sums, features, free_bias, candidates, names = _known(model)
     else:
@@ -181,7 +181,7 @@ class LearningCurve:
     train_sizes : ndarray of shape (n_sizes,)
         Sums of the weights of these rows, the mean over folds.
     train_errors, test_errors : ndarray of shape (n_sizes, n_folds)
-        Mean squared errors, summed over outputs, on the rows fitted on and on the fold left out;
+        Mean squared errors, summed over outputs, on the rows of the fit and on the fold left out;
         the targets of classifiers are +-1.
     C : ndarray of shape (n_sizes,)
         For every size the candidate with the smallest mean error on the folds.
@@ -206,10 +206,9 @@ def learning_curve_from_sums(
 ) -> LearningCurve:
     """Return the errors of models on growing parts of the rows, from one pass over them.
 
-    The estimator is fitted once; its basis and gamma, which have seen all rows, serve all sizes:
-    the curve shows what more rows do for the coefficients. Rows go into parts and folds by a hash
-    of (x, y), so that copies of a row stay together. Errors are those of refitting on the same
-    basis, to rounding.
+    The estimator is fitted once, on all rows. Its basis and gamma serve all sizes: the curve shows
+    what more rows do for the coefficients. A hash of (x, y) puts rows into parts and folds, so that
+    copies of a row stay together. Errors equal those of refitting on the same basis, to rounding.
 
     Parameters
     ----------
@@ -222,12 +221,12 @@ def learning_curve_from_sums(
     folds : KFoldSums, default=None
         Folds to be left out; None is ``KFoldSums()``, five folds.
     C : array-like of shape (n_C,), default=None
-        Candidates, of which every size takes its best; None: those of the estimator.
+        Candidates; every size takes its best one. None: those of the estimator.
 
     Returns
     -------
     LearningCurve
-        One row a size.
+        One row for each size.
 
     Examples
     --------
@@ -278,7 +277,7 @@ def learning_curve_from_sums(
 
 
 def _check_cells(columns: int, cells: int, model: Any) -> None:
-    """Refuse sums of folds x sizes that exceed the budget; every thread has its own on the way."""
+    """Refuse sums of folds x sizes that exceed the budget; every thread holds a copy."""
     check_budget(
         8 * columns**2 * cells * (blas_threads() + 5),
         resolve_cache_size(model.cache_size),

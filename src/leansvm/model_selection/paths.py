@@ -90,7 +90,7 @@ def basis_path(
     Returns
     -------
     BasisPath
-        One entry a size.
+        One entry for each size.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class CPath:
     objective, gap : ndarray of shape (n_C,)
         Objective, and duality gap as in the model's ``fit_report_``.
     n_support, n_iter : ndarray of shape (n_C,)
-        Number of support vectors, and iterations from the solution before.
+        Number of support vectors; iterations, which start from the solution before.
     score : ndarray of shape (n_C,) or None
         Accuracy (classification) or R^2 (regression) on the rows given for it.
     """
@@ -190,8 +190,8 @@ def c_path(
     Parameters
     ----------
     estimator : L2SVC, ReducedSVC or ReducedSVR
-        Parameters of the models, but C; it is not changed. Reduced machines need a number (or a
-        given basis) as ``n_basis``; selectors that need a ``C`` take the estimator's.
+        All parameters of the models except C; it is not changed. Reduced machines need a number as
+        ``n_basis``, or a given basis; selectors that need a ``C`` take the estimator's.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Training rows.
     y : array-like of shape (n_samples,)
@@ -250,8 +250,8 @@ def _check_nested(model: Any) -> None:
     if isinstance(selector, BasisSelector):
         if not selector.nested:
             raise ValueError(
-                f"basis={model.basis!r} is not nested: its first k points are not its choice of k. "
-                f"Use another selector, for example 'pivoted-cholesky'."
+                f"basis={model.basis!r} is not nested: its first k points are not the points that "
+                f"it would choose as k. Use another selector, for example 'pivoted-cholesky'."
             )
     elif selector.ndim == 2:
         raise ValueError("basis: a path needs rows of X as basis; give their numbers.")

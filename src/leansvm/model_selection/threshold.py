@@ -24,8 +24,8 @@ def tune_threshold(
 ) -> FixedThresholdClassifier:
     """Choose the decision threshold of a fitted classifier of two classes; nothing is fitted.
 
-    The metric is computed from the decision values of the training rows, each in the model without
-    it, which `fit` keeps for `predict_proba` (of the last 100,000 rows).
+    The metric is computed from left-out decision values of the training rows: `fit` keeps those of
+    the last 100,000 rows for `predict_proba`.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ def tune_threshold(
         Fitted, with two classes and ``calibrate=True``.
     metric : str or callable, default="balanced_accuracy"
         Name of a scikit-learn scorer of predicted labels, such as "f1", "balanced_accuracy",
-        "recall" or "accuracy", in which the second class of ``classes_`` is the positive one; or a
-        function ``metric(y_true, y_pred)`` of labels, of which more is better. Scorers get the
-        sample weights of the fit.
+        "recall" or "accuracy", with the second class of ``classes_`` as the positive one; or a
+        function ``metric(y_true, y_pred)`` of labels, where more is better. Scorers get the sample
+        weights of the fit.
 
     Returns
     -------
     sklearn.model_selection.FixedThresholdClassifier
-        Around the frozen model, ready to predict. ``threshold`` is the one that was chosen.
+        Holds the frozen model and is ready to predict; ``threshold`` is the chosen one.
 
     See Also
     --------
@@ -72,8 +72,8 @@ def tune_threshold(
     known = vars(machine).get("_left_out")
     if known is None:
         raise ValueError(
-            "model: it has no left-out decision values. Fit it with calibrate=True; model files "
-            "keep them with keep_sums=True alone."
+            "model: it has no left-out decision values. Fit it with calibrate=True; a model file "
+            "holds them only if the model has keep_state=True."
         )
     values, labels, weight = known[:, 0], known[:, -3].astype(np.intp), known[:, -1]
     thresholds, score = _candidates(values, labels), _score_of(metric, machine.classes_)

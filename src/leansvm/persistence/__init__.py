@@ -7,10 +7,10 @@ Loading builds only objects of scikit-learn, NumPy, SciPy and this package; a fi
 other type is refused before anything is built. What is built is checked before it is returned.
 SECURITY.md says what that promises.
 
-A file has what prediction needs: points, coefficients and preprocessing, 8 bytes a number, packed.
-200 points of 20 features take some 40 kB. What `partial_fit` needs beyond it grows with the square
-of the points (2,000 of them: 66 MB): models with ``keep_state=True``, and those that `partial_fit`
-made, have it in their files. Pickles hold the same.
+A file holds what prediction needs: points, coefficients and preprocessing, packed. 200 points of
+20 features take some 40 kB. What `partial_fit` needs grows with the square of the points (2,000 of
+them: 66 MB): a file holds it if ``keep_state=True``, or if `partial_fit` made the model. Pickles
+hold the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from leansvm._atomic import write_atomically
 from leansvm._extras import needs
 from leansvm._version import __version__
 from leansvm.persistence import _archive, _schema
-from leansvm.persistence._errors import ModelFileError, UntrustedTypesError, printable
+from leansvm.persistence._archive import ModelFileError, UntrustedTypesError, printable
 
 if TYPE_CHECKING:
     from leansvm.ridge.state import FitState
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 FORMAT = 2  # raise it when older versions could not read what is written
-# that parameters name: numpy.number selects columns
+# types that parameters may name: numpy.number selects columns
 _NUMPY_TYPES = frozenset({"numpy.dtype", "builtins.object"}) | {
     f"numpy.{name}" for name in ("number", "integer", "floating", "inexact", "generic")
 }
@@ -73,7 +73,7 @@ def save(
 ) -> None:
     """Write a fitted model, or a pipeline that holds one, to a file.
 
-    The file has what prediction needs, with ``keep_state=True`` what `partial_fit` needs, too. It
+    The file holds what prediction needs and, with ``keep_state=True``, what `partial_fit` needs. It
     appears under its name only when it is complete and has been read back.
 
     Parameters
@@ -83,7 +83,7 @@ def save(
     path : path-like
         File to write; an existing one is replaced.
     metadata : dict, default=None
-        Facts to keep with the model, of types that JSON has.
+        Facts to keep with the model, of types that JSON can hold.
     trusted : iterable of str, default=()
         Full names of types beyond scikit-learn's and leansvm's, such as those of a selector of
         your own; :func:`load` needs them, too.
@@ -93,7 +93,7 @@ def save(
     UntrustedTypesError
         The model holds types that :func:`load` would refuse; nothing was written.
     ModelFileError
-        It holds something else that cannot be read back; nothing was written.
+        It holds something else that could not be read back; nothing was written.
 
     Examples
     --------
@@ -110,7 +110,7 @@ def save(
     """
     import sklearn
 
-    from leansvm.persistence._write import write
+    from leansvm.persistence import _plain
 
     path = Path(path)
     facts = {
@@ -121,7 +121,7 @@ def save(
         "metadata": metadata or {},
     }
     try:
-        parts, schema = write(model) or _archive.read_dumped(_skops().dumps(model))
+        parts, schema = _plain.write(model) or _archive.read_dumped(_skops().dumps(model))
     except RecursionError as error:
         raise ModelFileError(f"the model refers to itself: {path} was not written") from error
     content = _archive.complete(parts, schema, facts)
@@ -216,10 +216,10 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 
 @contextmanager
 def _damage_of(path: Path, saving: bool = False) -> Iterator[None]:
-    """Whatever is found to be wrong is wrong with the file, or with the model to be saved."""
+    """Turn any error into one about the file, or about the model to be saved."""
     try:
         yield
-    except (ModelFileError, MemoryError):  # sizes are checked: a large model, or a small machine
+    except (ModelFileError, MemoryError):  # sizes are checked: the machine is too small
         raise
     except Exception as error:  # zipfile, json, NumPy and skops raise what the content leads to
         name = "" if type(error) is ValueError else type(error).__name__
@@ -245,13 +245,12 @@ def _build(
 ) -> Any:
     """Return the model of an archive, after all checks."""
     from leansvm.persistence import _plain
-    from leansvm.persistence._former import with_present_names
     from leansvm.persistence._objects import check_objects
 
     with _damage_of(path, saving):
         parts = _archive.read_parts(archive)
         _archive.check_arrays(parts)
-        schema = with_present_names(_archive.read_schema(parts[_archive.SCHEMA]))
+        schema = _plain.with_present_names(_archive.read_schema(parts[_archive.SCHEMA]))
         types = _plain.plain_types(schema)
         known = trusted_types() if types is None else _plain.own_types().keys()
         _schema.check_schema(schema, parts.keys() - {_archive.SCHEMA}, known, trusted)
@@ -273,16 +272,16 @@ def _build(
 
 
 def _estimator(model: Any, path: Path, saving: bool) -> Any:
-    """Return what was built; refuse lists, arrays and whatever else cannot be fitted."""
+    """Return what was built; refuse anything without a method `fit`."""
     if hasattr(type(model), "fit"):
         return model
     done = "was not written: the model" if saving else "is not a model file: what it holds"
-    raise ModelFileError(f"{path} {done} is of type {type(model).__name__}, no estimator")
+    raise ModelFileError(f"{path} {done} is of type {type(model).__name__}, not an estimator")
 
 
 @cache
 def trusted_types() -> frozenset[str]:
-    """Return the full names of types that a model may consist of, beyond those skops trusts."""
+    """Return the full names of types that a model may hold, beyond those that skops trusts."""
     from leansvm.papers import baselines
     from leansvm.persistence._plain import own_types
 
@@ -296,7 +295,7 @@ def trusted_types() -> frozenset[str]:
 
 
 def _of_scikit_learn() -> list[Any]:
-    """Return what searches, calibration and column selectors hold, which skops does not trust."""
+    """Return types of searches, calibration and column selectors that skops does not trust."""
     from sklearn import calibration
     from sklearn.compose import _column_transformer
     from sklearn.metrics import _scorer, get_scorer, get_scorer_names
@@ -311,7 +310,7 @@ def _of_scikit_learn() -> list[Any]:
         if inspect.isclass(value) and value.__module__ == module.__name__
     ]
     scores = [get_scorer(name)._score_func for name in get_scorer_names()]
-    requests = [MetadataRequest, MethodMetadataRequest]  # which scorers and searches may carry
+    requests = [MetadataRequest, MethodMetadataRequest]  # scorers and searches may hold them
     return [Bunch, *requests, *classes, *scores]
 
 

@@ -1,9 +1,9 @@
 """The zip archive of a model: which parts it may have and how large they may be.
 
-Parts are packed (deflate), but only so far that reading them takes no more memory than a few times
-the bytes of the file, and some megabytes: a model that would pack better lies in its file as it
-is. Arrays of sparse matrices are archives of their own inside of it, never packed themselves.
-Nothing is read before its size is known, and never more than that size.
+Parts are packed (deflate) if reading them takes no more memory than a few times the bytes of the
+file, and some megabytes; else they are stored as they are. Arrays of sparse matrices are archives
+inside the archive, and never packed themselves. Nothing is read before its size is known, and
+never more than that size.
 """
 
 from __future__ import annotations
@@ -31,6 +31,32 @@ _MOST_ENTRIES = 1000  # of a sparse matrix's archive, some of which its numbers 
 # arrays of a sparse matrix, and how many bytes they may have: SciPy makes Python's numbers of some
 _SPARSE_PARTS = dict.fromkeys(("data", "indices", "indptr"), math.inf)
 _SPARSE_PARTS |= dict.fromkeys(("shape", "format", "_is_array"), 1000)
+
+
+class ModelFileError(ValueError):
+    """The file is not a model, is damaged, or comes from a newer version."""
+
+
+class UntrustedTypesError(ModelFileError):
+    """The model needs types that are neither ours nor scikit-learn's; `types` lists them."""
+
+    def __init__(self, path: Path, types: list[str], *, saving: bool = False) -> None:
+        self.types = types
+        done = "Nothing was written" if saving else "Nothing was loaded"
+        way_out = (
+            "If they are yours, list them in trusted= here and when loading."
+            if saving
+            else "If you trust where the file comes from, list them in trusted=."
+        )
+        super().__init__(
+            f"{path} needs types that leansvm does not know: {printable(', '.join(types))}. "
+            f"{done}. {way_out}"
+        )
+
+
+def printable(text: str) -> str:
+    """Return text of a file with control characters escaped: a terminal would obey them."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def check_regular(path: Path) -> None:
