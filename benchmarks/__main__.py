@@ -44,6 +44,7 @@ NAMES = (
     "text",
     "merging",
     "export",
+    "reading",
     "peers",
     "answers",
     "sanity",
