@@ -308,8 +308,9 @@ def raw_kernel(
         return first, gamma, clip, dropped, 0
     linear: dict[str, Any] = {}
     if "linear" in kernels:
-        # beside other parts it ends far out; alone it is a straight line, which never ends
-        reach = units.reach if len(kernels) > 1 else None
+        # beside other parts it ends far out; so it does where few rows hardly show a range
+        ends = len(kernels) > 1 or len(sample.X) <= _FEW_DISTINCT
+        reach = units.reach if ends else None
         linear = {"linear_clip": reach, "origin": None if sample.is_sparse else units.centre}
     mixture = Mixture(parts, clip=clip, knots=knots, **linear)
     return mixture, mixture.gamma_by_part, None, dropped, len(knots)
