@@ -107,7 +107,7 @@ def cases(draw: Any, estimator: str) -> Case:
         "y": draw(st.sampled_from(list(_TARGETS if estimator.endswith("R") else _LABELLED))),
         "weight": draw(st.sampled_from(list(_WEIGHTS))),
     }
-    return Case(estimator, params, data, draw(st.integers(0, 199)) == 199)
+    return Case(estimator, params, data, draw(st.integers(0, 99)) == 99)
 
 
 # ---------------------------------------------------------------------------- data

@@ -47,13 +47,11 @@ LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
 _FEWEST_ROWS = 10  # to learn anything from
 _FOLDS = 3
-_CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
-_CLOSE_FEW, _FEW_OF_LINE = 1.0, 30  # unless rows are few: other rows lie beyond them
+_CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
 _SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
-_FEWEST_OF_LINE = 4  # rows from which on a line is compared with a mixture
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
 _LINEAR_GAIN = 0.01  # by which the linear part must lower log S: far out it is a risk
 _LINEAR_START, _LINEAR_STEPS = -2.0, 8  # its omega beside the largest, its search with the others
@@ -134,8 +132,6 @@ def learn_kernel(
         report["fallback"] = f"there are fewer than {_FEWEST_ROWS} different rows"
     if report["fallback"] is not None:
         plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
-        if "linear" in plain and several and _is_straight(search, plain):
-            plain = ["linear"]
         start = search.start(plain if sample.n_plain else plain[:1])
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
         return _learned(start._replace(log_gamma=one), search, report)
@@ -190,29 +186,11 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
     return joined if joined.log_loo < without.log_loo - _LINEAR_GAIN else without
 
 
-def _is_straight(search: ScaleSearch, kernels: Sequence[str]) -> bool:
-    """Whether leave-one-out of very few rows finds a line as good as a mixture."""
-    if len(search.sample.X) < _FEWEST_OF_LINE or not search.sample.Y.any():
-        return False
-    errors = []
-    for names in (("linear",), tuple(kernels)):
-        scales = search.minimise(search.start(names), TIED, tied=True)
-        objective = search.objective(names, TIED)
-        try:
-            objective(np.exp(scales.log_gamma), float(np.exp(scales.log_lam)), scales.omega)
-        except np.linalg.LinAlgError:
-            return False
-        errors.append(np.sum(objective.a * objective.E, axis=1))
-    excess = errors[0] - errors[1]
-    return bool(excess.mean() <= _CLOSE_FEW * excess.std() / np.sqrt(len(excess)))
-
-
 def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict[str, Any] | None:
     """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
     The first of these that is within half a standard error of the best is chosen; with ``by_line``
-    a linear kernel, where it is the best; of very few rows, where it is within one standard error.
-    None where there are rows enough to trust learned ones.
+    a linear kernel, where it is the best. None where there are rows enough to trust learned ones.
     """
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
     # rows without the most frequent target: of a rare class, all that tell of it
@@ -240,8 +218,7 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
     if by_line:
-        within = _CLOSE_FEW if n < _FEW_OF_LINE else _CLOSE_LINE
-        close[0] = excess[0].mean() <= within * excess[0].std() / np.sqrt(len(fold))
+        close[0] = excess[0].mean() <= _CLOSE_LINE * excess[0].std() / np.sqrt(len(fold))
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
 

@@ -36,6 +36,7 @@ Mask = NDArray[np.bool_]
 _DEVIATIONS, _ROUNDS, _MOST_ROUNDS = 5.0, 3, 30
 _REACH = 10.0  # ranges of a feature that the linear part goes on beyond its values
 _CONSTANT = 1e-12  # a range that is this small beside the values themselves is rounding
+_FEW_DISTINCT = 100  # rows so few that even a linear kernel alone ends beyond the sample
 _FEWEST_ROWS = 500  # a budget must have room for so many, if there are so many
 _COPIES = 4  # of the sample in memory while it is made
 _LEAST_GAMMA, _LARGEST_GAMMA = 1e-318, 1e300  # less has hardly any digits
@@ -304,8 +305,9 @@ def raw_kernel(
         return first, gamma, clip, dropped, 0
     linear: dict[str, Any] = {}
     if "linear" in kernels:
-        # beside other parts it ends far out; alone it is a straight line, which never ends
-        reach = units.reach if len(kernels) > 1 else None
+        # beside other parts it ends far out; so it does where few rows hardly show a range
+        ends = len(kernels) > 1 or len(sample.X) <= _FEW_DISTINCT
+        reach = units.reach if ends else None
         linear = {"linear_clip": reach, "origin": None if sample.is_sparse else units.centre}
     mixture = Mixture(parts, clip=clip, knots=knots, **linear)
     return mixture, mixture.gamma_by_part, None, dropped, len(knots)

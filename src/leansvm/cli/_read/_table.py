@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _SAMPLE = 50  # records that decide what stands between values
+_MOST_COLUMNS = 20_000  # of a CSV file, each of which is recognised by itself
 _BLOCK = 2**24  # bytes of a CSV file that are parsed at once; no row may be longer
 
 
@@ -159,6 +160,8 @@ def find_form(path: Path) -> CsvForm:
     encoding = find_encoding(path)
     with open_text(path, encoding) as stream:
         first = stream.readline().strip()
+    if max(map(first.count, DELIMITERS)) >= _MOST_COLUMNS:
+        _check_width(path, encoding)
     delimiter = first[4:5] if first.lower().startswith("sep=") else ""  # Excel says it itself
     start = 1 if delimiter else 0
     if delimiter not in DELIMITERS:
@@ -171,6 +174,18 @@ def find_form(path: Path) -> CsvForm:
     # pandas gives nameless columns the same names
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]
     return CsvForm(encoding, delimiter, names, end)
+
+
+def _check_width(path: Path, encoding: str) -> None:
+    """Refuse a header of very many columns before anything else is read."""
+    for delimiter in DELIMITERS:
+        _, names, _ = next(_records(path, encoding, delimiter, 0))
+        if len(names) > _MOST_COLUMNS:
+            raise CommandError(
+                f"{path}, line 1: {len(names):,} columns between {DELIMITERS[delimiter]}; a CSV "
+                f"file may have {_MOST_COLUMNS:,}. Give wide tables of numbers as .npz or "
+                f"svmlight files, or turn the table if its columns are the rows"
+            )
 
 
 def _check_header(path: Path, line: int, names: Sequence[str]) -> None:
