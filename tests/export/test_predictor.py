@@ -142,6 +142,8 @@ def test_probabilities_of_a_logistic_loss():
         [StandardScaler()],
         [StandardScaler(with_mean=False), StandardScaler(with_std=False)],
         [RobustScaler(), "passthrough"],
+        ["passthrough"],
+        ["passthrough", StandardScaler()],
         [RobustScaler(with_centering=False, with_scaling=False)],
         [MinMaxScaler((-1, 1)), MaxAbsScaler()],
     ],

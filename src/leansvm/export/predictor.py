@@ -75,7 +75,9 @@ class Predictor:
     def __init__(self, model: Any) -> None:
         check_is_fitted(model)
         steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-        *scalers, machine = steps
+        *before, machine = steps
+        scalers = [step for step in before if step is not None and step != "passthrough"]
+        first = [*scalers, machine][0]
         table = vars(machine).get("table_")
         if table is None and scalers and isinstance(scalers[0], TableEncoder):
             table = scalers.pop(0)
@@ -98,9 +100,9 @@ class Predictor:
         self._coef = np.ascontiguousarray(coef, dtype=np.float64)
         self._intercept = np.array(machine.intercept_, dtype=np.float64)
         self._spread = machine._spread
-        self._scaling = [pair for step in scalers if (pair := _shift_and_scale(step)) is not None]
-        self.n_features_in_ = int(steps[0].n_features_in_)
-        names = getattr(steps[0], "feature_names_in_", None)
+        self._scaling = [_shift_and_scale(step) for step in scalers]
+        self.n_features_in_ = int(first.n_features_in_)
+        names = getattr(first, "feature_names_in_", None)
         self._names = None if names is None else list(names)
         self._encode = None if table is None else table.row_encoder()
         self._shape = (self.n_features_in_ if table is None else len(table.groups_),)
@@ -233,10 +235,8 @@ def _is_several(X: Any) -> bool:
     return len(X) > 0 and isinstance(X[0], Mapping | list | tuple | np.ndarray)
 
 
-def _shift_and_scale(step: Any) -> tuple[Any, Any] | None:
-    """Return a and s of a scaler x -> (x - a) / s; None of a step that does nothing."""
-    if step is None or step == "passthrough":
-        return None
+def _shift_and_scale(step: Any) -> tuple[Any, Any]:
+    """Return a and s of a scaler x -> (x - a) / s."""
     shift: Any = None
     scale: Any = getattr(step, "scale_", None)
     if type(step) is StandardScaler:
