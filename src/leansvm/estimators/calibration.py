@@ -96,10 +96,8 @@ def _scale(values: Array, targets: Array, weight: Array) -> float:
         around = np.concatenate([[np.inf], costs, [np.inf]])
         lows = np.flatnonzero((around[1:-1] <= around[:-2]) & (around[1:-1] <= around[2:]))
         lows = lows[np.argsort(around[1 + lows], kind="stable")[:_VALLEYS]]
-        last = len(_LOG_SCALES) - 1
-        valleys = [
-            (float(_LOG_SCALES[max(k - 1, 0)]), float(_LOG_SCALES[min(k + 1, last)])) for k in lows
-        ]
+        padded = np.pad(_LOG_SCALES, 1, mode="edge")
+        valleys = list(zip(padded[lows].tolist(), padded[lows + 2].tolist(), strict=True))
     found = []
     for low, high in valleys:
         if slope(low) >= 0.0:
