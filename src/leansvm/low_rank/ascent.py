@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from leansvm._array_api import like_rows, namespace
+from leansvm.linalg import dense64
 from leansvm.low_rank.closed_form import (
     Array,
     Ascent,
@@ -137,10 +138,12 @@ def gradients_of_block(
     block: Block, found: ClosedForm, objective: str, units: slice, sigma: Array
 ) -> tuple[Array, Array]:
     """Return the part of the gradient by the centres and shapes of these units."""
-    (T, weight), rows = targets_and_weights(block), block.kept(SweepRows)
+    (T, weight), rows, basis = targets_and_weights(block), block.kept(SweepRows), found.basis
     pull = OBJECTIVES[objective][1](rows.y, T) * weight
     theta, sigma = (like_rows(a[units], pull) for a in (found.theta, sigma))
-    return found.basis.gradients(block, (theta @ pull.T + sigma @ rows.v.T).T, units)
+    weights = (theta @ pull.T + sigma @ rows.v.T).T
+    X, values = dense64(block.X), basis.values(block)[:, units]
+    return basis.function.gradients(X, basis.centers[units], basis.shapes[units], values, weights)
 
 
 @declare("X", keeps=LearnedValues)

@@ -81,13 +81,6 @@ class LearnedFeatures(FeatureMap):
         block.keep(LearnedValues(self, values))
         return values
 
-    def gradients(
-        self, block: Block, weights: Any, units: slice = slice(None)
-    ) -> tuple[Array, Array]:
-        """Return sum_n weights_nj dphi_nj by the centres and by the shapes of these functions."""
-        of_units = self.centers[units], self.shapes[units], self.values(block)[:, units]
-        return self.function.gradients(dense64(block.X), *of_units, weights)
-
     def of(self, block: Block, out: Any = None) -> Any:
         """Return all columns of a block's rows."""
         values = self.values(block)

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 
 from leansvm._array_api import like_rows, namespace
+from leansvm.linalg import dense64
 from leansvm.low_rank.closed_form import (
     Array,
     ClosedForm,
@@ -118,6 +119,9 @@ def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array,
     T, weight = targets_and_weights(block)
     e = T - fitted.outputs(block)
     se = e * weight
-    coef = fitted.basis.coefficients(fitted.theta)
-    by_center, by_shape = fitted.basis.gradients(block, (like_rows(-fitted.C * coef, se) @ se.T).T)
+    basis = fitted.basis
+    weights = (like_rows(-fitted.C * basis.coefficients(fitted.theta), se) @ se.T).T
+    by_center, by_shape = basis.function.gradients(
+        dense64(block.X), basis.centers, basis.shapes, basis.values(block), weights
+    )
     return float(namespace(e).sum(se * e)), by_center, by_shape
