@@ -154,7 +154,7 @@ def _gaussian(report: Report, rows: int, values: list[float]) -> None:
 def anew(X: Any, y: Any, C: float) -> Any:
     """Fit with the factor made anew whenever rows leave the support set."""
     from leansvm import L2SVC
-    from leansvm.dual._ldl import SupportFactor
+    from leansvm.dual._support_system import SupportFactor
 
     def drop_all(factor: SupportFactor, leaving: Any) -> None:
         factor.forget()

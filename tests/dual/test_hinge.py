@@ -6,14 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from leansvm.dual._hinge import (
-    Hinge,
-    Point,
-    dual_objective,
-    exact_step,
-    feasible_dual,
-    objective,
-)
+from leansvm.dual._hinge import Hinge, Point
 
 
 def random_case(seed, m=25, A=0.0, C=3.0):
@@ -34,12 +27,12 @@ def random_case(seed, m=25, A=0.0, C=3.0):
 @settings(max_examples=60, deadline=None)
 def test_the_step_minimises_the_objective_on_the_line(seed, A, C):
     _, hinge, start, end = random_case(seed, A=A, C=C)
-    if objective(hinge, start.towards(end, 1e-9)) >= objective(hinge, start):
+    if hinge.objective(start.towards(end, 1e-9)) >= hinge.objective(start):
         end = start.towards(end, -1.0)
-    t = exact_step(hinge, start, end)
+    t = hinge.exact_step(start, end)
 
     def along(t):
-        return objective(hinge, start.towards(end, t))
+        return hinge.objective(start.towards(end, t))
 
     best = minimize_scalar(along, bounds=(0, max(2 * t, 1e-6)), method="bounded")
     assert along(t) <= best.fun * (1 + 1e-10)
@@ -49,9 +42,9 @@ def test_the_step_minimises_the_objective_on_the_line(seed, A, C):
 
 def test_a_step_up_the_hill_is_not_taken():
     _, hinge, start, end = random_case(1)
-    if objective(hinge, start.towards(end, 1e-9)) < objective(hinge, start):
+    if hinge.objective(start.towards(end, 1e-9)) < hinge.objective(start):
         end = start.towards(end, -1.0)
-    assert exact_step(hinge, start, end) == 0.0
+    assert hinge.exact_step(start, end) == 0.0
 
 
 def test_a_part_of_the_rows_counts_alone():
@@ -59,8 +52,8 @@ def test_a_part_of_the_rows_counts_alone():
     rows = np.arange(10)
     part = Hinge(hinge.y, np.where(np.arange(25) < 10, hinge.cost, 1e-300), 0.0)
     end = start.towards(end, -1.0)
-    assert exact_step(hinge, start, end, rows) == pytest.approx(
-        exact_step(part, start, end), rel=1e-9
+    assert hinge.exact_step(start, end, rows) == pytest.approx(
+        part.exact_step(start, end), rel=1e-9
     )
 
 
@@ -68,8 +61,8 @@ def test_a_part_of_the_rows_counts_alone():
 @settings(max_examples=60, deadline=None)
 def test_the_dual_is_below_the_primal(seed, A):
     K, hinge, start, end = random_case(seed, A=A)
-    beta = feasible_dual(hinge, end.beta)
+    beta = hinge.feasible_dual(end.beta)
     assert np.all(hinge.y * beta >= 0)
     if A == 0:
         assert abs(beta.sum()) <= 1e-12 * np.abs(beta).sum()
-    assert dual_objective(hinge, beta, K @ beta) <= objective(hinge, start) * (1 + 1e-12)
+    assert hinge.dual_objective(beta, K @ beta) <= hinge.objective(start) * (1 + 1e-12)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leansvm.dual import _ldl
-from leansvm.dual._ldl import SupportFactor
+from leansvm.dual import _support_system
 from leansvm.dual._ldl_swap import drop_by_swaps
+from leansvm.dual._support_system import SupportFactor
 
 M = 400
 
@@ -40,7 +40,7 @@ def assert_factor_of(factor, rows, K, ridge=1e-2):
 def test_the_factor_follows_any_sequence_of_sets(way, monkeypatch):
     weights = {"swapped": 0, "refactored": 1e9}
     if way != "any":
-        monkeypatch.setattr(_ldl, "SWAP_WEIGHT", weights[way])
+        monkeypatch.setattr(_support_system, "SWAP_WEIGHT", weights[way])
     rng = np.random.default_rng(3)
     factor, rows = factor_of(K), np.arange(M)
     for _ in range(12):

@@ -19,12 +19,13 @@ from leansvm.dual.problem import DualProblem
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
 class Hinge:
-    """Targets and costs of one output (one class against the rest)."""
+    """The problem of one output (one class against the rest): targets and costs."""
 
     y: Array  # +-1
     cost: Array  # C s_i > 0
@@ -34,6 +35,112 @@ class Hinge:
     def penalty(self) -> float:
         """A of the terms A b b'; 0 without a bias."""
         return 0.0 if np.isinf(self.bias_penalty) else self.bias_penalty
+
+    def constant_point(self, b: float = 0.0) -> Point:
+        """Return w = 0, with the bias b where no penalty makes it 0."""
+        b = b if self.bias_penalty == 0 else 0.0
+        return Point(np.zeros(len(self.y)), b, np.full(len(self.y), b))
+
+    def errors(self, point: Point) -> Array:
+        """Return e = 1 - y f."""
+        return np.asarray(1.0 - self.y * point.f)
+
+    def exact_step(self, point: Point, target: Point, rows: Rows | None = None) -> float:
+        """Minimise the objective on point + t (target - point), t > 0, over the loss of ``rows``.
+
+        The slope is piecewise linear and increasing: slope(t) = a + c t + sum over the rows with
+        e + t d > 0 of C s d (e + t d), d = -y times the change of f. Its kinks are passed in order.
+        ``rows`` are all rows where they are None.
+        """
+        take = slice(None) if rows is None else rows
+        y, cost = self.y[take], self.cost[take]
+        step_f, step_b = target.f - point.f, target.b - point.b
+        e, d = 1.0 - y * point.f[take], -y * step_f[take]
+        a = float(point.beta @ (step_f - step_b)) + self.penalty * point.b * step_b
+        c = float((target.beta - point.beta) @ (step_f - step_b)) + self.penalty * step_b**2
+
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            kinks = -e / d
+        ahead = np.flatnonzero((kinks > 0) & np.isfinite(kinks))
+        ahead = ahead[np.argsort(kinks[ahead])]
+        # level and curvature of the slope behind every kink: rows with d > 0 enter, others leave
+        sign = np.where(d[ahead] > 0, 1.0, -1.0)
+        weighted = sign * cost[ahead] * d[ahead]
+        at_start = (e > 0) | ((e == 0) & (d > 0))
+        start = cost[at_start] * d[at_start]
+        level = a + float(start @ e[at_start]) + np.cumsum(np.append(0.0, weighted * e[ahead]))
+        curve = c + float(start @ d[at_start]) + np.cumsum(np.append(0.0, weighted * d[ahead]))
+        ends = kinks[ahead]
+        piece = int(np.argmax(np.append(level[:-1] + curve[:-1] * ends >= 0, True)))
+        t = -level[piece] / curve[piece] if curve[piece] > 0 else 0.0
+        low = ends[piece - 1] if piece else 0.0
+        high = ends[piece] if piece < len(ends) else np.inf
+        t = float(min(max(t, low), high))
+        for _ in range(3):  # the sums above lose digits where costs are huge
+            now = e + t * d
+            active = now > 0
+            weighted = cost[active] * d[active]
+            curvature = c + float(weighted @ d[active])
+            if curvature <= 0:
+                break
+            better = t - (a + c * t + float(weighted @ now[active])) / curvature
+            if not 0 < better < np.inf or abs(better - t) <= 4 * EPS * t:
+                break
+            t = better
+        return max(t, 0.0)
+
+    def minimum_towards(
+        self, point: Point, target: Point, rows: Rows | None = None
+    ) -> Point | None:
+        """Return the minimum on the line to ``target``; None: only rounding is left."""
+        t = self.exact_step(point, target, rows)
+        return point.towards(target, t) if t else None
+
+    def distance(
+        self,
+        point: Point,
+        solved: Rows | None = None,
+        among: NDArray[np.bool_] | None = None,
+    ) -> float:
+        """Return the largest |theta - C s max(0, e)|, relative to the largest of both.
+
+        Where the point solves the equations of the rows ``solved``, theta is C s e there, but may
+        be negative. Only the rows ``among`` count (None: all).
+        """
+        theta = self.y * point.beta
+        wanted = self.cost * np.maximum(self.errors(point), 0.0)
+        if solved is not None:
+            wanted[solved] = np.maximum(theta[solved], 0.0)
+        if among is not None:
+            wanted *= among
+        largest = max(float(np.abs(theta).max()), float(wanted.max()))
+        return float(np.abs(theta - wanted).max()) / largest if largest > 0 else 0.0
+
+    def objective(self, point: Point) -> float:
+        """Return the primal objective."""
+        loss = float(self.cost @ np.maximum(self.errors(point), 0.0) ** 2)
+        return 0.5 * (float(point.beta @ (point.f - point.b)) + self.penalty * point.b**2 + loss)
+
+    def feasible_dual(self, beta: Array) -> Array:
+        """Return the nearest theta y with theta >= 0 and, for a free bias, sum y theta = 0."""
+        theta = np.maximum(self.y * beta, 0.0)
+        if self.bias_penalty == 0:
+            positive = self.y > 0
+            sums = float(theta[positive].sum()), float(theta[~positive].sum())
+            if min(sums) > 0:  # scale the heavier class
+                theta[positive] *= min(1.0, sums[1] / sums[0])
+                theta[~positive] *= min(1.0, sums[0] / sums[1])
+            else:
+                theta[:] = 0.0
+        return np.asarray(theta * self.y)
+
+    def dual_objective(self, beta: Array, product: Array) -> float:
+        """Return sum theta - 1/2 beta'K beta - 1/2 sum theta^2 / (C s) - (sum beta)^2 / (2 A)."""
+        value = float(np.abs(beta).sum()) - 0.5 * float(beta @ product)
+        value -= 0.5 * float(np.sum(beta**2 / self.cost))
+        if 0 < self.bias_penalty < np.inf:
+            value -= float(beta.sum()) ** 2 / (2 * self.bias_penalty)
+        return value
 
 
 @dataclass(frozen=True)
@@ -50,122 +157,6 @@ class Point:
             return target
         beta = self.beta + t * (target.beta - self.beta)
         return Point(beta, self.b + t * (target.b - self.b), self.f + t * (target.f - self.f))
-
-
-def constant_point(hinge: Hinge, b: float = 0.0) -> Point:
-    """Return w = 0, with the bias b where no penalty makes it 0."""
-    b = b if hinge.bias_penalty == 0 else 0.0
-    return Point(np.zeros(len(hinge.y)), b, np.full(len(hinge.y), b))
-
-
-def errors(hinge: Hinge, point: Point) -> Array:
-    """Return e = 1 - y f."""
-    return np.asarray(1.0 - hinge.y * point.f)
-
-
-def exact_step(
-    hinge: Hinge, point: Point, target: Point, rows: NDArray[np.intp] | None = None
-) -> float:
-    """Minimise the objective on point + t (target - point), t > 0, over the loss of ``rows``.
-
-    The slope is piecewise linear and increasing: slope(t) = a + c t + sum over the rows with
-    e + t d > 0 of C s d (e + t d), d = -y times the change of f. Its kinks are passed in order.
-    ``rows`` are all rows where they are None.
-    """
-    take = slice(None) if rows is None else rows
-    y, cost = hinge.y[take], hinge.cost[take]
-    step_f, step_b = target.f - point.f, target.b - point.b
-    e, d = 1.0 - y * point.f[take], -y * step_f[take]
-    a = float(point.beta @ (step_f - step_b)) + hinge.penalty * point.b * step_b
-    c = float((target.beta - point.beta) @ (step_f - step_b)) + hinge.penalty * step_b**2
-
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        kinks = -e / d
-    ahead = np.flatnonzero((kinks > 0) & np.isfinite(kinks))
-    ahead = ahead[np.argsort(kinks[ahead])]
-    # level and curvature of the slope behind every kink: rows with d > 0 enter, others leave
-    sign = np.where(d[ahead] > 0, 1.0, -1.0)
-    weighted = sign * cost[ahead] * d[ahead]
-    at_start = (e > 0) | ((e == 0) & (d > 0))
-    start = cost[at_start] * d[at_start]
-    level = a + float(start @ e[at_start]) + np.cumsum(np.append(0.0, weighted * e[ahead]))
-    curve = c + float(start @ d[at_start]) + np.cumsum(np.append(0.0, weighted * d[ahead]))
-    ends = kinks[ahead]
-    piece = int(np.argmax(np.append(level[:-1] + curve[:-1] * ends >= 0, True)))
-    t = -level[piece] / curve[piece] if curve[piece] > 0 else 0.0
-    low = ends[piece - 1] if piece else 0.0
-    high = ends[piece] if piece < len(ends) else np.inf
-    t = float(min(max(t, low), high))
-    for _ in range(3):  # the sums above lose digits where costs are huge
-        now = e + t * d
-        active = now > 0
-        weighted = cost[active] * d[active]
-        curvature = c + float(weighted @ d[active])
-        if curvature <= 0:
-            break
-        better = t - (a + c * t + float(weighted @ now[active])) / curvature
-        if not 0 < better < np.inf or abs(better - t) <= 4 * EPS * t:
-            break
-        t = better
-    return max(t, 0.0)
-
-
-def minimum_towards(
-    hinge: Hinge, point: Point, target: Point, rows: NDArray[np.intp] | None = None
-) -> Point | None:
-    """Return the minimum on the line from ``point`` to ``target``; None: only rounding is left."""
-    t = exact_step(hinge, point, target, rows)
-    return point.towards(target, t) if t else None
-
-
-def distance(
-    hinge: Hinge,
-    point: Point,
-    solved: NDArray[np.intp] | None = None,
-    among: NDArray[np.bool_] | None = None,
-) -> float:
-    """Return the largest |theta - C s max(0, e)|, relative to the largest of both.
-
-    Where the point solves the equations of the rows ``solved``, theta is C s e there, but may be
-    negative. Only the rows ``among`` count (None: all).
-    """
-    theta = hinge.y * point.beta
-    wanted = hinge.cost * np.maximum(errors(hinge, point), 0.0)
-    if solved is not None:
-        wanted[solved] = np.maximum(theta[solved], 0.0)
-    if among is not None:
-        wanted *= among
-    largest = max(float(np.abs(theta).max()), float(wanted.max()))
-    return float(np.abs(theta - wanted).max()) / largest if largest > 0 else 0.0
-
-
-def objective(hinge: Hinge, point: Point) -> float:
-    """Return the primal objective."""
-    loss = float(hinge.cost @ np.maximum(errors(hinge, point), 0.0) ** 2)
-    return 0.5 * (float(point.beta @ (point.f - point.b)) + hinge.penalty * point.b**2 + loss)
-
-
-def feasible_dual(hinge: Hinge, beta: Array) -> Array:
-    """Return the nearest theta y with theta >= 0 and, for a free bias, sum y theta = 0."""
-    theta = np.maximum(hinge.y * beta, 0.0)
-    if hinge.bias_penalty == 0:
-        positive = hinge.y > 0
-        sums = float(theta[positive].sum()), float(theta[~positive].sum())
-        if min(sums) > 0:  # scale the heavier class
-            theta[positive] *= min(1.0, sums[1] / sums[0])
-            theta[~positive] *= min(1.0, sums[0] / sums[1])
-        else:
-            theta[:] = 0.0
-    return np.asarray(theta * hinge.y)
-
-
-def dual_objective(hinge: Hinge, beta: Array, product: Array) -> float:
-    """Return sum theta - 1/2 beta'K beta - 1/2 sum theta^2 / (C s) - (sum beta)^2 / (2 A)."""
-    value = float(np.abs(beta).sum()) - 0.5 * float(beta @ product)
-    value -= 0.5 * float(np.sum(beta**2 / hinge.cost))
-    if 0 < hinge.bias_penalty < np.inf:
-        value -= float(beta.sum()) ** 2 / (2 * hinge.bias_penalty)
-    return value
 
 
 def left_out_loss(problem: DualProblem, solution: Solution) -> float:
@@ -206,9 +197,9 @@ def joined_solution(
     coef, b, iterations, residuals = np.empty(problem.Y.shape), np.empty(len(outputs)), 0, []
     for j, found in enumerate(outputs):
         coef[:, j], b[j] = found.point.beta, found.point.b
-        primal = objective(found.hinge, found.point)
+        primal = found.hinge.objective(found.point)
         value += primal
-        gap += max(primal - dual_objective(found.hinge, found.feasible, found.product), 0.0)
+        gap += max(primal - found.hinge.dual_objective(found.feasible, found.product), 0.0)
         worst, iterations = max(worst, found.violation), max(iterations, found.iterations)
         if found.left_out is not None:
             residuals.append(found.left_out)

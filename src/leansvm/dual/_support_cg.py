@@ -84,8 +84,9 @@ class Nystrom:
         """
         everything = gram_of(self.Z, cost, np.arange(Y.shape[1]))
         grams, was = [everything] * len(Y), np.ones(Y.shape, np.bool_)
-        theta = self._solved(everything, (cost * Y) @ self.Z)
-        E = 1.0 - Y * (theta @ self.Z.T)
+        factor = cholesky_of(everything.copy(), self.penalty)
+        theta = cholesky_solve(factor, ((cost * Y) @ self.Z).T).T
+        E = 1.0 - Y * (np.ascontiguousarray(theta) @ self.Z.T)
         for _ in range(_STEPS):
             now = E > 0
             count = np.count_nonzero(now != was, axis=1)
@@ -95,16 +96,10 @@ class Nystrom:
             right = (cost * Y[moving] * now[moving]) @ self.Z
             for i, j in enumerate(moving):
                 grams[j] = changed_gram(grams[j], self.Z, cost, was[j], now[j])
-                right[i] = self._solved(grams[j], right[i])
+                right[i] = cholesky_solve(cholesky_of(grams[j].copy(), self.penalty), right[i])
             was[moving] = now[moving]
             E[moving] = 1.0 - Y[moving] * (right @ self.Z.T)
         return E, grams, was
-
-    def _solved(self, gram: Array, right: Array) -> Array:
-        """Solve (Gram matrix + penalties) theta = right, one row for each output."""
-        return np.ascontiguousarray(
-            cholesky_solve(cholesky_of(gram.copy(), self.penalty), right.T).T
-        )
 
 
 def cholesky_of(M: Array, ridge: Array | float) -> Array:

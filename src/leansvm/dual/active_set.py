@@ -23,19 +23,8 @@ from scipy import sparse
 
 from leansvm._parallel import blas_for
 from leansvm._phases import Phases
-from leansvm.dual._hinge import (
-    Hinge,
-    HingeOutput,
-    Point,
-    constant_point,
-    distance,
-    errors,
-    feasible_dual,
-    joined_solution,
-    minimum_towards,
-)
-from leansvm.dual._ldl import APPEND_PANEL
-from leansvm.dual._support_system import KernelForm, LinearForm, LinearRows
+from leansvm.dual._hinge import Hinge, HingeOutput, Point, joined_solution
+from leansvm.dual._support_system import APPEND_PANEL, KernelForm, LinearForm, LinearRows
 from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
 from leansvm.dual.problem import DualProblem
 from leansvm.rows import check_budget
@@ -197,9 +186,9 @@ class _OneOutput:
         hinge, m = self.hinge, len(self.hinge.y)
         self.n_iter, self.stopped, limit = 0, False, min(self.solver.max_support or m, m)
         # f = 0, where every row has the error 1
-        point, working = self.point or constant_point(hinge), None
+        point, working = self.point or hinge.constant_point(), None
         if limit < m and self.point is not None:
-            working = np.sort(np.argsort(-errors(hinge, point), kind="stable")[:limit])
+            working = np.sort(np.argsort(-hinge.errors(point), kind="stable")[:limit])
         elif limit < m:
             working = self._sample(limit)
         elif self.point is None and m > SAMPLE_ROWS and not self._small_primal(m):
@@ -209,7 +198,7 @@ class _OneOutput:
             point, converged, worst = self._solve_on(working, point, tol, max_iter)
             missing = np.empty(0, np.intp)
             if working is not None:
-                e = errors(hinge, point)
+                e = hinge.errors(point)
                 e[working] = 0.0
                 largest = float(np.max(hinge.y * point.beta, initial=0.0))
                 missing = np.flatnonzero(hinge.cost * e > tol * largest)
@@ -264,7 +253,7 @@ class _OneOutput:
         mask = np.full(len(hinge.y), working is None)
         mask[working] = True
         while self.n_iter < max_iter and not self.stopped:
-            e = errors(hinge, point)
+            e = hinge.errors(point)
             support = np.flatnonzero((e > 0) & mask)
             self.n_iter += 1
             if self.linear_form is not None and self._small_primal(len(support)):
@@ -274,17 +263,17 @@ class _OneOutput:
                 held = max(len(support), self.form.factor.largest)
                 solver.matrix.ensure(support, solver.room_beside(held))
             found = self.form.solve(hinge, self.C, support, e, point.b)
-            worst = distance(hinge, found, support, mask)
+            worst = hinge.distance(found, support, mask)
             if solver.problem.on_iteration is not None:
                 self.stopped = solver.problem.on_iteration(self.n_iter, worst)
             if worst <= tol:
                 return found, True, worst
-            better = minimum_towards(hinge, point, found, working)
+            better = hinge.minimum_towards(point, found, working)
             if better is None:
                 break
             point = better
         if np.isinf(worst):  # not one step was left
-            worst = distance(hinge, point)
+            worst = hinge.distance(point)
         return point, False, worst
 
     def _finish(self, point: Point, worst: float, left_out: bool) -> HingeOutput:
@@ -295,6 +284,6 @@ class _OneOutput:
         residuals = self.form.left_out(hinge, self.C, point) if left_out else None
         if self.converged:  # coefficients of the wrong sign are rounding there
             point = replace(point, beta=np.where(hinge.y * point.beta > 0, point.beta, 0.0))
-        self.point, feasible = point, feasible_dual(hinge, point.beta)
+        self.point, feasible = point, hinge.feasible_dual(point.beta)
         product = self.solver.matrix.product(feasible) if linear is None else X @ (X.T @ feasible)
         return HingeOutput(hinge, point, feasible, product, worst, self.n_iter, residuals)

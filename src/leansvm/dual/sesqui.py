@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.dual._hinge import Hinge, HingeOutput, Point, errors, feasible_dual, joined_solution
+from leansvm.dual._hinge import Hinge, HingeOutput, Point, joined_solution
 from leansvm.dual.kernel_matrix import SweepMatrix, sweep_matrix
 from leansvm.dual.problem import DualProblem
 from leansvm.dual.smo import CERTIFIED, Quadratic, SweepState, minimise, too_smooth
@@ -53,7 +53,7 @@ def solve_sesqui(
             )
             if state.status == "slow":
                 return None
-            beta[:, j] = feasible_dual(hinge, state.beta)
+            beta[:, j] = hinge.feasible_dual(state.beta)
             found.append((hinge, state, b))
     outputs, done, squares = list[HingeOutput](), True, 0.0
     with problem.phases("certificate"):
@@ -72,7 +72,7 @@ def solve_sesqui(
 def _mean_violation(hinge: Hinge, point: Point, weight: Array) -> float:
     """Return the violation v of the conditions (34), (35) as (sum s v^2 / sum s)^1/2."""
     theta = hinge.y * point.beta
-    v = errors(hinge, point) - theta / hinge.cost
+    v = hinge.errors(point) - theta / hinge.cost
     v[(theta == 0) & (v < 0)] = 0.0  # (34): no violation
     return float(np.sqrt(weight @ v**2 / weight.sum()))
 

@@ -18,17 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._parallel import blas_for, in_order, serial_blas
-from leansvm.dual._hinge import (
-    Hinge,
-    HingeOutput,
-    Point,
-    constant_point,
-    distance,
-    errors,
-    feasible_dual,
-    joined_solution,
-    minimum_towards,
-)
+from leansvm.dual._hinge import Hinge, HingeOutput, Point, joined_solution
 from leansvm.dual._support_cg import (
     Nystrom,
     changed_gram,
@@ -205,17 +195,17 @@ class WorkingSets:
                 break
             found = self._newton_point(output, K, hinge, Z, point)
             output.n_iter += 1
-            output.violation = distance(hinge, found)
+            output.violation = hinge.distance(found)
             if self.problem.on_iteration is not None:
                 output.stopped = self.problem.on_iteration(output.n_iter, output.violation)
             solved = output.violation <= self.inside
             if point is not None and not solved:
-                better = minimum_towards(hinge, point, found)
+                better = hinge.minimum_towards(point, found)
                 if better is None:
                     raise TooSlow
                 found = better
             point = output.point = found
-            output.e = errors(hinge, found)
+            output.e = hinge.errors(found)
             if solved:
                 break
         else:
@@ -237,7 +227,7 @@ class WorkingSets:
         if moved:
             output.gram = changed_gram(output.gram, Z, hinge.cost, output.counted, now)
             output.counted = now
-        start = constant_point(hinge)
+        start = hinge.constant_point()
         if point is not None:  # less the rows that left S
             left = np.flatnonzero((point.beta != 0) & ~now)
             f = point.f - point.beta[left] @ K[left]
@@ -261,12 +251,12 @@ class WorkingSets:
         for column, output in zip(B.T, todo, strict=True):
             assert output.point is not None  # a step was taken
             column[output.rows] = output.point.beta
-            column[:] = feasible_dual(output.hinge, column)
+            column[:] = output.hinge.feasible_dual(column)
         for beta, product, output in zip(B.T, self._products(B, todo).T, todo, strict=True):
             assert output.point is not None
             hinge, W = output.hinge, output.rows
             point = Point(beta.copy(), output.point.b, product + output.point.b)
-            output.violation = distance(hinge, point)
+            output.violation = hinge.distance(point)
             if output.violation <= self.tol or output.n_iter >= self.max_iter or output.stopped:
                 S, residuals, output.K = np.flatnonzero(beta), None, None
                 if self.left_out:
@@ -274,7 +264,7 @@ class WorkingSets:
                 certificate = beta, product, output.violation, output.n_iter, residuals
                 output.found = HingeOutput(hinge, point, *certificate)
                 continue
-            e = errors(hinge, point)
+            e = hinge.errors(point)
             outside = np.ones(m, np.bool_)
             outside[W] = False
             added = np.flatnonzero(outside & (e > -_MARGIN))
@@ -312,18 +302,18 @@ def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -
     with problem.phases("solve"), blas_for(K.shape[0]):
         for y in problem.Y.T:
             hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
-            point, worst = constant_point(hinge), np.inf
+            point, worst = hinge.constant_point(), np.inf
             for n_iter in range(1, max_iter + 1):
-                S = np.flatnonzero(errors(hinge, point) > 0)
-                found = solve_by_factor(K, hinge, S) if len(S) else constant_point(hinge, point.b)
-                solved = distance(hinge, found) <= tol
-                better = found if solved else minimum_towards(hinge, point, found)
+                S = np.flatnonzero(hinge.errors(point) > 0)
+                found = solve_by_factor(K, hinge, S) if len(S) else hinge.constant_point(point.b)
+                solved = hinge.distance(found) <= tol
+                better = found if solved else hinge.minimum_towards(point, found)
                 point = better or point
-                worst = distance(hinge, point)
+                worst = hinge.distance(point)
                 stop = problem.on_iteration is not None and problem.on_iteration(n_iter, worst)
                 if worst <= tol or stop or better is None:
                     break
-            feasible = feasible_dual(hinge, point.beta)
+            feasible = hinge.feasible_dual(point.beta)
             product = times(K, feasible)
             outputs.append(HingeOutput(hinge, point, feasible, product, worst, n_iter))
     return joined_solution("newton", problem, C, outputs, tol)

@@ -34,7 +34,7 @@ _IDLE_STEPS, _FALL = 10, 0.01  # an output ends if in so many steps its objectiv
 # than this share of tol, and its gradient not to a half: rounding, or a zigzag from row to row
 _IDLE_ROUGH, _ROUGH = 3, 1e-3  # the same before the last stage, and for a tol above this
 _EASY, _EASY_STAGES = 1e2, 1e4  # C s that is reached from zero at once, without stages and with
-_ROUGH_TOL = 1e-2  # where smaller C end
+_ROUGH_TOL, _MOST_GOALS = 1e-2, 8  # where smaller C end, and how many there are
 _NEXT_STAGE = 1e-3  # relative gradient at which the next smoothing stage begins
 SERIAL_WIDTH = 3000  # up to this many features BLAS stays serial between passes
 _EPS = float(np.finfo(np.float64).eps)
@@ -129,30 +129,31 @@ class NewtonSolver(NewtonMatrices):
 
         From zero to a large C s steps would take up one row after the other: smaller C come first.
         """
+        goals = [(C, tol)]
         if theta is None and self._loss is None and not isinstance(loss, Squared):
             near = _EASY if len(loss.smoothing_path()) == 1 else _EASY_STAGES
-            strength = C * total_weight(self.blocks) / max(self.blocks.n_rows, 1)
-            for k in range(int(np.log10(max(strength / near, 1.0))) // 2, 0, -1):
-                self._descend(loss, C * 100.0**-k, None, _ROUGH_TOL)
-        self._descend(loss, C, theta, tol)
-
-    def _descend(self, loss: Loss, C: float, theta: Array | None, tol: float) -> None:
-        """Take Newton steps at one C."""
-        self._setup(loss, C, theta, tol)
-        for iteration in range(1, self.max_iter + 1):
-            running = [o for o in self.outputs if o.state == "running"]
-            if not running or self.stopped:
-                break
-            self._line_search(running, self.directions(running))
-            self._check_convergence(running, tol)
-            for o in running:
-                o.n_iter += 1
-                o.history["objective"].append(o.objective / self.lam)
-                o.history["gradient"].append(o.residual)
-                o.history["curved"].append(o.counts[0])
-            if self.on_iteration is not None:
-                largest = max([o.residual for o in running])
-                self.stopped = self.on_iteration(iteration, largest)
+            blocks, strength = self.blocks, C
+            if blocks.weighted:
+                strength *= total_weight(blocks) / max(blocks.n_rows, 1)
+            while strength >= 100.0 * near and len(goals) <= _MOST_GOALS:
+                strength /= 100.0
+                goals.insert(0, (goals[0][0] / 100.0, _ROUGH_TOL))
+        for at, enough in goals:
+            self._setup(loss, at, theta, enough)
+            for iteration in range(1, self.max_iter + 1):
+                running = [o for o in self.outputs if o.state == "running"]
+                if not running or self.stopped:
+                    break
+                self._line_search(running, self.directions(running))
+                self._check_convergence(running, enough)
+                for o in running:
+                    o.n_iter += 1
+                    o.history["objective"].append(o.objective / self.lam)
+                    o.history["gradient"].append(o.residual)
+                    o.history["curved"].append(o.counts[0])
+                if self.on_iteration is not None:
+                    largest = max([o.residual for o in running])
+                    self.stopped = self.on_iteration(iteration, largest)
 
     def resize(self, features: KernelFeatures, at_once: int, keeps: bool) -> None:
         """Go over to more columns, or fewer, of the same basis; new ones start at zero."""
