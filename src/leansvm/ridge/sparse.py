@@ -145,7 +145,7 @@ class SparseProblem:
                 keeps = self.criterion.name == "kfold" or self._reads_rows(width)
                 features, sums = ladder.cut(size, self.count, keeps)
         if drawn is None and self.criterion.name != "kfold":
-            known = {"sizes": compared, "judged": judged}
+            known: dict[str, Any] = {"sizes": compared, "judged": judged}
             return SummedBasis(basis, features, sums, self, keeps, dropped, **known)
         del ladder, blocks  # the columns that they keep
         found = self._add_up(basis, features)
