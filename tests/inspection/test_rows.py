@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.stats import kstest
 from sklearn.metrics.pairwise import rbf_kernel
 
@@ -61,9 +62,25 @@ def test_rows_that_are_not_kept_give_the_same(rows, monkeypatch):
     expected = inspect_rows(model, X, Y, weight)
     monkeypatch.setattr(without_row, "_KEEP_BYTES", 0)
     monkeypatch.setattr(without_row, "_TILE_BYTES", 4 * 8 * 11 * 50)
-    found = inspect_rows(model, X, Y, weight)
+    again = machines(X)["few"].fit(X, Y, sample_weight=weight)
+    found = inspect_rows(again, X, Y, weight)
     for name in ("residual", "leverage", "influence", "suspicion", "novelty"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
+@pytest.mark.parametrize("as_csr", [False, True])
+def test_a_second_call_uses_what_the_first_has_worked_out(rows, as_csr):
+    X, Y, weight = (part.copy() for part in rows)
+    X = sparse.csr_array(X) if as_csr else X
+    model = machines(rows[0])["few"].fit(X, Y, sample_weight=weight)
+    first = inspect_rows(model, X, Y, weight)
+    known = model._answers.left_out
+    second = inspect_rows(model, X.copy(), Y.copy(), weight.copy())
+    assert model._answers.left_out is known
+    np.testing.assert_array_equal(first.influence, second.influence)
+    (X.data if as_csr else X)[...] *= -1.0  # the same array, other rows
+    with pytest.raises(ValueError, match="not those"):
+        inspect_rows(model, X, Y, weight)
 
 
 def test_copies_share_their_numbers_and_weights_of_zero_are_told(rows):
@@ -138,4 +155,4 @@ def test_a_basis_of_most_rows_takes_the_small_matrix_where_that_has_the_digits(r
     exact = answers._of_all_rows(data, features, bias_penalty=0.0)
     np.testing.assert_allclose(1 - found.leverage, 1 - exact.leverage, rtol=1e-9)
     np.testing.assert_allclose(found.residual, exact.residual, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(found.influence(), exact.influence(), rtol=1e-6, atol=1e-10)
+    np.testing.assert_allclose(found.influence, exact.influence, rtol=1e-6, atol=1e-10)

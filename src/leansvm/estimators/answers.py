@@ -48,7 +48,9 @@ class KeepsRows(KernelMachine):
         check_is_fitted(self)
         classes = self.classes_ if self._classifies else None
         data = read(self, X, y, sample_weight, reset=False, classes=classes)
-        answers = self._answers_from(data)
+        answers = self.__dict__.get("_answers")
+        if answers is None or not answers.are_of(data):
+            answers = self._answers_from(data)
         with tiles_within(self.cache_size):
             answers.refuse_other_rows()
         self._rows, self._answers = data, answers

@@ -101,7 +101,7 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     with tiles_within(model.cache_size):
         found, place, unused = answers.left_out, answers.places, answers.unused
         residual, suspicion = answers.residuals(model._values), _suspicion(model, found)[place]
-        leverage, influence = found.leverage[place], found.influence()[place]
+        leverage, influence = found.leverage[place], found.influence[place]
         novelty = answers.novelty(found.left_out_variance())[place]
         if len(unused):
             rows = to_host(answers.data.blocks().take(unused))

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.stats import norm
 
 from leansvm._array_api import rows_at, to_host
@@ -94,10 +96,17 @@ class Answers:
         """The training rows, the first of equal ones standing for all."""
         return self.data.merge_copies(self.fitted.budget)
 
+    def are_of(self, data: Any) -> bool:
+        """Whether the models without each row are worked out, for rows that equal these."""
+        return (
+            "left_out" in vars(self) and self._digest is not None and self._digest == _digest(data)
+        )
+
     @cached_property
     def left_out(self) -> LeftOut:
         """The models without each distinct row."""
         fitted, data = self.fitted, self.distinct
+        self._digest = _digest(self._data)  # the user may change the arrays later
         if fitted.features is None:
             found = self._of_all_rows(data, fitted.kernel, fitted.bias_penalty)
         elif self._cancels(data):  # a penalised bias is a column of the features
@@ -281,6 +290,20 @@ class Answers:
             found = prediction_sets(model, counted, X, values, margins, alpha, budget)
             sets[:, k] = found[:, k]
         return sets
+
+
+def _digest(data: Any) -> bytes | None:
+    """Return a digest of rows, targets and weights; None unless they are NumPy or CSR arrays."""
+    X = data.X
+    parts = [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
+    parts += [part for part in (data.Y, data.weight) if part is not None]
+    if data.encode is not None or not all(isinstance(part, np.ndarray) for part in parts):
+        return None
+    total = blake2b(digest_size=16)
+    for part in parts:
+        total.update(f"{part.dtype}{part.shape}".encode())
+        total.update(np.ascontiguousarray(part))
+    return total.digest()
 
 
 def _checked_levels(levels: Any) -> Array:

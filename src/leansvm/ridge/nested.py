@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ from leansvm.ridge.sums import (
     rows_of_Z,
 )
 from leansvm.rows import Block, RowBlocks, declare, row_weights
-from leansvm.solution import Solution, first_of_the_best
+from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 FIRST_SIZE = 50  # of a basis that is chosen anew at each size
@@ -59,7 +59,7 @@ _FEW_ROWS = 2000  # all of them may become points
 _NEARBY = 4.0 ** np.arange(-2, 3)  # times C: both sizes are compared at their best of these
 _EVERY_C = 512  # points, up to which an eigen-decomposition judges all C
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
-_MANY_ROWS = 4000  # of which some are drawn to judge
+_MANY_ROWS = 5000  # of which some are drawn to judge
 _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
 MOST_LOST = 1e-3  # of the left-out error, that single precision may add
 
@@ -397,24 +397,10 @@ def _sizes_up_to(largest: int) -> NDArray[np.intp]:
     return np.unique(np.rint(largest * _STEP**-steps)).astype(np.intp)
 
 
-class OnBasis(Protocol):
-    """A solution on a basis of some size."""
-
-    @property
-    def features(self) -> FeatureMap:
-        """The features made of the basis."""
-
-    @property
-    def solution(self) -> Solution:
-        """The solution; its ``error`` is compared."""
-
-
-Solved = TypeVar("Solved", bound=OnBasis)
-
-
-def grow(solve: Callable[[int], Solved], first: int, largest: int) -> Solved:
+def grow(solve: Callable[[int], Any], first: int, largest: int) -> Any:
     """Return ``solve(size)`` at the first size that doubling hardly improves.
 
+    What it returns has ``features`` of that size, and a ``solution`` whose ``error`` is compared.
     An error that is not a number is no improvement.
     """
     size = min(first, largest)

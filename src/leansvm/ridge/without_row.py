@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,9 @@ class LeftOut(ABC):
         free = max(float(self.weight.sum() - self.leverage.sum()), FLOOR)
         return np.asarray(self.weight @ errors**2) / free
 
+    @cached_property
     def influence(self) -> Array:
-        """Return what each row adds to the mean squared left-out error of the other rows.
+        """What each row adds to the mean squared left-out error of the other rows.
 
         Without rows i and j, row j's residual is r_j' = (r_j + s_i g_ij r_i / (1-h_j)) / (1-q) with
         q = s_i s_j g_ij^2 / ((1-h_i)(1-h_j)); r_j'^2 is taken up to squares of g_ij.
