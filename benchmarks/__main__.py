@@ -83,7 +83,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     suites.add_argument("--models", nargs="+", default=(), metavar="NAME", help="these models only")
     suites.add_argument("--jobs", type=int, default=1, metavar="N", help="fits at a time")
     suites.add_argument("--threads", type=int, metavar="N", help="threads of each fit")
-    parser.add_argument("--rows", type=int, metavar="N", help="many_rows: also a table of N rows")
+    rows = "many_rows: also a table of N rows; out_of_core: N rows in files"
+    parser.add_argument("--rows", type=int, metavar="N", help=rows)
     chosen = parser.parse_args(arguments)
     chosen.sets, chosen.models = tuple(chosen.sets), tuple(chosen.models)
     unknown = set(chosen.names) - set(NAMES)

@@ -48,7 +48,8 @@ class Options:
     threads : int or None
         Threads of each of these processes; None: no limit.
     rows : int or None
-        Rows of one more generated table of `many_rows`; None: no such table.
+        Rows of one more generated table of `many_rows` (None: no such table), and of the files of
+        `out_of_core` (None: 20,000,000).
     """
 
     quick: bool = False

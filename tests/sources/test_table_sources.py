@@ -119,6 +119,22 @@ def test_numbers_and_booleans_with_gaps(tmp_path, format):
     assert_allclose(values(model, data), expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_nan_in_a_file_is_a_missing_number(tmp_path, dtype):
+    """Parquet tells NaN from null and counts nulls alone."""
+    rows = X[["age", "count"]].astype(dtype)
+    columns = {name: pa.array(rows[name].to_numpy()) for name in rows}
+    parquet.write_table(
+        pa.table({**columns, "y": LABEL}), tmp_path / "x.parquet", row_group_size=100
+    )
+    data = leansvm.open_dataset(tmp_path / "x.parquet", target="y")
+    assert parquet.read_table(tmp_path / "x.parquet")["age"].null_count == 0
+    assert not data.is_table and data.has_gaps()
+    model, y = models()[0]
+    expected = values(model.fit(rows.astype(np.float64), y), rows.astype(np.float64))
+    assert_allclose(values(model.fit(data), data), expected, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("format", ["parquet", "csv"])
 def test_files_of_numbers_have_no_encoder(tmp_path, format):
     written(tmp_path / f"x.{format}", X[["count"]].assign(age=X["age"].fillna(40)), y=LABEL)

@@ -25,7 +25,7 @@ Mass = Callable[..., Any]
 _BATCH = 512  # draws in the first round
 
 
-def _places_at(mass: Array, shares: Callable[[], Array]) -> Rows:
+def _places_at(mass: Array, shares: Callable[[], Any]) -> Rows:
     """Return the places at shares from 0 to 1 of the mass; without mass none, nor any share."""
     edges = np.cumsum(mass)
     if not len(edges) or not edges[-1] > 0:

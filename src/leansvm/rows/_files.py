@@ -38,7 +38,7 @@ def open_dataset(
         Column with the weights of the rows.
     features : list of str, default=None
         Columns of X; None: all that are neither target nor weight. They may be text, dates and
-        categories, and miss values (null): `leansvm.tables.TableEncoder` learns from at most
+        categories, and miss values (null or NaN): `leansvm.tables.TableEncoder` learns from at most
         100,000 rows what to make of them, and does so batch by batch.
     format : {"parquet", "csv", "arrow", "feather"}, default=None
         Format of the files; None: from their names.
@@ -232,7 +232,7 @@ class Dataset(StreamSource):
         return twin
 
     def has_gaps(self) -> bool:
-        """Whether numbers are missing: as Parquet files say themselves, others are read."""
+        """Whether numbers are missing; columns of floats are read, of the others as files say."""
         return any(_has_gaps(piece, self.feature_names) for piece in self._pieces)
 
     def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
@@ -348,20 +348,27 @@ def _kind_of(typ: Any) -> str:
 
 
 def _has_gaps(piece: _Piece, columns: list[str]) -> bool:
-    """Whether a file or row group misses numbers."""
+    """Whether a file or row group misses numbers: null, or NaN, of which no file keeps count."""
+    from pyarrow.types import is_floating
+
     groups = getattr(piece.fragment, "row_groups", None)
     if groups is not None:
         counts = [_missing(piece.fragment.metadata.row_group(g.id), columns) for g in groups]
         if None not in counts:
-            return any(counts)
-    for batch in piece.batches(columns, 65536):
-        if any(batch.column(name).null_count for name in columns):
-            return True
+            if any(counts):
+                return True
+            schema = piece.fragment.physical_schema
+            columns = [name for name in columns if is_floating(schema.field(name).type)]
+    for batch in piece.batches(columns, 65536) if columns else ():
+        for column in batch.columns:
+            floats = is_floating(column.type) and not column.null_count
+            if column.null_count or (floats and np.isnan(_to_numpy(column)).any()):
+                return True
     return False
 
 
 def _missing(group: Any, columns: list[str]) -> int | None:
-    """Return how many values a row group misses; None where it does not say."""
+    """Return how many values of a row group are null; None where it does not say."""
     found = 0
     for i in range(group.num_columns):
         column = group.column(i)

@@ -91,7 +91,7 @@ def _line(ranges: tuple[Any, ...], n_features: int) -> tuple[Array, Array]:
 
 
 @declare("X", "y", "weight")
-def _ranges_of_block(block: Block, class_weight: Array | None) -> tuple[float, Array, Array, Array]:
+def _ranges_of_block(block: Block, class_weight: Array | None) -> tuple[Any, ...]:
     """Return the sum of weights, and of all columns of X and y minimum, maximum and sum."""
     parts, weight = [block.X] if block.y is None else [block.X, block.y], None
     total = float(block.stop - block.start)
