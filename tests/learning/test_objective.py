@@ -135,7 +135,7 @@ def test_predictions_are_those_of_a_refit(kernel, bias_penalty, n_outputs):
 @pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "laplacian"])
 def test_values_of_far_points_are_those_of_the_kernel(kernel):
     X = np.array([[0.0], [1.0], [9.0], [30.0], [1e3]])
-    values, ((_, slopes),) = ScaledMixture([kernel], X, np.ones((1, 1))).block(X)
+    values, ((_, slopes),) = ScaledMixture([kernel], X, np, np.ones((1, 1))).block(X)
     expected = Kernel(kernel, gamma=1.0).block(X, X)
     assert_allclose(values, expected, rtol=1e-9, atol=1e-30)
     assert (slopes <= 0).all()

@@ -185,7 +185,8 @@ class DistanceKernel(KernelFunction):
 
 def smallest_exponent(values: Any) -> float:
     """Return the exponent below which exp gives no normal number, and is slow."""
-    return float(np.log(float(namespace(values).finfo(values.dtype).smallest_normal))) + 1
+    xp = np if isinstance(values, np.ndarray) else namespace(values)
+    return float(np.log(float(xp.finfo(values.dtype).smallest_normal))) + 1
 
 
 def capped(xp: Any, X: Any, gamma: Gamma) -> Any:

@@ -15,7 +15,7 @@ from leansvm._array_api import from_host
 from leansvm._compile import compiles
 from leansvm.kernels._by_feature import ByFeature
 from leansvm.kernels._function import Array, RowForm, capped
-from leansvm.linalg import canonical_csr, scaled_rows, used_features
+from leansvm.linalg import canonical_csr, scaled_rows
 
 
 class Laplacian(ByFeature):
@@ -47,7 +47,8 @@ class Laplacian(ByFeature):
         gamma = self.gamma if isinstance(self.gamma, np.ndarray) else None
         if sparse.issparse(X):
             return _canonical64(scaled_rows(X, gamma))
-        return np.asarray(X if gamma is None else X[:, used_features(gamma)], dtype, order="C")
+        used = slice(None) if gamma is None or gamma.all() else np.flatnonzero(gamma)
+        return np.asarray(X[:, used], dtype, order="C")
 
     def minus_distances(self, rows: Any, points: Any, out: NDArray[Any]) -> None:
         """Write -D by a compiled loop; CSR rows by scikit-learn's, which keeps them sparse."""

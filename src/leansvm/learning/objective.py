@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,8 +27,6 @@ from scipy.linalg.lapack import dtrtri
 
 from leansvm._accelerated import cholesky_lower, gram, solve_lower
 from leansvm._array_api import (
-    as_float64,
-    foreign_namespace,
     identity,
     like_rows,
     moved,
@@ -72,31 +71,23 @@ def needed_bytes(
 
 
 def _inverse(L: Any) -> Any:
-    """Return the inverse of a lower triangular matrix."""
-    if foreign_namespace(L) is None:
-        return dtrtri(L, lower=True)[0]
-    return solve_lower(L, identity(L.shape[0], L))
+    """Return the inverse of a lower triangular matrix on the host."""
+    return dtrtri(L, lower=True)[0]
 
 
-def _times_upper(A: Any, U: Any) -> Any:
-    """Return A U, U upper triangular, without most products with its zeros."""
-    if foreign_namespace(A) is not None:
-        return A @ U
+def _times_triangle(A: Any, T: Any, upper: bool) -> Any:
+    """Return A T on the host, without most products with the zeros of a triangular T."""
     out = np.empty_like(A)
-    for a in range(0, len(U), _PANEL):
+    for a in range(0, len(T), _PANEL):
         b = a + _PANEL
-        np.matmul(A[:, :b], U[:b, a:b], out=out[:, a:b])
+        used = slice(b) if upper else slice(a, None)
+        np.matmul(A[:, used], T[used, a:b], out=out[:, a:b])
     return out
 
 
-def _times_lower(A: Any, L: Any) -> Any:
-    """Return A L, L lower triangular."""
-    if foreign_namespace(A) is not None:
-        return A @ L
-    out = np.empty_like(A)
-    for a in range(0, len(L), _PANEL):
-        np.matmul(A[:, a:], L[a:, a : a + _PANEL], out=out[:, a : a + _PANEL])
-    return out
+def _product(A: Any, T: Any, upper: bool) -> Any:
+    """Return A T on a device."""
+    return A @ T
 
 
 class _Tile:
@@ -143,32 +134,42 @@ class LooObjective:
     ) -> None:
         from leansvm.learning.parts import ScaledMixture  # numba takes a while to load
 
-        X, Z = (A if place is None else like_rows(A, place) for A in (X, Z))
-        self.xp, self.dtype, self.Z, self.r = namespace(X), X.dtype, Z, Z.shape[0]
+        self.xp, on_host = np, place is None and isinstance(X, np.ndarray)
+        if not on_host:
+            X, Z = map(like_rows, (X, Z), repeat(X if place is None else place))
+            self.xp = namespace(X)
+        self.dtype, self.Z, self.r = X.dtype, Z, Z.shape[0]
         self.single = bool(X.dtype != self.xp.float64)
-        self.of_points = partial(ScaledMixture, kernels, Z)
-        self.of_rows = partial(ScaledMixture, kernels, self._cast(Z))
+        self.of_points = partial(ScaledMixture, kernels, Z, self.xp)
+        self.of_rows = partial(ScaledMixture, kernels, self._cast(Z), self.xp)
         self.free = bias_penalty == 0  # columns are centred
         self.width = self.r + (0 < bias_penalty < np.inf)  # a column for a penalised bias
         self.bias_column = 0.0 if self.free else bias_penalty**-0.5
         (m, self.n_outputs), self.total = Y.shape, float(weight.sum())
         self.n_rows = m
         self.mean_Y = weight @ Y / self.total if self.free else np.zeros(self.n_outputs)
-        root = np.sqrt(weight)[:, None]
+        self.eye, root = np.eye(self.width), np.sqrt(weight)[:, None]
+        self._times, self._inverse = _times_triangle, _inverse
+        self._cholesky: Callable[[Any], Any] = np.linalg.cholesky
+        if not on_host:
+            self.eye = identity(self.width, Z)
+            self._inverse = partial(solve_lower, B=self.eye)
+            self._times, self._cholesky = _product, cholesky_lower
         # an even number of tiles of one size; a single one where threads would cost more
         count = -(-m * self.r // _TILE_VALUES)
-        one = 2 * m * self.r <= _TILE_VALUES or foreign_namespace(X) is not None
+        one = 2 * m * self.r <= _TILE_VALUES or not on_host
         self.step = -(-m // (1 if one else count + count % 2))
         self.tiles = []
         starts = range(0, m, self.step)
         for rows in map(slice, starts, (*starts[1:], m)):
             given = root[rows] * (Y[rows] - self.mean_Y), root[rows]
-            self.tiles.append(_Tile(X[rows, :], *(like_rows(A, X) for A in given)))
+            there = given if on_host else map(like_rows, given, repeat(X))
+            self.tiles.append(_Tile(X[rows, :], *there))
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
 
-    def _cast(self, A: Any) -> Any:
-        """Return numbers in the type of the rows."""
-        return self.xp.astype(A, self.dtype, copy=False)
+    def _cast(self, A: Any, dtype: Any = None) -> Any:
+        """Return numbers in the type of the rows, or in another one."""
+        return self.xp.astype(A, self.dtype if dtype is None else dtype, copy=False)
 
     def __call__(self, gamma: Array, lam: float, omega: Array | None = None) -> Gradient:
         """Return value and gradient, given the scales of every part (n_parts, d) and lam = 1 / C.
@@ -180,23 +181,22 @@ class LooObjective:
         W, terms, L, _ = self._whiten_all(points, rows)
         R, YP = self._solve(lam)
         # the inverse of N = L R is found while rows are worked on
-        (Pa, PcP, weighted), N = self._sum(
+        (S, Pa, PcP, weighted, root_a), N = self._sum(
             partial(self._left_out, self._cast(R.T), self._cast(YP.T)),
-            partial(_times_lower, R, L),
+            partial(self._times, R, L, False),
         )
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
-        A, U, right = YP @ N, Pa.T @ N, _times_lower(PcP, N)
+        A, U, right = YP @ N, Pa.T @ N, self._times(PcP, N, False)
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
         factors = [-A, -U]
         if self.free:
-            root_a = sum(tile.root.T @ tile.a for tile in self.tiles)
             factors.append((root_a @ A - 2.0 * weighted @ N) / self.total)
         inner = self._cast(2.0 * right - Pa @ A), self._cast(2.0 * N)
         through = partial(self._through_rows, rows, *inner, self._cast(self.xp.concat(factors)))
 
         def through_points() -> tuple[float, Array, Array]:
             # dS / dk(Z, Z) = lam (U A' - T)
-            G = lam * (U.T @ A - _times_lower(right.T, N))
+            G = lam * (U.T @ A - self._times(right.T, N, False))
             by_W = G[: self.r, : self.r]
             log_lam = self.xp.sum(by_W * W) + self.xp.sum(self.xp.linalg.diagonal(G)[self.r :])
             return float(log_lam), *points.derivatives(by_W, self.Z, terms)
@@ -204,7 +204,7 @@ class LooObjective:
         (by_rows, omega_rows), others = self._sum(through, through_points)
         by_lam, by_points, omega_points = others
         found = Gradient(
-            value=self._value(),
+            value=float(S[0, 0]),
             log_gamma=(by_points + by_rows) * gamma,
             omega=omega_points + omega_rows,
             log_lam=by_lam,
@@ -217,23 +217,25 @@ class LooObjective:
         """Return the value alone, for half the price."""
         self._whiten_all(self.of_points(gamma, omega), self.of_rows(gamma, omega))
         R, YP = self._solve(lam)
-        self._sum(partial(self._residuals, self._cast(R.T), self._cast(YP.T)))
-        return self._value()
+        (S,), _ = self._sum(partial(self._residuals, self._cast(R.T), self._cast(YP.T)))
+        return float(S[0, 0])
 
     def predictions(self, X: Any, gamma: Array, lam: float, omega: Array | None = None) -> Array:
         """Return the values of the model whose errors these are at other rows."""
-        points, rows, X = self.of_points(gamma, omega), self.of_rows(gamma, omega), moved(X, self.Z)
+        points, rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
         L, means = self._whiten_all(points, rows)[2:]
         R, YP = self._solve(lam)
         coef = (YP @ R @ L).T
         bias = self.bias_column * self.xp.sum(coef[self.r :, :], axis=0)  # 0 where there is none
         if self.free:
             bias = -means @ coef
-        starts = range(0, X.shape[0], self.step)
-        ends = (*starts[1:], X.shape[0])
-        blocks = (as_float64(X[a:b, :]) for a, b in zip(starts, ends, strict=True))
-        values = [points.block(rows)[0] @ coef[: self.r, :] + bias for rows in blocks]
-        return np.concatenate([to_host(value) for value in values]) + self.mean_Y
+        result = np.empty((X.shape[0], self.n_outputs))
+        for start in range(0, len(result), self.step):
+            stop = min(start + self.step, len(result))
+            rows = X[start:stop, :] if self.xp is np else moved(X[start:stop, :], self.Z)
+            values = points.block(rows)[0] @ coef[: self.r, :] + bias
+            result[start:stop] = values if self.xp is np else to_host(values)
+        return result + self.mean_Y
 
     def _sum(
         self, step: Callable[[_Tile], tuple[Any, ...]], beside: Callable[[], Any] = tuple
@@ -249,7 +251,12 @@ class LooObjective:
         else:
             waiting = self.pool.submit(beside)
             results = self.pool.map(step, self.tiles)
-        totals = list(map(as_float64, next(results)))
+        totals: list[Any] = []
+        for A in next(results):
+            on_host = isinstance(A, np.ndarray)
+            totals.append(
+                A.astype(np.float64, copy=False) if on_host else self._cast(A, self.xp.float64)
+            )
         for more in results:
             for total, part in zip(totals, more, strict=True):
                 total += part
@@ -259,12 +266,12 @@ class LooObjective:
         """Write Phi and its sums; return k(Z, Z), its parts, L^-1 and the means of K's columns."""
 
         def factor() -> tuple[Any, Any, Any]:
-            W, terms = points.block(self.Z, same=True)
+            W, terms = points.block(self.Z, self.eye[: self.r, : self.r])
             shift = _JITTER[self.single] * float(self.xp.linalg.trace(W)) / self.r
-            padded = identity(self.width, W)
+            padded = 1.0 * self.eye
             padded[: self.r, : self.r] *= shift
             padded[: self.r, : self.r] += W
-            return padded[: self.r, : self.r], terms, _inverse(cholesky_lower(padded))
+            return padded[: self.r, : self.r], terms, self._inverse(self._cholesky(padded))
 
         (means,), (W, terms, L) = self._sum(partial(self._fill, rows), factor)
         means /= self.total
@@ -274,12 +281,8 @@ class LooObjective:
 
     def _solve(self, lam: float) -> tuple[Any, Any]:
         """Return R^-1 and (P'Y)'."""
-        R = _inverse(cholesky_lower(self.H + lam * identity(self.width, self.H)))
+        R = self._inverse(self._cholesky(self.H + lam * self.eye))
         return R, self.YPhi @ R.T
-
-    def _value(self) -> float:
-        # a = 2 E / (n_outputs sum(s) (1 - h)^2), so that S = a'E / 2
-        return 0.5 * sum(float(self.xp.sum(tile.a * tile.E)) for tile in self.tiles)
 
     # ------------------------------------------------------------------ steps of some rows
 
@@ -296,33 +299,34 @@ class LooObjective:
         if self.free:
             tile.P -= means
         tile.P *= self._cast(tile.root)
-        tile.P = _times_upper(tile.P, L)
-        return gram(tile.P), self._cast(tile.Y.T) @ tile.P
+        tile.P = self._times(tile.P, L, True)
+        P = tile.P
+        return P.T @ P if self.xp is np else gram(P), self._cast(tile.Y.T) @ P
 
     def _residuals(self, R: Any, PY: Any, tile: _Tile) -> tuple[Any, ...]:
-        """Turn Phi into P, and write E and a."""
-        tile.P = _times_upper(tile.P, R)
+        """Turn Phi into P, write E, a and c; return what the rows add to S."""
+        tile.P = self._times(tile.P, R, True)
         tile.E = tile.Y - tile.P @ PY
-        rest = 1.0 - as_float64(self.xp.vecdot(tile.P, tile.P))[:, None]
+        rest = 1.0 - self._cast(self.xp.vecdot(tile.P, tile.P), self.xp.float64)[:, None]
         if self.free:
             rest = rest - tile.root**2 / self.total
         rest = self.xp.clip(rest, _LEAST_REST[self.single], None)
         tile.a = (2.0 / (self.total * self.n_outputs)) * tile.E / rest**2
         tile.c = self.xp.sum(tile.a * tile.E / rest, axis=1, keepdims=True)
-        return ()
+        return (0.5 * self.xp.sum(tile.a * tile.E, keepdims=True),)  # a = 2 E / (... (1 - h)^2)
 
     def _left_out(self, R: Any, PY: Any, tile: _Tile) -> tuple[Any, ...]:
-        """Turn Phi into P, write E, a and c; return P'a, P'diag(c)P and P'(c root(s))."""
-        self._residuals(R, PY, tile)
-        P = tile.P
-        weighted = self._cast((tile.root * tile.c)[:, 0]) @ P
-        return P.T @ self._cast(tile.a), gram(P * self._cast(self.xp.sqrt(tile.c))), weighted
+        """Turn Phi into P; return S, P'a, P'diag(c)P, (c root(s))'P and root(s)'a."""
+        S, P = self._residuals(R, PY, tile), tile.P
+        scaled, weighted = P * self._cast(self.xp.sqrt(tile.c)), self._cast(tile.root * tile.c)
+        PcP = scaled.T @ scaled if self.xp is np else gram(scaled)
+        return *S, P.T @ self._cast(tile.a), PcP, weighted.T @ P, tile.root.T @ tile.a
 
     def _through_rows(
         self, mixture: ScaledMixture, inner: Any, N: Any, right: Any, tile: _Tile
     ) -> tuple[Any, ...]:
         """Return the derivatives through k(X, Z) of some rows."""
-        G = _times_lower(tile.P * self._cast(tile.c), N)
+        G = self._times(tile.P * self._cast(tile.c), N, False)
         G -= tile.P @ inner
         columns = (tile.a, tile.E, tile.root)[: 3 if self.free else 2]
         G += self._cast(self.xp.concat(columns, axis=1)) @ right

@@ -53,8 +53,8 @@ class Stage(NamedTuple):
     iterations: int
 
 
-TIED = Stage(1000, 150, 15)  # one scale for all features, where every search starts
-ALONE = Stage(1500, 200, 12)  # one part, which will go on together with others
+TIED = Stage(600, 100, 15)  # one scale for all features, where every search starts
+ALONE = Stage(1000, 150, 12)  # one part, which will go on together with others
 FIRST = Stage(1500, 200, 25)
 SECOND = Stage(4000, 400, 8)
 ON_FAST_DEVICES = Stage(12000, 800, 12)  # in place of SECOND, where double precision is fast
@@ -170,13 +170,13 @@ class ScaleSearch:
         """Return the same numbers with their leave-one-out error."""
         if self.progress.stopped:
             return scales
-        self.progress.evaluations += 1
         objective, gamma = self.objective(scales.kernels, stage), np.exp(scales.log_gamma)
         try:
             error = objective.error(gamma, float(np.exp(scales.log_lam)), scales.omega)
         except np.linalg.LinAlgError:
-            return scales._replace(log_loo=_FAILED)
-        return scales._replace(log_loo=float(np.log(max(error, _TINY))))
+            error = np.inf
+        found = float(np.log(max(error, _TINY))) if np.isfinite(error) else _FAILED
+        return scales._replace(log_loo=found)
 
     def minimise(
         self, start: Scales, stage: Stage, *, tied: bool = False, iterations: int | None = None
