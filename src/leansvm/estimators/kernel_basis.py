@@ -81,7 +81,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
     @stored
     def __init__(
         self,
-        n_basis: Any = 100,
+        n_basis: float = 100,
         kernel: Any = "rbf",
         *,
         gamma: Any = "scale",
@@ -89,9 +89,9 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
         coef0: float = 0.0,
         basis: Any = "random-pivoted-cholesky",
         C: float = 1.0,
-        select_on: Any = "auto",
-        cache_size: Any = "auto",
-        random_state: Any = None,
+        select_on: float | str = "auto",
+        cache_size: float | str = "auto",
+        random_state: int | np.random.RandomState | None = None,
     ) -> None: ...
 
     def __sklearn_tags__(self) -> Tags:
