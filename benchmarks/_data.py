@@ -63,9 +63,13 @@ def standardised_covtype(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1), y
 
 
-def covtype(n_train: int = 464_810, seed: int = 0) -> tuple[np.ndarray, ...]:
-    """Return COVTYPE as zhou2016's Table III uses it: class 2 against the rest, in [0, 1]."""
-    data = _load("covtype").scaled(0, 1).against_rest(2)
+def covtype(n_train: int = 464_810, seed: int = 0, classes: int = 2) -> tuple[np.ndarray, ...]:
+    """Return COVTYPE as zhou2016's Table III uses it: class 2 against the rest, in [0, 1].
+
+    With ``classes=7`` labels stay as they are.
+    """
+    data = _load("covtype").scaled(0, 1)
+    data = data.against_rest(2) if classes == 2 else data
     order = np.random.default_rng(seed).permutation(len(data.y_train))
     train, test = order[:n_train], order[464_810:]
     return data.X_train[train], data.y_train[train], data.X_train[test], data.y_train[test]
