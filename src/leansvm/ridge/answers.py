@@ -302,7 +302,7 @@ def _digest(data: Any) -> bytes | None:
     total = blake2b(digest_size=16)
     for part in parts:
         total.update(f"{part.dtype}{part.shape}".encode())
-        total.update(np.ascontiguousarray(part))
+        total.update(np.ascontiguousarray(part).data)
     return total.digest()
 
 
