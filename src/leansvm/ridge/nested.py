@@ -94,7 +94,8 @@ class Ladder:
         keep = 32 * self.blocks.n_rows * (width + 1) + 64 * width**2 <= self.budget
         single = self.in_single and self.worth_single(self.blocks.n_rows, last)
         before, self.features = self.features, self.points.features(keep, single)
-        self._resize(before)
+        L = new_rows_of_factor(before, self.features) if keep else None
+        self.blocks.map(resize_columns, before, self.features, L)
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
         parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
@@ -112,10 +113,6 @@ class Ladder:
         gram[first:last, first:] = new
         gram[last:, :last], gram[last:, last:] = gram[:last, last:].T, rest
         self.sums = Sums(shift, gram, old.n_outputs, float(gram[-1, -1]))
-
-    def _resize(self, before: KernelFeatures) -> None:
-        L = new_rows_of_factor(before, self.features) if self.features.keep else None
-        self.blocks.map(resize_columns, before, self.features, L)
 
     def worth_single(self, n_rows: int, size: int) -> bool:
         """Whether sums over so many rows and points on the host are faster in single precision."""
@@ -139,7 +136,7 @@ class Ladder:
         self.in_single = False
         before, self.features = self.features, first_columns(self.features, 0)
         self.features = replace(self.features, keep=False, single=False)
-        self._resize(before)
+        self.blocks.map(resize_columns, before, self.features)
         width = self.features.width + self.sums.n_outputs
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.points.taken)

@@ -140,7 +140,9 @@ class SparseProblem:
                 features = first_columns(ladder.features, size)
                 features = replace(features, keep=False, single=single)
             else:
-                judged = self._of_judges(ladder, size, judged)
+                judges = ladder.judges if ladder.judges and ladder.judges.outside else None
+                model = judged.model if judges and size == ladder.features.size else None
+                judged = Judged(judged.error, judged.C, model=model, judges=judges)
                 width = size + ladder.features.width - ladder.features.size
                 keeps = self.criterion.name == "kfold" or self._reads_rows(width)
                 features, sums = ladder.cut(size, self.count, keeps)
@@ -151,14 +153,6 @@ class SparseProblem:
         found = self._add_up(basis, features)
         keeps = drawn is None or found.keeps_rows
         return replace(found, keeps_rows=keeps, dropped=dropped, sizes=compared)
-
-    def _of_judges(self, ladder: Ladder, size: int, judged: Judged) -> Judged:
-        """Add what the rows that judged sizes know about the size that is taken."""
-        judges = ladder.judges
-        if judges is None or not judges.outside:
-            return Judged(judged.error, judged.C)
-        model = judged.model if size == ladder.features.size else None
-        return Judged(judged.error, judged.C, model=model, judges=judges)
 
     def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
         """Return rows on which sizes are compared: all, or some that stand for them."""

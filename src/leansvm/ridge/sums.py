@@ -223,11 +223,6 @@ class NormalEquations:
         M.flat[:: len(M) + 1] += lam
         return M
 
-    def times(self, theta: Array) -> Array:
-        """Return M theta."""
-        product = np.asarray(to_host(self.gram @ like_rows(theta, self.gram)))
-        return product if self.a is None else product - np.outer(self.a, self.a @ theta / self.n)
-
     def mean_square(self) -> float:
         """Return the mean of |phi_c|^2 over the rows."""
         trace = float(np.sum(to_host(namespace(self.gram).linalg.diagonal(self.gram))))
@@ -251,7 +246,9 @@ class NormalEquations:
         b = np.zeros(theta.shape[1]) if self.constant is None else self.constant * theta[-1]
         if self.free_bias:
             b = self.mean_y - self.mean_phi @ theta
-        M_theta = self.times(theta)
+        M_theta = np.asarray(to_host(self.gram @ like_rows(theta, self.gram)))
+        if self.a is not None:
+            M_theta = M_theta - np.outer(self.a, self.a @ theta / self.n)
         rss = self.yy - 2 * np.sum(theta * self.c, axis=0) + np.sum(theta * M_theta, axis=0)
         objective = 0.5 * np.sum(theta**2) + 0.5 * C * np.sum(np.maximum(rss, 0.0))
         scale = max(float(np.linalg.norm(self.c)), np.finfo(np.float64).tiny)
