@@ -70,7 +70,7 @@ class ScaledMixture:
             else:  # D = [x, 1, gamma'x^2] [-2 gamma z, gamma'z^2, 1]'
                 norms = (points * points) @ scale[:, None]
                 right = xp.concat([points * (-2 * scale), norms, xp.ones_like(norms)], axis=1).T
-            self.parts.append(Part(kernel, root, used, points, scale, right))
+            self.parts.append(ScaledPart(kernel, root, used, points, scale, right))
 
     def block(self, X: Any, eye: Any = None) -> tuple[Any, Terms]:
         """Return k(X, Z) and what `derivatives` needs; ``eye``: the rows are the points."""
@@ -88,7 +88,7 @@ class ScaledMixture:
             total = value * weight if total is None else total + value * weight
         return total, terms
 
-    def _near(self, part: Part, rows: Any) -> tuple[Any, Any]:
+    def _near(self, part: ScaledPart, rows: Any) -> tuple[Any, Any]:
         """Return kappa of the distances of all pairs, and its derivative by D."""
         xp = self.xp
         if part.kernel != "laplacian":
@@ -143,7 +143,7 @@ class ScaledMixture:
         return by_gamma, self.weights * (inner - self.weights @ inner)
 
 
-class Part(NamedTuple):
+class ScaledPart(NamedTuple):
     """One kernel of a mixture, and the points as it needs them."""
 
     kernel: str

@@ -54,7 +54,7 @@ class Stage(NamedTuple):
 
 
 TIED = Stage(600, 100, 15)  # one scale for all features, where every search starts
-ALONE = Stage(1000, 150, 12)  # one part, which will go on together with others
+ALONE = Stage(1500, 200, 12)  # one part, which will go on together with others
 FIRST = Stage(1500, 200, 25)
 SECOND = Stage(4000, 400, 8)
 ON_FAST_DEVICES = Stage(12000, 800, 12)  # in place of SECOND, where double precision is fast
