@@ -1,7 +1,8 @@
 """Do exported models say what `predict` says: 200 random models, each in C, JavaScript and ONNX.
 
 Estimator, scales, target and number of columns are drawn; every third model, with one of four
-kernels, is fitted on a table with texts, dates and gaps. LowRank machines have no kernel. Programs are compiled or run on the model's own points and random
+kernels, is fitted on a table with texts, dates and gaps. LowRank machines have no kernel.
+Programs are compiled or run on the model's own points and random
 rows around them; a difference is a share of the sum of |coefficients| + |intercept|.
 """
 
