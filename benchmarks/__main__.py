@@ -44,6 +44,7 @@ NAMES = (
     "text",
     "merging",
     "export",
+    "exports",
     "reading",
     "peers",
     "answers",

@@ -44,7 +44,7 @@ def page(folder):
     "text",
     [
         "accuracy (without a model 33.3 %)",
-        "a model that did not see it: 5-fold cross-validation",
+        "A model that had not seen the row predicted it: 5-fold cross-validation",
         "What to try next",
         "loss of accuracy",
         "Confusion matrix",
@@ -53,7 +53,7 @@ def page(folder):
         "How sure is it?",
         "classes in the set",
         "What the columns do",
-        "Mean size of its effect",
+        "Its effect is",
         "Which rows look wrong?",
         "predicted without it",
         "Sparsity path",
@@ -105,7 +105,7 @@ def test_learned_scales_are_drawn_and_put_in_words(learned):
     _, page = learned
     assert "How finely it looks" in page and "how finely the model resolves the feature" in page
     assert ">20 of 25 features<" in page
-    assert "23 of 25 features are not used: x2, x3" in page
+    assert "does not use 23 of 25 features: x2, x3" in page
     assert "The fit chose C and gamma by itself" in page
 
 
@@ -204,8 +204,8 @@ def test_many_classes_and_no_probabilities(tmp_path):
         "gamma=scale",
     )
     assert "The most frequent confusions" in page
-    assert "this model gives no probabilities" in page
-    assert "Nothing was tuned" in page
+    assert "This model gives no probabilities" in page
+    assert "All parameters were given" in page
 
 
 def test_two_classes_of_a_machine_without_a_kernel(tmp_path):
@@ -227,7 +227,7 @@ def test_leave_one_out_has_a_calibration_curve(tmp_path):
     page = train(tmp_path, "--cv", "loo", "-e", "lssvm")
     assert "exact leave-one-out" in page and "calibration curve" in page
     page = train(tmp_path, "--cv", "loo", "-e", "lssvm", "--no-calibrate")
-    assert "exact leave-one-out" in page and "this model gives no probabilities" in page
+    assert "exact leave-one-out" in page and "This model gives no probabilities" in page
 
 
 def test_names_are_no_formulas(tmp_path):
@@ -307,8 +307,8 @@ def test_the_rarer_class_is_looked_for(run, rare):
     assert "loss of AUC" in page and page.index("importance of the columns") < page.index(
         "confusion matrix"
     )
-    assert f"Choose a threshold: fraud is {share:.1f} % of the rows" in text
-    assert "column 'country' is left out" in text and "effect of country" not in page
+    assert f"of fraud, which is {share:.1f} % of the rows" in text
+    assert "Column 'country' is left out" in text and "effect of country" not in page
 
 
 def test_effects_go_up_towards_the_class_looked_for(run, rare):
@@ -370,11 +370,11 @@ def test_a_regression_shows_errors_in_units_beside_the_mean(run):
     assert "errors against predictions" in page and "growth of mean absolute error" in page
     assert "Coverage of the intervals, by prediction" in text
     assert "mean absolute error" in printed and "without a model" in printed
-    assert "column 'leak' alone gives the target away (rank correlation 1.000)" in text
-    assert "Drop 'leak' unless it is known in time: --drop leak" in text
-    assert "20 rows are copies of an earlier one" in text
-    assert "columns 'x' and 'twin' say the same" in text
-    assert "the last quarter of the file differs" in text
+    assert "Column 'leak' alone almost equals the target (rank correlation 1.000)" in text
+    assert "Drop 'leak' unless you know it before the prediction: --drop leak" in text
+    assert "20 rows are copies of earlier rows" in text
+    assert "Columns 'x' and 'twin' hold the same information" in text
+    assert "The last quarter of the file differs" in text
     head = page[page.index("Which rows look wrong?") :]
     assert re.search(r'<th scope="col">(leak|x|twin)</th>', head)
 
@@ -407,7 +407,7 @@ def test_few_rows_are_said_to_be_few(run):
     x = rng.normal(size=30)
     frame = pd.DataFrame({"x": x, "y": x + rng.normal(size=30)})
     text = words(written(run, frame, "y", *QUICK[:-4], "-s", "n_basis=10", "--cv", "2")[0])
-    assert "there are only 30 rows" in text and "Collect more rows first" in text
+    assert "The file has only 30 rows" in text and "Collect more rows first" in text
 
 
 @pytest.mark.parametrize("which", ["rare", "numbers"])

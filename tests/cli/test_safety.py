@@ -31,6 +31,34 @@ def test_model_is_saved_though_its_accuracy_cannot_be_estimated(run, tmp_path, n
     assert run("predict", "m", "d.npz", "-q").exit_code == 0
 
 
+def test_model_is_saved_though_leave_one_out_is_interrupted(run, tmp_path, monkeypatch):
+    import leansvm.cli._evaluate
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(leansvm.cli._evaluate, "leave_one_out", interrupted)
+    write_csv(tmp_path / "d.csv", people(40))
+    done = run("train", "d.csv", "-t", "answer", "-o", "m", "-e", "lssvm", "--cv", "loo")
+    assert done.exit_code != 0
+    assert run("predict", "m", "d.csv", "-q").exit_code == 0
+
+
+def test_a_short_evaluation_needs_one_file(run, tmp_path, monkeypatch):
+    from leansvm import persistence
+
+    written, save = [], persistence.save
+    monkeypatch.setattr(
+        persistence, "save", lambda *a, **k: (written.append(k["metadata"]), save(*a, **k))
+    )
+    write_csv(tmp_path / "d.csv", people(40))
+    for cv, files in (("loo", 1), ("2", 2)):
+        written.clear()
+        done = run("train", "d.csv", "-t", "answer", "-o", "m", "-e", "lssvm", "--cv", cv)
+        assert done.exit_code == 0, done.stderr
+        assert len(written) == files and written[-1]["evaluation"]["score"] > 0.5
+
+
 def test_model_is_saved_though_the_report_fails(run, tmp_path, monkeypatch):
     import leansvm.cli._report
 
@@ -197,18 +225,18 @@ def test_no_command_writes_over_its_input_or_its_other_output(run, tmp_path):
     train = ("train", "d.csv", "-t", "answer", "-o")
     tune = ("tune", "d.csv", "-t", "answer", "-o")
     for command, words in {
-        (*train, "d.csv"): "d.csv: this file is read from",
-        (*train, data): "this file is read from",
-        (*train, f"../{tmp_path.name}/d.csv"): "this file is read from",
-        (*train, "link.csv"): "link.csv: this file is read from",
-        (*train, "hard.csv"): "hard.csv: this file is read from",
-        (*train, "new", "--report", "d.csv"): "d.csv: this file is read from",
-        (*train, "new", "--report", "./new"): "new: this file is written to already",
-        (*tune, "d.csv"): "d.csv: this file is read from",
-        (*tune, "new", "--report", "link.csv"): "link.csv: this file is read from",
-        ("predict", "m.h", "d.csv", "-o", "d.csv"): "d.csv: this file is read from",
-        ("predict", "m.h", "d.csv", "-o", "m.h"): "m.h: this file is read from",
-        ("export", "m.h", "-o", "m.h"): "m.h: this file is read from",
+        (*train, "d.csv"): "d.csv: this file is an input",
+        (*train, data): "this file is an input",
+        (*train, f"../{tmp_path.name}/d.csv"): "this file is an input",
+        (*train, "link.csv"): "link.csv: this file is an input",
+        (*train, "hard.csv"): "hard.csv: this file is an input",
+        (*train, "new", "--report", "d.csv"): "d.csv: this file is an input",
+        (*train, "new", "--report", "./new"): "new: this file is another output",
+        (*tune, "d.csv"): "d.csv: this file is an input",
+        (*tune, "new", "--report", "link.csv"): "link.csv: this file is an input",
+        ("predict", "m.h", "d.csv", "-o", "d.csv"): "d.csv: this file is an input",
+        ("predict", "m.h", "d.csv", "-o", "m.h"): "m.h: this file is an input",
+        ("export", "m.h", "-o", "m.h"): "m.h: this file is an input",
     }.items():
         with case(command=command):
             done = run(*command)

@@ -167,8 +167,8 @@ def leave_one_out(
             probabilities = _calibrated(values, model.calibration_slopes_)
     found = _scored("exact leave-one-out", y, predicted, probabilities, classes, metric, positive)
     found.notes.append(
-        "the accuracy is that of left-out rows, but preprocessing, C and scales of features saw "
-        "all rows: it is slightly optimistic (--cv 5 fits again without each fifth of the rows)"
+        "scores are those of left-out rows, but preprocessing, C and scales were chosen with all "
+        "rows: they are slightly optimistic (--cv 5 fits again without each fifth of the rows)"
     )
     return found
 
@@ -252,7 +252,7 @@ def splits_of(
         )
     if 2 <= fewest < n:
         n = fewest
-        notes.append(f"{n} folds, since the smallest class has {fewest} rows")
+        notes.append(f"the smallest class has {fewest} rows: {n} folds are used")
     with warnings.catch_warnings():  # a class of one row is in one fold only
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         splitter = StratifiedKFold(n, shuffle=True, random_state=seed)

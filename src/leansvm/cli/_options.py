@@ -17,7 +17,7 @@ Target = Annotated[
 ]
 Task = Annotated[
     Literal["auto", "classification", "regression"],
-    typer.Option(help="auto: text and few whole values are classes."),
+    typer.Option(help="auto takes text and few whole numbers as classes."),
 ]
 Estimator = Annotated[
     str,
@@ -71,8 +71,8 @@ Cv = Annotated[
     str,
     typer.Option(
         "--cv",
-        help="Folds of the cross-validation that estimates accuracy, loo for exact leave-one-out, "
-        "0 for none; auto: loo for many rows, where the estimator has it, else 5.",
+        help="How to estimate accuracy: a number of folds, loo (exact leave-one-out) or 0 (not at "
+        "all). auto takes loo for many rows, where the estimator has it, else 5 folds.",
     ),
 ]
 FileFormat = Annotated[
@@ -81,7 +81,7 @@ FileFormat = Annotated[
 ]
 Scale = Annotated[
     bool,
-    typer.Option(help="Standardise the numbers; in a table with text or dates estimators do."),
+    typer.Option(help="Standardise numbers; with text or dates the estimator does so itself."),
 ]
 Calibrate = Annotated[bool, typer.Option(help="Fit class probabilities.")]
 Report = Annotated[
@@ -90,9 +90,7 @@ Report = Annotated[
 ]
 Positive = Annotated[
     str | None,
-    typer.Option(
-        help="The class of two that is looked for; default: the rarer one.", show_default=False
-    ),
+    typer.Option(help="Positive class of two; default: the rarer one.", show_default=False),
 ]
 Metric = Annotated[
     Literal[
@@ -110,7 +108,7 @@ Metric = Annotated[
     ]
     | None,
     typer.Option(
-        help="Score to show first and to measure importance by; default: as the task needs.",
+        help="Score shown first and used for importance; default: one that fits the task.",
         show_default=False,
     ),
 ]

@@ -37,11 +37,11 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
         return "classification"
     if y.dtype.kind in "iub" and few_values(y):
         notes.append(
-            f"the target has {distinct} whole values: taken as classes (--task regression "
+            f"the target has {distinct} whole values, taken as classes (--task regression "
             f"takes them as numbers)"
         )
         return "classification"
-    notes.append("the target is taken as numbers (--task classification takes them as classes)")
+    notes.append("the target is a number (--task classification takes its values as classes)")
     return "regression"
 
 

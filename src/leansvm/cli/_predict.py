@@ -214,11 +214,11 @@ def _width(facts: dict[str, Any], level: float, model: Path) -> float:
     if not 0 < level < 1:
         raise CommandError(f"--interval {level:g}: the share must be between 0 and 1")
     if facts.get("task") != "regression":
-        raise CommandError(f"--interval: {model} predicts classes; their probabilities are there")
+        raise CommandError(f"--interval: {model} predicts classes; they have probabilities")
     evaluation, n_rows = facts.get("evaluation"), facts.get("rows")
     if evaluation is None:
         raise CommandError(
-            f"--interval: {model} knows no errors of left-out rows; train it without --cv 0"
+            f"--interval: {model} has no errors of left-out rows; train it without --cv 0"
         )
     found = evaluation.get("errors") if isinstance(evaluation, dict) else None
     errors = found if isinstance(found, list) and all(type(e) is float for e in found) else []

@@ -108,8 +108,8 @@ def check_places(*outputs: Path | None, inputs: Sequence[Path] = ()) -> None:
             continue  # a device, which keeps nothing
         for other in taken:
             if _same_file(path, other):
-                role = "read from" if other in inputs else "written to already"
-                raise CommandError(f"{path}: this file is {role}; name another one to write")
+                role = "an input" if other in inputs else "another output"
+                raise CommandError(f"{path}: this file is {role}; choose another name")
         taken.append(path)
 
 
@@ -218,19 +218,26 @@ def fit_and_finish(
     """Fit on all rows and save; then estimate accuracy, write the report, print the summary.
 
     A pipeline that a search left fitted is not fitted again. What fails after the fit is told at
-    the end: the model is saved whatever happens.
+    the end: the model is saved whatever happens. It is saved before what takes long, folds and a
+    report, and again with what they found; leave-one-out in closed form is short.
     """
     if not hasattr(run.model, "fit_report_"):
         fit(run, output)
-    _save(run, run.metadata(), output_file)
-    output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
-    failed: list[str] = []
     if folds == "auto":
         folds = _auto_folds(run)
+    takes_long = folds != "loo" or report is not None
+    if takes_long:
+        _save(run, run.metadata(), output_file)
+    output.say(f"fitted in {run.seconds['fit']:.2f} s, {support_size(run.model):,} support vectors")
+    failed: list[str] = []
     try:
         _evaluate(run, folds, seed, output)
     except CommandError as error:
         failed.append(f"the accuracy is not known: {error}")
+    except BaseException:  # also Ctrl-C
+        if not takes_long:
+            _save(run, run.metadata(), output_file)
+        raise
     written = None
     if report is not None:
         try:

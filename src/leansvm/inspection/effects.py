@@ -184,8 +184,8 @@ def effects(
     own = view.owned([np.array([c]) for c in range(len(names))])
     if own is None:
         raise ValueError(
-            "The steps of this pipeline make features of several columns each (as PCA does): pass "
-            "its last step, and as X what the steps before it return."
+            "This pipeline mixes columns into features (as PCA does): pass its last step, and "
+            "what the earlier steps return as X."
         )
     rows = view.features(view.X)
     _check_room(machine, rows, columns)
@@ -280,7 +280,7 @@ def _interactions(
     if (pairs[:, 0] == pairs[:, 1]).any():
         raise ValueError("pairs must hold two different features each.")
     if None in leads.values():
-        raise ValueError("pairs must be of columns that make one feature each, not of categories.")
+        raise ValueError("pairs must name numeric columns: a category makes several features.")
     features = np.array([[leads[a], leads[b]] for a, b in pairs.tolist()], np.intp)
     mixed = mixed_derivatives(kernel, rows, points, coef, features)
     both = rows.std(axis=0)[features].prod(axis=1)

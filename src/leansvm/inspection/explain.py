@@ -200,7 +200,7 @@ def explain(
     if other.names != view.names:
         raise ValueError("rows and background must have the same columns.")
     if view.machine.kernel == "precomputed":
-        raise ValueError("kernel='precomputed' has no columns to explain: fit it on the rows.")
+        raise ValueError("kernel='precomputed' has no columns: fit another kernel on the rows.")
     rng, n = check_random_state(random_state), view.X.shape[0]
     if other.X.shape[0] > max_background:
         drawn = np.sort(rng.permutation(other.X.shape[0])[:max_background])

@@ -73,7 +73,7 @@ def neighbours(model: Any, rows: Any, y: Any = None, *, count: int = 5) -> Neigh
         raise ValueError(f"count must be a whole number from 1 on, got {count!r}.")
     view = checked_view(model, rows, "neighbours()")
     if not view.is_kernel_machine:
-        raise TypeError(f"{type(view.machine).__name__} keeps no rows: its functions are learned.")
+        raise TypeError(f"{type(view.machine).__name__} learns functions and keeps no rows.")
     kernel_features = view.machine._model()[0]
     kernel, points = kernel_features.kernel, kernel_features.points
     X = view.features(view.X)

@@ -20,7 +20,7 @@ _SHOWN_CLASSES, _SHOWN_ROWS = 10, 1000
 def accuracy(run: TrainingRun) -> str:
     """Return the section: errors in pictures, and all scores beside those of no model."""
     assert run.evaluation is not None
-    text = f"Every row was predicted by a model that did not see it: {run.evaluation.method}."
+    text = f"A model that had not seen the row predicted it: {run.evaluation.method}."
     if run.evaluation.folds:
         shown = ", ".join(run.evaluation.in_words(score) for score in run.evaluation.folds)
         text += f" {run.evaluation.metric} of the folds: {shown}."
@@ -55,7 +55,7 @@ def _classes(run: TrainingRun) -> str:
     picture = html.figure(
         _confusion_picture(classes, counts),
         "Confusion matrix",
-        "Numbers of rows; colour is the share of the true class.",
+        "Each cell counts rows; colour shows the share of the true class.",
     )
     return html.figures([picture, *_curves(run, classes), by_class])
 
@@ -69,7 +69,7 @@ def _class_table(classes: np.ndarray, y: np.ndarray, predicted: np.ndarray) -> s
         found.sort(key=lambda row: row[2])
         rest = found[_SHOWN_CLASSES][2]
         caption = (
-            f"The {_SHOWN_CLASSES} classes of the lowest recall; that of the other "
+            f"The {_SHOWN_CLASSES} classes with the lowest recall; that of the other "
             f"{len(classes) - _SHOWN_CLASSES} is {100 * rest:.1f} % or more"
         )
         found = found[:_SHOWN_CLASSES]
@@ -137,13 +137,13 @@ def _curves(run: TrainingRun, classes: np.ndarray) -> list[str]:
         html.figure(
             pr,
             f"Precision and recall of {name}",
-            f"One point for each threshold; predict() has recall {100 * recall_now:.1f} %. Dashed: "
-            f"chance, {100 * share:.1f} %.",
+            f"Each point is a threshold; predict() has recall {100 * recall_now:.1f} %. The dashed "
+            f"line is chance, {100 * share:.1f} %.",
         ),
         html.figure(
             roc,
             f"ROC curve of {name}",
-            f"Share of {name} that is found against share of the others that is taken for it.",
+            f"Upwards: {name} rows that are found. To the right: other rows taken for {name}.",
         ),
     ]
 
@@ -170,7 +170,7 @@ def _regression(run: TrainingRun) -> str:
         ax.plot(ends, ends, color="0.5", linewidth=1, linestyle="--")
         html.dots(ax, np.transpose([predicted[shown], y[shown]]), 3, color="C0", alpha=0.6)
         ax.set(xlabel="predicted", ylabel="true")
-        plain_ticks(ax)
+        plain_ticks(ax.xaxis, ax.yaxis)
         scatter = html.svg(fig, "true against predicted values")
     with html.drawing() as (fig, ax):
         error = y - predicted
@@ -180,7 +180,7 @@ def _regression(run: TrainingRun) -> str:
         ax.fill_between(centres, low, high, color="C1", alpha=0.25, linewidth=0)
         ax.plot(centres, middle, color="C1")
         ax.set(xlabel="predicted", ylabel="true less predicted")
-        plain_ticks(ax)
+        plain_ticks(ax.xaxis, ax.yaxis)
         residuals = html.svg(fig, "errors against predictions")
     of_all = "All rows" if len(shown) == len(y) else f"{len(shown):,} of {len(y):,} rows"
     pictures = [
@@ -188,8 +188,8 @@ def _regression(run: TrainingRun) -> str:
         html.figure(
             residuals,
             "Errors against prediction",
-            "Orange: the mean error and the middle 80 % of errors, by tenths of the rows. A bent "
-            "line: an error that depends on the prediction; a band that widens: a noise that does.",
+            "The orange line is the mean error, the band holds the middle 80 % of errors. A bent "
+            "line: the model misses a trend. A band that widens: noise grows with the prediction.",
         ),
     ]
     return html.figures(pictures)
@@ -207,11 +207,11 @@ def equal_groups(x: np.ndarray, count: int) -> list[np.ndarray]:
     return [g for g in np.array_split(np.argsort(x, kind="stable"), count) if len(g)]
 
 
-def plain_ticks(ax: Any) -> None:
-    """Write 41,540 at the axes, not 4.154e4, and few enough numbers not to touch."""
+def plain_ticks(*axes: Any) -> None:
+    """Write 41,540 at each axis, not 4.154e4, and few enough numbers not to touch."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    for axis in (ax.xaxis, ax.yaxis):
+    for axis in axes:
         axis.set_major_locator(MaxNLocator(5))
         axis.set_major_formatter(FuncFormatter(lambda value, _: readable(value)))
 
@@ -225,7 +225,7 @@ def calibration(run: TrainingRun) -> str:
         return ""
     assert run.evaluation is not None
     if run.evaluation.probabilities is None:
-        text = "There is no curve here: this model gives no probabilities."
+        text = "This model gives no probabilities."
         return html.section("Calibration", "", text)
     y, probabilities = run.y, run.evaluation.probabilities
     classes = np.unique(y)

@@ -21,7 +21,7 @@ from leansvm.cli._report._importance import unused
 from leansvm.cli._run import TrainingRun, support_size
 
 _LEAK, _SAME, _DRIFT = 0.99, 0.9999, 0.3
-_MOST_COLUMNS, _SHOWN = 200, 3
+_MOST_COLUMNS, _SHOWN, _DROPPED = 200, 3, 5
 _FEW_ROWS, _RARE = 100, 0.2
 _C_LIMITS = (1e-6, 1e7)  # of C="loo" and C="gcv"
 
@@ -36,7 +36,7 @@ def worth_knowing(run: TrainingRun) -> list[str]:
         _limits,
     ]
     found = [text for check in checks for text in check(run)]
-    return [*found, *run.notes]
+    return [f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in (*found, *run.notes)]
 
 
 # ---------------------------------------------------------------------------- the data
@@ -55,8 +55,8 @@ def _numbers(run: TrainingRun) -> dict[str, np.ndarray]:
 
 def _leaks(run: TrainingRun) -> list[str]:
     return [
-        f"column '{name}' alone gives the target away ({how}): is it known before the prediction "
-        f"is needed? --drop {shlex.quote(name)} trains without it"
+        f"column '{name}' alone almost equals the target ({how}): will you know it when you need "
+        f"the prediction? --drop {shlex.quote(name)} trains without it"
         for name, how in leaks(run).items()
     ]
 
@@ -82,7 +82,7 @@ def leaks(run: TrainingRun) -> dict[str, str]:
         for name in (n for n, kind in run.data.kinds.items() if kind == CATEGORY):
             share, usual = _told_by_levels(run.data.X[name], run.y)
             if share > _LEAK > usual + 0.05:
-                found[name] = f"its most frequent classes are right for {100 * share:.1f} % of rows"
+                found[name] = f"its levels tell the class of {100 * share:.1f} % of rows"
     return found
 
 
@@ -123,13 +123,13 @@ def _copies(run: TrainingRun) -> list[str]:
     found = []
     if same:
         found.append(
-            f"{same:,} rows are copies of an earlier one: where a copy is in another fold, the "
-            f"model has seen the row that it is judged on"
+            f"{same:,} rows are copies of earlier rows: the model may be judged on rows that it "
+            f"has seen, so the score may be too good"
         )
     if other and run.task == "classification":
         found.append(
-            f"{other:,} rows have the columns of an earlier one and another target: no model is "
-            f"right on all of them"
+            f"{other:,} rows equal earlier rows in every column but have another target: no model "
+            f"can be right on all of them"
         )
     return found
 
@@ -141,8 +141,8 @@ def _same_columns(run: TrainingRun) -> list[str]:
     names, r = list(columns), np.abs(np.corrcoef(list(columns.values())))
     pairs = np.argwhere(np.triu(r > _SAME, 1))
     return [
-        f"columns '{names[a]}' and '{names[b]}' say the same (correlation {r[a, b]:.4f}): one of "
-        f"them is enough, and they share their importance"
+        f"columns '{names[a]}' and '{names[b]}' hold the same information (correlation "
+        f"{r[a, b]:.4f}): one is enough, and they share their importance"
         for a, b in pairs[:_SHOWN]
     ]
 
@@ -173,8 +173,8 @@ def _drift(run: TrainingRun) -> list[str]:
         return []
     shown = ", ".join(f"{name} (by {100 * d:.0f} points)" for name, d in list(found.items())[:4])
     return [
-        f"the last quarter of the file differs from the rows before it: {shown}. Training and "
-        f"left-out rows are mixed here; if new rows are like the last ones, expect more errors"
+        f"the last quarter of the file differs from the earlier rows: {shown}. The scores here mix "
+        f"all rows; expect larger errors if new rows are like the last ones"
     ]
 
 
@@ -186,17 +186,17 @@ def _limits(run: TrainingRun) -> list[str]:
     if isinstance(model.C, str) and hasattr(model, "C_"):
         low, high = _C_LIMITS
         if not 1.01 * low < model.C_ < 0.99 * high:
-            what = "almost no fit to the rows" if model.C_ < 1 else "almost no smoothing"
+            what = "a nearly constant model" if model.C_ < 1 else "almost no smoothing"
             found.append(
-                f"C is at the limit of the search, {readable(float(model.C_))}: {what} was best"
+                f"C ended at the limit of its search, {readable(float(model.C_))}: {what} was best"
             )
     if at_largest_size(run):
         found.append(
-            f"the model has {support_size(model):,} points, the largest number that was tried: "
-            f"more may be better"
+            f"the model has {support_size(model):,} points, the most that were tried: a larger "
+            f"model may be better"
         )
     if len(run.y) < _FEW_ROWS:
-        found.append(f"there are only {len(run.y)} rows: every number here is uncertain")
+        found.append(f"the file has only {len(run.y)} rows: every number here is uncertain")
     return found
 
 
@@ -215,30 +215,30 @@ def next_steps(
 ) -> list[str]:
     """Return up to four things to do, the most useful first."""
     steps = [
-        f"Drop '{name}' unless it is known in time: --drop {shlex.quote(name)}."
+        f"Drop '{name}' unless you know it before the prediction: --drop {shlex.quote(name)}."
         for name in leaks(run)
     ]
     if copies(run)[0]:
-        steps.append("Remove the copies of rows and train again: the score may fall to its truth.")
+        steps.append("Remove copied rows and train again: the present score may be too good.")
     steps += _for_no_better_than_chance(run) + _for_the_rare_class(run)
     if len(run.y) < _FEW_ROWS:
-        steps.append("Collect more rows first: no setting helps as much.")
+        steps.append("Collect more rows first: they help more than any setting.")
     if drifts(run):
         steps.append(
-            "Hold the last rows out: train on the first three quarters of the file, then leansvm "
-            "predict on the rest, which prints the score."
+            "Hold the last rows out: train on the first three quarters of the file, then run "
+            "leansvm predict on the rest; it prints the score."
         )
     if at_largest_size(run):
         steps.append(f"Allow a larger model: --set n_basis={2 * support_size(run.model)}.")
     names = unused(importance)
     if names:
-        shown = " ".join(f"--drop {shlex.quote(name)}" for name in names[:8])
-        more = f" (and {len(names) - 8} more)" if len(names) > 8 else ""
-        steps.append(f"Train without columns that do not matter: {shown}{more}.")
+        shown = " ".join(f"--drop {shlex.quote(name)}" for name in names[:_DROPPED])
+        more = f" (and {len(names) - _DROPPED} more)" if len(names) > _DROPPED else ""
+        steps.append(f"Leave out columns that do not matter: {shown}{more}.")
     if doubtful:
         rows = ", ".join(f"{i + 1:,}" for i in doubtful[:3])
-        steps.append(f"Look at the doubtful rows, {rows} first: are their targets right?")
-    steps.append("Compare kernels and scales: leansvm tune with the same options.")
+        steps.append(f"Check the targets of the most doubtful rows: {rows}.")
+    steps.append("Compare kernels and scales: run leansvm tune with the same options.")
     return steps[:4]
 
 
@@ -253,7 +253,7 @@ def _for_no_better_than_chance(run: TrainingRun) -> list[str]:
         poor = found.scores["AUC"] < 0.55
     else:
         poor = found.scores["balanced accuracy"] < found.baseline["balanced accuracy"] + 0.02
-    text = "Look for other columns: these say next to nothing about the target."
+    text = "Look for other columns: these say almost nothing about the target."
     return [text] if poor else []
 
 
@@ -266,8 +266,8 @@ def _for_the_rare_class(run: TrainingRun) -> list[str]:
     if share > _RARE or recall > 0.5:
         return []
     return [
-        f"Choose a threshold: {run.positive} is {100 * share:.1f} % of the rows, and predict() "
-        f'finds {100 * recall:.0f} % of it. tune_threshold(model, "balanced_accuracy") of '
-        f"leansvm.model_selection takes a lower one; or rank rows by predict_proba.",
-        "Or weigh the classes alike: --set class_weight=balanced.",
+        f"Choose a threshold: predict() finds only {100 * recall:.0f} % of {run.positive}, which "
+        f"is {100 * share:.1f} % of the rows. leansvm.model_selection.tune_threshold(model, "
+        f'"balanced_accuracy") lowers it; or rank rows by predict_proba.',
+        "Or give both classes the same weight: --set class_weight=balanced.",
     ]

@@ -68,12 +68,12 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
             shown = inside[order] == kind
             html.dots(ax, np.transpose([places, y[order]])[shown], 2.4, color=colour)
         ax.set(xlabel="rows, by prediction", ylabel="target")
-        plain_ticks(ax)
+        plain_ticks(ax.xaxis, ax.yaxis)
         picture = html.svg(fig, "prediction intervals of some rows")
     width, covered = readable(float(np.mean(high - low))), 100 * float(inside.mean())
     text = (
-        f"Of new rows like these, about {100 * (1 - ALPHA):.0f} % have their target within the "
-        f"interval (jackknife+), which is {width} wide on average; it holds {covered:.1f} % of the "
+        f"The interval (jackknife+) contains the target of about {100 * (1 - ALPHA):.0f} % of new "
+        f"rows like these. It is {width} wide on average and contains {covered:.1f} % of the "
         f"training rows shown. In Python: predict_interval(X, alpha={ALPHA})."
     )
     groups = equal_groups(middle, min(5, max(1, len(middle) // 6)))
@@ -131,20 +131,20 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     ]
     count, first, second = max(pairs, key=lambda pair: pair[0])
     text = (
-        f"A set holds the classes that a row may have: about {100 * (1 - ALPHA):.0f} % of the sets "
-        f"of new rows like these have the right one. One class in the set: the model is sure. "
-        f"None: no class is as clear as for most rows, which happens where most are easy. In "
-        f"Python: predict_set(X, alpha={ALPHA})."
+        f"A set lists the classes that a row may have. About {100 * (1 - ALPHA):.0f} % of the sets "
+        f"of new rows like these contain the right class. One class: the model is sure. None: the "
+        f"row is harder than most, which happens where most rows are easy. In Python: "
+        f"predict_set(X, alpha={ALPHA})."
     )
     if count:
-        text += f" Most often together: {second} and {first}, {count:,} rows."
+        text += f" {second} and {first} are together most often, in {count:,} rows."
     return html.section("How sure is it?", table, text, "sure")
 
 
 def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
     """Draw the partial dependence of the columns that matter most."""
     if X.shape[1] > MOST_FEATURES:
-        text = f"Effects are computed for up to {MOST_FEATURES:,} columns; here are {X.shape[1]:,}."
+        text = f"The file has {X.shape[1]:,} columns; effects are for up to {MOST_FEATURES:,}."
         return html.section("What the columns do", "", text, "effects")
     chosen = None
     if importance is not None:
@@ -171,14 +171,15 @@ def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
         if run.positive is not None:
             what += f" (upwards: towards {run.positive})"
     text = (
-        f"The change of the {what} as one column changes and the others stay as they are, on "
-        f"average over rows; the most important columns first. It describes the model, not a cause."
+        f"Each curve shows the mean change of the {what} when one column changes and the others "
+        f"stay. The most important columns come first. Curves describe the model, not causes."
     )
     if len(found.pairs):
         size = found.interaction.max(axis=0)
         named = dict(zip(found.features.tolist(), found.names, strict=True))
         a, b = (named[int(f)] for f in found.pairs[int(np.argmax(size))])
-        text += f" The strongest interaction is that of {a} and {b}, {readable(size.max(), 3)}."
+        if size.max() > 0:
+            text += f" {a} and {b} interact most, by {readable(size.max(), 3)}."
     return html.section("What the columns do", html.figures(figures), text, "effects")
 
 
@@ -237,9 +238,10 @@ def _date_effect(
         ax.plot(values, change, marker="o" if len(values) < 30 else "", markersize=4)
         ax.axhline(0.0, color="0.5", linewidth=0.5)
         ax.set(xlabel=plain_text(label), ylabel="change", ylim=limits)
+        plain_ticks(ax.yaxis)
         short_dates(ax, values)
         picture = html.svg(fig, f"effect of {name}, {label}")
-    caption = "Rows keep their time of day." if label == name else f"Rows keep the rest of {name}."
+    caption = "The time of day stays." if label == name else f"The rest of {name} stays."
     return html.figure(picture, name if label == name else f"{name}: {label}", caption)
 
 
@@ -270,10 +272,11 @@ def _effect(run: TrainingRun, found: Effects, place: int, limits: tuple[float, f
         ax.axhline(0.0, color="0.5", linewidth=0.5)
         label = plain_text(name if len(name) <= 40 else f"{name[:39]}…")
         ax.set(xlabel=label, ylabel="change", ylim=limits)
+        plain_ticks(ax.yaxis)
         _level_ticks(ax, grid)
         short_dates(ax, grid)
         picture = html.svg(fig, f"effect of {name}")
-    caption = f"Mean size of its effect {readable(found.strength[:, place].max(), 3)}."
+    caption = f"Its effect is {readable(found.strength[:, place].max(), 3)} on average."
     return html.figure(picture, name, caption)
 
 
@@ -303,13 +306,13 @@ def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tupl
         for i in worst
     ]
     head = ["row", "target", "predicted without it", "suspicion", "it makes others", *names]
-    what = "share of rows with a smaller error"
+    what = "the share of rows with a smaller error"
     if run.task == "classification":
-        what = "probability that the label is wrong, by the model without the row"
+        what = "the probability that the label is wrong, by the model without the row"
     text = (
-        f"Rows that the model fitted without them predicts worst: wrong targets, or rare cases. "
-        f"Suspicion: {what}. Rows count from 1, the first of the file; then follow their values in "
-        f"the columns that matter most."
+        f"A model fitted without each of these rows misses it most: its target is wrong, or the "
+        f"case is rare. Suspicion is {what}. Row 1 is the first of the file. The last columns are "
+        f"those that matter most."
     )
     return html.section("Which rows look wrong?", html.table(head, rows), text, "rows"), worst
 

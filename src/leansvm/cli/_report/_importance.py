@@ -62,11 +62,11 @@ def importance(run: TrainingRun, found: inspection.Importance | None) -> str:
         picture = html.svg(fig, "importance of the columns")
     text = (
         f"The {'growth' if error else 'loss'} of {found.scoring} when the values of one column are "
-        f"shuffled, on {min(_ROWS, len(run.y)):,} training rows. Columns that say the same share "
-        f"it between them; it does not say that a column is the cause."
+        f"shuffled, on {min(_ROWS, len(run.y)):,} training rows. Columns with the same information "
+        f"share it. It does not show that a column is a cause."
     )
     caption = f"{shown} of {columns} columns. " if columns > shown else ""
-    caption += f"Lines: standard deviation of {_REPEATS} shuffles."
+    caption += f"Lines show the standard deviation over {_REPEATS} shuffles."
     figure = html.figure(picture, "Permutation importance", caption)
     return html.section("Which columns matter", html.figures([figure]), text, "importance")
 

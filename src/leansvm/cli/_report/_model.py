@@ -31,13 +31,13 @@ def feature_scales(run: TrainingRun) -> str:
         picture = html.svg(fig, "learned scales of the features")
     unused = [name for name, scale in scales.items() if scale == 0]
     text = (
-        "One gamma for each feature was learned by leave-one-out error. A long bar: the model can "
-        "change quickly along this feature. It does not say how much the feature matters: one with "
-        "a straight-line effect has a short bar."
+        "The fit learned a scale for each feature by leave-one-out error. A long bar means that "
+        "the model can change quickly along the feature, not that the feature matters: a strong "
+        "straight-line effect has a short bar."
     )
     if unused:
         shown = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
-        text += f" {len(unused)} of {len(scales)} features are not used: {shown}."
+        text += f" The model does not use {len(unused)} of {len(scales)} features: {shown}."
     figure = html.figure(picture, "Feature scales")
     return html.section("How finely it looks", html.figures([figure]), text, "scales")
 
@@ -120,7 +120,7 @@ def tuning(run: TrainingRun) -> str:
         own = {"C": isinstance(model.C, str), "gamma": hasattr(model, "feature_scales_")}
         chosen = " and ".join(name for name, by_itself in own.items() if by_itself)
         text = f"The fit chose {chosen} by itself." if chosen else ""
-    text = text or "Nothing was tuned; leansvm tune tries values of the parameters."
+    text = text or "All parameters were given; leansvm tune compares values."
     return html.section("What was tuned", html.figures(figures) + tables, text, "tuning")
 
 
