@@ -86,7 +86,7 @@ def _line(ranges: tuple[Any, ...], n_features: int) -> tuple[Array, Array]:
         factor = 0.5 + mean + _TWINS * own
         factor[n_features:] = _TARGETS * own[n_features:]
         factor /= width
-    varies = (width > 0) & np.isfinite(factor)
+    varies = (width > 0) & np.isfinite(width) & np.isfinite(factor)
     return np.where(varies, low, 0.0), np.where(varies, factor, 0.0)
 
 
