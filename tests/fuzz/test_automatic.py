@@ -1,6 +1,6 @@
 """Default fits on random problems, beside linear models and beside themselves.
 
-A few examples here; by ``make fuzz`` more than a thousand fits, nothing set in any of them.
+A few examples here; by ``make fuzz`` nearly three thousand fits, nothing set in any of them.
 """
 
 import tempfile
@@ -20,7 +20,7 @@ from leansvm import SparseLSSVC, SparseLSSVR
 from leansvm.persistence import FitState
 from tests.fuzz.running import HAS_SKOPS, PARTS, assert_close, quiet, run_examples, values_of
 
-EXAMPLES = {"numbers": (96, 2), "labels": (96, 2)}  # seven and five fits each; those of quick runs
+EXAMPLES = {"numbers": (240, 2), "labels": (240, 2)}  # seven and five fits each; of quick runs
 BELOW = 0.05  # how much worse than a linear model a default fit may be
 
 
