@@ -67,7 +67,7 @@ def test_batches_do_not_go_on_with_the_parameters_of_a_refused_fit():
     model.set_params(n_basis=20, cache_size="auto")
     with pytest.raises(ValueError, match=r"gamma=50.0 was 0.3"):
         model.partial_fit(X, TARGET)
-    assert model.set_params(gamma=0.3).partial_fit(X, TARGET).score(X, TARGET) > 0.9
+    assert model.set_params(gamma=0.3).partial_fit(X, TARGET).score(X, TARGET) > 0.8
 
 
 def test_a_state_that_cannot_be_solved_leaves_the_model(monkeypatch):

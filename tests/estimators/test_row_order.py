@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from leansvm import ReducedSVC, SparseLSSVC, SparseLSSVR
+from leansvm.estimators import kernel_machine
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(320, 3))
@@ -37,9 +38,18 @@ def test_units_change_nothing(machine):
     assert_allclose(other, found, rtol=0, atol=1e-6 * found.std())
 
 
-def test_a_given_kernel_and_size_draw_by_place():
+def test_many_rows_with_a_given_kernel_and_size_are_drawn_by_place(monkeypatch):
     """Such a fit goes over its rows once, and draws no row that it would have to look for."""
+    monkeypatch.setattr(kernel_machine, "_FEW_ROWS", 100)
     moved = np.random.default_rng(1).permutation(260)
     given = {"C": 1.0, "kernel": "rbf", "gamma": 0.5, "n_basis": 20, "random_state": 0}
     first = SparseLSSVR(**given).fit(X[ROWS], SIGNAL[ROWS]).support_
     assert np.array_equal(SparseLSSVR(**given).fit(X[moved], SIGNAL[moved]).support_, first)
+
+
+def test_few_rows_with_a_given_kernel_and_size_are_drawn_by_their_values():
+    moved = np.random.default_rng(1).permutation(260)
+    given = {"C": 1.0, "kernel": "rbf", "gamma": 0.5, "n_basis": 20, "random_state": 0}
+    first, other = (SparseLSSVR(**given).fit(X[rows], SIGNAL[rows]) for rows in (ROWS, moved))
+    assert np.array_equal(np.sort(moved[other.support_]), np.sort(first.support_))
+    assert_allclose(other.predict(X[NEW]), first.predict(X[NEW]), rtol=0, atol=1e-9)

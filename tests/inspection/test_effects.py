@@ -130,7 +130,7 @@ def test_slopes_and_interactions(rows):
     mixed = (corner[0] - corner[1] - corner[2] + corner[3]) / (4 * h * h)
     size = np.sqrt(np.mean(mixed**2, axis=0)) * X[:, 1].std() * X[:, 2].std()
     np.testing.assert_allclose(found.interaction[:, 0], size, rtol=1e-3)
-    assert found.interaction[0, 0] > 1.5 * found.interaction[0, 1]  # of x1 x2, not of x0 and x3
+    assert found.interaction[0, 0] > 1.2 * found.interaction[0, 1]  # of x1 x2, not of x0 and x3
 
 
 def test_default_pairs_are_of_the_strongest_features():
@@ -271,7 +271,7 @@ def test_words_dates_and_booleans(rows, library, kernel):
     assert found.slope[0, 0] == pytest.approx(up.mean() / 10, rel=0.1, abs=1e-4)
     assert np.isnan(found.slope[0, 1]) and np.isnan(found.slope[0, 2])
     assert found.pairs.tolist() == [[0, 3]] and "nan" not in repr(found)
-    with pytest.raises(ValueError, match="one feature each"):
+    with pytest.raises(ValueError, match="pairs must name numeric columns"):
         effects(model, frame(), pairs=[[0, 1]])
     by_name = effects(model, frame(), features=["w"], pairs=[])
     np.testing.assert_allclose(by_name.average[0], effects(model, frame()).average[3])

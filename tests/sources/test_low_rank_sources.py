@@ -39,7 +39,8 @@ def test_every_objective(array_source):
 
 
 def test_regression_with_choice_of_C(array_source):
-    model = LowRankLSSVR("gcv", 3, max_iter=4, tol=0.0, random_state=0)
+    # smooth functions: a simplex has a kink at its centre, where rounding decides the slope
+    model = LowRankLSSVR("gcv", 3, function="rbf", max_iter=4, tol=0.0, random_state=0)
     with pytest.warns(match="still improve"):
         noise = np.random.default_rng(1).normal(size=(len(X), 2))
         check(array_source, model, X, np.column_stack([X[:, 0] ** 2, X[:, 1]]) + noise)

@@ -342,11 +342,13 @@ def _columns(block: Block, features: FeatureMap) -> Any:
 def lost_in_single(features: KernelFeatures, theta: Array, X: Any) -> float:
     """Return the mean square, added up over outputs, of what f loses where phi is in float32.
 
-    ``X`` are some rows.
+    ``X`` are some rows. Infinite where they are too large for float32.
     """
-    in_double, in_single = (
-        np.asarray(to_host(replace(features, single=single).phi(X)), dtype=np.float64)
-        for single in (False, True)
-    )
-    lost = (in_single - in_double) @ theta[: features.size]
-    return float(np.square(lost).sum(axis=1).mean())
+    with np.errstate(over="ignore", invalid="ignore"):
+        in_double, in_single = (
+            np.asarray(to_host(replace(features, single=single).phi(X)), dtype=np.float64)
+            for single in (False, True)
+        )
+        lost = (in_single - in_double) @ theta[: features.size]
+    mean = float(np.square(lost).sum(axis=1).mean())
+    return mean if np.isfinite(mean) else np.inf

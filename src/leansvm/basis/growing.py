@@ -7,7 +7,7 @@ solution of the smaller basis, with zeros appended, is one point of the larger p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
+from leansvm._phases import out_of_time
 from leansvm.basis.features import ColumnRows, KernelFeatures
 from leansvm.basis.on_device import factor_in_order
 from leansvm.kernels import Kernel
@@ -24,6 +25,8 @@ from leansvm.rows import Block, declare
 
 Array = NDArray[np.float64]
 _PANEL = 512  # columns at a time
+FIRST_SIZE = 50  # of a basis that is chosen anew at each size
+GAIN = 0.01  # share of the error that twice the size has to save
 _SMALLEST_STEP = 64  # points of the first basis, at least
 
 
@@ -168,3 +171,20 @@ def resize_columns(
                 new[:, rows] -= Phi[:, :same] @ L[rows, :same].T
             right_solve_in_place(new, L[:, same:])
     block.keep(ColumnRows(Phi))
+
+
+def grow(solve: Callable[[int], Any], first: int, largest: int) -> Any:
+    """Return ``solve(size)`` at the first size that doubling hardly improves.
+
+    What it returns has ``features`` of that size, and a ``solution`` whose ``error`` is compared.
+    An error that is not a number is no improvement.
+    """
+    size = min(first, largest)
+    found = solve(size)
+    while size < largest and found.features.size == size and not out_of_time(growth=4.0):
+        size = min(2 * size, largest)
+        larger = solve(size)
+        if not larger.solution.error <= (1.0 - GAIN) * found.solution.error:
+            break
+        found = larger
+    return found

@@ -26,6 +26,7 @@ from leansvm.rows import resolve_cache_size
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
+_FEW_ROWS = 100_000  # drawn by their values, at the price of two passes over files
 
 
 class KernelMachine(Machine):
@@ -221,7 +222,8 @@ class BasisMachine(KernelMachine):
             if isinstance(selector, BasisSelector):  # given points fix the size
                 size, auto = min(size, used.n_positive), auto and used.n_positive > 1
         rows = used.blocks(3 * (size + data.n_outputs + 1), budget)
-        rows.by_values = (auto or self._learns_scales) and not pairwise
+        few = used.X.shape[0] <= _FEW_ROWS  # more are drawn by position if nothing is learned
+        rows.by_values = (auto or few or self._learns_scales) and not pairwise
         plan: dict[str, Any] = {"selector": selector, "size": size, "auto": auto, "rows": rows}
         plan["budget"] = rows.state_budget(self.cache_size)
         # weights as given: copies of a row may be in other folds

@@ -19,14 +19,13 @@ from leansvm._parallel import blas_for, blas_threads
 from leansvm._phases import Phases, out_of_time
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, whiten
-from leansvm.basis.growing import NestedPoints, prefixes
+from leansvm.basis.growing import FIRST_SIZE, NestedPoints, grow, prefixes
 from leansvm.kernels import Kernel
 from leansvm.losses import Logistic, Loss
 from leansvm.newton import passes
 from leansvm.newton.left_out import leave_out, left_out_mistakes, left_out_residuals_of
 from leansvm.newton.solver import SERIAL_WIDTH, NewtonSolver
 from leansvm.ridge.criteria import rows_inside
-from leansvm.ridge.nested import FIRST_SIZE, grow
 from leansvm.rows import RowBlocks, check_points, points_within
 from leansvm.solution import Solution
 

@@ -13,7 +13,6 @@ as its values at some rows tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,7 +24,13 @@ from leansvm._array_api import namespace, to_host
 from leansvm._parallel import blas_for
 from leansvm._phases import out_of_time, reach
 from leansvm.basis.features import ColumnRows, FeatureMap, KernelFeatures, lost_in_single
-from leansvm.basis.growing import NestedPoints, first_columns, new_rows_of_factor, resize_columns
+from leansvm.basis.growing import (
+    GAIN,
+    NestedPoints,
+    first_columns,
+    new_rows_of_factor,
+    resize_columns,
+)
 from leansvm.kernels import Kernel
 from leansvm.ridge.bracket import Judged, Judges, draw_judges, search
 from leansvm.ridge.criteria import ENOUGH, rows_inside, standard_error
@@ -47,8 +52,6 @@ from leansvm.rows import Block, RowBlocks, declare, row_weights
 from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
-FIRST_SIZE = 50  # of a basis that is chosen anew at each size
-_GAIN = 0.01  # share of the error that twice the size has to save
 # from 2,000 points on a size costs seconds: it is tried where the one before saved so much
 _LARGE, _LARGE_GAIN = 2000, 0.06
 _MARGIN = 0.002  # sizes whose errors are this close are alike
@@ -176,7 +179,8 @@ class Ladder:
 
         Where many points are judged at one C only, give that one as the only candidate.
         """
-        if len(candidates) > 1 and (near is None or self.features.size <= _EVERY_C):
+        size = self.features.size  # 0 if all points were dropped
+        if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
             curve = self.curve(candidates)
             best = first_of_the_best(curve)
             return Judged(float(curve.min()), float(candidates[best]), curve)
@@ -346,7 +350,7 @@ def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any], Judge
         ladder.extend(size)
         C = None if found is None else found.C
         found = ladder.judged(candidates if C is None or size <= _SOME_C else np.array([C]), C)
-        gain = _GAIN if size < _LARGE else _LARGE_GAIN
+        gain = GAIN if size < _LARGE else _LARGE_GAIN
         pays, best = found.error < (1.0 - gain) * best, min(best, found.error)
         if size == largest or not pays or out_of_time(growth=4.0):
             break
@@ -373,13 +377,15 @@ def _all_are_better(ladder: Ladder, lean: int, C: float) -> bool:
     largest, indices = ladder.points.rows.shape[0], ladder.indices
     if indices is None or ladder.blocks.n_rows > _FEW_ROWS or 2 * lean > largest:
         return False
+    if not lean or out_of_time(growth=4.0):
+        return False
     chosen = indices[ladder.points.kept[:lean]]
     before, ladder.basis_rows = ladder.basis_rows, rows_inside(ladder.blocks, chosen)
     ladder.extend(largest)
     both = np.array([lean, ladder.features.size])
     few, every = np.min([ladder.errors(both, near) for near in C * _NEARBY], axis=0)
     ladder.basis_rows = before
-    return bool(every < (1.0 - _GAIN) * few)
+    return bool(every < (1.0 - GAIN) * few)
 
 
 def _first_size(largest: int) -> int:
@@ -392,20 +398,3 @@ def _sizes_up_to(largest: int) -> NDArray[np.intp]:
     """Return the sizes to compare, each about sqrt(2) times the one before."""
     steps = np.arange(1 + 2 * np.log2(max(largest / _FIRST_NESTED, 1.0)))
     return np.unique(np.rint(largest * _STEP**-steps)).astype(np.intp)
-
-
-def grow(solve: Callable[[int], Any], first: int, largest: int) -> Any:
-    """Return ``solve(size)`` at the first size that doubling hardly improves.
-
-    What it returns has ``features`` of that size, and a ``solution`` whose ``error`` is compared.
-    An error that is not a number is no improvement.
-    """
-    size = min(first, largest)
-    found = solve(size)
-    while size < largest and found.features.size == size and not out_of_time(growth=4.0):
-        size = min(2 * size, largest)
-        larger = solve(size)
-        if not larger.solution.error <= (1.0 - _GAIN) * found.solution.error:
-            break
-        found = larger
-    return found

@@ -20,13 +20,13 @@ from leansvm._phases import Phases
 from leansvm.basis import BasisSelector
 from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, lost_in_single, whiten
-from leansvm.basis.growing import first_columns
+from leansvm.basis.growing import FIRST_SIZE, first_columns, grow
 from leansvm.kernels import Kernel
 from leansvm.ridge import primal
 from leansvm.ridge.bracket import Judged, draws_rows
 from leansvm.ridge.criteria import rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
-from leansvm.ridge.nested import FIRST_SIZE, MOST_LOST, Ladder, climb, grow, open_ladder
+from leansvm.ridge.nested import MOST_LOST, Ladder, climb, open_ladder
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sums import FIRST_ROWS, Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
