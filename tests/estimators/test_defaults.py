@@ -96,3 +96,12 @@ def test_sparse_rows_are_taken(problem):
     assert sparse.issparse(model.support_vectors_)
     assert_allclose(values(model, sparse.csr_array(X)), values(model, X), rtol=1e-8, atol=1e-8)
     assert model.score(sparse.csr_array(X), y) > 0.9
+
+
+def test_thousands_of_rows_get_as_many_points_as_they_need():
+    """Sizes of more than 5,000 rows are judged by some of them."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(6000, 2))
+    y = np.sin(5 * X[:, 0]) * np.cos(5 * X[:, 1]) + 0.1 * rng.normal(size=6000)
+    model = SparseLSSVR(kernel="rbf", gamma=4.0, random_state=0).fit(X[:5500], y[:5500])
+    assert model.n_support_ > 150 and model.score(X[5500:], y[5500:]) > 0.95

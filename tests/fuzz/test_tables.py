@@ -98,9 +98,8 @@ def examine(facts):
             return
         try:
             values = values_of(model, new)
-        except ALLOWED as error:  # gaps, after training rows without any
+        except ALLOWED as error:  # gaps, after training rows without any; words after numbers
             assert_clear(error)
-            assert "table_" not in vars(model)
             return
         assert np.isfinite(values).all()
         try:

@@ -114,7 +114,9 @@ def check(model: Any, exported: Any, *, n_rows: int = 1000, random_state: int = 
         inputs = rows_around(formula, n_rows, random_state, _type(single))
         engine, found = run_c(exported, formula, inputs)
     wanted = python_values(model, formula, inputs)
-    gaps = np.abs(found.reshape(wanted.shape) - wanted) / formula.band
+    gaps = np.abs(found.reshape(wanted.shape) - wanted) / np.where(
+        formula.band > 0, formula.band, 1.0
+    )
     return Check(engine, len(wanted), float(np.max(gaps)))
 
 

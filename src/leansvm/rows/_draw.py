@@ -95,7 +95,7 @@ def _costs(blocks: RowBlocks, Y: NDArray[Any]) -> Array:
 class DrawnRows:
     """Rows that stand for all rows: sums over them, times ``weight``, estimate sums over all."""
 
-    rows: Rows  # their numbers, in the order of `order_of`
+    rows: Rows  # their numbers, which increase
     weight: Array  # that each stands for
     n_rows: int  # that were drawn from
 
@@ -121,7 +121,7 @@ def draw_for_all(
     One row is drawn in each of many intervals of equal mass, so a heavy row may come several times
     and then stands for more. A class has at least half of an equal share of the draws, or all of
     its rows. Where there are no more rows than ``count``, all are taken. Rows of zero weight, and
-    those ``without``, never come.
+    those ``without``, never come. Row numbers increase, as those of blocks do.
     """
     order = order_of(blocks)
     open_rows = np.ones(len(order.rows), bool)
@@ -129,6 +129,7 @@ def draw_for_all(
         open_rows = ~np.isin(order.rows, without)
     rows, own = order.rows[open_rows], order.weight[open_rows]
     if len(rows) <= count:
+        rows = np.sort(rows)
         weight = blocks.targets_of(rows)[1]
         return DrawnRows(rows, np.ones(len(rows)) if weight is None else weight, len(rows))
     (stratum,) = blocks.collect(_classes_of_block)
@@ -148,6 +149,8 @@ def draw_for_all(
     found, times = np.unique(_places_at(own * rate, shares), return_counts=True)
     weight = times * float(wanted.sum()) / number / rate[found]
     rows = rows[found]
+    places = np.argsort(rows)
+    rows, weight = rows[places], weight[places]
     if blocks.class_weight is not None:
         weight *= _costs(blocks, blocks.targets_of(rows)[0])
     return DrawnRows(rows, weight, len(own))
