@@ -419,3 +419,11 @@ def test_a_site_at_a_time_is_left_out():
     pooled = PlainSparseLSSVR("kfold").fit_from_state(merged)
     assert pooled.C_ in np.logspace(-6, 7, 50)
     assert pooled.fit_report_["criterion"] == "kfold"
+
+
+def test_a_kernel_without_gamma_asks_for_none():
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    model = leansvm.SparseLSSVR(1.0, "linear", gamma=0.001, n_basis=3, random_state=0)
+    model.fit(rows, rows[:, 0])
+    again = leansvm.SparseLSSVR(1.0, "linear", gamma=0.001).fit_from_state(model.state())
+    np.testing.assert_allclose(again.predict(rows), model.predict(rows), atol=1e-12)

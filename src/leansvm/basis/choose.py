@@ -149,13 +149,17 @@ def _on_host(blocks: RowBlocks) -> RowBlocks:
     """Copy all rows to the host, for selectors that know NumPy alone."""
     everything = np.arange(blocks.n_rows)
     rows, weighed = to_host(blocks.take(everything)), blocks.targets_of(everything)
-    return MemoryBlocks(rows, *weighed, class_weight=blocks.class_weight)
+    on_host = MemoryBlocks(rows, *weighed, class_weight=blocks.class_weight)
+    on_host.by_values = blocks.by_values
+    return on_host
 
 
 def _part(blocks: RowBlocks, rows: NDArray[np.intp], columns: int) -> RowBlocks:
     """Return some of the rows, in memory."""
     weighed, by_class = blocks.targets_of(rows), blocks.class_weight
-    return MemoryBlocks(blocks.take(rows), *weighed, class_weight=by_class, columns=columns)
+    part = MemoryBlocks(blocks.take(rows), *weighed, class_weight=by_class, columns=columns)
+    part.by_values = blocks.by_values
+    return part
 
 
 def _sample(

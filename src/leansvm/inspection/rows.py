@@ -91,7 +91,7 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
     >>> from leansvm.inspection import inspect_rows
     >>> X = np.random.default_rng(0).normal(size=(300, 2))
     >>> y = (X[:, 0] > 0).astype(int)
-    >>> wrong = int(np.argmax(X[:, 0]))
+    >>> wrong = int(np.argmin(np.abs(X - [1, 0]).sum(axis=1)))
     >>> y[wrong] = 0
     >>> model = SparseLSSVC(kernel="rbf", gamma=0.5, n_basis=40, random_state=0).fit(X, y)
     >>> bool(inspect_rows(model, X, y).most_suspicious(1)[0] == wrong)

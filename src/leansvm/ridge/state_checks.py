@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils import compute_class_weight
 
-from leansvm.kernels import Mixture
+from leansvm.kernels import WITH_GAMMA, Mixture
 from leansvm.linalg import cholesky_in_place
 from leansvm.ridge.kfold import FoldSums, KFoldSums
 from leansvm.ridge.sums import Sums
@@ -143,7 +143,7 @@ def refuse_parameters(state: Any, parameters: dict[str, Any], classifies: bool) 
         "kernel": (parameters["kernel"] in ("auto", kernel.given, alias), kernel.given),
         "fit_intercept": (parameters["fit_intercept"] == (penalty < np.inf), penalty < np.inf),
     }
-    if not isinstance(kernel.given, Mixture):  # which has its own scales
+    if kernel.name in WITH_GAMMA and not isinstance(kernel.given, Mixture):  # has its own scales
         gamma = parameters["gamma"]  # a rule (a text), or that of the state
         same = isinstance(gamma, str) or np.array_equal(np.asarray(gamma, np.float64), kernel.gamma)
         expected["gamma"] = (same, kernel.gamma)
