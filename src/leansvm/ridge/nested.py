@@ -65,6 +65,7 @@ _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged 
 _MANY_ROWS = 5000  # of which some are drawn to judge
 _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
 MOST_LOST = 1e-3  # of the left-out error, that single precision may add
+_MORE_LOST = 4.0  # times as much may be lost at twice the size
 
 
 def is_much(n_rows: int, size: int) -> bool:
@@ -124,12 +125,11 @@ class Ladder:
     def _stands(self, models: RidgeModels, model: int, error: float) -> bool:
         """Whether the sums are precise enough, as one model and its left-out error tell.
 
-        If not, they are made again in double precision. Larger sizes may be in single precision
-        where this one may.
+        If not, they are made again in double precision. Decides the precision of larger sizes.
         """
         lost = lost_in_single(self.features, models.theta(model), self.blocks.head(FIRST_ROWS)[0])
-        self.in_single = lost <= MOST_LOST * error
-        if self.features.single and not self.in_single:
+        self.in_single = _MORE_LOST * lost <= MOST_LOST * error
+        if self.features.single and lost > MOST_LOST * error:
             self._return_to_double()
             return False
         return True
