@@ -18,7 +18,8 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Least-squares and reduced-basis kernel machines on the command line.",
+    help="Train kernel machines (SVMs) on tables, predict with them and export them.\n\n"
+    "Start with: leansvm train data.csv --target COLUMN -o model.skops",
 )
 for command in (train, tune, predict, info, export):
     app.command()(command)

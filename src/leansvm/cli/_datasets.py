@@ -14,7 +14,7 @@ app = typer.Typer(no_args_is_help=True, help="List and download the data sets of
 DataHome = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the data sets; default: $LEANSVM_DATA, then the per-user cache.",
+        help="Folder of the data sets. Default: $LEANSVM_DATA, then the per-user cache.",
         show_default=False,
     ),
 ]
@@ -53,24 +53,27 @@ def list_(data_home: DataHome = None, as_json: Json = False) -> None:
 @guarded
 def download(
     names: Annotated[
-        list[str], typer.Argument(help="Names as in the list, or all.", show_default=False)
+        list[str],
+        typer.Argument(help="Names of data sets (see datasets list), or all.", show_default=False),
     ],
     data_home: Annotated[
         Path | None,
-        typer.Option(help="Folder to store it in; default: the per-user cache."),
+        typer.Option(help="Folder to store the files in. Default: the per-user cache."),
     ] = None,
     mirror: Annotated[
         str | None,
-        typer.Option(help="Take the files from this address instead: MIRROR/FILE."),
+        typer.Option(help="Download MIRROR/FILE instead of the original source."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Fetch again what is here.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Download again what is already there.")
+    ] = False,
     verify: Annotated[
-        bool, typer.Option(help="Refuse rows that are not those the papers used.")
+        bool, typer.Option(help="Check the data against known checksums or sizes.")
     ] = True,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Fetch data sets from their original public sources."""
+    """Download data sets from their original public sources."""
     from leansvm.datasets import DownloadError, find
     from leansvm.datasets import download as fetch
     from leansvm.datasets import names as known

@@ -29,17 +29,23 @@ def export(
         ),
     ],
     dtype: Annotated[
-        Literal["float64", "float32"], typer.Option(help="Numbers to compute with (.onnx, .h).")
+        Literal["float64", "float32"],
+        typer.Option(metavar="TYPE", help="Compute in float64 or float32 (.onnx, .h)."),
     ] = "float64",
     store: Annotated[
         Literal["float64", "float32", "float16", "int8"] | None,
-        typer.Option(help="Numbers to keep (.h, .mjs); default: as --dtype.", show_default=False),
+        typer.Option(
+            metavar="TYPE",
+            help="Store numbers as float64, float32, float16 or int8 (.h, .mjs). Default: the same "
+            "as --dtype.",
+            show_default=False,
+        ),
     ] = None,
-    name: Annotated[str, typer.Option(help="What names in a C header begin with.")] = "model",
+    name: Annotated[str, typer.Option(help="Prefix of the names in a C header.")] = "model",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write a model for use outside Python, and try it on rows around its points."""
+    """Export a model to ONNX, C or JavaScript, and test the exported model."""
     from leansvm.persistence import write_atomically
 
     output = Printer(quiet, as_json)

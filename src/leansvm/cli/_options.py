@@ -10,21 +10,33 @@ import typer
 DataFile = Annotated[
     Path, typer.Argument(help="CSV, Parquet, LIBSVM/SVMlight or npz file.", show_default=False)
 ]
-ModelFile = Annotated[Path, typer.Argument(help="File that train or tune wrote.")]
+ModelFile = Annotated[Path, typer.Argument(help="Model file, written by train or tune.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target", "-t", help="Column to predict (CSV, Parquet).", show_default=False),
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="COLUMN",
+        help="Column to predict; needed for CSV and Parquet files.",
+        show_default=False,
+    ),
 ]
 Task = Annotated[
     Literal["auto", "classification", "regression"],
-    typer.Option(help="auto takes text and few whole numbers as classes."),
+    typer.Option(
+        metavar="TASK",
+        help="classification, regression or auto: classification if the target is text or has few "
+        "different whole numbers.",
+    ),
 ]
 Estimator = Annotated[
     str,
     typer.Option(
         "--estimator",
         "-e",
-        help="auto, lssvm, sparse, reduced, low-rank, l2, or a class name such as SparseLSSVC.",
+        metavar="NAME",
+        help="auto (the same as sparse), sparse, lssvm, reduced, l2, low-rank, or a class name "
+        "such as SparseLSSVC.",
     ),
 ]
 Set = Annotated[
@@ -33,20 +45,20 @@ Set = Annotated[
         "--set",
         "-s",
         metavar="NAME=VALUE",
-        help="Parameter of the estimator; repeat it for more.",
+        help="Set a parameter of the estimator, such as n_basis=200. Can be repeated.",
         show_default=False,
     ),
 ]
 Drop = Annotated[
     list[str] | None,
-    typer.Option(help="Column to leave out; repeat it for more.", show_default=False),
+    typer.Option(metavar="COLUMN", help="Column to ignore. Can be repeated.", show_default=False),
 ]
 Columns = Annotated[
     list[str] | None,
     typer.Option(
         "--column",
         metavar="NAME=KIND",
-        help="Kind of a column: number, category, date, time or yes/no. Repeat it for more.",
+        help="Read a column as number, category, date, time or yes/no. Can be repeated.",
         show_default=False,
     ),
 ]
@@ -55,42 +67,60 @@ Missing = Annotated[
     typer.Option(
         "--missing",
         metavar="TEXT",
-        help="Text that stands for a missing value, beside NA, ?, - and the like.",
+        help="Read this text as a missing value, like NA, ? and -. Can be repeated.",
         show_default=False,
     ),
 ]
 Decimal = Annotated[
     Literal[".", ","] | None,
-    typer.Option(help="Decimal mark; default: as the file shows.", show_default=False),
+    typer.Option(
+        metavar="MARK",
+        help="Decimal mark, a point or a comma. Default: recognised from the file.",
+        show_default=False,
+    ),
 ]
 Dates = Annotated[
     Literal["day-first", "month-first"] | None,
-    typer.Option(help="Order of 03/04/2024; default: as the file shows.", show_default=False),
+    typer.Option(
+        metavar="ORDER",
+        help="day-first or month-first: how to read 03/04/2024. Default: recognised from the file.",
+        show_default=False,
+    ),
 ]
 Cv = Annotated[
     str,
     typer.Option(
         "--cv",
-        help="How to estimate accuracy: a number of folds, loo (exact leave-one-out) or 0 (not at "
-        "all). auto takes loo for many rows, where the estimator has it, else 5 folds.",
+        metavar="FOLDS",
+        help="How to estimate the accuracy: a number of folds, loo (leave-one-out), or 0 for no "
+        "estimate. auto: loo if there are many rows and the estimator supports it, otherwise 5.",
     ),
 ]
 FileFormat = Annotated[
     Literal["csv", "parquet", "svmlight", "npz"] | None,
-    typer.Option("--format", help="Format of DATA; default: by its name.", show_default=False),
+    typer.Option(
+        "--format",
+        metavar="FORMAT",
+        help="Format of the data file: csv, parquet, svmlight or npz. Default: from its name.",
+        show_default=False,
+    ),
 ]
 Scale = Annotated[
     bool,
-    typer.Option(help="Standardise numbers; with text or dates the estimator does so itself."),
+    typer.Option(help="Standardise numbers (always done if the file has text or dates)."),
 ]
-Calibrate = Annotated[bool, typer.Option(help="Fit class probabilities.")]
+Calibrate = Annotated[bool, typer.Option(help="Compute class probabilities.")]
 Report = Annotated[
     Path | None,
-    typer.Option(help="Write a report of the run to this HTML file.", show_default=False),
+    typer.Option(help="Write an HTML report to this file.", show_default=False),
 ]
 Positive = Annotated[
     str | None,
-    typer.Option(help="Positive class of two; default: the rarer one.", show_default=False),
+    typer.Option(
+        metavar="CLASS",
+        help="Which of two classes is the positive one. Default: the rarer one.",
+        show_default=False,
+    ),
 ]
 Metric = Annotated[
     Literal[
@@ -108,11 +138,14 @@ Metric = Annotated[
     ]
     | None,
     typer.Option(
-        help="Score shown first and used for importance; default: one that fits the task.",
+        metavar="SCORE",
+        help="Score to show first and to use for column importance: mae, rmse, r2, accuracy, "
+        "balanced-accuracy, recall, precision, f1, average-precision, auc or log-loss. Default: "
+        "depends on the task.",
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 ModelOutput = Annotated[
     Path, typer.Option("--output", "-o", help="Model file to write.", show_default=False)
 ]

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")]
 
 
 class CommandError(Exception):

@@ -32,7 +32,7 @@ def predict(
         typer.Option(
             "--output",
             "-o",
-            help="CSV or Parquet file to write; default: CSV on stdout.",
+            help="CSV or Parquet file to write. Default: CSV to stdout.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +40,7 @@ def predict(
         list[str] | None,
         typer.Option(
             metavar="COLUMN",
-            help="Column to carry into the output, such as an id; repeat it for more.",
+            help="Column to copy to the output, such as an id. Can be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -48,23 +48,23 @@ def predict(
         float | None,
         typer.Option(
             metavar="LEVEL",
-            help="Of numbers: add lower and upper, between which this share of the targets lies "
-            "(such as 0.9).",
+            help="For predicted numbers: add the columns lower and upper. This share of the "
+            "targets lies between them, for example 0.9.",
             show_default=False,
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse categories that training did not see.")
+        bool, typer.Option("--strict", help="Refuse categories that did not occur in training.")
     ] = False,
     safe_csv: Annotated[
         bool,
-        typer.Option(help="Put ' before labels in CSV that a spreadsheet would compute."),
+        typer.Option(help="Put ' before labels that a spreadsheet would run as a formula."),
     ] = True,
     file_format: opt.FileFormat = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Predict every row of a data file; score the predictions where it has the target too."""
+    """Predict every row of a data file; if the file has the target, print the score, too."""
     from leansvm.cli._read import read_like
 
     output = Printer(quiet, as_json)
@@ -108,7 +108,7 @@ def predict(
 
 @guarded
 def info(model: opt.ModelFile, as_json: Json = False) -> None:
-    """Show what a model file holds, without loading the model."""
+    """Show what a model file contains, without loading the model."""
     facts = _facts(model)
     try:
         rows = _info_rows(facts, model)

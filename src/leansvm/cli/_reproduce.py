@@ -18,32 +18,31 @@ _PAPERS = "fang2019, peng2016, zhou2013, zhou2016, joshi"
 @guarded
 def command(
     papers: Annotated[
-        list[str], typer.Argument(help=f"Any of {_PAPERS}; or all.", show_default=False)
+        list[str], typer.Argument(help=f"One or more of {_PAPERS}, or all.", show_default=False)
     ],
     table: Annotated[
         list[str] | None,
-        typer.Option(help="Only this table or figure, such as table-1; may be given again."),
+        typer.Option(help="Only this table or figure, such as table-1. Can be repeated."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few trials, without what takes long: five minutes.")
+        bool, typer.Option("--quick", help="Fewer trials and no long experiments: five minutes.")
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Trials of what is random.", show_default=False)
+        int | None, typer.Option(min=1, help="Number of random trials.", show_default=False)
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder of results.json and report.html.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for results.json and report.html.")] = Path(
         "reproduction"
     ),
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what is there already.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure finished rows again.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Reproduce the papers' tables and figures, row by row, and write an HTML report.
+    """Compute the papers' tables and figures again and write an HTML report.
 
-    Every finished row is stored at once: stop with Ctrl-C and run the same command again to
-    continue. Rows whose data are not on this machine are left out; the command that gets the data
-    is named at the end. The exit code is 1 only where no row could be run.
+    Every finished row is stored at once. To continue after Ctrl-C, run the
+    same command again. Rows without data on this machine are skipped; the
+    last lines say how to download the data. The exit code is 1 only if no
+    row could be run.
     """
     from leansvm.cli._reproduce_progress import RowProgress
     from leansvm.papers import PAPERS, reproduce, write_report
@@ -69,7 +68,7 @@ def command(
         report = write_report(out)
         output.say(
             f"interrupted after {progress.words()}; they are in {out / 'results.json'} and "
-            f"{report}; run the same command again to go on"
+            f"{report}; run the same command again to continue"
         )
         raise typer.Exit(INTERRUPTED) from None
     report = write_report(out)

@@ -26,8 +26,8 @@ Grid = Annotated[
         "--grid",
         "-g",
         metavar="NAME=V1,V2,...",
-        help="Values to try by cross-validation; repeat it for more parameters. Default: gamma, "
-        "and C where the estimator does not choose it by itself.",
+        help="Values of a parameter to compare by cross-validation. Can be repeated. Default: "
+        "values of gamma, and of C if the estimator does not choose it itself.",
         show_default=False,
     ),
 ]
@@ -57,7 +57,7 @@ def tune(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Compare parameters, then train and save the best model."""
+    """Compare parameter values, then train and save the best model."""
     from leansvm.cli._tune_search import compares_by_leaving_out, search_along_path, search_grid
 
     output = Printer(quiet, as_json)
