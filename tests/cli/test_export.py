@@ -76,7 +76,7 @@ def test_without_a_compiler_that_is_said(run, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     done = run("export", trained, "-o", "model.h")
     assert done.exit_code == 0, done.output
-    assert "not tried: no C compiler (cc) was found" in done.stdout
+    assert "not tested: no C compiler (cc) was found" in done.stdout
     assert (tmp_path / "model.h").exists()
 
 
@@ -94,7 +94,7 @@ def test_what_differs_is_not_written(run, trained, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-o", "model.txt"], "name it .onnx, .h or .mjs"),
+        (["-o", "model.txt"], "the name must end in .onnx, .h or .mjs"),
         (["-o", "model.onnx", "--store", "int8"], "--store is for .h and .mjs"),
         (["-o", "model.h", "--name", "my model"], "C identifier"),
     ],

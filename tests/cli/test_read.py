@@ -204,7 +204,7 @@ def test_numbers_where_training_had_text(file):
         ("d.csv", "\n\n", "the file is empty"),
         ("d.parquet", "PAR1 nonsense", "not a readable Parquet file"),
         ("d.npz", "nonsense", "not a readable npz file"),
-        ("d.xyz", "a,y\n", "unknown kind of file"),
+        ("d.xyz", "a,y\n", "unknown file type"),
     ],
 )
 def test_unusable_tables(file, name, content, message):

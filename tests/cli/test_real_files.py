@@ -162,7 +162,8 @@ REFUSED = {
     "a word among numbers": (
         'a,b,y\n"two\nlines",1,u\n' + "x,1,u\n" * 10 + "\nx,many,v\n",
         "d.csv, line 15, column 'b': 'many' is not a number, as 11 of 12 values are; correct it, "
-        "take it as missing with --missing 'many', or the column as text with --column 'b=categ",
+        "read it as a missing value with --missing 'many', or read the column as text with "
+        "--column 'b=categ",
     ),
     "infinity": ("a,y\n" + "1,u\n" * 10 + "inf,v\n", "line 12, column 'a': 'inf' is not a number"),
     "decimal commas between commas": (
@@ -200,7 +201,7 @@ REFUSED = {
     ),
     "a missing target": (
         "a,y\n1,u\n2,NA\n3,v\n",
-        "d.csv, line 3, column 'y': the target is missing, here first of 1 rows",
+        "d.csv, line 3, column 'y': the target is missing in 1 rows, first in this one",
     ),
 }
 
@@ -268,7 +269,7 @@ def test_useful_columns_stay(tmp_path):
     assert list(data.X) == list(columns)
     assert data.kinds["plz"] == "category" and data.X["plz"][0] == "00067"
     assert data.notes == [
-        "column 'plz': digits with leading zeros or too many of them are categories"
+        "column 'plz': numbers with leading zeros or too many digits are categories"
     ]
 
 

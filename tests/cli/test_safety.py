@@ -23,7 +23,7 @@ def test_model_is_saved_though_its_accuracy_cannot_be_estimated(run, tmp_path, n
     done = run("train", "d.npz", "-o", "m", "-e", "lssvm", "-s", "C=1", "--no-calibrate", "--json",
                "--report", "r.html")  # fmt: skip
     assert done.exit_code == 1
-    assert "the accuracy is not known" in done.stderr and "one row only" in done.stderr
+    assert "the accuracy could not be estimated" in done.stderr and "only one row" in done.stderr
     assert "the model itself is saved as m" in done.stderr
     result = json.loads(done.stdout)
     assert result["evaluation"] is None and len(result["failed"]) == 1
@@ -70,7 +70,7 @@ def test_model_is_saved_though_the_report_fails(run, tmp_path, monkeypatch):
     done = run("train", "d.csv", "-t", "answer", "-o", "m", "-e", "lssvm", "--report", "r.html",
                "--cv", "2")  # fmt: skip
     assert done.exit_code == 1 and not (tmp_path / "r.html").exists()
-    assert "there is no report: d.csv: no picture today" in done.stderr
+    assert "the report could not be written: d.csv: no picture today" in done.stderr
     facts = json.loads(run("info", "m", "--json").stdout)
     assert facts["metadata"]["evaluation"]["score"] > 0.5  # that was not lost either
 

@@ -102,10 +102,10 @@ def test_what_is_refused(trained, run, tmp_path):
     done = run("predict", model, new, "--interval", "1.5")
     assert done.exit_code == 1 and "between 0 and 1" in done.output
     done = run("predict", model, new, "--interval", "0.9999")
-    assert done.exit_code == 1 and "400 training rows are enough up to 0.997" in done.output
+    assert done.exit_code == 1 and "with 400 training rows, it can be at most 0.997" in done.output
     pd.read_csv(new).rename(columns={"id": "prediction"}).to_csv("same.csv", index=False)
     done = run("predict", model, "same.csv", "--keep", "prediction")
-    assert done.exit_code == 1 and "the output has a column of this name" in done.output
+    assert done.exit_code == 1 and "the output already has a column of this name" in done.output
     table = rentals(60).assign(count=lambda t: np.where(t["count"] > 20, "many", "few"))
     table.to_csv("classes.csv", index=False)
     assert run("train", "classes.csv", "-t", "count", "-o", "c.skops", "--cv", "0").exit_code == 0

@@ -206,7 +206,7 @@ def prepare_leave_one_out(estimator: Any, settings: Sequence[str], grid: Sequenc
     given = any(item.startswith("C=") for item in settings) and estimator.C not in ("loo", "gcv")
     if of_grid or given:
         option = "--grid" if of_grid else "--set"
-        raise CommandError(f'--cv loo chooses C by leave-one-out itself; drop "{option} C=..."')
+        raise CommandError(f'--cv loo chooses C by leave-one-out; remove "{option} C=..."')
     estimator.set_params(C="loo")
 
 
@@ -221,7 +221,7 @@ def half_width(errors: Sequence[float], n_rows: int, level: float) -> float:
     rank = math.ceil(level * (n_rows + 1) - 1e-9)
     if rank > n_rows:
         raise CommandError(
-            f"--interval {level:g}: {n_rows:,} training rows are enough up to "
+            f"--interval {level:g}: with {n_rows:,} training rows, it can be at most "
             f"{math.floor(1e4 * n_rows / (n_rows + 1)) / 1e4:g}"
         )
     ranks = np.ceil(np.linspace(1, n_rows, len(errors)))
@@ -247,12 +247,12 @@ def splits_of(
     fewest = min(int(np.sum(y == value)) for value in classes)
     if fewest < 2 and len(classes) == 2:
         raise CommandError(
-            f"--cv {n_folds}: a class has one row only, and a fold without it has one class; "
-            f"use --cv 0"
+            f"--cv {n_folds}: a class has only one row, which cannot be in training and in test "
+            f"rows; use --cv 0"
         )
     if 2 <= fewest < n:
         n = fewest
-        notes.append(f"the smallest class has {fewest} rows: {n} folds are used")
+        notes.append(f"the smallest class has {fewest} rows, so {n} folds are used")
     with warnings.catch_warnings():  # a class of one row is in one fold only
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         splitter = StratifiedKFold(n, shuffle=True, random_state=seed)

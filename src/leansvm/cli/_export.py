@@ -51,9 +51,9 @@ def export(
     output = Printer(quiet, as_json)
     kind = _KINDS.get(output_file.suffix)
     if kind is None:
-        raise CommandError(f"{output_file}: name it .onnx, .h or .mjs")
+        raise CommandError(f"{output_file}: the name must end in .onnx, .h or .mjs")
     if kind == "onnx" and store is not None:
-        raise CommandError("--store is for .h and .mjs; an .onnx file keeps numbers as --dtype")
+        raise CommandError("--store is only for .h and .mjs; use --dtype for .onnx")
     check_places(output_file, inputs=[model])
     loaded, metadata = _read(model)
     exported = _written(loaded, kind, dtype, store, name, metadata)
@@ -99,13 +99,13 @@ def _tried(model: Any, exported: Any, numbers: str) -> tuple[dict[str, Any], str
     try:
         found = check(model, exported)
     except MissingToolError as error:
-        return {"checked_with": None}, f"not tried: {error}"
+        return {"checked_with": None}, f"not tested: {error}"
     except subprocess.CalledProcessError as error:
         raise CommandError(f"the exported model does not run: {error}") from error
     if not found.difference <= _LARGEST.get(numbers, float("inf")):
         raise CommandError(
-            f"{found.engine} gives values that differ by {found.difference:.2g} of the sum of "
-            f"coefficients: nothing was written"
+            f"the exported model ({found.engine}) differs from Python by {found.difference:.2g} "
+            f"of the sum of coefficients, which is too much: nothing was written"
         )
     words = (
         f"{found.engine} differs from Python by at most {found.difference:.1e} of the sum of "

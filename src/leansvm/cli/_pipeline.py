@@ -30,18 +30,18 @@ def decide_task(y: np.ndarray, asked: str, notes: list[str]) -> str:
 
     if asked != "auto":
         if asked == "regression" and y.dtype.kind in "US":
-            raise CommandError("the target is text: it cannot be a regression")
+            raise CommandError("--task regression needs numbers, but the target is text")
         return asked
     distinct = len(np.unique(y))
     if y.dtype.kind in "US":
         return "classification"
     if y.dtype.kind in "iub" and few_values(y):
         notes.append(
-            f"the target has {distinct} whole values, taken as classes (--task regression "
-            f"takes them as numbers)"
+            f"the target has {distinct} different whole numbers, which are treated as classes "
+            f"(--task regression treats them as numbers)"
         )
         return "classification"
-    notes.append("the target is a number (--task classification takes its values as classes)")
+    notes.append("the target is a number (--task classification treats its values as classes)")
     return "regression"
 
 
@@ -76,7 +76,7 @@ def make_estimator(
     family = _family(name)
     class_name = FAMILIES[family][task == "regression"]
     if class_name is None:
-        raise CommandError(f"--estimator {name} is for classification; this is a regression")
+        raise CommandError(f"--estimator {name} is only for classification; the task is regression")
     estimator = getattr(leansvm, class_name)()
     known = estimator.get_params(deep=False)
     chosen: dict[str, Any] = {}

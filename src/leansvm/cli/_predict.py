@@ -158,8 +158,8 @@ def _facts_of_training(path: Path) -> dict[str, Any]:
     facts = _facts(path)["metadata"]
     if "n_features" not in facts:
         raise CommandError(
-            f"{path}: saved from Python without its data's columns; use it there, with "
-            f"leansvm.persistence.load"
+            f"{path}: this model was saved in Python and does not say how to read data files; "
+            f"load it in Python, with leansvm.load"
         )
     columns, target = facts.get("columns"), facts.get("target")
     named = isinstance(columns, dict) and all(
@@ -186,10 +186,10 @@ def _check_categories(pipeline: Any, rows: FileData, strict: bool, output: Print
     for column, values in unknown_categories(pipeline, rows).items():
         shown = ", ".join(repr(value) for value in values[:5])
         more = f" and {len(values) - 5} more" if len(values) > 5 else ""
-        text = f"{rows.path}, column '{column}': training did not see {shown}{more}"
+        text = f"{rows.path}, column '{column}': {shown}{more} did not occur in training"
         if strict:
             raise CommandError(text)
-        output.say(f"note: {text}; taken as a rare value")
+        output.say(f"note: {text}; treated as a rare value")
 
 
 def _predictions(pipeline: Any, rows: FileData, n_points: Any) -> dict[str, np.ndarray]:
@@ -212,9 +212,9 @@ def _width(facts: dict[str, Any], level: float, model: Path) -> float:
     from leansvm.cli._evaluate import half_width
 
     if not 0 < level < 1:
-        raise CommandError(f"--interval {level:g}: the share must be between 0 and 1")
+        raise CommandError(f"--interval {level:g}: it must be between 0 and 1, such as 0.9")
     if facts.get("task") != "regression":
-        raise CommandError(f"--interval: {model} predicts classes; they have probabilities")
+        raise CommandError(f"--interval is only for predicted numbers; {model} predicts classes")
     evaluation, n_rows = facts.get("evaluation"), facts.get("rows")
     if evaluation is None:
         raise CommandError(
@@ -231,7 +231,7 @@ def _with_kept(rows: FileData, result: dict[str, np.ndarray]) -> dict[str, Any]:
     """Return the columns of the output: those of the file that are kept, then the predictions."""
     for name in rows.kept:
         if name in result:
-            raise CommandError(f"--keep {name}: the output has a column of this name; rename it")
+            raise CommandError(f"--keep {name}: the output already has a column of this name")
     return {**rows.kept, **result}
 
 

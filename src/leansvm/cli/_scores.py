@@ -112,7 +112,7 @@ def score_name(metric: str, scores: dict[str, float]) -> str:
         known = [
             key for key, start in METRICS.items() if any(name.startswith(start) for name in scores)
         ]
-        raise CommandError(f"--metric {metric} is not known here; choose {', '.join(known)}")
+        raise CommandError(f"--metric {metric} does not fit this task; choose {', '.join(known)}")
     return found[0]
 
 

@@ -147,7 +147,7 @@ def start_run(
     notes = list(data.notes)
     task = decide_task(data.y, task, notes)
     if task == "classification" and (data.y == data.y[0]).all():
-        raise CommandError(f"{path}: the target has one class only, {data.y[0]}")
+        raise CommandError(f"{path}: the target has only one class, {data.y[0]}")
     run = TrainingRun(
         data, task, target, None, notes, seconds={"read": time.perf_counter() - start}
     )
@@ -233,7 +233,7 @@ def fit_and_finish(
     try:
         _evaluate(run, folds, seed, output)
     except CommandError as error:
-        failed.append(f"the accuracy is not known: {error}")
+        failed.append(f"the accuracy could not be estimated: {error}")
     except BaseException:  # also Ctrl-C
         if not takes_long:
             _save(run, run.metadata(), output_file)
@@ -244,9 +244,9 @@ def fit_and_finish(
             _write_report(run, output_file, report)
             written = report
         except CommandError as error:
-            failed.append(f"there is no report: {error}")
+            failed.append(f"the report could not be written: {error}")
         except OSError as error:
-            failed.append(f"there is no report: {file_problem(error)}")
+            failed.append(f"the report could not be written: {file_problem(error)}")
     metadata = run.metadata()
     if folds or report is not None:  # which the facts that are saved do not have yet
         _save(run, metadata, output_file)

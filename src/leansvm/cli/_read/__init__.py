@@ -124,14 +124,14 @@ def read(
     if kind in ("svmlight", "npz"):
         if target not in (None, "y") or drop or columns:
             raise CommandError(
-                f"{path}: a file without column names takes no --target, --drop or --column"
+                f"{path}: this file has no column names; leave out --target, --drop and --column"
             )
         data = _without_names(path, kind)
         if data.y is None:
             raise CommandError(f"{path}: there is no array y (or y_train) to train on")
         return _checked(data)
     if target is None:
-        raise CommandError(f"{path}: name the column to predict with --target")
+        raise CommandError(f"{path}: say which column to predict with --target COLUMN")
     table = read_table(path, kind)
     for name in (target, *drop, *columns):
         check_column(path, name, table.names)
@@ -239,4 +239,4 @@ def _format(path: Path, given: str | None) -> str:
     if suffixes and suffixes[-1].lower() in FORMATS:
         return FORMATS[suffixes[-1].lower()]
     known = ", ".join(sorted(FORMATS))
-    raise CommandError(f"{path}: unknown kind of file (known: {known}); say which with --format")
+    raise CommandError(f"{path}: unknown file type (known: {known}); set it with --format")

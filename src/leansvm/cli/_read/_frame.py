@@ -138,7 +138,7 @@ def _wanted(
     if found == kind or (kind != CATEGORY and found == NUMBER):
         return values
     if kind != CATEGORY:
-        raise CommandError(f"{table.path}, column '{name}': {found} where {kind} is wanted")
+        raise CommandError(f"{table.path}, column '{name}': expected {kind}, found {found}")
     result = np.full(len(values), np.nan, dtype=object)  # numbers where text is wanted
     known = ~np.isnan(values)
     words = ["true" if value else "false" for value in values[known]]
@@ -207,8 +207,8 @@ def target_of(
         if not complete:
             return None
         raise CommandError(
-            f"{table.place(int(np.argmax(gone)), name)}: the target is missing, here first of "
-            f"{int(gone.sum()):,} rows; fill or remove them"
+            f"{table.place(int(np.argmax(gone)), name)}: the target is missing in "
+            f"{int(gone.sum()):,} rows, first in this one; fill or remove them"
         )
     if text is not None:
         return _text_target(table, name, text, wanted, ways)

@@ -138,7 +138,7 @@ def recognise(
     if _is_compact_date(texts):
         return _dates.to_days(texts, _dates.COMPACT), DATE, ""
     if _numbers.is_code(texts):
-        note = f"column '{name}': digits with leading zeros or too many of them are categories"
+        note = f"column '{name}': numbers with leading zeros or too many digits are categories"
         return as_objects(texts), CATEGORY, note
     for kind in (NUMBER, TRUTH, DATE, TIME):
         values, note = _convert(table, name, texts, kind, ways)
@@ -260,8 +260,8 @@ def _refuse(
     text += f", as {known - number:,} of {known:,} values are" if known > number else ""
     if ways.options:
         text += (
-            f"; correct it, take it as missing with --missing '{value}', or the column as text "
-            f"with --column '{name}=category'"
+            f"; correct it, read it as a missing value with --missing '{value}', or read the "
+            f"column as text with --column '{name}=category'"
         )
     raise CommandError(text)
 
@@ -272,7 +272,7 @@ def _refuse_open_decimal(table: FileTable, name: str, texts: pa.Array, ways: Con
     row = compute.match_substring(texts, ",").fill_null(False).index(True).as_py()
     value = texts[row].as_py()
     numbers = value.replace(",", "."), value.replace(",", "")
-    hint = "; say --decimal , or --decimal ." if ways.options else ""
+    hint = "; use --decimal , or --decimal ." if ways.options else ""
     raise CommandError(
         f"{table.place(row, name)}: {value!r} may be {numbers[0]} or {numbers[1]}, and nothing in "
         f"the file decides it{hint}"
@@ -282,7 +282,7 @@ def _refuse_open_decimal(table: FileTable, name: str, texts: pa.Array, ways: Con
 def _refuse_open_dates(
     table: FileTable, name: str, texts: pa.Array, row: int, ways: Conventions
 ) -> None:
-    hint = "; say --dates day-first or --dates month-first" if ways.options else ""
+    hint = "; use --dates day-first or --dates month-first" if ways.options else ""
     raise CommandError(
         f"{table.place(row, name)}: {texts[row].as_py()!r} may begin with the day or with the "
         f"month, and nothing in the file decides it{hint}"

@@ -184,7 +184,7 @@ def _check_width(path: Path, encoding: str) -> None:
             raise CommandError(
                 f"{path}, line 1: {len(names):,} columns between {DELIMITERS[delimiter]}; a CSV "
                 f"file may have {_MOST_COLUMNS:,}. Give wide tables of numbers as .npz or "
-                f"svmlight files, or turn the table if its columns are the rows"
+                f"svmlight files, or transpose the table if its columns are the rows"
             )
 
 
