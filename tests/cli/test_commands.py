@@ -364,13 +364,13 @@ def test_leave_one_out_of_the_command_is_that_of_refitting(run, tmp_path):
         (["--cv", "loo", "-e", "lssvm", "-s", "C=1.0"], "--cv loo chooses C by leave-one-out"),
         (["--cv", "loo", "-e", "low-rank", "-s", "C=1"], "--cv loo chooses C by leave-one-out"),
         (["-e", "forest"], "--estimator forest: unknown; choose auto, lssvm"),
-        (["-e", "l2", "--task", "regression"], "--estimator l2 is for classification"),
+        (["-e", "l2", "--task", "regression"], "--estimator l2 is only for classification"),
         (["-s", "gama=1"], "LSSVC has no parameter gama; did you mean gamma?"),
         (["-s", "gamma"], "--set gamma: write it as NAME=VALUE"),
         (["-s", "gamma=-1"], "The 'gamma' parameter of SparseLSSVC must be"),
         (["-o", "nowhere/m"], "nowhere/m: there is no folder nowhere"),
         (["-o", "."], ".: this is a folder"),
-        (["--drop", "c"], "takes no --target, --drop or --column"),
+        (["--drop", "c"], "leave out --target, --drop and --column"),
         (["--column", "c"], "--column c: write it as NAME=KIND, where KIND is one of number, cat"),
         (["--column", "c=text"], "where KIND is one of number, category, date, time, yes/no"),
     ],
@@ -387,7 +387,7 @@ def test_leave_one_out_leaves_no_C_to_a_grid(run, tmp_path):
     np.savez(tmp_path / "d.npz", X=np.arange(20.0).reshape(10, 2), y=np.arange(10) % 2)
     done = run("tune", "d.npz", "-o", "m", "-e", "lssvm", "--cv", "loo", "--grid", "C=1,10")
     assert done.exit_code == 1
-    assert 'drop "--grid C=..."' in done.stderr
+    assert 'remove "--grid C=..."' in done.stderr
 
 
 def test_usage_errors_have_their_own_code(run):
