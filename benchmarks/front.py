@@ -75,8 +75,8 @@ def everyday() -> str:
     return (
         f"On {found.wins} of {found.sets} everyday tables, `SparseLSSVC()` and `SparseLSSVR()` "
         f"score at least as high as scikit-learn's default\n{BOOSTING}. (leansvm gets raw "
-        f"features; all parameters are defaults.) The median difference is {found.median:+.1f} points of "
-        f"accuracy\nor R², the mean {found.mean:+.1f}, the worst {found.worst:+.1f} "
+        f"features; all parameters are defaults.) The median difference is {found.median:+.1f} "
+        f"points of accuracy\nor R², the mean {found.mean:+.1f}, the worst {found.worst:+.1f} "
         f"({found.worst_set}). On {tuned.wins} of {tuned.sets} tables they score at least as high "
         f"as a grid-searched `SVC` or `SVR`.\nThe price is fit time: with {MOST_ROWS:,} rows and "
         f"two threads, a fit takes {ours:.0f} s (median), and {BOOSTING} takes {theirs:.1f} s.\n"

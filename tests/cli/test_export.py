@@ -95,7 +95,7 @@ def test_what_differs_is_not_written(run, trained, tmp_path, monkeypatch):
     ("arguments", "words"),
     [
         (["-o", "model.txt"], "the name must end in .onnx, .h or .mjs"),
-        (["-o", "model.onnx", "--store", "int8"], "--store is for .h and .mjs"),
+        (["-o", "model.onnx", "--store", "int8"], "--store is only for .h and .mjs"),
         (["-o", "model.h", "--name", "my model"], "C identifier"),
     ],
 )
