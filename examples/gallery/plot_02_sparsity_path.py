@@ -2,9 +2,8 @@
 Accuracy against the number of basis points
 ===========================================
 
-One fit gives the errors of every size of a nested basis. Generalised cross-validation and the
-exact leave-one-out error cost almost nothing extra. So you can choose the size by looking at the
-curve.
+One fit gives the errors for every number of basis points, almost without extra time: by generalised
+cross-validation and by leave-one-out. So you can choose the number by looking at the curve.
 """
 
 import matplotlib.pyplot as plt

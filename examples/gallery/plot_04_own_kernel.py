@@ -23,8 +23,8 @@ angles = np.radians(rng.uniform(60, 300, size=(120, 1)))  # no data around 0°
 values = np.sin(2 * angles[:, 0]) + 0.5 * np.cos(angles[:, 0]) + 0.1 * rng.normal(size=120)
 
 # %%
-# The Gaussian kernel does not know the circle. Where the data end, it falls back to the mean, and
-# the curve jumps at 0°. With the periodic kernel the curve is closed.
+# The Gaussian kernel does not know that 360° is 0°: the curve goes to the mean where the data end,
+# and jumps at 0°. With the periodic kernel the curve has no jump.
 
 circle = np.radians(np.linspace(0, 360, 361))[:, None]
 figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")

@@ -2,9 +2,9 @@
 Choosing C of a large-margin classifier by leave-one-out
 ========================================================
 
-`L2SVC(C="loo")` tries fifteen values of C and takes the one with the lowest squared hinge loss of
-left-out rows. No model is fitted again: the left-out values assume that the other support vectors
-do not change, and most of them do not. Test rows have their minimum at about the same C.
+`L2SVC(C="loo")` tries fifteen values of C and chooses the one with the smallest squared hinge loss
+of left-out rows. No model is fitted again: the formula assumes that the other support vectors stay
+the same. The loss on test rows has its minimum at about the same C.
 """
 
 import matplotlib.pyplot as plt

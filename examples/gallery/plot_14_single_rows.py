@@ -2,8 +2,8 @@
 One row at a time
 =================
 
-A service answers one request after the other. `Predictor` checks and prepares a model once, so
-that a prediction takes microseconds. A model file has a few kilobytes.
+A service predicts one row at a time. `Predictor` prepares a model once, so that a prediction takes
+microseconds. The model file has a few kilobytes.
 """
 
 import tempfile

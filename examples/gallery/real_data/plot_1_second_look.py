@@ -3,8 +3,8 @@ Which cases need a second look?
 ===============================
 
 Thirty measurements of cell nuclei say whether a tumour is malignant. A doctor who has time for
-some of the cases wants to see those that the model is least sure of. Probabilities rank them. The
-learned scales say how finely the model resolves each measurement.
+some of the cases wants to see those that the model is least sure of. Probabilities rank the cases.
+The learned scales show how quickly the kernel changes along each measurement.
 """
 
 import matplotlib.pyplot as plt

@@ -3,8 +3,8 @@ How far will a disease progress, and how sure is that?
 ======================================================
 
 The data are ten measurements of 442 patients with diabetes, and the progression of the disease a
-year later. They are noisy, so a single number is not an answer. Intervals say how far off the
-prediction may be, and effects say what changes it.
+year later. They are noisy, so a single predicted number says little. Intervals show how far off it
+may be, and effects show which measurements change it.
 """
 
 import matplotlib.pyplot as plt
