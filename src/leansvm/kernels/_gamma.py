@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import to_host
 from leansvm.kernels._function import Gamma
-from leansvm.kernels._kernel import PER_FEATURE, WITH_GAMMA, check_length
+from leansvm.kernels._kernel import PER_FEATURE, WITH_GAMMA, refuse_length
 
 
 def resolve_gamma(
@@ -75,7 +75,8 @@ def resolve_gamma(
             f"kernel={kernel!r} takes one number as gamma, got {len(values)} values; "
             f"{', '.join(PER_FEATURE)} take one value for each feature."
         )
-    check_length(values, n_features)
+    if len(values) != n_features:
+        refuse_length(values, n_features)
     return values
 
 

@@ -7,6 +7,7 @@ kernels themselves are one file each: to add one, write its file and list its cl
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,12 @@ class Kernel:
         """``gamma_`` of a fitted model: gamma, or the scales of every part of a mixture."""
         return self.gamma if self._mixture is None else self._mixture.gamma_by_part
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(vars(self))
+        state.pop("function", None)  # made again from the rest
+        return state
+
+    @cached_property
     def function(self) -> KernelFunction:
         """The kernel's own class, which knows its formulas, with these parameters."""
         if self._mixture is not None:
@@ -145,11 +151,11 @@ class Kernel:
         dtype : dtype, optional
             Type of the result: by default that of ``X`` (float64 unless X is float32).
         """
-        if isinstance(self.gamma, np.ndarray):
-            check_length(self.gamma, X.shape[1])
+        if isinstance(self.gamma, np.ndarray) and len(self.gamma) != X.shape[1]:
+            refuse_length(self.gamma, X.shape[1])
         if self.clip is not None:
             Z = clipped(Z, self.clip)
-        xp, width = foreign_namespace(X), Z.shape[0]
+        xp, width = None if isinstance(X, np.ndarray) else foreign_namespace(X), Z.shape[0]
         if xp is not None:
             if X.shape[0] == 0 or width == 0:
                 return xp.zeros((X.shape[0], width), dtype=X.dtype, device=device_of(X))
@@ -175,8 +181,8 @@ class Kernel:
         xp = foreign_namespace(X)
         if xp is None:
             return lambda t: self.block(X, X[t : t + 1, :])[:, 0]
-        if isinstance(self.gamma, np.ndarray):
-            check_length(self.gamma, X.shape[1])
+        if isinstance(self.gamma, np.ndarray) and len(self.gamma) != X.shape[1]:
+            refuse_length(self.gamma, X.shape[1])
         return self.function.device_columns(xp, self._clipped(X))
 
     def diag(self, X: Any, start: int = 0) -> Any:
@@ -201,7 +207,6 @@ class Kernel:
         return X if self.clip is None else clipped(X, self.clip)
 
 
-def check_length(gamma: Any, n_features: int) -> None:
-    """Raise a ValueError unless there is one gamma for each feature."""
-    if len(gamma) != n_features:
-        raise ValueError(f"gamma has {len(gamma)} values, X has {n_features} features.")
+def refuse_length(gamma: Any, n_features: int) -> None:
+    """Raise the error of a gamma that has not one value for each feature."""
+    raise ValueError(f"gamma has {len(gamma)} values, X has {n_features} features.")
