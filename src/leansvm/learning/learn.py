@@ -31,6 +31,7 @@ from leansvm.learning.search import (
     FOLD,
     HELD_OUT,
     ON_FAST_DEVICES,
+    ROWS_IN_DOUBLE,
     SECOND,
     TIED,
     OnIteration,
@@ -109,9 +110,10 @@ def learn_kernel(
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
+        last = ON_FAST_DEVICES if fast else SECOND
         sample = draw_sample(
             blocks,
-            ON_FAST_DEVICES.rows if fast else SECOND.rows,
+            last.rows,
             rng,
             free_bias=bias_penalty == 0,
             budget=budget // 2,
@@ -119,9 +121,9 @@ def learn_kernel(
             groups=groups,
             numeric=numeric,
         )
-    search = ScaleSearch(
-        sample, bias_penalty, budget // 2, progress, blas_threads(), most_points, blocks.place
-    )
+    single = len(sample.X) > ROWS_IN_DOUBLE and not fast
+    usual = sample, bias_penalty, budget // 2, progress, last, single
+    search = ScaleSearch(*usual, blas_threads(), most_points, blocks.place)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": None}
     report["seconds"] = phases.seconds
     if sample.n_plain == 0:
@@ -145,15 +147,15 @@ def learn_kernel(
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             if choice in ("linear", "one"):
                 names = ("linear",) if choice == "linear" else scales.kernels
-                scales = search.minimise(search.start(names), search.second, tied=True)
+                scales = search.minimise(search.start(names), search.last, tied=True)
             else:
-                scales = search.minimise(scales, search.second)
+                scales = search.minimise(scales, search.last)
             if choice == "shrunk":
-                scales = search.minimise(scales.shrunk(), search.second, tied=True)
+                scales = search.minimise(scales.shrunk(), search.last, tied=True)
             if C is not None:  # only now: the way to good scales leads over other values
                 lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
                 search = replace(search, lam_per_row=lam)
-                scales = search.minimise(scales, search.second, tied=choice != "learned")
+                scales = search.minimise(scales, search.last, tied=choice != "learned")
         with phases("drop"):
             scales = scales if progress.stopped else _without_idle(search, scales)
     return _learned(scales, search, report)
@@ -241,7 +243,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
             fewer = scales._replace(log_gamma=np.where(high, scales.log_gamma, -np.inf))
         if np.isfinite(fewer.log_gamma).sum() == np.isfinite(scales.log_gamma).sum():
             continue
-        fewer = search.scored(fewer, search.second)
+        fewer = search.minimise(fewer, search.last, iterations=0)
         if fewer.log_loo <= scales.log_loo + np.log1p(_TOLERANCE):
             scales = fewer
             if share > 0.0:
@@ -256,7 +258,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
 def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
     """Return the kernel of raw rows, and what is told about the search."""
     progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
-    stage = search.sized(search.second, len(scales.kernels))
+    stage = search.sized(search.last, len(scales.kernels))
     kernel, gamma, clip, dropped, n_curves = raw_kernel(
         scales.kernels, weights, np.exp(scales.log_gamma), sample
     )
