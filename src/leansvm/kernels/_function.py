@@ -1,6 +1,6 @@
 """The base classes of all kernels: what the library asks a kernel k(x, z).
 
-A kernel is one class in one file, made from its numbers (gamma, degree, coef0); `_kernel` lists
+A kernel is one class, made from its numbers (gamma, degree, coef0); `_kernel` lists
 them. `leansvm.kernels.Kernel` prepares rows (types, clipping, memory) and asks these classes.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.kernels._clip import clipped, inside_bounds
+from leansvm.kernels._columns import clipped, inside_bounds
 from leansvm.kernels._function import Array, DistanceKernel
 from leansvm.kernels._kernel import FUNCTIONS, Kernel
 from leansvm.linalg import dense_rows64

@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from leansvm._array_api import to_host
 from leansvm.kernels import Mixture
-from leansvm.kernels._curves import Curve
+from leansvm.kernels._columns import Curve
 from leansvm.linalg import dense_rows64
 from leansvm.rows import (
     RowBlocks,
