@@ -46,7 +46,9 @@ Array = NDArray[np.float64]
 
 LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
-_FEWEST_ROWS = 10  # to learn anything from
+_FEWEST_ROWS = 13  # to learn anything from
+_FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
+_LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # log S that it must reach, and may be above that of others
 _FOLDS = 3
 _CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
@@ -134,6 +136,8 @@ def learn_kernel(
         report["fallback"] = f"there are fewer than {_FEWEST_ROWS} different rows"
     if report["fallback"] is not None:
         plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
+        if several and len(sample.X) >= _FEWEST_FOR_LINE and _is_line(search, plain):
+            plain = ["linear"]
         start = search.start(plain if sample.n_plain else plain[:1])
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
         return _learned(start._replace(log_gamma=one), search, report)
@@ -159,6 +163,15 @@ def learn_kernel(
         with phases("drop"):
             scales = scales if progress.stopped else _without_idle(search, scales)
     return _learned(scales, search, report)
+
+
+def _is_line(search: ScaleSearch, kernels: Sequence[str]) -> bool:
+    """Whether a straight line explains nearly all, and these kernels hardly more than it."""
+    if not search.sample.n_plain or not search.sample.Y.any():
+        return False
+    line = search.minimise(search.start(["linear"]), TIED, tied=True).log_loo
+    other = search.minimise(search.start(kernels), TIED, tied=True).log_loo
+    return line < _LINE_ERROR and line < other + _LINE_CLOSE
 
 
 def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, Any]) -> Scales:

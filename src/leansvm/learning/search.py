@@ -35,9 +35,8 @@ _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
 ROWS_IN_DOUBLE = 2000  # few enough for double precision: rounding decides where flat searches end
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
-# a search ends after two steps that lower log S by less: that is what single precision can see, and
-# little enough for rows in single precision to have the scales of the same rows in double
-_STILL = 1e-5, 1e-4  # of rows in double and in single precision
+# a search ends after two steps that lower log S by less; few rows, in double precision, go further
+_STILL = 1e-3, 2e-3  # of rows in double and in single precision
 _PAIRS, _TRIES = 20, 6  # steps that are remembered; values that a line search looks at
 _FIRST_STEP, _LONGEST = 25.0, 4.0  # times the gradient; of one number, in log
 _ENOUGH = 1e-4  # share of the expected decrease that a step must reach
@@ -55,7 +54,7 @@ class Stage(NamedTuple):
 TIED = Stage(600, 100, 15)  # one scale for all features, where every search starts
 ALONE = Stage(1500, 200, 12)  # one part, which will go on together with others
 FIRST = Stage(1500, 200, 25)
-SECOND = Stage(4000, 400, 8)
+SECOND = Stage(4000, 500, 14)
 ON_FAST_DEVICES = Stage(12000, 800, 12)  # in place of SECOND, where double precision is fast
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
@@ -113,8 +112,7 @@ class ScaleSearch:
     def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Return the same search on some rows of the sample."""
         X, Y, weight = self.sample.X[rows], self.sample.Y[rows], self.sample.weight[rows]
-        some, single = replace(self.sample, X=X, Y=Y, weight=weight), len(X) > ROWS_IN_DOUBLE
-        return replace(self, sample=some, single=self.single and single)
+        return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
 
     def sized(self, stage: Stage, n_parts: int) -> Stage:
         """Return the rows and points of a stage that there are; FIRST's where memory is short.
