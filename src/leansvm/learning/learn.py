@@ -137,7 +137,7 @@ def learn_kernel(
         start = search.start(plain if sample.n_plain else plain[:1])
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
         return _learned(start._replace(log_gamma=one), search, report)
-    search.sized(FIRST, len(kernels))  # a budget that is too small is refused before the first step
+    search.objective(kernels, FIRST)  # a budget that is too small is refused before the first step
     with serial_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
@@ -258,7 +258,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
 def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
     """Return the kernel of raw rows, and what is told about the search."""
     progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
-    stage = search.sized(search.last, len(scales.kernels))
+    decided_on = search.objective(scales.kernels, search.last)
     kernel, gamma, clip, dropped, n_curves = raw_kernel(
         scales.kernels, weights, np.exp(scales.log_gamma), sample
     )
@@ -272,8 +272,8 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
             np.maximum.at(shown, features, weight * relative[: len(features)])
     shown /= max(shown.max(initial=0.0), np.finfo(np.float64).tiny)
     report |= {
-        "rows": stage.rows,
-        "points": stage.points,
+        "rows": decided_on.n_rows,
+        "points": decided_on.r,
         "evaluations": progress.evaluations,
         "iterations": progress.iterations,
         "stopped": progress.stopped,
@@ -282,6 +282,9 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
         "quantile_features": n_curves,
         "dropped": dropped.tolist(),
     }
-    # a straight line goes on beyond the rows
-    seen = None if scales.kernels == ("linear",) else sample.units.seen(dropped)
+    seen = None
+    if scales.kernels != ("linear",):  # a straight line goes on beyond the rows
+        seen, idle = np.stack(sample.units.ends), ~sample.units.varies
+        idle[dropped] = True
+        seen[:, idle] = [[-np.inf], [np.inf]]
     return LearnedKernel(kernel, gamma, clip, shown, report, seen)
