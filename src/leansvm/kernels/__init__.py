@@ -1,11 +1,11 @@
 """Kernels k(x, z): named ones, callables and precomputed matrices behind one small class.
 
-Every kernel is one class. This is the only place that knows what ``gamma`` means: a
-number, or one value for each feature.
+Every kernel is one class, which knows all its formulas. Only this folder knows what ``gamma``
+means: a number, or one value for each feature.
 """
 
 from leansvm.kernels._columns import clipped
-from leansvm.kernels._gradients import gradients, mixed_derivatives, radial
+from leansvm.kernels._gradients import gradients, mixed_derivatives
 from leansvm.kernels._kernel import (
     FUNCTIONS,
     KERNELS,
@@ -26,6 +26,5 @@ __all__ = [
     "clipped",
     "gradients",
     "mixed_derivatives",
-    "radial",
     "resolve_gamma",
 ]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from leansvm import linalg
 from leansvm._array_api import device_of, foreign_namespace, namespace
 from leansvm._parallel import for_tiles
-from leansvm.linalg import tile_rows
 
 Array = NDArray[np.float64]
 Gamma = float | Array
@@ -235,7 +235,7 @@ class ByFeature(DistanceKernel):
             if not fits:
                 rows[...] = values
 
-        for_tiles(out.shape[0], tile_rows(max(out.shape[1], X.shape[1])), fill)
+        fill_tiles(fill, out.shape[0], max(out.shape[1], X.shape[1]))
 
     def curvature(self, sums: Array) -> Array:
         return np.exp(-sums)
@@ -250,6 +250,14 @@ class ByFeature(DistanceKernel):
             self.slope_sums(values * c, X, Zt, sums)
             parts.append(-np.asarray(self.gamma) * sums)
         return np.stack(parts, axis=2)
+
+
+def fill_tiles(fill: Callable[[int, int], None], n_rows: int, n_columns: int) -> None:
+    """Call ``fill(start, stop)`` for tiles of rows that stay in cache; a small block is one."""
+    if n_rows * n_columns <= linalg.TILE_ELEMENTS:
+        fill(0, n_rows)
+    else:
+        for_tiles(n_rows, linalg.tile_rows(n_columns), fill)
 
 
 def smallest_exponent(values: Any) -> float:

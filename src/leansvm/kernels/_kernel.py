@@ -119,8 +119,12 @@ class Kernel:
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(vars(self))
-        state.pop("function", None)  # made again from the rest
+        state.pop("function", None)  # it is made from the rest
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        vars(self).pop("function", None)  # a file may hold anything
 
     @cached_property
     def function(self) -> KernelFunction:

@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import foreign_namespace
-from leansvm._parallel import for_tiles
-from leansvm.kernels._function import Array, Expression, KernelFunction, Outer, RowForm, float_type
-from leansvm.linalg import dot_factor, dot_into, row_norms_squared, tile_rows
+from leansvm.kernels._function import (
+    Array,
+    Expression,
+    KernelFunction,
+    Outer,
+    RowForm,
+    fill_tiles,
+    float_type,
+)
+from leansvm.linalg import dot_factor, dot_into, row_norms_squared
 
 _HIGHEST_DEGREE = 8  # of a polynomial that is expanded in powers of one feature
 _LARGEST_EXPONENT = 300.0  # of each of two factors whose product must not overflow
@@ -52,7 +59,7 @@ class DotKernel(KernelFunction):
                 dot_into(self.factor(X[start:stop]), right, rows)
                 self._check_finite(np, self.in_place(rows))
 
-        for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
+        fill_tiles(fill, *out.shape)
 
     def device_block(self, xp: Any, X: Any, Z: Any) -> Any:
         values = self.in_place(self.factor(X) @ self.factor(Z).T)

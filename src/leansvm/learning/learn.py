@@ -54,11 +54,13 @@ _CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
-_SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
+# features below such a share of the largest scale may be dropped if S rises by no more than this
+_SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
-_LINEAR_GAIN = 0.01  # by which the linear part must lower log S: far out it is a risk
-_LINEAR_START, _LINEAR_STEPS = -2.0, 8  # its omega beside the largest, its search with the others
-_LEAST_WEIGHT = 0.02  # parts of less may be dropped
+_LINEAR_GAIN = 0.01  # by which the linear part must lower log S: beyond the rows it is a risk
+# where the linear part joins: its omega less the largest of the others, iterations of the search
+_LINEAR_START, _LINEAR_STEPS = -2.0, 8
+_LEAST_WEIGHT = 0.02  # parts of smaller weight may be dropped
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def learn_kernel(
         start = search.start(plain if sample.n_plain else plain[:1])
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
         return _learned(start._replace(log_gamma=one), search, report)
-    search.sized(FIRST, len(kernels))  # a budget that is too small is refused before the first step
+    search.objective(kernels, FIRST)  # a budget that is too small is refused before the first step
     with serial_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
@@ -161,7 +163,7 @@ def learn_kernel(
                 search = replace(search, lam_per_row=lam)
                 scales = search.minimise(scales, search.last, tied=choice != "learned")
         with phases("drop"):
-            scales = scales if progress.stopped else _without_idle(search, scales)
+            scales = scales if progress.stopped else _drop_idle(search, scales)
     return _learned(scales, search, report)
 
 
@@ -238,10 +240,11 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict
     return means | {"chosen": names[int(close.argmax())]}
 
 
-def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
+def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:
     """Drop parts of small weight, then columns of small scale, where S hardly changes.
 
-    Numbers are then rounded to steps of 1 %: less than rows decide, and more than rounding moves.
+    Numbers are then rounded to steps of 1 %, finer than the rows can tell, so that rounding errors
+    of another machine do not change them.
     """
     heavy = softmax(scales.omega) >= _LEAST_WEIGHT
     for share in (0.0, *_SHARES):
@@ -271,7 +274,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
 def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
     """Return the kernel of raw rows, and what is told about the search."""
     progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
-    stage = search.sized(search.last, len(scales.kernels))
+    decided_on = search.objective(scales.kernels, search.last)
     kernel, gamma, clip, dropped, n_curves = raw_kernel(
         scales.kernels, weights, np.exp(scales.log_gamma), sample
     )
@@ -285,8 +288,8 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
             np.maximum.at(shown, features, weight * relative[: len(features)])
     shown /= max(shown.max(initial=0.0), np.finfo(np.float64).tiny)
     report |= {
-        "rows": stage.rows,
-        "points": stage.points,
+        "rows": decided_on.n_rows,
+        "points": decided_on.r,
         "evaluations": progress.evaluations,
         "iterations": progress.iterations,
         "stopped": progress.stopped,
@@ -295,6 +298,9 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
         "quantile_features": n_curves,
         "dropped": dropped.tolist(),
     }
-    # a straight line goes on beyond the rows
-    seen = None if scales.kernels == ("linear",) else sample.units.seen(dropped)
+    seen = None
+    if scales.kernels != ("linear",):  # a straight line goes on beyond the rows
+        seen, idle = np.stack(sample.units.ends), ~sample.units.varies
+        idle[dropped] = True
+        seen[:, idle] = [[-np.inf], [np.inf]]
     return LearnedKernel(kernel, gamma, clip, shown, report, seen)

@@ -252,7 +252,9 @@ class LooObjective:
 
     def _solve(self, gamma: Array, lam: float, omega: Array | None) -> _Solved:
         """Factor k(Z, Z) and Phi'Phi + lam I; write Phi into the tiles."""
-        points, rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
+        points = rows = self.of_points(gamma, omega)
+        if self.single:
+            rows = self.of_rows(gamma, omega)
 
         def factor() -> tuple[Any, Any, Any]:
             W, terms = points.block(self.Z, self.eye[: self.r, : self.r])

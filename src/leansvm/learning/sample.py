@@ -70,13 +70,6 @@ class ClippedUnits:
         least, most = self.ends
         return least - _REACH * (most - least), most + _REACH * (most - least)
 
-    def seen(self, dropped: NDArray[np.intp]) -> Array:
-        """Return the least and the largest values; infinite where a feature is not looked at."""
-        found, idle = np.stack(self.ends), ~self.varies
-        idle[dropped] = True
-        found[:, idle] = [[-np.inf], [np.inf]]
-        return found
-
     def gamma(self, kernel: str, gamma: Array) -> Array:
         """Turn the scales of standardised features into those of the raw ones; constant ones 0."""
         result = np.zeros(len(self.spread))

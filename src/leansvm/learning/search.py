@@ -114,24 +114,6 @@ class ScaleSearch:
         X, Y, weight = self.sample.X[rows], self.sample.Y[rows], self.sample.weight[rows]
         return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
 
-    def sized(self, stage: Stage, n_parts: int) -> Stage:
-        """Return the rows and points of a stage that there are; FIRST's where memory is short.
-
-        Raises MemoryError where the budget is too small even for these.
-        """
-        n, width = min(stage.rows, len(self.sample.X)), self.sample.X.shape[1]
-        most = max(n // 3, 20) if stage.iterations else n
-        if self.most_points is not None:  # scales suit a number of points
-            most = min(most, self.most_points)
-        points = min(stage.points, most, n)
-        needed = needed_bytes(n, points, width, self.threads, n_parts, 4 if self.single else 8)
-        if needed <= self.budget:
-            return Stage(n, points, stage.iterations)
-        if stage.points <= FIRST.points:
-            what = f"Learning a kernel on {n:,} rows and {points:,} points"
-            check_budget(needed, self.budget, what, WAY_OUT)
-        return self.sized(FIRST, n_parts)
-
     def start(self, kernels: Sequence[str]) -> Scales:
         """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""
         log_gamma = np.full((len(kernels), self.sample.X.shape[1]), -np.inf)
@@ -141,14 +123,28 @@ class ScaleSearch:
             seen[:] = np.log(total / max(len(seen), 1))
         return Scales(tuple(kernels), log_gamma, np.zeros(len(kernels)), 0.0)
 
-    def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:
-        """Return the leave-one-out error of a stage."""
-        n, points, _ = self.sized(stage, len(kernels))
+    def objective(self, kernels: Sequence[str], stage: Stage) -> LooObjective:
+        """Return the leave-one-out error on the rows and points of a stage, or those there are.
+
+        Where memory is short, it has those of FIRST; a MemoryError says that these are too many.
+        """
         X, Y, weight = self.sample.X, self.sample.Y, self.sample.weight
+        n, width = min(stage.rows, len(X)), X.shape[1]
+        most = max(n // 3, 20) if stage.iterations else n
+        if self.most_points is not None:  # scales suit a number of points
+            most = min(most, self.most_points)
+        points = min(stage.points, most, n)
+        itemsize = 4 if self.single else 8
+        needed = needed_bytes(n, points, width, self.threads, len(kernels), itemsize)
+        if needed > self.budget:
+            if stage.points > FIRST.points:
+                return self.objective(kernels, FIRST)
+            what = f"Learning a kernel on {n:,} rows and {points:,} points"
+            check_budget(needed, self.budget, what, WAY_OUT)
         rows = X[:n].astype(np.float32 if self.single else np.float64)
         arrays = rows, X[:points], Y[:n], weight[:n]
         return LooObjective(
-            kernels, *arrays, self.bias_penalty, threads=self.threads, place=self.place
+            tuple(kernels), *arrays, self.bias_penalty, threads=self.threads, place=self.place
         )
 
     def minimise(
