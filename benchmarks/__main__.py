@@ -39,6 +39,7 @@ NAMES = (
     "out_of_core",
     "dask_scaling",
     "cluster_model",
+    "cluster_faults",
     "roofline",
     "phases",
     "text",

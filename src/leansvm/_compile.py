@@ -13,22 +13,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-_compiles: ContextVar[bool] = ContextVar("compiles", default=True)
+compiles: ContextVar[bool] = ContextVar("compiles", default=True)  # False inside `uncompiled`
 
 
 @contextmanager
 def uncompiled(wanted: bool = True) -> Iterator[None]:
     """Let kernels that can do without compiled loops do so: slower, equal up to rounding."""
-    before = _compiles.set(not wanted)
+    before = compiles.set(not wanted)
     try:
         yield
     finally:
-        _compiles.reset(before)
-
-
-def compiles() -> bool:
-    """Whether compiled loops are to be used here: always, but inside `uncompiled`."""
-    return _compiles.get()
+        compiles.reset(before)
 
 
 def compiled(**options: Any) -> Callable[[Any], Any]:

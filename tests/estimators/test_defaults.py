@@ -105,3 +105,16 @@ def test_thousands_of_rows_get_as_many_points_as_they_need():
     y = np.sin(5 * X[:, 0]) * np.cos(5 * X[:, 1]) + 0.1 * rng.normal(size=6000)
     model = SparseLSSVR(kernel="rbf", gamma=4.0, random_state=0).fit(X[:5500], y[:5500])
     assert model.n_support_ > 150 and model.score(X[5500:], y[5500:]) > 0.95
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 2), (8, 3), (12, 1)])
+def test_a_straight_line_in_a_handful_of_rows_is_found(rows, columns):
+    scores = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(rows + 300, columns))
+        y = X @ rng.normal(size=columns)
+        y += 0.05 * y.std() * rng.normal(size=len(y))
+        model = SparseLSSVR(random_state=0).fit(X[:rows], y[:rows])
+        scores.append(model.score(X[rows:], y[rows:]))
+    assert np.median(scores) > 0.98

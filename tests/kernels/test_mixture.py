@@ -11,7 +11,7 @@ from scipy import sparse
 
 from leansvm.inspection._dependence import averages
 from leansvm.kernels import Kernel, Mixture, gradients, mixed_derivatives
-from leansvm.kernels._curves import Curve
+from leansvm.kernels._columns import Curve
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3)) * 2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from leansvm.kernels import Kernel
@@ -222,3 +222,12 @@ def test_distances_of_any_finite_numbers(every_storage, direct, data):
     K = Kernel(name, gamma=gamma).block(left(X), right(Z))
     tol = 1e-4 if width == 32 else 2e-7 if name == "matern12" else 1e-8
     assert_allclose(K, direct(name, X, Z, gamma), rtol=0, atol=tol)
+
+
+def test_a_state_has_numbers_and_no_formulas_of_its_own():
+    kernel = Kernel("rbf", gamma=0.5)
+    assert "function" in vars(kernel)
+    assert "function" not in kernel.__getstate__()
+    twin = Kernel.__new__(Kernel)
+    twin.__setstate__(kernel.__getstate__() | {"function": Kernel("linear").function})
+    assert_array_equal(twin.block(np.eye(2), np.eye(2)), kernel.block(np.eye(2), np.eye(2)))

@@ -240,7 +240,7 @@ def test_too_few_rows_give_one_scale(n):
         assert found.report["fallback"] == "all features are constant"
         assert_array_equal(found.gamma, np.zeros(5))
     else:
-        assert found.report["fallback"] == "there are fewer than 10 different rows"
+        assert found.report["fallback"] == "there are fewer than 13 different rows"
         assert_allclose(found.gamma, 1 / (5 * X.var(axis=0)), rtol=1e-12)
         assert_array_equal(found.scales, np.ones(5))
 
@@ -256,7 +256,7 @@ def test_few_rows_do_not_fail(n):
 def test_copies_of_a_row_count_as_one():
     X, y = friedman(n=8)
     found = learn(np.repeat(X, 5, axis=0), np.repeat(y, 5))
-    assert found.report["fallback"] == "there are fewer than 10 different rows"
+    assert found.report["fallback"] == "there are fewer than 13 different rows"
 
 
 # ------------------------------------------------------------------ constant and extreme data

@@ -197,14 +197,6 @@ def test_what_is_not_finite_is_an_error():
 
 @every_kernel
 @every_bias
-def test_the_error_alone_is_the_value(kernel, bias_penalty):
-    problem, gamma, lam = make(kernel, bias_penalty)
-    objective = LooObjective(*problem)
-    assert objective.error(gamma, lam) == objective(gamma, lam).value
-
-
-@every_kernel
-@every_bias
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_rows_on_a_device_have_the_gradient_of_the_host(kernel, bias_penalty, library):
     xp = pytest.importorskip(library)

@@ -22,7 +22,7 @@ from leansvm.estimators.run import Run, publish_kernel, running
 from leansvm.estimators.values import BasisData
 from leansvm.newton.refit import refit
 from leansvm.rows import MemoryBlocks, check_points, resolve_cache_size, tiles_within
-from leansvm.tables.fitting import encoded
+from leansvm.tables.fitting import TableRows, encoded
 
 _MATRICES = 4  # as large as the basis, at a time: K_BB, its factor, the factor's inverse
 
@@ -121,7 +121,10 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
 
     def _choose_basis(self, X: Any, y: Any, run: Run) -> None:
         X = validate(self, X, reset=True)
-        X = encoded(self, X, None if y is None else any_targets(X, y), None)
+        vars(self).pop("table_", None)
+        Y = None if y is None else any_targets(X, y)
+        if isinstance(X, TableRows):
+            X = encoded(self, X, Y, None)
         if self.kernel == "precomputed":
             check_kernel_matrix(X)
         n_rows, n_features = X.shape
@@ -131,7 +134,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
         if y is None and (looks or self._learns_scales):
             what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"
             raise ValueError(f"{what} looks at the targets; pass y to fit.")
-        Y = any_targets(X, y) if looks or self._learns_scales else None
+        Y = Y if looks or self._learns_scales else None
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)
         data = BasisData(

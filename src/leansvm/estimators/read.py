@@ -65,6 +65,8 @@ def read(
     # the rows of a fit, read again: means of the target leave out each row's own target again
     learns = reset or ("table_" in vars(estimator) and not batch)
     source = source_of(X, y, sample_weight) if estimator._fits_sources else None
+    if learns and source is None:
+        vars(scratch).pop("table_", None)
     if source is not None:
         data = _read_source(scratch, source, y, reset, classes, batch)
         data = replace(data, X=encoded_source(scratch, source, data.encode, reset=learns))
@@ -88,7 +90,9 @@ def _read_classes(
     X, y = validate(estimator, X, y, reset=reset)
     Y, labels = encode_labels(estimator, y, classes)
     weight = _sample_weights(sample_weight, X)
-    X, given = encoded(estimator, X, Y, weight, reset=reset), to_host(weight)
+    if isinstance(X, TableRows):
+        X = encoded(estimator, X, Y, weight)
+    given = to_host(weight)
     totals: Any = np.bincount(labels, weights=given, minlength=len(estimator.classes_))
     class_weight = _class_weights(estimator, totals, batch)
     if class_weight is not None:
@@ -115,7 +119,8 @@ def _read_numbers(estimator: Any, X: Any, y: Any, sample_weight: Any, reset: boo
         name = estimator.target
         estimator._scale = None if name is None else learn_scale(name, Y, weight)
     Y = Y if estimator._scale is None else to_scale(estimator._scale, Y)
-    X = encoded(estimator, X, Y, weight, reset=reset)
+    if isinstance(X, TableRows):
+        X = encoded(estimator, X, Y, weight)
     return TrainingData(X, y, Y, weight, Y.shape[1], int(np.count_nonzero(to_host(weight))))
 
 
@@ -192,7 +197,8 @@ def validate(
         "dtype": [np.float64, np.float32] if xp is None else [xp.float64, xp.float32],
         "order": "C" if xp is None else None,
     }
-    if xp is None and reset and is_table(X, numbers=False):
+    plain = type(X) is np.ndarray and X.dtype.kind in "biuf"
+    if xp is None and reset and not plain and is_table(X, numbers=False):
         return validate_table(estimator, X, y, **kwargs)
     try:
         checked = validate_data(estimator, X, y, reset=reset, **options, **kwargs)

@@ -26,6 +26,7 @@ from leansvm.estimators.values import ROW_ATTRIBUTES, FittedKernel, TrainingData
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import DrawnRows, class_numbers, tiles_within
 from leansvm.solution import Solution
+from leansvm.tables import feature_names
 
 Array = NDArray[np.float64]
 _STEP = 1 / 15  # weight of a step in its phase
@@ -40,6 +41,7 @@ _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest e
 _OF_KERNEL = ("kernel", "gamma", "degree", "coef0")
 _OF_BATCHES = (*_OF_KERNEL, "fit_intercept", "bias_penalty", "class_weight", "target")
 _KEPT_ROWS = 100_000  # rows whose left-out decision values a classifier keeps
+_FEWEST, _MOST = 20, 0.5  # rows to predict that are judged; share of them beyond a range
 _RARE, _MANY_ROWS = 0.1, 200  # share of a rare class; fewer rows give no warning about it
 # attributes that a fit does not always set: `publish` removes those of the fit before
 _NOT_ALWAYS = {"cv_curve_", "loo_residuals_", "calibration_scale_", "calibration_slopes_", "coef_"}
@@ -327,6 +329,28 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
                 f": C_={solution.C:.3g} is the last value that C={estimator.C!r} tries, and the "
                 f"error of left-out rows still falls there: {why}. A list for C can go further.",
             )
+
+
+def warn_beyond(estimator: Any, X: Any) -> None:
+    """Warn if most rows to predict lie beyond all training rows in one feature.
+
+    ``estimator._seen`` has the least and the largest value of every feature that the kernel looks
+    at, in the rows it was learned on; None: nothing was learned.
+    """
+    if estimator._seen is None or type(X) is not np.ndarray or len(X) < _FEWEST:
+        return
+    least, most = estimator._seen
+    shares = np.mean((least > X) | (most < X), axis=0)
+    feature = int(shares.argmax())
+    if shares[feature] <= _MOST:
+        return
+    names = feature_names(estimator)
+    name = f"feature {feature}" if names is None else f"{names[feature]!r}"
+    warn(
+        estimator,
+        f": {shares[feature]:.0%} of these rows lie beyond all training rows in {name}. A kernel "
+        f"model does not know how the target goes on there: do not trust these predictions.",
+    )
 
 
 def warn(estimator: Any, text: str, kind: type[Warning] = UserWarning) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from leansvm._parallel import for_tiles
 from leansvm.inspection._view import Array, Indices, Summand
 from leansvm.kernels._function import DistanceKernel
-from leansvm.kernels.linear import Linear
+from leansvm.kernels.dot import Linear
 
 _TILE = 2**17  # pairs of rows and points at a time
 _VALUES = 2**24  # of moved rows, kept at a time

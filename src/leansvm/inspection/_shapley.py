@@ -22,7 +22,7 @@ import numpy as np
 from leansvm._parallel import for_tiles
 from leansvm.inspection._view import Array, Indices, Summand
 from leansvm.kernels._function import DistanceKernel
-from leansvm.kernels.linear import Linear
+from leansvm.kernels.dot import Linear
 
 _FACTORS = 2**22  # numbers of a table of factors, made for some points at a time
 _ROUNDING = 1e-17  # of kernel values, whose largest is 1

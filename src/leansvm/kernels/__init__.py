@@ -1,13 +1,19 @@
 """Kernels k(x, z): named ones, callables and precomputed matrices behind one small class.
 
-Every kernel is one class in one file. This is the only place that knows what ``gamma`` means: a
-number, or one value for each feature.
+Every kernel is one class, which knows all its formulas. Only this folder knows what ``gamma``
+means: a number, or one value for each feature.
 """
 
-from leansvm.kernels._clip import clipped
-from leansvm.kernels._gamma import resolve_gamma
-from leansvm.kernels._gradients import gradients, mixed_derivatives, radial
-from leansvm.kernels._kernel import FUNCTIONS, KERNELS, PER_FEATURE, WITH_GAMMA, Kernel
+from leansvm.kernels._columns import clipped
+from leansvm.kernels._gradients import gradients, mixed_derivatives
+from leansvm.kernels._kernel import (
+    FUNCTIONS,
+    KERNELS,
+    PER_FEATURE,
+    WITH_GAMMA,
+    Kernel,
+    resolve_gamma,
+)
 from leansvm.kernels.mixture import Mixture
 
 __all__ = [
@@ -20,6 +26,5 @@ __all__ = [
     "clipped",
     "gradients",
     "mixed_derivatives",
-    "radial",
     "resolve_gamma",
 ]

@@ -1,31 +1,30 @@
 """The class `Kernel`: which kernel, its parameters, and blocks of its values.
 
-It checks parameters, moves rows between the bounds of ``clip`` and makes room for results. The
-kernels themselves are one file each: to add one, write its file and list its class here.
+It checks parameters, moves rows between the bounds of ``clip`` and makes room for results. Every
+kernel is a class in a file for its family: to add one, write the class and list it here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import device_of, foreign_namespace
-from leansvm.kernels._clip import ClippedRow, check_bounds, clipped
-from leansvm.kernels._function import KernelFunction, RowForm, float_type
+from leansvm._array_api import device_of, foreign_namespace, to_host
+from leansvm.kernels._columns import ClippedRow, check_bounds, clipped
+from leansvm.kernels._function import Gamma, KernelFunction, RowForm, float_type
 from leansvm.kernels.chi2 import Chi2
 from leansvm.kernels.cosine import Cosine
+from leansvm.kernels.dot import Linear, Poly, Sigmoid
 from leansvm.kernels.given import Precomputed, UserFunction
 from leansvm.kernels.laplacian import Laplacian
-from leansvm.kernels.linear import Linear
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.mixture import Mixture
-from leansvm.kernels.poly import Poly
 from leansvm.kernels.rbf import Gaussian
-from leansvm.kernels.sigmoid import Sigmoid
 from leansvm.linalg import tile_rows
 
 _CLASSES: tuple[type[KernelFunction], ...] = (
@@ -118,7 +117,16 @@ class Kernel:
         """``gamma_`` of a fitted model: gamma, or the scales of every part of a mixture."""
         return self.gamma if self._mixture is None else self._mixture.gamma_by_part
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(vars(self))
+        state.pop("function", None)  # it is made from the rest
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        vars(self).pop("function", None)  # a file may hold anything
+
+    @cached_property
     def function(self) -> KernelFunction:
         """The kernel's own class, which knows its formulas, with these parameters."""
         if self._mixture is not None:
@@ -145,11 +153,11 @@ class Kernel:
         dtype : dtype, optional
             Type of the result: by default that of ``X`` (float64 unless X is float32).
         """
-        if isinstance(self.gamma, np.ndarray):
-            check_length(self.gamma, X.shape[1])
+        if isinstance(self.gamma, np.ndarray) and len(self.gamma) != X.shape[1]:
+            refuse_length(self.gamma, X.shape[1])
         if self.clip is not None:
             Z = clipped(Z, self.clip)
-        xp, width = foreign_namespace(X), Z.shape[0]
+        xp, width = None if isinstance(X, np.ndarray) else foreign_namespace(X), Z.shape[0]
         if xp is not None:
             if X.shape[0] == 0 or width == 0:
                 return xp.zeros((X.shape[0], width), dtype=X.dtype, device=device_of(X))
@@ -175,8 +183,8 @@ class Kernel:
         xp = foreign_namespace(X)
         if xp is None:
             return lambda t: self.block(X, X[t : t + 1, :])[:, 0]
-        if isinstance(self.gamma, np.ndarray):
-            check_length(self.gamma, X.shape[1])
+        if isinstance(self.gamma, np.ndarray) and len(self.gamma) != X.shape[1]:
+            refuse_length(self.gamma, X.shape[1])
         return self.function.device_columns(xp, self._clipped(X))
 
     def diag(self, X: Any, start: int = 0) -> Any:
@@ -201,7 +209,95 @@ class Kernel:
         return X if self.clip is None else clipped(X, self.clip)
 
 
-def check_length(gamma: Any, n_features: int) -> None:
-    """Raise a ValueError unless there is one gamma for each feature."""
-    if len(gamma) != n_features:
-        raise ValueError(f"gamma has {len(gamma)} values, X has {n_features} features.")
+def resolve_gamma(
+    gamma: Any,
+    kernel: str | Callable[..., Any],
+    n_features: int,
+    variance: Callable[[], float],
+) -> Gamma:
+    """Return ``gamma`` as a number or as an array with one value for each feature.
+
+    "scale" is 1 / (d * variance), "auto" is 1 / d.
+
+    Parameters
+    ----------
+    gamma : {"scale", "auto"}, float or array-like of shape (n_features,)
+        As in `sklearn.svm.SVC`; one value for each feature for "rbf", "laplacian" and the Matérn
+        kernels.
+    kernel : str or callable
+        Kernels without a gamma get 1.0 and do not look at the data.
+    n_features : int
+        Number of columns d of the data.
+    variance : callable
+        Returns the (weighted) variance of all entries of the data; called for "scale" only.
+
+    Examples
+    --------
+    >>> from leansvm.kernels import resolve_gamma
+    >>> resolve_gamma("scale", "rbf", 4, lambda: 0.5)
+    0.5
+    >>> resolve_gamma([1, 0.5], "matern32", 2, lambda: 0.5)
+    array([1. , 0.5])
+    """
+    if callable(kernel) or kernel not in WITH_GAMMA:
+        return 1.0
+    if isinstance(gamma, str):
+        if gamma == "auto":
+            return 1.0 / n_features
+        if gamma != "scale":
+            raise ValueError(
+                f"gamma must be 'scale', 'auto', a number >= 0 or one for each feature, got "
+                f"{gamma!r}."
+            )
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                spread = variance()
+        except OverflowError:
+            spread = np.inf
+        scale = 1.0 / (n_features * spread) if spread > 0 else 1.0
+        if not (np.isfinite(spread) and np.isfinite(scale)):
+            raise ValueError(
+                "gamma='scale': the variance of X is too large or too small to divide by. Scale X, "
+                "or give gamma as a number."
+            )
+        return scale
+    if isinstance(gamma, float | int) and 0 <= gamma < np.inf:
+        return float(gamma)
+    values = _numbers(gamma)
+    if values.ndim == 0:
+        return float(values)
+    if kernel not in PER_FEATURE:
+        raise ValueError(
+            f"kernel={kernel!r} takes one number as gamma, got {len(values)} values; "
+            f"{', '.join(PER_FEATURE)} take one value for each feature."
+        )
+    if len(values) != n_features:
+        refuse_length(values, n_features)
+    return values
+
+
+def refuse_length(gamma: Any, n_features: int) -> None:
+    """Raise the error of a gamma that has not one value for each feature."""
+    raise ValueError(f"gamma has {len(gamma)} values, X has {n_features} features.")
+
+
+def _numbers(gamma: Any) -> NDArray[np.float64]:
+    try:
+        values = np.array(to_host(gamma), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"gamma must be a number or an array of numbers, got {gamma!r}."
+        ) from error
+    if values.ndim > 1:
+        raise ValueError(
+            f"gamma must be a number or one number for each feature, got an array of shape "
+            f"{values.shape}."
+        )
+    wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(wrong):
+        first = int(wrong[0])
+        where = f" for feature {first}" if values.ndim else ""
+        raise ValueError(
+            f"gamma must be finite and >= 0, got {float(values.ravel()[first])!r}{where}."
+        )
+    return values

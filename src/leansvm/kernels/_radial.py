@@ -22,9 +22,8 @@ from scipy.spatial.distance import cdist
 from leansvm import linalg
 from leansvm._accelerated import product_eps, put_entries
 from leansvm._array_api import as_float64, from_host, namespace, rows_at, to_host, zeros
-from leansvm._parallel import for_tiles
-from leansvm.kernels._function import Array, DistanceKernel, Gamma, RowForm, capped
-from leansvm.linalg import dense_rows64, distance_product, tile_rows, used_features
+from leansvm.kernels._function import Array, DistanceKernel, Gamma, RowForm, capped, fill_tiles
+from leansvm.linalg import dense_rows64, distance_product, used_features
 
 
 class Radial(DistanceKernel):
@@ -88,7 +87,7 @@ class Radial(DistanceKernel):
             if not same:
                 out[start:stop] = rows
 
-        for_tiles(out.shape[0], tile_rows(out.shape[1]), fill)
+        fill_tiles(fill, *out.shape)
 
     def _fill_by_differences(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
         """Fill the block from differences of coordinates: exact near equal points, but slower."""
@@ -107,7 +106,7 @@ class Radial(DistanceKernel):
                 squared *= factor
                 out[start:stop] = self.in_place(squared)
 
-        for_tiles(out.shape[0], tile_rows(max(out.shape[1], X.shape[1])), fill)
+        fill_tiles(fill, out.shape[0], max(out.shape[1], X.shape[1]))
 
     # ------------------------------------------------------------------ other array libraries
 

@@ -10,8 +10,7 @@ from scipy import sparse
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import zeros
-from leansvm.kernels._by_feature import ByFeature
-from leansvm.kernels._function import Array, capped
+from leansvm.kernels._function import Array, ByFeature, capped
 
 _NEGATIVE = (
     "kernel='chi2' needs features that are all >= 0, such as counts or histograms: shift or "

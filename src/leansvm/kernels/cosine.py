@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace
-from leansvm.kernels._dot import DotKernel
 from leansvm.kernels._function import Array, Expression, float_type
+from leansvm.kernels.dot import DotKernel
 from leansvm.linalg import row_norms_squared
 
 _MODERATE = 400  # powers of two whose squares, in float64, neither overflow nor vanish

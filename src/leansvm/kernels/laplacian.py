@@ -13,8 +13,7 @@ from sklearn.metrics.pairwise import manhattan_distances
 from leansvm._accelerated import apply_in_place, manhattan
 from leansvm._array_api import from_host
 from leansvm._compile import compiles
-from leansvm.kernels._by_feature import ByFeature
-from leansvm.kernels._function import Array, RowForm, capped
+from leansvm.kernels._function import Array, ByFeature, RowForm, capped
 from leansvm.linalg import canonical_csr, scaled_rows
 
 
@@ -24,23 +23,7 @@ class Laplacian(ByFeature):
     name = "laplacian"
     gamma_is = "one or per feature"
     sum = "absolute"
-
-    def block(self, X: Any, Z: Any, out: NDArray[Any]) -> None:
-        if not np.any(self.gamma):
-            out[...] = 1.0
-            return
-        if sparse.issparse(X) != sparse.issparse(Z):
-            Z = sparse.csr_matrix(Z) if sparse.issparse(X) else Z.toarray()
-        if out.dtype == np.float32 != X.dtype and not sparse.issparse(X):
-            centre = Z.mean(axis=0, dtype=np.float64)  # rows are centred before they are rounded
-            X, Z = ((rows - centre).astype(np.float32) for rows in (X, Z))
-        super().block(X, Z, out)
-
-    def suits_float32(self, X: Any) -> bool:
-        """Whether rows are dense, and gamma is far from the ends of float32."""
-        used = np.asarray(self.gamma)[np.asarray(self.gamma) > 0]
-        moderate = used.min(initial=1.0) >= 1e-30 and used.max(initial=1.0) <= 1e30
-        return bool(moderate) and not sparse.issparse(X)
+    of_differences = True
 
     def prepared(self, X: Any, dtype: Any) -> Any:
         """Return the features that count, contiguous, or scaled CSR rows."""
@@ -59,7 +42,7 @@ class Laplacian(ByFeature):
         gamma = np.asarray(self.gamma)
         gamma = gamma[gamma > 0] if gamma.ndim else np.full(rows.shape[1], gamma)
         weights = gamma.astype(out.dtype)
-        if compiles():
+        if compiles.get():
             from leansvm.kernels._compiled import absolute
 
             absolute(rows, points, weights, out)

@@ -30,7 +30,7 @@ class Matern(Radial):
         Rounding below 0 is cut off, and what is so far away that e^-r would be no normal number.
         """
         furthest = -smallest_exponent(values)
-        if isinstance(values, np.ndarray) and compiles():
+        if isinstance(values, np.ndarray) and compiles.get():
             from leansvm.kernels._compiled import matern
 
             whole = values.flags.c_contiguous or values.flags.f_contiguous

@@ -1,7 +1,7 @@
 """A weighted sum of kernels: k(x, z) = sum_p w_p k_p(x, z), every part with its own scales.
 
 The parts of distances (rbf, matern12, matern32, matern52, laplacian) see features between their
-bounds and, behind them, quantile features (`_curves`). The linear part sum_f gamma_f (x_f - o_f)
+bounds and, behind them, quantile features (`_columns`). The linear part sum_f gamma_f (x_f - o_f)
 (z_f - o_f) has bounds of its own, further out: it carries tails and trends.
 """
 
@@ -15,11 +15,16 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._array_api import foreign_namespace, from_host, namespace
-from leansvm.kernels._clip import check_bounds, clipped, inside_bounds
-from leansvm.kernels._curves import CurvesOfRow, check_curves
+from leansvm.kernels._columns import (
+    CurvesOfRow,
+    check_bounds,
+    check_curves,
+    clipped,
+    inside_bounds,
+)
 from leansvm.kernels._function import Array, DistanceKernel, KernelFunction, RowForm, float_type
+from leansvm.kernels.dot import Linear
 from leansvm.kernels.laplacian import Laplacian
-from leansvm.kernels.linear import Linear
 from leansvm.kernels.matern import Matern12, Matern32, Matern52
 from leansvm.kernels.rbf import Gaussian
 from leansvm.linalg import scaled_rows, tile_rows

@@ -31,6 +31,7 @@ from leansvm.learning.search import (
     FOLD,
     HELD_OUT,
     ON_FAST_DEVICES,
+    ROWS_IN_DOUBLE,
     SECOND,
     TIED,
     OnIteration,
@@ -45,17 +46,21 @@ Array = NDArray[np.float64]
 
 LEARNABLE = ("rbf", "matern12", "matern32", "matern52", "laplacian")
 MIXTURE = ("rbf", "matern32", "laplacian", "linear")  # the parts of kernel="auto"
-_FEWEST_ROWS = 10  # to learn anything from
+_FEWEST_ROWS = 13  # to learn anything from
+_FEWEST_FOR_LINE = 5  # to compare a linear kernel with others
+_LINE_ERROR, _LINE_CLOSE = -2.0, 0.2  # log S that it must reach, and may be above that of others
 _FOLDS = 3
 _CLOSE_LINE = 0.0  # the same for a linear kernel: it must be the best
 _CLOSE = 0.5  # standard errors of the difference within which the simpler scales are taken
 _FEW_ROWS, _ROWS_PER_FEATURE = 2000, 50  # with fewer, learned scales are checked on folds
 _FEW_OTHERS = 200  # rows beyond those of the most frequent target; with fewer, likewise
-_SHARES, _TOLERANCE = (0.1, 0.03), 1e-3  # which features may be dropped, what it may cost
+# features below such a share of the largest scale may be dropped if S rises by no more than this
+_SHARES, _TOLERANCE = (0.1, 0.03), 1e-3
 _WITHOUT_LEARNING = ("matern32", "linear")  # the mixture of rows too few to learn from
-_LINEAR_GAIN = 0.01  # by which the linear part must lower log S: far out it is a risk
-_LINEAR_START, _LINEAR_STEPS = -2.0, 8  # its omega beside the largest, its search with the others
-_LEAST_WEIGHT = 0.02  # parts of less may be dropped
+_LINEAR_GAIN = 0.01  # by which the linear part must lower log S: beyond the rows it is a risk
+# where the linear part joins: its omega less the largest of the others, iterations of the search
+_LINEAR_START, _LINEAR_STEPS = -2.0, 8
+_LEAST_WEIGHT = 0.02  # parts of smaller weight may be dropped
 
 
 @dataclass(frozen=True)
@@ -109,9 +114,10 @@ def learn_kernel(
     several = len(kernels) > 1
     with phases("sample"):
         fast = blocks.place is not None and doubles_are_fast(blocks.place)
+        last = ON_FAST_DEVICES if fast else SECOND
         sample = draw_sample(
             blocks,
-            ON_FAST_DEVICES.rows if fast else SECOND.rows,
+            last.rows,
             rng,
             free_bias=bias_penalty == 0,
             budget=budget // 2,
@@ -119,9 +125,9 @@ def learn_kernel(
             groups=groups,
             numeric=numeric,
         )
-    search = ScaleSearch(
-        sample, bias_penalty, budget // 2, progress, blas_threads(), most_points, blocks.place
-    )
+    single = len(sample.X) > ROWS_IN_DOUBLE and not fast
+    usual = sample, bias_penalty, budget // 2, progress, last, single
+    search = ScaleSearch(*usual, blas_threads(), most_points, blocks.place)
     report: dict[str, Any] = {"log_loo": {}, "guard": None, "fallback": None}
     report["seconds"] = phases.seconds
     if sample.n_plain == 0:
@@ -132,10 +138,12 @@ def learn_kernel(
         report["fallback"] = f"there are fewer than {_FEWEST_ROWS} different rows"
     if report["fallback"] is not None:
         plain = [kernel for kernel in kernels if not several or kernel in _WITHOUT_LEARNING]
+        if several and len(sample.X) >= _FEWEST_FOR_LINE and _is_line(search, plain):
+            plain = ["linear"]
         start = search.start(plain if sample.n_plain else plain[:1])
         one = np.where(np.isfinite(start.log_gamma), -np.log(max(sample.n_plain, 1)), -np.inf)
         return _learned(start._replace(log_gamma=one), search, report)
-    search.sized(FIRST, len(kernels))  # a budget that is too small is refused before the first step
+    search.objective(kernels, FIRST)  # a budget that is too small is refused before the first step
     with serial_blas():  # threads that wake for small products would spin into the tiles
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
@@ -145,18 +153,27 @@ def learn_kernel(
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             if choice in ("linear", "one"):
                 names = ("linear",) if choice == "linear" else scales.kernels
-                scales = search.minimise(search.start(names), search.second, tied=True)
+                scales = search.minimise(search.start(names), search.last, tied=True)
             else:
-                scales = search.minimise(scales, search.second)
+                scales = search.minimise(scales, search.last)
             if choice == "shrunk":
-                scales = search.minimise(scales.shrunk(), search.second, tied=True)
+                scales = search.minimise(scales.shrunk(), search.last, tied=True)
             if C is not None:  # only now: the way to good scales leads over other values
                 lam = 1.0 / C[1] / sample.total_weight, 1.0 / C[0] / sample.total_weight
                 search = replace(search, lam_per_row=lam)
-                scales = search.minimise(scales, search.second, tied=choice != "learned")
+                scales = search.minimise(scales, search.last, tied=choice != "learned")
         with phases("drop"):
-            scales = scales if progress.stopped else _without_idle(search, scales)
+            scales = scales if progress.stopped else _drop_idle(search, scales)
     return _learned(scales, search, report)
+
+
+def _is_line(search: ScaleSearch, kernels: Sequence[str]) -> bool:
+    """Whether a straight line explains nearly all, and these kernels hardly more than it."""
+    if not search.sample.n_plain or not search.sample.Y.any():
+        return False
+    line = search.minimise(search.start(["linear"]), TIED, tied=True).log_loo
+    other = search.minimise(search.start(kernels), TIED, tied=True).log_loo
+    return line < _LINE_ERROR and line < other + _LINE_CLOSE
 
 
 def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, Any]) -> Scales:
@@ -223,10 +240,11 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict
     return means | {"chosen": names[int(close.argmax())]}
 
 
-def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
+def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:
     """Drop parts of small weight, then columns of small scale, where S hardly changes.
 
-    Numbers are then rounded to steps of 1 %: less than rows decide, and more than rounding moves.
+    Numbers are then rounded to steps of 1 %, finer than the rows can tell, so that rounding errors
+    of another machine do not change them.
     """
     heavy = softmax(scales.omega) >= _LEAST_WEIGHT
     for share in (0.0, *_SHARES):
@@ -241,7 +259,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
             fewer = scales._replace(log_gamma=np.where(high, scales.log_gamma, -np.inf))
         if np.isfinite(fewer.log_gamma).sum() == np.isfinite(scales.log_gamma).sum():
             continue
-        fewer = search.scored(fewer, search.second)
+        fewer = search.minimise(fewer, search.last, iterations=0)
         if fewer.log_loo <= scales.log_loo + np.log1p(_TOLERANCE):
             scales = fewer
             if share > 0.0:
@@ -256,7 +274,7 @@ def _without_idle(search: ScaleSearch, scales: Scales) -> Scales:
 def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> LearnedKernel:
     """Return the kernel of raw rows, and what is told about the search."""
     progress, sample, weights = search.progress, search.sample, softmax(scales.omega)
-    stage = search.sized(search.second, len(scales.kernels))
+    decided_on = search.objective(scales.kernels, search.last)
     kernel, gamma, clip, dropped, n_curves = raw_kernel(
         scales.kernels, weights, np.exp(scales.log_gamma), sample
     )
@@ -270,8 +288,8 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
             np.maximum.at(shown, features, weight * relative[: len(features)])
     shown /= max(shown.max(initial=0.0), np.finfo(np.float64).tiny)
     report |= {
-        "rows": stage.rows,
-        "points": stage.points,
+        "rows": decided_on.n_rows,
+        "points": decided_on.r,
         "evaluations": progress.evaluations,
         "iterations": progress.iterations,
         "stopped": progress.stopped,
@@ -280,6 +298,9 @@ def _learned(scales: Scales, search: ScaleSearch, report: dict[str, Any]) -> Lea
         "quantile_features": n_curves,
         "dropped": dropped.tolist(),
     }
-    # a straight line goes on beyond the rows
-    seen = None if scales.kernels == ("linear",) else sample.units.seen(dropped)
+    seen = None
+    if scales.kernels != ("linear",):  # a straight line goes on beyond the rows
+        seen, idle = np.stack(sample.units.ends), ~sample.units.varies
+        idle[dropped] = True
+        seen[:, idle] = [[-np.inf], [np.inf]]
     return LearnedKernel(kernel, gamma, clip, shown, report, seen)

@@ -17,6 +17,7 @@ precision: matrices of points, their factors and all sums over tiles stay in dou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,13 +27,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
 from leansvm._accelerated import cholesky_lower, gram, solve_lower
-from leansvm._array_api import (
-    identity,
-    like_rows,
-    moved,
-    namespace,
-    to_host,
-)
+from leansvm._array_api import identity, like_rows, moved, namespace, to_host
 from leansvm._parallel import thread_pool
 
 if TYPE_CHECKING:
@@ -70,13 +65,17 @@ def needed_bytes(
     return itemsize * rows + 8 * squares
 
 
-def _inverse(L: Any) -> Any:
-    """Return the inverse of a lower triangular matrix on the host."""
-    return dtrtri(L, lower=True)[0]
+def inverse_factor(A: Any, eye: Any) -> Any:
+    """Return L^-1 of A = L L'; ``eye`` is the identity beside it."""
+    if isinstance(A, np.ndarray):
+        return dtrtri(np.linalg.cholesky(A), lower=True)[0]
+    return solve_lower(cholesky_lower(A), eye)
 
 
-def _times_triangle(A: Any, T: Any, upper: bool) -> Any:
-    """Return A T on the host, without most products with the zeros of a triangular T."""
+def times_triangle(A: Any, T: Any, upper: bool = False) -> Any:
+    """Return A T; on the host without most products with the zeros of the triangular T."""
+    if not isinstance(A, np.ndarray):
+        return A @ T
     out = np.empty_like(A)
     for a in range(0, len(T), _PANEL):
         b = a + _PANEL
@@ -85,22 +84,31 @@ def _times_triangle(A: Any, T: Any, upper: bool) -> Any:
     return out
 
 
-def _product(A: Any, T: Any, upper: bool) -> Any:
-    """Return A T on a device."""
-    return A @ T
-
-
+@dataclass
 class _Tile:
     """Some rows: what is given, and what one step leaves for the next."""
 
-    P: Any  # K, then Phi, then K N^-T
-    terms: Any  # the parts of K
-    E: Any  # residuals
-    a: Any  # derivatives of S by the residuals
-    c: Any  # derivatives of S by the leverages
+    X: Any
+    Y: Any  # centred and weighted
+    root: Any  # roots of the weights
+    P: Any = None  # K, then Phi, then K N^-T
+    terms: Any = None  # the parts of K
+    E: Any = None  # residuals
+    a: Any = None  # derivatives of S by the residuals
+    c: Any = None  # derivatives of S by the leverages
 
-    def __init__(self, X: Any, Y: Any, root: Any) -> None:
-        self.X, self.Y, self.root = X, Y, root  # Y is centred and weighted; roots of the weights
+
+class _Solved(NamedTuple):
+    """The model for some numbers of the kernel; every tile then holds its rows of Phi."""
+
+    points: ScaledMixture  # the kernel between rows of Z's type and the points
+    rows: ScaledMixture  # the same for rows in the type of the tiles
+    W: Any  # k(Z, Z)
+    terms: Any  # its parts
+    inv_L: Any
+    means: Any  # of the columns of K
+    inv_R: Any
+    YP: Any  # Y'P
 
 
 class LooObjective:
@@ -148,13 +156,8 @@ class LooObjective:
         (m, self.n_outputs), self.total = Y.shape, float(weight.sum())
         self.n_rows = m
         self.mean_Y = weight @ Y / self.total if self.free else np.zeros(self.n_outputs)
-        self.eye, root = np.eye(self.width), np.sqrt(weight)[:, None]
-        self._times, self._inverse = _times_triangle, _inverse
-        self._cholesky: Callable[[Any], Any] = np.linalg.cholesky
-        if not on_host:
-            self.eye = identity(self.width, Z)
-            self._inverse = partial(solve_lower, B=self.eye)
-            self._times, self._cholesky = _product, cholesky_lower
+        self.eye = np.eye(self.width) if on_host else identity(self.width, Z)
+        root = np.sqrt(weight)[:, None]
         # an even number of tiles of one size; a single one where threads would cost more
         count = -(-m * self.r // _TILE_VALUES)
         one = 2 * m * self.r <= _TILE_VALUES or not on_host
@@ -167,9 +170,9 @@ class LooObjective:
             self.tiles.append(_Tile(X[rows, :], *there))
         self.pool = thread_pool(threads) if threads > 1 and len(self.tiles) > 1 else None
 
-    def _cast(self, A: Any, dtype: Any = None) -> Any:
-        """Return numbers in the type of the rows, or in another one."""
-        return self.xp.astype(A, self.dtype if dtype is None else dtype, copy=False)
+    def _cast(self, A: Any) -> Any:
+        """Return numbers in the type of the rows."""
+        return self.xp.astype(A, self.dtype, copy=False)
 
     def __call__(self, gamma: Array, lam: float, omega: Array | None = None) -> Gradient:
         """Return value and gradient, given the scales of every part (n_parts, d) and lam = 1 / C.
@@ -177,63 +180,50 @@ class LooObjective:
         Raises LinAlgError when a matrix is not positive definite to rounding, or a result is not
         finite.
         """
-        points, rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
-        W, terms, L, _ = self._whiten_all(points, rows)
-        R, YP = self._solve(lam)
+        found = self._solve(gamma, lam, omega)
+        inv_R, YP, W = found.inv_R, found.YP, found.W
         # the inverse of N = L R is found while rows are worked on
-        (S, Pa, PcP, weighted, root_a), N = self._sum(
-            partial(self._left_out, self._cast(R.T), self._cast(YP.T)),
-            partial(self._times, R, L, False),
+        (S, Pa, PcP, weighted, root_a), inv_N = self._sum(
+            partial(self._leave_out, self._cast(inv_R.T), self._cast(YP.T)),
+            partial(times_triangle, inv_R, found.inv_L),
         )
         # A' = (P'Y)' N^-1, U' = (P'a)' N^-1, T = N^-T (P'diag(c)P) N^-1
-        A, U, right = YP @ N, Pa.T @ N, self._times(PcP, N, False)
+        A, U, right = YP @ inv_N, Pa.T @ inv_N, times_triangle(PcP, inv_N)
         # dS / dK = -(a - P P'a) A' - E U' + 2 (diag(c) P - P P'diag(c)P) N^-1, then centred
         factors = [-A, -U]
         if self.free:
-            factors.append((root_a @ A - 2.0 * weighted @ N) / self.total)
-        inner = self._cast(2.0 * right - Pa @ A), self._cast(2.0 * N)
-        through = partial(self._through_rows, rows, *inner, self._cast(self.xp.concat(factors)))
+            factors.append((root_a @ A - 2.0 * weighted @ inv_N) / self.total)
+        inner = self._cast(2.0 * right - Pa @ A), self._cast(2.0 * inv_N)
+        outer = self._cast(self.xp.concat(factors))
 
         def through_points() -> tuple[float, Array, Array]:
             # dS / dk(Z, Z) = lam (U A' - T)
-            G = lam * (U.T @ A - self._times(right.T, N, False))
+            G = lam * (U.T @ A - times_triangle(right.T, inv_N))
             by_W = G[: self.r, : self.r]
             log_lam = self.xp.sum(by_W * W) + self.xp.sum(self.xp.linalg.diagonal(G)[self.r :])
-            return float(log_lam), *points.derivatives(by_W, self.Z, terms)
+            return float(log_lam), *found.points.derivatives(by_W, self.Z, found.terms)
 
-        (by_rows, omega_rows), others = self._sum(through, through_points)
+        through_rows = partial(self._through_rows, found.rows, *inner, outer)
+        (by_rows, omega_rows), others = self._sum(through_rows, through_points)
         by_lam, by_points, omega_points = others
-        found = Gradient(
-            value=float(S[0, 0]),
-            log_gamma=(by_points + by_rows) * gamma,
-            omega=omega_points + omega_rows,
-            log_lam=by_lam,
-        )
-        if not np.isfinite([*found.log_gamma.flat, *found.omega, found.value, by_lam]).all():
+        by_gamma, by_omega = (by_points + by_rows) * gamma, omega_points + omega_rows
+        value = float(S[0, 0])
+        if not np.isfinite([*by_gamma.flat, *by_omega, value, by_lam]).all():
             raise np.linalg.LinAlgError("the gradient of leave-one-out is not finite")
-        return found
-
-    def error(self, gamma: Array, lam: float, omega: Array | None = None) -> float:
-        """Return the value alone, for half the price."""
-        self._whiten_all(self.of_points(gamma, omega), self.of_rows(gamma, omega))
-        R, YP = self._solve(lam)
-        (S,), _ = self._sum(partial(self._residuals, self._cast(R.T), self._cast(YP.T)))
-        return float(S[0, 0])
+        return Gradient(value, by_gamma, by_omega, by_lam)
 
     def predictions(self, X: Any, gamma: Array, lam: float, omega: Array | None = None) -> Array:
         """Return the values of the model whose errors these are at other rows."""
-        points, rows = self.of_points(gamma, omega), self.of_rows(gamma, omega)
-        L, means = self._whiten_all(points, rows)[2:]
-        R, YP = self._solve(lam)
-        coef = (YP @ R @ L).T
+        found = self._solve(gamma, lam, omega)
+        coef = (found.YP @ found.inv_R @ found.inv_L).T
         bias = self.bias_column * self.xp.sum(coef[self.r :, :], axis=0)  # 0 where there is none
         if self.free:
-            bias = -means @ coef
+            bias = -found.means @ coef
         result = np.empty((X.shape[0], self.n_outputs))
         for start in range(0, len(result), self.step):
             stop = min(start + self.step, len(result))
             rows = X[start:stop, :] if self.xp is np else moved(X[start:stop, :], self.Z)
-            values = points.block(rows)[0] @ coef[: self.r, :] + bias
+            values = found.points.block(rows)[0] @ coef[: self.r, :] + bias
             result[start:stop] = values if self.xp is np else to_host(values)
         return result + self.mean_Y
 
@@ -253,17 +243,18 @@ class LooObjective:
             results = self.pool.map(step, self.tiles)
         totals: list[Any] = []
         for A in next(results):
-            on_host = isinstance(A, np.ndarray)
-            totals.append(
-                A.astype(np.float64, copy=False) if on_host else self._cast(A, self.xp.float64)
-            )
+            xp = np if isinstance(A, np.ndarray) else self.xp  # some sums are on the host anyway
+            totals.append(xp.astype(A, xp.float64, copy=False))
         for more in results:
             for total, part in zip(totals, more, strict=True):
                 total += part
         return totals, other if self.pool is None else waiting.result()
 
-    def _whiten_all(self, points: ScaledMixture, rows: ScaledMixture) -> tuple[Any, Any, Any, Any]:
-        """Write Phi and its sums; return k(Z, Z), its parts, L^-1 and the means of K's columns."""
+    def _solve(self, gamma: Array, lam: float, omega: Array | None) -> _Solved:
+        """Factor k(Z, Z) and Phi'Phi + lam I; write Phi into the tiles."""
+        points = rows = self.of_points(gamma, omega)
+        if self.single:
+            rows = self.of_rows(gamma, omega)
 
         def factor() -> tuple[Any, Any, Any]:
             W, terms = points.block(self.Z, self.eye[: self.r, : self.r])
@@ -271,18 +262,14 @@ class LooObjective:
             padded = 1.0 * self.eye
             padded[: self.r, : self.r] *= shift
             padded[: self.r, : self.r] += W
-            return padded[: self.r, : self.r], terms, self._inverse(self._cholesky(padded))
+            return padded[: self.r, : self.r], terms, inverse_factor(padded, self.eye)
 
-        (means,), (W, terms, L) = self._sum(partial(self._fill, rows), factor)
+        (means,), (W, terms, inv_L) = self._sum(partial(self._fill, rows), factor)
         means /= self.total
-        step = partial(self._whiten, self._cast(L.T), self._cast(means))
-        (self.H, self.YPhi), _ = self._sum(step)
-        return W, terms, L, means
-
-    def _solve(self, lam: float) -> tuple[Any, Any]:
-        """Return R^-1 and (P'Y)'."""
-        R = self._inverse(self._cholesky(self.H + lam * self.eye))
-        return R, self.YPhi @ R.T
+        whiten = partial(self._whiten, self._cast(inv_L.T), self._cast(means))
+        (H, YPhi), _ = self._sum(whiten)
+        inv_R = inverse_factor(H + lam * self.eye, self.eye)
+        return _Solved(points, rows, W, terms, inv_L, means, inv_R, YPhi @ inv_R.T)
 
     # ------------------------------------------------------------------ steps of some rows
 
@@ -294,39 +281,37 @@ class LooObjective:
             tile.P = self.xp.concat([tile.P, column], axis=1)
         return (self._cast(tile.root[:, 0] ** 2) @ tile.P,)
 
-    def _whiten(self, L: Any, means: Any, tile: _Tile) -> tuple[Any, ...]:
+    def _whiten(self, inv_L: Any, means: Any, tile: _Tile) -> tuple[Any, ...]:
         """Turn K into Phi, weighted and centred; return Phi'Phi and Y'Phi."""
         if self.free:
             tile.P -= means
         tile.P *= self._cast(tile.root)
-        tile.P = self._times(tile.P, L, True)
-        P = tile.P
+        P = tile.P = times_triangle(tile.P, inv_L, upper=True)
         return P.T @ P if self.xp is np else gram(P), self._cast(tile.Y.T) @ P
 
-    def _residuals(self, R: Any, PY: Any, tile: _Tile) -> tuple[Any, ...]:
-        """Turn Phi into P, write E, a and c; return what the rows add to S."""
-        tile.P = self._times(tile.P, R, True)
-        tile.E = tile.Y - tile.P @ PY
-        rest = 1.0 - self._cast(self.xp.vecdot(tile.P, tile.P), self.xp.float64)[:, None]
+    def _leave_out(self, inv_R: Any, PY: Any, tile: _Tile) -> tuple[Any, ...]:
+        """Turn Phi into P, write E, a and c.
+
+        Returns what the rows add to S, to P'a, P'diag(c)P, (c root(s))'P and root(s)'a.
+        """
+        P = tile.P = times_triangle(tile.P, inv_R, upper=True)
+        tile.E = tile.Y - P @ PY
+        rest = 1.0 - self.xp.astype(self.xp.vecdot(P, P), self.xp.float64, copy=False)[:, None]
         if self.free:
             rest = rest - tile.root**2 / self.total
         rest = self.xp.clip(rest, _LEAST_REST[self.single], None)
         tile.a = (2.0 / (self.total * self.n_outputs)) * tile.E / rest**2
         tile.c = self.xp.sum(tile.a * tile.E / rest, axis=1, keepdims=True)
-        return (0.5 * self.xp.sum(tile.a * tile.E, keepdims=True),)  # a = 2 E / (... (1 - h)^2)
-
-    def _left_out(self, R: Any, PY: Any, tile: _Tile) -> tuple[Any, ...]:
-        """Turn Phi into P; return S, P'a, P'diag(c)P, (c root(s))'P and root(s)'a."""
-        S, P = self._residuals(R, PY, tile), tile.P
+        S = 0.5 * self.xp.sum(tile.a * tile.E, keepdims=True)  # a = 2 E / (... (1 - h)^2)
         scaled, weighted = P * self._cast(self.xp.sqrt(tile.c)), self._cast(tile.root * tile.c)
         PcP = scaled.T @ scaled if self.xp is np else gram(scaled)
-        return *S, P.T @ self._cast(tile.a), PcP, weighted.T @ P, tile.root.T @ tile.a
+        return S, P.T @ self._cast(tile.a), PcP, weighted.T @ P, tile.root.T @ tile.a
 
     def _through_rows(
         self, mixture: ScaledMixture, inner: Any, N: Any, right: Any, tile: _Tile
     ) -> tuple[Any, ...]:
         """Return the derivatives through k(X, Z) of some rows."""
-        G = self._times(tile.P * self._cast(tile.c), N, False)
+        G = times_triangle(tile.P * self._cast(tile.c), N)
         G -= tile.P @ inner
         columns = (tile.a, tile.E, tile.root)[: 3 if self.free else 2]
         G += self._cast(self.xp.concat(columns, axis=1)) @ right

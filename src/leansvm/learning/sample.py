@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from leansvm._array_api import to_host
 from leansvm.kernels import Mixture
-from leansvm.kernels._curves import Curve
+from leansvm.kernels._columns import Curve
 from leansvm.linalg import dense_rows64
 from leansvm.rows import (
     RowBlocks,
@@ -69,13 +69,6 @@ class ClippedUnits:
         """Bounds of a linear part beside others."""
         least, most = self.ends
         return least - _REACH * (most - least), most + _REACH * (most - least)
-
-    def seen(self, dropped: NDArray[np.intp]) -> Array:
-        """Return the least and the largest values; infinite where a feature is not looked at."""
-        found, idle = np.stack(self.ends), ~self.varies
-        idle[dropped] = True
-        found[:, idle] = [[-np.inf], [np.inf]]
-        return found
 
     def gamma(self, kernel: str, gamma: Array) -> Array:
         """Turn the scales of standardised features into those of the raw ones; constant ones 0."""

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._accelerated import doubles_are_fast
 from leansvm.learning.objective import LooObjective, needed_bytes
 from leansvm.learning.sample import WAY_OUT, ScaleSample
 from leansvm.rows import check_budget
@@ -34,11 +33,10 @@ _WEIGHT = 8.0  # how far omega goes from 0
 # bounds of log lam: below, gamma and lam may go to 0 together, S hardly changes, digits are lost
 _LAM = (-9.2, 10.0)
 _TINY = float(np.finfo(np.float64).tiny)
-_ROWS_IN_DOUBLE = 2000
+ROWS_IN_DOUBLE = 2000  # few enough for double precision: rounding decides where flat searches end
 _FAILED = 1e3  # in place of log S where a matrix is not positive definite
-# a search ends after two steps that lower log S by less: that is what single precision can see, and
-# little enough for rows in single precision to have the scales of the same rows in double
-_STILL = 1e-5, 1e-4  # of rows in double and in single precision
+# a search ends after two steps that lower log S by less; few rows, in double precision, go further
+_STILL = 1e-3, 2e-3  # of rows in double and in single precision
 _PAIRS, _TRIES = 20, 6  # steps that are remembered; values that a line search looks at
 _FIRST_STEP, _LONGEST = 25.0, 4.0  # times the gradient; of one number, in log
 _ENOUGH = 1e-4  # share of the expected decrease that a step must reach
@@ -56,7 +54,7 @@ class Stage(NamedTuple):
 TIED = Stage(600, 100, 15)  # one scale for all features, where every search starts
 ALONE = Stage(1500, 200, 12)  # one part, which will go on together with others
 FIRST = Stage(1500, 200, 25)
-SECOND = Stage(4000, 400, 8)
+SECOND = Stage(4000, 500, 14)
 ON_FAST_DEVICES = Stage(12000, 800, 12)  # in place of SECOND, where double precision is fast
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
@@ -104,43 +102,17 @@ class ScaleSearch:
     bias_penalty: float
     budget: int
     progress: ScaleProgress
+    last: Stage  # the largest stage, which decides
+    single: bool  # rows are worked on in single precision
     threads: int = 1
     most_points: int | None = None  # that the model will have, where it is known
     place: Any = None  # an empty array of the device on which to work; None: the host
     lam_per_row: tuple[float, float] | None = None  # of the model's C, where it is given
 
-    @property
-    def second(self) -> Stage:
-        """The largest stage, which decides."""
-        return ON_FAST_DEVICES if self._fast else SECOND
-
-    @property
-    def _fast(self) -> bool:
-        return self.place is not None and doubles_are_fast(self.place)
-
     def on(self, rows: NDArray[np.intp]) -> ScaleSearch:
         """Return the same search on some rows of the sample."""
         X, Y, weight = self.sample.X[rows], self.sample.Y[rows], self.sample.weight[rows]
         return replace(self, sample=replace(self.sample, X=X, Y=Y, weight=weight))
-
-    def sized(self, stage: Stage, n_parts: int) -> Stage:
-        """Return the rows and points of a stage that there are; FIRST's where memory is short.
-
-        Raises MemoryError where the budget is too small even for these.
-        """
-        n, width = min(stage.rows, len(self.sample.X)), self.sample.X.shape[1]
-        most = max(n // 3, 20) if stage.iterations else n
-        if self.most_points is not None:  # scales suit a number of points
-            most = min(most, self.most_points)
-        points = min(stage.points, most, n)
-        itemsize = np.dtype(self._dtype).itemsize
-        needed = needed_bytes(n, points, width, self.threads, n_parts, itemsize)
-        if needed <= self.budget:
-            return Stage(n, points, stage.iterations)
-        if stage.points <= FIRST.points:
-            what = f"Learning a kernel on {n:,} rows and {points:,} points"
-            check_budget(needed, self.budget, what, WAY_OUT)
-        return self.sized(FIRST, n_parts)
 
     def start(self, kernels: Sequence[str]) -> Scales:
         """Return one scale for all columns of a part: 1 / (2 d); laplacian and linear 1 / d."""
@@ -151,86 +123,101 @@ class ScaleSearch:
             seen[:] = np.log(total / max(len(seen), 1))
         return Scales(tuple(kernels), log_gamma, np.zeros(len(kernels)), 0.0)
 
-    @property
-    def _dtype(self) -> Any:
-        """Double precision where it costs little: rounding decides where a flat search ends."""
-        single = len(self.sample.X) > _ROWS_IN_DOUBLE and not self._fast
-        return np.float32 if single else np.float64
+    def objective(self, kernels: Sequence[str], stage: Stage) -> LooObjective:
+        """Return the leave-one-out error on the rows and points of a stage, or those there are.
 
-    def objective(self, kernels: tuple[str, ...], stage: Stage) -> LooObjective:
-        """Return the leave-one-out error of a stage."""
-        n, points, _ = self.sized(stage, len(kernels))
+        Where memory is short, it has those of FIRST; a MemoryError says that these are too many.
+        """
         X, Y, weight = self.sample.X, self.sample.Y, self.sample.weight
-        arrays = X[:n].astype(self._dtype), X[:points], Y[:n], weight[:n]
+        n, width = min(stage.rows, len(X)), X.shape[1]
+        most = max(n // 3, 20) if stage.iterations else n
+        if self.most_points is not None:  # scales suit a number of points
+            most = min(most, self.most_points)
+        points = min(stage.points, most, n)
+        itemsize = 4 if self.single else 8
+        needed = needed_bytes(n, points, width, self.threads, len(kernels), itemsize)
+        if needed > self.budget:
+            if stage.points > FIRST.points:
+                return self.objective(kernels, FIRST)
+            what = f"Learning a kernel on {n:,} rows and {points:,} points"
+            check_budget(needed, self.budget, what, WAY_OUT)
+        rows = X[:n].astype(np.float32 if self.single else np.float64)
+        arrays = rows, X[:points], Y[:n], weight[:n]
         return LooObjective(
-            kernels, *arrays, self.bias_penalty, threads=self.threads, place=self.place
+            tuple(kernels), *arrays, self.bias_penalty, threads=self.threads, place=self.place
         )
-
-    def scored(self, scales: Scales, stage: Stage) -> Scales:
-        """Return the same numbers with their leave-one-out error."""
-        if self.progress.stopped:
-            return scales
-        objective, gamma = self.objective(scales.kernels, stage), np.exp(scales.log_gamma)
-        try:
-            error = objective.error(gamma, float(np.exp(scales.log_lam)), scales.omega)
-        except np.linalg.LinAlgError:
-            error = np.inf
-        found = float(np.log(max(error, _TINY))) if np.isfinite(error) else _FAILED
-        return scales._replace(log_loo=found)
 
     def minimise(
         self, start: Scales, stage: Stage, *, tied: bool = False, iterations: int | None = None
     ) -> Scales:
-        """Move every scale, or all of a part together (``tied``), the weights and lam."""
+        """Move every scale, or all of a part together (``tied``), the weights and lam.
+
+        With 0 ``iterations`` nothing moves: the result has the leave-one-out error of ``start``.
+        """
         if self.progress.stopped:
             return start
-        descent = _Descent(self, start, stage, tied)
+        objective = self.objective(start.kernels, stage)
+        lam = np.array(_LAM)
+        if self.lam_per_row is not None:  # what the given C is for the rows of this stage
+            lam = np.clip(np.log(self.lam_per_row) + np.log(objective.n_rows), *_LAM)
+        group = np.zeros_like(self.sample.group) if tied else self.sample.group
+        used, n_parts = np.isfinite(start.log_gamma), len(start.kernels)
+        labels = group + (group.max(initial=0) + 1) * np.arange(n_parts)[:, None]
+        _, first, variable = np.unique(labels[used], return_index=True, return_inverse=True)
+        low, high = np.full((2, len(first)), [[-_TIE], [_TIE]])
+        if not tied:
+            centre = np.log(0.5 / group.size) - start.log_gamma[used][first]
+            low, high = np.minimum(centre - _BELOW, 0.0), np.maximum(centre + _ABOVE, 0.0)
+        omega, weight = start.omega[:0], np.empty(0)
+        if n_parts > 1:
+            omega, weight = start.omega, np.full(n_parts, _WEIGHT)
+        descent = _Descent(
+            objective,
+            start,
+            self.progress,
+            used,
+            variable,
+            first,
+            part=np.nonzero(used)[0][first],
+            prior=0.0 if tied else 1.0 / objective.n_rows,
+            lower=np.concatenate([low, -weight, lam[:1]]),
+            upper=np.concatenate([high, weight, lam[1:]]),
+            found=start._replace(log_loo=_FAILED),
+        )
+        x = np.concatenate([np.zeros(len(first)), omega, [min(max(start.log_lam, lam[0]), lam[1])]])
         if iterations is None:
             iterations = TIED.iterations if tied else stage.iterations
-        pairs = descend(descent, iterations, start.pairs)
+        pairs = descend(descent, x, iterations, start.pairs)
         return descent.found._replace(pairs=pairs)
 
 
+@dataclass
 class _Descent:
     """log S plus the prior, and its gradient, as a function of what the search moves.
 
     That is: what is added to log gamma of ``start``, one number for each group of columns of each
-    part; then omega where there are several parts; then log lam. ``x`` is where a search starts,
-    ``found`` the best that was evaluated.
+    part; then omega where there are several parts; then log lam.
     """
 
-    def __init__(self, search: ScaleSearch, start: Scales, stage: Stage, tied: bool) -> None:
-        self.objective = search.objective(start.kernels, stage)
-        self.start, self.progress = start, search.progress
-        self.best, self.found = _FAILED, start._replace(log_loo=_FAILED)
-        n_rows, lam = self.objective.n_rows, np.array(_LAM)
-        if search.lam_per_row is not None:  # what the given C is for the rows of this stage
-            lam = np.clip(np.log(search.lam_per_row) + np.log(n_rows), *_LAM)
-        self.prior = 0.0 if tied else 1.0 / n_rows
-        group = np.zeros_like(search.sample.group) if tied else search.sample.group
-        self.used, n_parts = np.isfinite(start.log_gamma), len(start.kernels)
-        labels = group + (group.max(initial=0) + 1) * np.arange(n_parts)[:, None]
-        # the variable of every scale that is used, and the part and a scale of every variable
-        _, first, self.variable = np.unique(
-            labels[self.used], return_index=True, return_inverse=True
-        )
-        self.part, self.first, self.n = np.nonzero(self.used)[0][first], first, len(first)
-        self.several = n_parts if n_parts > 1 else 0
-        omega, log_lam = start.omega[: self.several], min(max(start.log_lam, lam[0]), lam[1])
-        self.x = np.concatenate([np.zeros(self.n), omega, [log_lam]])
-        low, high = np.full((2, self.n), [[-_TIE], [_TIE]])
-        if not tied:
-            centre = np.log(0.5 / group.size) - start.log_gamma[self.used][first]
-            low, high = np.minimum(centre - _BELOW, 0.0), np.maximum(centre + _ABOVE, 0.0)
-        weight = np.full(self.several, _WEIGHT)
-        self.lower = np.concatenate([low, -weight, lam[:1]])
-        self.upper = np.concatenate([high, weight, lam[1:]])
+    objective: LooObjective
+    start: Scales
+    progress: ScaleProgress
+    used: NDArray[np.bool_]  # scales that are not 0
+    variable: NDArray[np.intp]  # of every such scale
+    first: NDArray[np.intp]  # a scale of every variable
+    part: NDArray[np.intp]  # of every variable
+    prior: float
+    lower: Array
+    upper: Array
+    found: Scales  # the best that was evaluated
+    best: float = _FAILED  # its value
 
     def __call__(self, x: Array) -> tuple[float, Array]:
         """Return value and gradient."""
-        log_gamma, log_lam = self.start.log_gamma.copy(), float(x[-1])
-        log_gamma[self.used] += x[: self.n][self.variable]
-        omega = x[self.n : -1] if self.several else self.start.omega
+        n, log_gamma, log_lam = len(self.first), self.start.log_gamma.copy(), float(x[-1])
+        log_gamma[self.used] += x[:n][self.variable]
+        several = len(x) - n - 1
+        omega = x[n:-1] if several else self.start.omega
         self.progress.evaluations += 1
         try:
             loo = self.objective(np.exp(log_gamma), float(np.exp(log_lam)), omega)
@@ -239,22 +226,22 @@ class _Descent:
         S, values = max(loo.value, _TINY), log_gamma[self.used][self.first]
         mean = np.bincount(self.part, values) / np.maximum(np.bincount(self.part), 1)
         apart = values - mean[self.part]
-        slope = np.bincount(self.variable, loo.log_gamma[self.used], self.n) / S
+        slope = np.bincount(self.variable, loo.log_gamma[self.used], n) / S
         slope += 2.0 * self.prior * apart
         value = float(np.log(S)) + self.prior * float(apart @ apart)
         if value < self.best:
             kernels, self.best = self.start.kernels, value
             self.found = Scales(kernels, log_gamma, omega, log_lam, float(np.log(S)))
-        return value, np.concatenate([slope, loo.omega[: self.several] / S, [loo.log_lam / S]])
+        return value, np.concatenate([slope, loo.omega[:several] / S, [loo.log_lam / S]])
 
 
-def descend(function: _Descent, iterations: int, pairs: Pairs) -> Pairs:
-    """Minimise by L-BFGS between bounds, and return the curvature that was seen.
+def descend(function: _Descent, x: Array, iterations: int, pairs: Pairs) -> Pairs:
+    """Minimise from x by L-BFGS between bounds, and return the curvature that was seen.
 
     Scipy's L-BFGS-B would forget the curvature between two searches, and its first step is the
     gradient itself, which is far too short here.
     """
-    x, progress, still = function.x, function.progress, 0
+    progress, still = function.progress, 0
     least = _STILL[function.objective.single]
     pairs = pairs if pairs and len(pairs[0][0]) == len(x) else ()
     value, slope = function(x)

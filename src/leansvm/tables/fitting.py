@@ -45,14 +45,10 @@ def transformed(estimator: Any, X: Any, y: Any, **kwargs: Any) -> Any:
     return rows if isinstance(y, str) else check_X_y(rows, y, estimator=estimator, **kwargs)
 
 
-def encoded(estimator: Any, X: Any, Y: Any, weight: Any, *, reset: bool = True) -> Any:
-    """Return validated rows as numbers; sets ``table_`` where they are a table."""
-    if reset:
-        vars(estimator).pop("table_", None)
-    if not isinstance(X, TableRows):
-        return X
+def encoded(estimator: Any, rows: TableRows, Y: Any, weight: Any) -> Array:
+    """Return the rows of a table as numbers, and set ``table_``."""
     estimator.table_ = TableEncoder(standardize=estimator._has_one_scale)
-    return _in_type_of(X.X, estimator.table_.fit_transform(X.X, Y, weight))
+    return _in_type_of(rows.X, estimator.table_.fit_transform(rows.X, Y, weight))
 
 
 def _in_type_of(X: Any, rows: Array) -> Any:
