@@ -56,7 +56,7 @@ class Stage(NamedTuple):
 TIED = Stage(600, 100, 15)  # one scale for all features, where every search starts
 ALONE = Stage(1500, 200, 12)  # one part, which will go on together with others
 FIRST = Stage(1500, 200, 25)
-SECOND = Stage(4000, 400, 8)
+SECOND = Stage(4000, 400, 6)
 ON_FAST_DEVICES = Stage(12000, 800, 12)  # in place of SECOND, where double precision is fast
 FOLD = Stage(1500, 150, 25)
 HELD_OUT = Stage(1500, 600, 0)  # predictions for other rows: as many points as a model may have
@@ -270,6 +270,8 @@ def descend(function: _Descent, iterations: int, pairs: Pairs) -> Pairs:
                 break
             # the minimum of the parabola through both values and the slope
             step *= np.clip(-0.5 * expected / max(above - expected, _TINY), 0.1, 0.5)
+            if -float(slope @ step) < least:  # all that a shorter step could gain
+                return pairs
         else:
             return pairs
         change = new_slope - slope
