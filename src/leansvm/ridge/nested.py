@@ -100,6 +100,7 @@ class Ladder:
         before, self.features = self.features, self.points.features(keep, single)
         L = new_rows_of_factor(before, self.features) if keep else None
         self.blocks.map(resize_columns, before, self.features, L)
+        del before, L  # as large as the sums that follow
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
         parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
