@@ -5,10 +5,14 @@ by generalised cross-validation. Beside it, on fewer rows, points by pivoted Cho
 500 numbers per row. The same rows in memory, with one thread, are the measure of a single
 worker. All take turns. Passes are counted with a given gamma and with gamma="scale". Bytes are what
 workers sent to each other and to the client, as their own logs have it, while points are chosen.
+
+Then the default model, which learns its kernel and its size, on 400,000 rows: two workers beside
+memory with all threads, the passes of the cluster, and how far apart results are: with sums in
+single precision, as the default has them, and with the same kernel and points in double precision.
 """
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,7 @@ FITS = (  # basis, share of the rows, rounds, goal of two workers
     ("pivoted-cholesky", 0.4, 2, 1.6),
 )
 IN_MEMORY = "memory, 1 thread"
+DEFAULT_ROWS, SLOWER, APART = 400_000, 1.25, 1e-10  # of the default model; two workers / memory
 
 
 def run(options: Options) -> Report:
@@ -45,6 +50,7 @@ def run(options: Options) -> Report:
         for basis, share, repeats, goal in FITS:
             rounds = options.pick(repeats, 1)
             _time(report, clients, basis, int(share * rows), basis_size, rounds, goal)
+        _compare_default(report, clients[2], options.pick(DEFAULT_ROWS, QUICK_ROWS))
         _count_passes(report, clients[2])
         _count(report, clients[2], rows // 5, basis_size)
     return report
@@ -125,36 +131,109 @@ def _model(basis: str, size: int) -> Any:
     return SparseLSSVC("gcv", gamma="scale", basis=basis, n_basis=size, random_state=0)
 
 
-def _collections(client: Any, rows: int) -> tuple[Any, Any]:
-    """Return rows and labels that are on the workers."""
+def _collections(client: Any, rows: int, noise: float = 0.0) -> tuple[Any, Any]:
+    """Return rows and labels that are on the workers; a share of the labels is wrong."""
     import dask.array as da
     from distributed import wait
 
     with client.as_current():
         chunks = (rows // CHUNKS, FEATURES)
-        X = da.random.default_rng(0).standard_normal((rows, FEATURES), chunks=chunks)
+        rng = da.random.default_rng(0)
+        X = rng.standard_normal((rows, FEATURES), chunks=chunks)
         y = (da.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] > 0).astype(np.int8)
+        if noise:
+            y ^= (rng.random(rows, chunks=chunks[0]) < noise).astype(np.int8)
         X, y = client.persist([X, y])
         wait([X, y])
     return X, y
 
 
-def _count_passes(report: Report, client: Any) -> None:
-    """Passes of a fit on a random basis, with gamma given and with the scale of the rows."""
+def _compare_default(report: Report, client: Any, rows: int) -> None:
+    """The default fit of noisy rows by two workers and in memory: seconds, passes, results."""
+    from leansvm import SparseLSSVC
+    from leansvm.kernels import Mixture
+
+    X, y = _collections(client, rows, noise=0.05)
+    with client.as_current():
+        in_memory = [part.compute() for part in (X, y)]
+        SparseLSSVC(random_state=0).fit(X[:WARM_UP_ROWS], y[:WARM_UP_ROWS])
+
+    def fit_on_cluster() -> Any:
+        with client.as_current():
+            return SparseLSSVC(random_state=0).fit(X, y)
+
+    timings = time_interleaved(
+        {
+            "2 workers": fit_on_cluster,
+            "memory": lambda: SparseLSSVC(random_state=0).fit(*in_memory),
+        },
+        repeats=report.options.pick(3, 1),
+        warmup=0,
+        keep=lambda model: model,
+    )
+    report.add_timings(f"default, {rows:,} rows", timings)
+    slower = ratio(timings["2 workers"], timings["memory"])
+    two, memory = (timings[name].kept[-1] for name in ("2 workers", "memory"))
+    with _counted_passes() as passes:
+        fit_on_cluster()
+    # the same kernel and points in double precision: sums differ in their order alone
+    gamma = "learn" if isinstance(memory.kernel_, Mixture) else memory.gamma_
+    given = {"kernel": memory.kernel_, "gamma": gamma, "n_basis": memory.n_support_}
+    exact = SparseLSSVC(**given, random_state=0).fit(*in_memory)
+    with client.as_current():
+        exact_two = SparseLSSVC(**given, random_state=0).fit(X, y)
+    apart = _apart(exact_two, exact, in_memory[0])
+    report.rows.append(
+        {
+            "basis": f"default, {memory.n_support_:,} points",
+            "rows": rows,
+            "2 workers, s": f"{timings['2 workers']:.2f}",
+            "memory, s": f"{timings['memory']:.2f}",
+            "2 workers / memory": slower.median,
+            "relative difference of decision values": _apart(two, memory, in_memory[0]),
+            "the same in double precision": apart,
+            "passes": len(passes),
+        }
+    )
+    report.notes.append(f"passes of the default fit: {', '.join(passes)}")
+    what = f"default, {rows:,} rows"
+    report.at_most(f"{what}: two workers / memory", slower.median, SLOWER)
+    same = np.array_equal(two.support_, memory.support_) and two.C_ == memory.C_
+    report.equals(f"{what}: points and C of the cluster", str(same), "True")
+    report.at_most(f"{what}: difference of decision values in double precision", apart, APART)
+
+
+def _apart(model: Any, other: Any, X: np.ndarray) -> float:
+    """Return the largest difference of decision values at some rows, beside the largest value."""
+    one, two = (each.decision_function(X[:1000]) for each in (model, other))
+    return float(np.abs(one - two).max() / np.abs(two).max())
+
+
+@contextmanager
+def _counted_passes() -> Iterator[list[str]]:
+    """Note the names of the functions that run over the rows of a cluster."""
     from leansvm.rows._cluster import ClusterBlocks
 
+    run, seen = ClusterBlocks._run, []
+
+    def counted(self: Any, verb: Any, function: Callable[..., Any], args: Any) -> Any:
+        seen.append(function.__name__.strip("_"))
+        return run(self, verb, function, args)
+
+    ClusterBlocks._run = counted
+    try:
+        yield seen
+    finally:
+        ClusterBlocks._run = run
+
+
+def _count_passes(report: Report, client: Any) -> None:
+    """Passes of a fit on a random basis, with gamma given and with the scale of the rows."""
     X, y = _collections(client, WARM_UP_ROWS)
     passes = {}
     for gamma in (0.05, "scale"):
-        run, seen = ClusterBlocks._run, []
-        ClusterBlocks._run = lambda self, *args, run=run, seen=seen: (
-            seen.append(1) or run(self, *args)
-        )
-        try:
-            with client.as_current():
-                _model("random", 50).set_params(gamma=gamma).fit(X, y)
-        finally:
-            ClusterBlocks._run = run
+        with client.as_current(), _counted_passes() as seen:
+            _model("random", 50).set_params(gamma=gamma).fit(X, y)
         passes[gamma] = len(seen)
         report.rows.append({"basis": "random", "gamma": gamma, "passes": len(seen)})
     report.equals(

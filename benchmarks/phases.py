@@ -2,9 +2,12 @@
 
 A floor is what the phase cannot avoid: its flops at the speed of a matrix product of the same
 precision, or its bytes at the speed of memory, whichever takes longer; both speeds are measured in
-the same run. The counts are those of docs/cost_model.md, where a full run puts its table.
+the same run. The counts are those of docs/cost_model.md, where a full run puts its table. Beside
+it: the seconds of a small model of one learned kernel, which is made where a second counts.
 """
 
+import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "cost_model.md"
 CASES = ((10_000, 10), (100_000, 20), (1_000_000, 20))
 QUICK_CASES = ((600, 5), (1_500, 5))
 TIME_LIMIT = 900.0
+LEAN = {"kernel": "matern32", "n_basis": 500}
+LEAN_CASE, QUICK_LEAN_CASE, LEAN_SECONDS = (10_000, 10), (1_500, 5), 1.0
 
 SAMPLE = 10_000  # rows on which sizes are compared
 SEARCHED, JUDGES = 3, 2_000  # values of C in the shortest search, and rows that judge them
@@ -40,6 +45,7 @@ def run(options: Options) -> Report:
         floors = floors_of(rows, features, outcome.value, speeds)
         for phase, floor in floors.items():
             report.add_row({"rows": name} | table_row(phase, outcome.value["seconds"], floor))
+    _time_lean(report)
     report.notes.append(
         f"float32 {speeds['float32'] / 1e9:.0f} GFlop/s, float64 {speeds['float64'] / 1e9:.0f} "
         f"GFlop/s, memory {speeds['bytes'] / 1e9:.1f} GB/s"
@@ -48,6 +54,33 @@ def run(options: Options) -> Report:
         content = f"{report.notes[-1]}.\n\n{_markdown(report.rows)}"
         PAGE.write_text(put_between(PAGE.read_text("utf-8"), "phases", content), encoding="utf-8")
     return report
+
+
+def _time_lean(report: Report) -> None:
+    """Time a small model of one learned kernel, in a process of its own."""
+    rows, features = report.options.pick(LEAN_CASE, QUICK_LEAN_CASE)
+    outcome = run_isolated("benchmarks.phases:lean", rows=rows, features=features)
+    if not outcome.ok:
+        raise RuntimeError(outcome.status)
+    what = f"SparseLSSVC(kernel='matern32', n_basis=500), {rows:,} × {features}"
+    report.notes.append(f"{what}: {outcome.value['learn']:.2f} s of it learning")
+    report.at_most(f"{what} [s]", outcome.value["seconds"], LEAN_SECONDS)
+
+
+def lean(rows: int, features: int, repeats: int = 5) -> dict[str, float]:
+    """Return the median seconds of a fit and of its learning; called in a fresh process."""
+    from leansvm import SparseLSSVC
+
+    X, y = rows_of(rows, features)
+    SparseLSSVC(**LEAN, random_state=0).fit(X[:600], y[:600])
+    seconds, learn = [], []
+    for _ in range(repeats):
+        time.sleep(0.1)
+        start = time.perf_counter()
+        model = SparseLSSVC(**LEAN, random_state=0).fit(X, y)
+        seconds.append(time.perf_counter() - start)
+        learn.append(model.fit_report_["seconds"]["learn"])
+    return {"seconds": statistics.median(seconds), "learn": statistics.median(learn)}
 
 
 def measured_speeds(n: int, rounds: int) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """What a second thread of BLAS costs and gains: small systems, CPU seconds, large bases.
 
-Three questions, each a ratio of two measurements that take turns in one process:
+Four questions, each a ratio of two measurements that take turns in one process:
 
 - `L2SVC` on 1,200 digits with all threads of BLAS and with one, on the machine as it is and with
   one core kept busy by a process that only counts.
@@ -8,6 +8,8 @@ Three questions, each a ratio of two measurements that take turns in one process
   wait for work and spin are counted here, and in no wall clock.
 - `SparseLSSVC` with 2,000 points and C="loo": the seconds of the solution by those of the pass
   over the rows.
+- `cross_val_score` with two processes, which are there already, and with one: seconds, and CPU
+  seconds of all processes. Four folds, so that both processes have equally many.
 """
 
 import subprocess
@@ -24,7 +26,7 @@ import numpy as np
 from ._harness import Options, Report, Summary, ratio, time_interleaved
 
 THREADS = 2
-IDLE, BUSY, CPU, SOLVE = 1.05, 1.3, 1.3, 1.5
+IDLE, BUSY, CPU, SOLVE, FOLDS = 1.05, 1.3, 1.3, 1.5, 1.0
 ESTIMATORS = (
     "SparseLSSVC",
     "SparseLSSVR",
@@ -40,13 +42,14 @@ SLOW = ("Sparse", "Reduced")  # a few rounds will do
 
 
 def run(options: Options) -> Report:
-    """Measure the three ratios."""
+    """Measure the ratios."""
     report = Report("threads", "Threads: wall clock, CPU seconds, and large bases", options)
     warnings.simplefilter("ignore")
     with at_most_threads(THREADS):
         _digits(report)
         _busy_digits(report)
         _large_basis(report)
+        _folds(report)
         for name in ESTIMATORS:
             _cpu_seconds(report, name)
     return report
@@ -144,6 +147,53 @@ def rows_of(m: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     X = rng.normal(size=(m, d))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=m)
     return X, (y > 0).astype(int)
+
+
+def _folds(report: Report) -> None:
+    """Four folds of a default fit on 4,000 × 20 rows, by one process and by two."""
+    from sklearn.model_selection import cross_val_score
+
+    from leansvm import SparseLSSVC
+
+    X, y = rows_of(report.options.pick(4000, 600), 20)
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+
+    def scores(n_jobs: int) -> Any:
+        before = _cpu_of_all()
+        found = cross_val_score(SparseLSSVC(random_state=0), X, y, cv=4, n_jobs=n_jobs)
+        seconds[n_jobs].append(_cpu_of_all() - before)
+        return found
+
+    # the first round starts the processes, which import and compile
+    walls = time_interleaved(
+        {"one": partial(scores, 1), "two": partial(scores, 2)},
+        repeats=report.options.pick(3, 1),
+        keep=lambda found: found,
+    )
+    report.add_timings("cross_val_score", walls)
+    found = ratio(walls["two"], walls["one"])
+    report.rows.append(
+        {
+            "case": f"cross_val_score(SparseLSSVC(), cv=4), {len(X)} × 20, processes: two / one",
+            "two processes [s]": walls["two"].median,
+            "one process [s]": walls["one"].median,
+            "two processes [CPU s]": Summary(seconds[2][1:]).median,
+            "one process [CPU s]": Summary(seconds[1][1:]).median,
+            "ratio": f"{found:.2f}",
+        }
+    )
+    report.at_most("cross_val_score: n_jobs=2 / n_jobs=1", found.median, FOLDS)
+    one, two = walls["one"].kept[-1], walls["two"].kept[-1]
+    report.at_most("cross_val_score: difference of the scores", np.abs(one - two).max(), 1e-3)
+
+
+def _cpu_of_all() -> float:
+    """Return CPU seconds of this process and of those that it has started and that still run."""
+    import psutil
+
+    this = psutil.Process()
+    times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
+    return sum(time.user + time.system for time in times)
 
 
 def _cpu_seconds(report: Report, name: str) -> None:

@@ -174,12 +174,14 @@ def right_solve_in_place(
     """Replace B by B L^-T, L lower triangular, by panels of columns.
 
     NumPy's products release the interpreter lock, SciPy's triangular solve does not: tiles in
-    threads need this one. ``corners`` are `corner_inverses`, for callers that solve often.
+    threads need this one. ``corners`` are `corner_inverses`, for callers that solve often. A factor
+    in another precision is rounded to that of B a panel at a time.
     """
     by_column = B.strides[0] < B.strides[1]
     for k, corner in enumerate(corner_inverses(L, panel) if corners is None else corners):
         start, stop = k * panel, k * panel + len(corner)
-        columns, left = B[:, start:stop], L[start:stop, :start]
+        columns, left = B[:, start:stop], np.asarray(L[start:stop, :start], B.dtype)
+        corner = np.asarray(corner, B.dtype)
         if by_column:  # the same, transposed, so that no product changes the order of memory
             rows = columns.T - left @ B[:, :start].T if start else columns.T
             B.T[start:stop] = corner @ rows

@@ -154,7 +154,7 @@ class KernelFeatures(FeatureMap):
         direct = out is not None and out.dtype == dtype
         values = self.kernel.block(X, self.points, out=out if direct else None, dtype=dtype)
         if self.L is not None:
-            right_solve_in_place(values, self._L32 if self.single else self.L)
+            right_solve_in_place(values, self.L)
         if direct or out is None:
             return values
         out[...] = values
@@ -171,10 +171,6 @@ class KernelFeatures(FeatureMap):
             return values
         out[...] = namespace(X).astype(values, out.dtype, copy=False)
         return out
-
-    @cached_property
-    def _L32(self) -> NDArray[np.float32]:
-        return np.asfortranarray(self.L, dtype=np.float32)
 
     def coefficients(self, theta: Array) -> Array:
         """Return alpha = L^-T theta of the points."""

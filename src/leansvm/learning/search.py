@@ -257,6 +257,8 @@ def descend(function: _Descent, x: Array, iterations: int, pairs: Pairs) -> Pair
                 break
             # the minimum of the parabola through both values and the slope
             step *= np.clip(-0.5 * expected / max(above - expected, _TINY), 0.1, 0.5)
+            if -float(slope @ step) < least:  # all that a shorter step could gain
+                return pairs
         else:
             return pairs
         change = new_slope - slope

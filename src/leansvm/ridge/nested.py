@@ -62,7 +62,7 @@ _FEW_ROWS = 2000  # all of them may become points
 _NEARBY = 4.0 ** np.arange(-2, 3)  # times C: both sizes are compared at their best of these
 _EVERY_C = 512  # points, up to which an eigen-decomposition judges all C
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
-_MANY_ROWS = 5000  # of which some are drawn to judge
+_MANY_ROWS = 4000  # of which some are drawn to judge
 _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
 MOST_LOST = 1e-3  # of the left-out error, that single precision may add
 _MORE_LOST = 4.0  # times as much may be lost at twice the size
@@ -100,6 +100,7 @@ class Ladder:
         before, self.features = self.features, self.points.features(keep, single)
         L = new_rows_of_factor(before, self.features) if keep else None
         self.blocks.map(resize_columns, before, self.features, L)
+        del before, L  # as large as the sums that follow
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
         parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
