@@ -131,8 +131,8 @@ def tuning(run: TrainingRun) -> str:
     text = f"{len(run.trials)} combinations were compared." if run.trials else ""
     if not run.trials:
         own = {"C": isinstance(model.C, str), "gamma": hasattr(model, "feature_scales_")}
-        names = " and ".join(name for name, by_itself in own.items() if by_itself)
-        text = f"The fit chose {names} by itself." if names else ""
+        learned = " and ".join(name for name, by_itself in own.items() if by_itself)
+        text = f"The fit chose {learned} by itself." if learned else ""
     text = text or "All parameters were given; `leansvm tune` compares values."
     return html.section("What was tuned", html.figures(figures) + tables, text, "tuning")
 
