@@ -26,8 +26,8 @@ ROWS = 10_000
 #   permutation, random forest            15, 4, 14, 3          1.75, 0.0004, 0.0002 of R^2
 #   mutual information, 3,000 rows        15, 4 (then noise)    0.47; 0.25; third 0.02
 #
-# So 4 and 15 come first; 3 and 14 matter little, and no other column does. `_that_matter` repeats the
-# first line in every run: columns that lose at least 1 % of what the most important one loses.
+# So 4 and 15 come first; 3 and 14 matter little, and no other column does. `_that_matter` repeats
+# the first line in every run: columns that lose at least 1 % of what the most important one loses.
 PUMA, CLEARLY = (3, 4, 14, 15), 0.01
 KERNELS = ("rbf", "laplacian", "matern32", "matern52", "mixture")
 
