@@ -2,6 +2,7 @@
 
 import html
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,11 +13,18 @@ for module in ("typer", "rich", "pyarrow", "pandas", "skops", "matplotlib", "jin
 
 from sklearn.datasets import load_iris, make_blobs  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import FunctionTransformer  # noqa: E402
 from typer.testing import CliRunner  # noqa: E402
 
-from leansvm import LSSVR  # noqa: E402
+from leansvm import LSSVR, SparseLSSVR  # noqa: E402
 from leansvm.cli._app import app  # noqa: E402
+from leansvm.cli._read import FileData  # noqa: E402
+from leansvm.cli._report._answers import class_colours  # noqa: E402
+from leansvm.cli._report._importance import measured  # noqa: E402
+from leansvm.cli._report._model import feature_scales  # noqa: E402
 from leansvm.cli._run import TrainingRun, in_words  # noqa: E402
+from leansvm.inspection import importance  # noqa: E402
+from leansvm.plotting.html import bullets  # noqa: E402
 
 
 def train(folder, *arguments):
@@ -53,7 +61,7 @@ def page(folder):
         "How sure is it?",
         "classes in the set",
         "What the columns do",
-        "Its effect is",
+        "The value of another row changes the decision value by",
         "Which rows look wrong?",
         "predicted without it",
         "Sparsity path",
@@ -103,10 +111,46 @@ def learned(tmp_path, monkeypatch):
 
 def test_learned_scales_are_drawn_and_put_in_words(learned):
     _, page = learned
-    assert "How finely it looks" in page and "how finely the model resolves the feature" in page
+    assert "How finely does it" in page and "how finely the model resolves the feature" in page
     assert ">20 of 25 features<" in page
     assert "does not use 23 of 25 features: x2, x3" in page
     assert "The fit chose C and gamma by itself" in page
+
+
+def test_equal_scales_are_not_drawn():
+    scales = dict.fromkeys("abc", 1.0) | {"d": 0.0}
+    section = feature_scales(SimpleNamespace(feature_scales=lambda: scales))
+    assert "One scale for all features" in section and "<svg" not in section
+    assert "does not use 1 of 4 features: d" in section
+
+
+def test_importance_is_that_of_rows_left_out():
+    """Noise matters to a model on its own rows, and not on others."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 6))
+    y = X[:, 0] + rng.normal(size=60)
+    model = SparseLSSVR(100.0, "rbf", gamma=0.3, n_basis=60).fit(X, y)
+    data = FileData(Path("d.npz"), X, y, None)
+    run = TrainingRun(data, "regression", None, make_pipeline(FunctionTransformer(), model), [])
+    found, words = measured(run)
+    seen = importance(model, X, y, scoring="neg_mean_absolute_error")
+    assert words == "60 rows that the model has not seen"
+    assert seen.mean[1:].max() > 0.2 > found.mean[1:].max() and found.strongest(1)[0] == 0
+
+
+def test_a_class_has_its_own_colour_as_long_as_there_are_colours():
+    strength = np.eye(10)[:, :2]
+    found = SimpleNamespace(strength=strength)
+    colours = class_colours(found, [0, 1])
+    assert sorted(colours.values()) == list(range(len(colours))) and len(colours) <= 8
+    found.strength = np.kron(np.eye(4), np.ones((4, 1)))  # four other classes for each column
+    assert class_colours(found, range(4)) == {}
+
+
+def test_options_in_sentences_are_code():
+    text = bullets(["use `--drop 'a b'` <now>", "a ` alone"])
+    assert "use <code>--drop &#39;a b&#39;</code> &lt;now&gt;" in text
+    assert "<li>a ` alone</li>" in text
 
 
 def test_learned_scales_are_kept_with_the_model(learned):
@@ -127,7 +171,7 @@ def test_a_regression_has_intervals_and_its_wrong_row_is_first(tmp_path):
     assert "prediction intervals of some rows" in page and "(jackknife+)" in page
     table = page[page.index("Which rows look wrong?") :]
     assert re.search(r'<th scope="row">(\d+)</th>', table).group(1) == "42"
-    assert page.index("effect of x1") < page.index("effect of x0")
+    assert page.index('"effect of x1"') < page.index('"effect of x0"')
 
 
 @pytest.mark.parametrize("estimator", ["reduced", "low-rank"])
@@ -151,7 +195,7 @@ def test_a_model_without_learned_scales_has_no_section_on_them(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X, y=y)
     page = train(tmp_path, "-e", "lssvm", "-s", "gamma=0.1", "--cv", "0")
-    assert "How finely it looks" not in page
+    assert "How finely does it" not in page
     assert "Which columns matter" in page and "Permutation importance" in page
     assert page.index(">x2<") < page.index(">x0<")  # the petals before the sepals
 

@@ -23,6 +23,7 @@ CLOSED_FORM = ("LSSVC", "LSSVR", "SparseLSSVC", "SparseLSSVR", "LowRankLSSVC", "
 # From here on --cv auto leaves out single rows in closed form: fits of folds take long, and what
 # the fit chose by the same errors (C, a scale for each feature) hardly flatters it.
 _LOO_ROWS, _LOO_ROWS_PER_FEATURE = 1000, 50
+LEAVE_ONE_OUT = "exact leave-one-out"
 _KEPT_ERRORS = 1000  # for the intervals of predict
 
 
@@ -165,7 +166,7 @@ def leave_one_out(
         if model.calibrate:
             values = _left_out_values(model, y, model.loo_residuals_)
             probabilities = _calibrated(values, model.calibration_slopes_)
-    found = _scored("exact leave-one-out", y, predicted, probabilities, classes, metric, positive)
+    found = _scored(LEAVE_ONE_OUT, y, predicted, probabilities, classes, metric, positive)
     found.notes.append(
         "scores are those of left-out rows, but preprocessing, C and scales were chosen with all "
         "rows: they are slightly optimistic (--cv 5 fits again without each fifth of the rows)"

@@ -34,10 +34,10 @@ def report_page(run: TrainingRun, model_file: Path) -> str:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise CommandError(needs("--report", str(error.name), "cli")) from error
-    of_columns = measured(run)
+    of_columns, on_rows = measured(run)
     answered = answers(run, of_columns)
     sections = [_facts(run), _next(next_steps(run, of_columns, answered.doubtful))]
-    sections += [_notes(worth_knowing(run)), importance(run, of_columns)]
+    sections += [_notes(worth_knowing(run)), importance(of_columns, on_rows)]
     if run.evaluation is not None:
         sections += [accuracy(run), calibration(run)]
     sections += [*answered.sections, feature_scales(run), sparsity(run), tuning(run)]
@@ -59,21 +59,21 @@ def _made_by() -> list[str]:
 
 def _facts(run: TrainingRun) -> str:
     """Return the scores that fit the task beside those of no model, and the sizes."""
-    facts: list[tuple[str, object]] = []
+    scores: list[tuple[str, object]] = []
     if run.evaluation is not None:
         found = run.evaluation
         for name in first_scores(found.scores, run.positive, run.metric and found.metric):
             without = in_unit(name, found.baseline[name])
             value = found.words() if name == found.metric else in_unit(name, found.scores[name])
-            facts.append((f"{name} (without a model {without})", value))
+            scores.append((f"{name} (without a model {without})", value))
     rows, columns = run.data.X.shape
-    facts += [
+    sizes: list[tuple[str, object]] = [
         ("rows", f"{rows:,}"),
         ("columns", f"{columns:,}"),
         ("support vectors", f"{support_size(run.model):,}"),
         ("time to fit", _seconds(run.seconds["fit"])),
     ]
-    return html.facts(facts)
+    return (html.facts(scores) if scores else "") + html.facts(sizes)
 
 
 def _next(steps: list[str]) -> str:

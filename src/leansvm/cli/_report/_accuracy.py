@@ -23,7 +23,7 @@ def accuracy(run: TrainingRun) -> str:
     text = f"A model that had not seen the row predicted it: {run.evaluation.method}."
     if run.evaluation.folds:
         shown = ", ".join(run.evaluation.in_words(score) for score in run.evaluation.folds)
-        text += f" {run.evaluation.metric} of the folds: {shown}."
+        text += f" {run.evaluation.metric} of the folds: {shown}; ± is their standard deviation."
     body = _regression(run) if run.task == "regression" else _classes(run)
     return html.section("Accuracy", body + _score_table(run), text, "accuracy")
 
@@ -143,7 +143,8 @@ def _curves(run: TrainingRun, classes: np.ndarray) -> list[str]:
         html.figure(
             roc,
             f"ROC curve of {name}",
-            f"Upwards: {name} rows that are found. To the right: other rows taken for {name}.",
+            f"Upwards: the share of class {name} that is found. To the right: the share of the "
+            f"other class that is taken for {name}.",
         ),
     ]
 
@@ -249,9 +250,9 @@ def calibration(run: TrainingRun) -> str:
         ax.set(xlabel=plain_text(f"probability of {what} in %"), ylabel=plain_text(f"{share} in %"))
         picture = html.svg(fig, "calibration curve")
     text = (
-        f"Mean distance from the diagonal {100 * gap:.1f} percentage points; Brier score "
-        f"{metrics.brier_score_loss(true, claimed):.3f}. Probabilities are of rows left out of "
-        f"the fit."
+        f"The mean distance from the diagonal is {100 * gap:.1f} percentage points, the Brier "
+        f"score {metrics.brier_score_loss(true, claimed):.3f} (0 is perfect). A model that had not "
+        f"seen the row gave its probability."
     )
     figure = html.figure(
         picture, "Calibration", "Up to ten equal-sized bins; the diagonal is perfect calibration."

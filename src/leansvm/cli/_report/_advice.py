@@ -6,6 +6,7 @@ give the target away, rows in order of time, a class that is never predicted, a 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from scipy.stats import ks_2samp, rankdata
 
 from leansvm import inspection
+from leansvm.cli._evaluate import LEAVE_ONE_OUT
 from leansvm.cli._output import readable
 from leansvm.cli._pipeline import encoder_of
 from leansvm.cli._read import CATEGORY, NUMBER
@@ -22,7 +24,10 @@ from leansvm.cli._run import TrainingRun, support_size
 
 _LEAK, _SAME, _DRIFT = 0.99, 0.9999, 0.3
 _MOST_COLUMNS, _SHOWN, _DROPPED = 200, 3, 5
-_FEW_ROWS, _RARE = 100, 0.2
+_FEW_ROWS, _FEW_COPIES = 100, 0.01
+_RARE, _GOOD_RECALL = 0.2, 0.75
+# of the command, with its value, in notes that the terminal shows as well
+_OPTION = re.compile(r"--[a-z][a-z-]*(?: (?:'[^']*'|[^\s'(),;]*[^\s'(),;.]))?")
 _C_LIMITS = (1e-6, 1e7)  # of C="loo" and C="gcv"
 
 
@@ -36,7 +41,8 @@ def worth_knowing(run: TrainingRun) -> list[str]:
         _limits,
     ]
     found = [text for check in checks for text in check(run)]
-    return [f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in (*found, *run.notes)]
+    found += [_OPTION.sub(r"`\g<0>`", text) for text in run.notes]
+    return [f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in found]
 
 
 # ---------------------------------------------------------------------------- the data
@@ -56,7 +62,7 @@ def _numbers(run: TrainingRun) -> dict[str, np.ndarray]:
 def _leaks(run: TrainingRun) -> list[str]:
     return [
         f"column '{name}' alone almost equals the target ({how}): will you know it when you need "
-        f"the prediction? --drop {shlex.quote(name)} trains without it"
+        f"the prediction? `--drop {shlex.quote(name)}` trains without it"
         for name, how in leaks(run).items()
     ]
 
@@ -118,10 +124,20 @@ def copies(run: TrainingRun) -> tuple[int, int]:
     return same, int(alike.sum()) - same
 
 
+def left_out_together(run: TrainingRun) -> bool:
+    """Whether the scores are those of models without a row and all its copies."""
+    return run.evaluation is not None and run.evaluation.method == LEAVE_ONE_OUT
+
+
 def _copies(run: TrainingRun) -> list[str]:
     same, other = copies(run)
     found = []
-    if same:
+    if same and left_out_together(run):
+        found.append(
+            f"{same:,} rows are copies of earlier rows; the scores leave out a row together with "
+            f"its copies"
+        )
+    elif same:
         found.append(
             f"{same:,} rows are copies of earlier rows: the model may be judged on rows that it "
             f"has seen, so the score may be too good"
@@ -171,10 +187,11 @@ def _drift(run: TrainingRun) -> list[str]:
     found = drifts(run)
     if not found:
         return []
-    shown = ", ".join(f"{name} (by {100 * d:.0f} points)" for name, d in list(found.items())[:4])
+    shown = ", ".join(f"{name} ({100 * d:.0f} %)" for name, d in list(found.items())[:4])
     return [
-        f"the last quarter of the file differs from the earlier rows: {shown}. The scores here mix "
-        f"all rows; expect larger errors if new rows are like the last ones"
+        f"the last quarter of the file differs from the earlier rows in {shown}: this share of its "
+        f"rows lies elsewhere. The scores here mix all rows; expect larger errors if new rows are "
+        f"like the last ones"
     ]
 
 
@@ -215,10 +232,10 @@ def next_steps(
 ) -> list[str]:
     """Return up to four things to do, the most useful first."""
     steps = [
-        f"Drop '{name}' unless you know it before the prediction: --drop {shlex.quote(name)}."
+        f"Drop '{name}' unless you know it before the prediction: `--drop {shlex.quote(name)}`."
         for name in leaks(run)
     ]
-    if copies(run)[0]:
+    if copies(run)[0] > _FEW_COPIES * len(run.y) and not left_out_together(run):
         steps.append("Remove copied rows and train again: the present score may be too good.")
     steps += _for_no_better_than_chance(run) + _for_the_rare_class(run)
     if len(run.y) < _FEW_ROWS:
@@ -226,19 +243,19 @@ def next_steps(
     if drifts(run):
         steps.append(
             "Hold the last rows out: train on the first three quarters of the file, then run "
-            "leansvm predict on the rest; it prints the score."
+            "`leansvm predict` on the rest; it prints the score."
         )
     if at_largest_size(run):
-        steps.append(f"Allow a larger model: --set n_basis={2 * support_size(run.model)}.")
+        steps.append(f"Allow a larger model: `--set n_basis={2 * support_size(run.model)}`.")
     names = unused(importance)
     if names:
-        shown = " ".join(f"--drop {shlex.quote(name)}" for name in names[:_DROPPED])
+        shown = " ".join(f"`--drop {shlex.quote(name)}`" for name in names[:_DROPPED])
         more = f" (and {len(names) - _DROPPED} more)" if len(names) > _DROPPED else ""
         steps.append(f"Leave out columns that do not matter: {shown}{more}.")
     if doubtful:
         rows = ", ".join(f"{i + 1:,}" for i in doubtful[:3])
         steps.append(f"Check the targets of the most doubtful rows: {rows}.")
-    steps.append("Compare kernels and scales: run leansvm tune with the same options.")
+    steps.append("Compare kernels and scales: run `leansvm tune` with the same options.")
     return steps[:4]
 
 
@@ -263,11 +280,11 @@ def _for_the_rare_class(run: TrainingRun) -> list[str]:
         return []
     share = float(np.mean(run.y == run.positive))
     recall = run.evaluation.scores[f"recall of {run.positive}"]
-    if share > _RARE or recall > 0.5:
+    if share > _RARE or recall > _GOOD_RECALL:
         return []
     return [
         f"Choose a threshold: predict() finds only {100 * recall:.0f} % of {run.positive}, which "
-        f"is {100 * share:.1f} % of the rows. leansvm.model_selection.tune_threshold(model, "
-        f'"balanced_accuracy") lowers it; or rank rows by predict_proba.',
-        "Or give both classes the same weight: --set class_weight=balanced.",
+        f"is {100 * share:.1f} % of the rows. `leansvm.model_selection.tune_threshold(model, "
+        f'"balanced_accuracy")` lowers it; or rank rows by `predict_proba`.',
+        "Or give both classes the same weight: `--set class_weight=balanced`.",
     ]

@@ -5,18 +5,20 @@ All from the models without each row and from exact gradients; nothing is fitted
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from leansvm.cli._evaluate import left_out_predictions, rows_of
 from leansvm.cli._output import readable
-from leansvm.cli._read import DATE
+from leansvm.cli._read import DATE, TRUTH
 from leansvm.cli._report._accuracy import equal_groups, plain_ticks
 from leansvm.cli._run import TrainingRun
-from leansvm.inspection import Effects, Importance, effects, inspect_rows
+from leansvm.inspection import Effects, Importance, RowInspection, effects, inspect_rows
 from leansvm.plotting import html
 from leansvm.plotting.axes import plain_text
 
@@ -25,6 +27,7 @@ FEWEST_ROWS = 20  # fewer say nothing about one in ten
 SOME_ROWS = 500  # that pictures and averages are made of
 MOST_FEATURES = 1000  # whose effects are computed
 SHOWN_FEATURES, SHOWN_CLASSES, SHOWN_ROWS, SHOWN_VALUES = 6, 4, 10, 4
+CLEAR, FAR = 0.95, 3.0  # probability of a wrong label, error over the typical one, worth a check
 DATE_VALUES = 60  # days at which the effect of a date is drawn
 
 
@@ -57,7 +60,12 @@ def answers(run: TrainingRun, importance: Importance | None) -> Answered:
 def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     """Draw intervals of some rows, by prediction."""
     low, high = run.model.predict_interval(rows_of(X, some), ALPHA).T
-    y, middle = run.y[some], run.model.predict(rows_of(X, some))
+    y, seen = run.y[some], run.model.predict(rows_of(X, some))
+    # around the prediction of the model without the row: the fit was drawn towards its own rows
+    middle = left_out_predictions(run.model, run.y, inspect_rows(run.model, X, run.y).residual)[
+        some
+    ]
+    low, high = low + middle - seen, high + middle - seen
     order = np.argsort(middle, kind="stable")
     inside = (low <= y) & (y <= high)
     with html.drawing() as (fig, ax):
@@ -73,20 +81,23 @@ def _intervals(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     width, covered = readable(float(np.mean(high - low))), 100 * float(inside.mean())
     text = (
         f"The interval (jackknife+) contains the target of about {100 * (1 - ALPHA):.0f} % of new "
-        f"rows like these. It is {width} wide on average and contains {covered:.1f} % of the "
-        f"training rows shown. In Python: predict_interval(X, alpha={ALPHA})."
+        f"rows like these. It is {width} wide on average. Around the prediction of the model "
+        f"without the row, it contains {covered:.1f} % of the rows shown. In Python: "
+        f"`predict_interval(X, alpha={ALPHA})`."
     )
-    groups = equal_groups(middle, min(5, max(1, len(middle) // 6)))
+    groups = equal_groups(middle, min(5, max(1, len(middle) // FEWEST_ROWS)))
     figures = [
-        html.figure(picture, "Intervals", f"{len(some):,} training rows; orange: outside."),
+        html.figure(
+            picture, "Intervals", f"{len(some):,} rows, each predicted without it; orange: outside."
+        ),
         _coverage(groups, middle, inside, high - low),
     ]
     worst = min(groups, key=lambda g: inside[g].mean())
     if len(worst) >= FEWEST_ROWS and inside[worst].mean() < 1 - 1.5 * ALPHA:
         text += (
             f" Where the prediction is {_range(middle[worst])} it holds only "
-            f"{100 * inside[worst].mean():.0f} %: there predict_quantiles(X), whose width follows "
-            f"the noise, is better."
+            f"{100 * inside[worst].mean():.0f} %: there `predict_quantiles(X)`, whose width "
+            f"follows the noise, is better."
         )
     return html.section("How sure is it?", html.figures(figures), text, "sure")
 
@@ -123,7 +134,9 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
         for size, count in enumerate(counts)
         if count
     ]
-    table = html.table(["classes in the set", "rows", "share"], rows, f"{len(sizes):,} rows")
+    table = html.table(
+        ["classes in the set", "rows", "share"], rows, f"{len(sizes):,} training rows"
+    )
     pairs = [
         (int(np.sum(sets[:, a] & sets[:, b])), run.model.classes_[a], run.model.classes_[b])
         for a in range(sets.shape[1])
@@ -132,11 +145,12 @@ def _sets(run: TrainingRun, X: Any, some: np.ndarray) -> str:
     count, first, second = max(pairs, key=lambda pair: pair[0])
     text = (
         f"A set lists the classes that a row may have. About {100 * (1 - ALPHA):.0f} % of the sets "
-        f"of new rows like these contain the right class. One class: the model is sure. None: the "
-        f"row is harder than most, which happens where most rows are easy. In Python: "
-        f"predict_set(X, alpha={ALPHA})."
+        f"of new rows like these contain the right class. One class: the model is sure. In Python: "
+        f"`predict_set(X, alpha={ALPHA})`."
     )
-    if count:
+    if counts[0]:
+        text += " None: the row is harder than most, which happens where most rows are easy."
+    if count and len(run.model.classes_) > 2:
         text += f" {second} and {first} are together most often, in {count:,} rows."
     return html.section("How sure is it?", table, text, "sure")
 
@@ -155,21 +169,21 @@ def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
     if _looks_for_first_class(run):
         found.average = [-lines for lines in found.average]
     drawn = {int(place): of_dates(run, X, found.names[place]) for place in shown}
-    changes = [found.average[place] - found.average[place][:, :1] for place in shown]
+    curves = [found.average[place] for place in shown if not drawn[int(place)]]
+    changes = [curve - curve[:, :1] for curve in curves]
     changes += [change[None] for lines in drawn.values() for _, _, change in lines]
     ends = min(change.min() for change in changes), max(change.max() for change in changes)
     margin = 0.05 * max(ends[1] - ends[0], np.finfo(np.float64).tiny)
     limits = ends[0] - margin, ends[1] + margin
-    figures = []
+    figures, colours = [], class_colours(found, drawn)
     for place, lines in drawn.items():
         figures += [_date_effect(found.names[place], *line, limits) for line in lines]
         if not lines:
-            figures.append(_effect(run, found, place, limits))
-    what = "prediction, in units of the target,"
-    if run.task == "classification":
-        what = "decision value"
-        if run.positive is not None:
-            what += f" (upwards: towards {run.positive})"
+            figures.append(_effect(run, found, place, limits, colours))
+    what = _value_name(run)
+    what += ", in units of the target," if run.task == "regression" else ""
+    if run.positive is not None:
+        what += f" (upwards: towards {run.positive})"
     text = (
         f"Each curve shows the mean change of the {what} when one column changes and the others "
         f"stay. The most important columns come first. Curves describe the model, not causes."
@@ -178,9 +192,13 @@ def _effects(run: TrainingRun, X: Any, importance: Importance | None) -> str:
         size = found.interaction.max(axis=0)
         named = dict(zip(found.features.tolist(), found.names, strict=True))
         a, b = (named[int(f)] for f in found.pairs[int(np.argmax(size))])
-        if size.max() > 0:
-            text += f" {a} and {b} interact most, by {readable(size.max(), 3)}."
+        if size.max() > 0.1 * found.strength.max():
+            text += f" The effect of {a} depends most on the value of {b}, and the reverse."
     return html.section("What the columns do", html.figures(figures), text, "effects")
+
+
+def _value_name(run: TrainingRun) -> str:
+    return "prediction" if run.task == "regression" else "decision value"
 
 
 def _strongest(importance: Importance, count: int) -> list[str]:
@@ -241,7 +259,7 @@ def _date_effect(
         plain_ticks(ax.yaxis)
         short_dates(ax, values)
         picture = html.svg(fig, f"effect of {name}, {label}")
-    caption = "The time of day stays." if label == name else f"The rest of {name} stays."
+    caption = "Only the day changes." if label == name else f"Only the {label} changes."
     return html.figure(picture, name if label == name else f"{name}: {label}", caption)
 
 
@@ -255,17 +273,38 @@ def short_dates(ax: Any, values: np.ndarray) -> None:
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
-def _effect(run: TrainingRun, found: Effects, place: int, limits: tuple[float, float]) -> str:
+def _shown_classes(found: Effects, place: int) -> np.ndarray:
+    """Return the outputs that a column matters most for."""
+    return np.sort(np.argsort(-found.strength[:, place], kind="stable")[:SHOWN_CLASSES])
+
+
+def class_colours(found: Effects, places: Iterable[int]) -> dict[int, int]:
+    """Return a colour for each output that is drawn; nothing where there are more than colours."""
+    outputs = np.unique([o for place in places for o in _shown_classes(found, place)])
+    if len(outputs) > len(html.COLOURS):
+        return {}
+    return {int(o): number for number, o in enumerate(outputs)}
+
+
+def _effect(
+    run: TrainingRun,
+    found: Effects,
+    place: int,
+    limits: tuple[float, float],
+    colours: dict[int, int],
+) -> str:
     """Draw one feature, with a line for each of the classes that it matters most for."""
     lines, grid = found.average[place], found.grids[place]
-    outputs = np.sort(np.argsort(-found.strength[:, place], kind="stable")[:SHOWN_CLASSES])
+    if (run.data.kinds or {}).get(found.names[place]) == TRUTH:
+        grid = np.array([{"True": "yes", "False": "no"}.get(str(level), level) for level in grid])
+    outputs = _shown_classes(found, place)
     classes = getattr(run.model, "classes_", None)
     name = found.names[place]
     with html.drawing(figsize=(4.6, 2.6)) as (fig, ax):
-        for o in outputs:
+        for number, o in enumerate(outputs):
             label = None if classes is None or len(lines) == 1 else plain_text(classes[o])
             marker = "o" if len(grid) < 5 or grid.dtype.kind == "U" else ""
-            colour = f"C{o % 10}"  # a class has one colour in all pictures
+            colour = html.COLOURS[colours.get(int(o), number)]
             ax.plot(grid, lines[o] - lines[o, 0], color=colour, marker=marker, label=label)
         if len(lines) > 1:
             ax.legend()
@@ -273,15 +312,21 @@ def _effect(run: TrainingRun, found: Effects, place: int, limits: tuple[float, f
         label = plain_text(name if len(name) <= 40 else f"{name[:39]}…")
         ax.set(xlabel=label, ylabel="change", ylim=limits)
         plain_ticks(ax.yaxis)
-        _level_ticks(ax, grid)
+        _value_ticks(ax, grid)
         short_dates(ax, grid)
         picture = html.svg(fig, f"effect of {name}")
-    caption = f"Its effect is {readable(found.strength[:, place].max(), 3)} on average."
+    change = readable(found.strength[:, place].max(), 3)
+    caption = f"The value of another row changes the {_value_name(run)} by {change} on average."
     return html.figure(picture, name, caption)
 
 
-def _level_ticks(ax: Any, grid: np.ndarray) -> None:
-    """Turn and shorten long names of levels."""
+def _value_ticks(ax: Any, grid: np.ndarray) -> None:
+    """Write numbers as people do, few of them one by one; turn and shorten long names of levels."""
+    if grid.dtype.kind in "iuf" and len(grid) < 5:  # such as 0 and 1
+        ax.set_xticks(grid, [readable(float(value)) for value in grid])
+        ax.margins(x=0.2)
+    elif grid.dtype.kind in "iuf":
+        plain_ticks(ax.xaxis)
     if grid.dtype.kind == "U" and sum(map(len, grid)) > 36:
         short = [name if len(name) <= 12 else f"{name[:11]}…" for name in grid]
         ax.set_xticks(range(len(grid)), [plain_text(name) for name in short], rotation=90)
@@ -292,6 +337,7 @@ def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tupl
     found = inspect_rows(run.model, X, run.y)
     predicted = left_out_predictions(run.model, run.y, found.residual)
     worst = [int(i) for i in found.most_suspicious(SHOWN_ROWS)]
+    label, meaning, suspicion, clear = _suspicion(run, found)
     names = [] if importance is None else _strongest(importance, SHOWN_VALUES)
     places = [position(run.data.X, name) for name in names]
     rows = [
@@ -299,22 +345,34 @@ def _suspicious(run: TrainingRun, X: Any, importance: Importance | None) -> tupl
             f"{i + 1:,}",
             _short(run.y[i]),
             _short(predicted[i]),
-            f"{100 * found.suspicion[i]:.1f} %",
-            "worse" if found.influence[i] > 0 else "better",
+            suspicion[i],
+            "better" if found.influence[i] > 0 else "worse",
             *(_value(run.data.X, i, c) for c in places),
         ]
         for i in worst
     ]
-    head = ["row", "target", "predicted without it", "suspicion", "it makes others", *names]
-    what = "the share of rows with a smaller error"
-    if run.task == "classification":
-        what = "the probability that the label is wrong, by the model without the row"
+    head = ["row", "target", "predicted without it", label, "others without it", *names]
     text = (
-        f"A model fitted without each of these rows misses it most: its target is wrong, or the "
-        f"case is rare. Suspicion is {what}. Row 1 is the first of the file. The last columns are "
-        f"those that matter most."
+        f"The model without the row misses these rows most: the target is wrong, or the case is "
+        f"rare. {meaning} The other rows would be predicted better or worse without it. Row 1 is "
+        f"the first of the file. The last columns are those that matter most."
     )
-    return html.section("Which rows look wrong?", html.table(head, rows), text, "rows"), worst
+    table = html.section("Which rows look wrong?", html.table(head, rows), text, "rows")
+    return table, [i for i in worst if clear[i]]
+
+
+def _suspicion(
+    run: TrainingRun, found: RowInspection
+) -> tuple[str, str, list[str], NDArray[np.bool_]]:
+    """Return heading, meaning and text of what is suspicious about rows, and where it is clear."""
+    if run.task == "classification":
+        meaning = "Suspicion is the probability that the label is wrong, by the model without it."
+        shares = found.suspicion
+        return "suspicion", meaning, [f"{100 * share:.1f} %" for share in shares], shares > CLEAR
+    size = np.abs(found.residual) * np.sqrt(1.0 - found.leverage)
+    ratio = size / max(float(np.sqrt(np.mean(size**2))), np.finfo(np.float64).tiny)
+    meaning = "The size of its error is given in units of the typical one."
+    return "error / typical", meaning, [f"{value:.1f}" for value in ratio], ratio > FAR
 
 
 def _value(X: Any, row: int, column: int) -> str:

@@ -1,52 +1,93 @@
-"""Which columns matter: the score falls by so much when one column is shuffled among the rows."""
+"""Which columns matter: the score falls by so much when one column is shuffled among the rows.
+
+Rows are those that a model has not seen: a model with the kernel, C and size of the fit is fitted
+to the other rows, which takes no learning. On rows of its own fit a model needs columns of noise.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from leansvm import inspection
+from leansvm.cli._evaluate import rows_of, splits_of
 from leansvm.cli._pipeline import encoder_of
-from leansvm.cli._run import TrainingRun
+from leansvm.cli._report._accuracy import plain_ticks
+from leansvm.cli._run import TrainingRun, support_size
 from leansvm.cli._scores import METRICS, scorer_of
 from leansvm.plotting import ImportanceDisplay, html
 
 _ROWS, _REPEATS = 1000, 5
+_PARTS = 4  # one of which is left out; of fewer than _ROWS rows, each in its turn
+_MOST_ROWS = 20_000  # to fit the other model on
 _MOST_COLUMNS, _SHOWN = 200, 20
 
 
-def measured(run: TrainingRun) -> inspection.Importance | None:
-    """Return the importance of the columns in use; None for sparse rows or too many columns.
+def measured(run: TrainingRun) -> tuple[inspection.Importance | None, str]:
+    """Return the importance of the columns in use, and on which rows, in words.
 
     A rare class hardly changes the accuracy: two classes are measured by AUC. Numbers are measured
-    by the mean absolute error, in units of the target.
+    by the mean absolute error, in units of the target. Sparse rows, or too many columns, are not
+    measured.
     """
     if run.data.X.shape[1] > _MOST_COLUMNS or hasattr(run.data.X, "nnz"):
-        return None
+        return None, ""
     n_classes = len(np.unique(run.y)) if run.task == "classification" else 0
     metric = run.metric or {0: "mae", 2: "auc"}.get(n_classes, "accuracy")
     if run.metric is None and n_classes == 2 and not hasattr(run.model, "decision_function"):
         metric = "balanced-accuracy"
-    found = inspection.importance(
-        run.pipeline,
-        run.data.X,
-        run.y,
-        scoring=scorer_of(metric, n_classes, run.positive),
-        n_repeats=_REPEATS,
-        max_rows=_ROWS,
-    )
+    options = {"scoring": scorer_of(metric, n_classes, run.positive), "n_repeats": _REPEATS}
+    parts, words = list(_left_out(run)), "rows that the model has not seen"
+    if not parts:
+        parts, words = [(run.pipeline, np.arange(len(run.y)))], "training rows"
+    each = [
+        inspection.importance(
+            model, rows_of(run.data.X, rows), run.y[rows], max_rows=_ROWS, **options
+        )
+        for model, rows in parts
+    ]
+    sizes = [min(_ROWS, len(rows)) for _, rows in parts]
+    found = each[0]
+    found.score = float(np.average([part.score for part in each], weights=sizes))
+    found.losses = np.average([part.losses for part in each], axis=0, weights=sizes)
     left_out = getattr(encoder_of(run.pipeline), "left_out_", {})
     used = [i for i, name in enumerate(found.names) if name not in left_out]
-    found.names = [found.names[i] for i in used]
-    found.mean, found.std, found.losses = (
-        values[used] for values in (found.mean, found.std, found.losses)
-    )
+    found.names, found.losses = [found.names[i] for i in used], found.losses[used]
+    found.mean, found.std = found.losses.mean(axis=1), found.losses.std(axis=1)
     found.scoring = METRICS[metric].strip()
     if METRICS[metric].endswith(" of "):
         found.scoring = f"{METRICS[metric]}{run.positive}"
-    return found
+    return found, f"{sum(sizes):,} {words}"
 
 
-def importance(run: TrainingRun, found: inspection.Importance | None) -> str:
+def _left_out(run: TrainingRun) -> Iterator[tuple[Any, np.ndarray]]:
+    """Yield models of some rows, and the numbers of rows that they have not seen.
+
+    Nothing where the machine has no kernel, or a class too few rows to be in every part.
+    """
+    model, y = run.model, run.y
+    classes, counts = np.unique(y, return_counts=True)
+    by_class = run.task == "classification"
+    fewest = counts.min() if by_class else len(y)
+    if not hasattr(model, "gamma_") or fewest < 2 * _PARTS:
+        return
+    splits = splits_of(y, _PARTS, 0, classes if by_class else None)[0]
+    for train, test in splits if len(y) < _ROWS else splits[:1]:
+        train = np.sort(np.random.default_rng(0).permutation(train)[:_MOST_ROWS])
+        parameters = {**run.kernel_parameters(), "C": model.C_}
+        if "n_basis" in model.get_params(deep=False):
+            parameters["n_basis"] = min(support_size(model), len(train))
+        machine = clone(model).set_params(**parameters)
+        machine.fit(run.seen_by_kernel(rows_of(run.data.X, train)), y[train])
+        yield make_pipeline(FunctionTransformer(run.seen_by_kernel), machine), test
+
+
+def importance(found: inspection.Importance | None, on_rows: str) -> str:
     """Return the section; nothing where importance was not measured."""
     if found is None:
         return ""
@@ -56,14 +97,16 @@ def importance(run: TrainingRun, found: inspection.Importance | None) -> str:
         short, found.mean, found.std, found.losses, found.score, found.scoring
     )
     error = found.scoring.endswith("error") or found.scoring == "log-loss"
+    what = f"{'growth' if error else 'loss'} of {found.scoring}"
     with html.drawing(figsize=(4.6, 0.8 + 0.22 * shown)) as (fig, ax):
         ImportanceDisplay(drawn).plot(ax=ax, max_columns=_SHOWN, bar_kw={"height": 0.7})
-        ax.set(xlabel=f"{'growth' if error else 'loss'} of {found.scoring}", ylabel="")
+        ax.set(xlabel=what, ylabel="")
+        plain_ticks(ax.xaxis)
         picture = html.svg(fig, "importance of the columns")
     text = (
-        f"The {'growth' if error else 'loss'} of {found.scoring} when the values of one column are "
-        f"shuffled, on {min(_ROWS, len(run.y)):,} training rows. Columns with the same information "
-        f"share it. It does not show that a column is a cause."
+        f"Bars show the {what} when the values of one column are shuffled among {on_rows}. Columns "
+        f"with the same information share their importance. A long bar does not show that the "
+        f"column is a cause."
     )
     caption = f"{shown} of {columns} columns. " if columns > shown else ""
     caption += f"Lines show the standard deviation over {_REPEATS} shuffles."

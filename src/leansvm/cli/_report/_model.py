@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from leansvm.cli._report._accuracy import plain_ticks
 from leansvm.cli._run import TrainingRun, in_words
 from leansvm.plotting import html
 from leansvm.plotting.axes import plain_text
 
 PATH_POINTS, PATH_ROWS = 200, 20_000
+FEWEST_ROWS = 100  # a quarter of fewer says nothing about sizes
 MOST_FEATURES = 20  # of the picture
 _CANDIDATES = np.logspace(-6, 7, 50)  # what C="loo" and C="gcv" try
 
@@ -22,6 +24,25 @@ def feature_scales(run: TrainingRun) -> str:
         return ""
     from leansvm.plotting import FeatureScalesDisplay
 
+    heading = "How finely does it resolve the columns?"
+    text = (
+        "The fit learned a scale for each feature by leave-one-out error. A long bar means that "
+        "the model can change quickly along the feature, not that the feature matters: a strong "
+        "straight-line effect has a short bar."
+    )
+    used = {scale for scale in scales.values() if scale > 0}
+    equal = max(used) <= 1.01 * min(used)
+    if equal:
+        text = (
+            "One scale for all features had the smallest leave-one-out error: the model resolves "
+            "all standardised features equally finely. This says nothing about their importance."
+        )
+    unused = [name for name, scale in scales.items() if scale == 0]
+    if unused:
+        shown = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
+        text += f" The model does not use {len(unused)} of {len(scales)} features: {shown}."
+    if equal:
+        return html.section(heading, "", text, "scales")
     names = [name if len(name) <= 24 else f"{name[:23]}…" for name in scales]
     height = 0.8 + 0.22 * min(len(names), MOST_FEATURES)
     with html.drawing(figsize=(4.6, height)) as (fig, ax):
@@ -29,17 +50,8 @@ def feature_scales(run: TrainingRun) -> str:
         bars.plot(ax=ax, max_features=MOST_FEATURES)
         ax.set_xlabel(ax.get_xlabel(), loc="right")  # beside long names the axis is short
         picture = html.svg(fig, "learned scales of the features")
-    unused = [name for name, scale in scales.items() if scale == 0]
-    text = (
-        "The fit learned a scale for each feature by leave-one-out error. A long bar means that "
-        "the model can change quickly along the feature, not that the feature matters: a strong "
-        "straight-line effect has a short bar."
-    )
-    if unused:
-        shown = ", ".join(unused[:10]) + (", …" if len(unused) > 10 else "")
-        text += f" The model does not use {len(unused)} of {len(scales)} features: {shown}."
     figure = html.figure(picture, "Feature scales")
-    return html.section("How finely it looks", html.figures([figure]), text, "scales")
+    return html.section(heading, html.figures([figure]), text, "scales")
 
 
 def sparsity(run: TrainingRun) -> str:
@@ -50,7 +62,7 @@ def sparsity(run: TrainingRun) -> str:
     from leansvm.model_selection import basis_path
 
     model, y = run.model, run.y
-    if not hasattr(model, "gamma_") or len(y) < 20:
+    if not hasattr(model, "gamma_") or len(y) < FEWEST_ROWS:
         return ""
     rows = np.random.default_rng(0).permutation(len(y))[:PATH_ROWS]
     counts = np.unique(y[rows], return_counts=True)[1]
@@ -75,19 +87,19 @@ def sparsity(run: TrainingRun) -> str:
     # one standard error of an accuracy; of R² simply a hundredth
     margin = np.sqrt(max(best * (1 - best), 1 / len(test)) / len(test)) if percent else 0.01
     enough = int(path.sizes[np.argmax(path.score >= best - margin)])
+    label = "accuracy" if percent else "R²"
     with html.drawing() as (fig, ax):
         ax.plot(path.sizes, (100 if percent else 1) * path.score)
         ax.axvline(enough, color="0.5", linewidth=1, linestyle="--")
-        label = "accuracy in %" if percent else "R²"
         low = float(np.quantile(path.score, 0.05))
-        ax.set(xlabel="basis points", ylabel=label)
+        ax.set(xlabel="basis points", ylabel=f"{label} in %" if percent else label)
         ax.set_ylim(bottom=(100 if percent else 1) * (low - 0.02))
         picture = html.svg(fig, "score against the number of basis points")
     text = (
         f"A sparse least-squares machine with the same kernel, {len(train):,} rows to train and "
-        f"{len(test):,} to score: {enough:,} points are within "
-        f"{'a standard error' if percent else '0.01'} of the best of up to {len(path.sizes):,}. "
-        f"Train one with --estimator sparse --set n_basis={enough}."
+        f"{len(test):,} to score. Of sizes up to {len(path.sizes):,} points, {enough:,} is the "
+        f"smallest whose {label} is within {'a standard error' if percent else '0.01'} of the "
+        f"best. Train it with `--estimator sparse --set n_basis={enough}`."
     )
     figure = html.figure(picture, "Sparsity path", f"Dashed: {enough:,} points.")
     return html.section("How small could it be?", html.figures([figure]), text, "sparsity")
@@ -109,18 +121,19 @@ def tuning(run: TrainingRun) -> str:
         tables = _trial_table(run, names)
     defaults = type(model)().get_params(deep=False)
     changed = [
-        [name, repr(value)]
+        [name, html.Cell(repr(value), "words")]
         for name, value in model.get_params(deep=False).items()
         if value != defaults[name] and f"{name}_" not in found
     ]
-    used = [[name.rstrip("_"), in_words(getattr(model, name))] for name in found] + changed
+    chosen = {name.rstrip("_"): in_words(getattr(model, name)) for name in found}
+    used = [[name, html.Cell(value, "words")] for name, value in chosen.items()] + changed
     tables += html.table(["parameter", "value"], used, "Values used; all others are defaults")
     text = f"{len(run.trials)} combinations were compared." if run.trials else ""
     if not run.trials:
         own = {"C": isinstance(model.C, str), "gamma": hasattr(model, "feature_scales_")}
-        chosen = " and ".join(name for name, by_itself in own.items() if by_itself)
-        text = f"The fit chose {chosen} by itself." if chosen else ""
-    text = text or "All parameters were given; leansvm tune compares values."
+        learned = " and ".join(name for name, by_itself in own.items() if by_itself)
+        text = f"The fit chose {learned} by itself." if learned else ""
+    text = text or "All parameters were given; `leansvm tune` compares values."
     return html.section("What was tuned", html.figures(figures) + tables, text, "tuning")
 
 
@@ -134,6 +147,12 @@ def _criterion_picture(model: Any) -> list[str]:
     with html.drawing() as (fig, ax):
         ax.semilogx(_CANDIDATES[tried], curve[tried], marker=".")
         ax.axvline(model.C_, color="0.5", linewidth=1, linestyle="--")
+        if tried.sum() <= 6:
+            ax.set_xticks(
+                _CANDIDATES[tried], [in_words(float(f"{c:.3g}")) for c in _CANDIDATES[tried]]
+            )
+            ax.minorticks_off()
+        plain_ticks(ax.yaxis)
         ax.set(xlabel="C", ylabel=label.get(str(model.C), "cross-validation error"))
         picture = html.svg(fig, "criterion against C")
     caption = f"{tried.sum()} values; dashed: C = {in_words(model.C_)}."
