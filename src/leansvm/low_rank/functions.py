@@ -17,14 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._accelerated import apply_in_place
-from leansvm._array_api import (
-    as_float64,
-    foreign_namespace,
-    like_rows,
-    namespace,
-    to_host,
-    zeros,
-)
+from leansvm._array_api import as_float64, like_rows, namespace, to_host, zeros
 from leansvm.basis.features import FeatureMap
 from leansvm.linalg import dense64
 from leansvm.rows import Block
@@ -82,7 +75,7 @@ class SeparableFunction(BasisFunction):
 
     def values(self, X: Array, centers: Array, shapes: Array) -> Array:
         """Return phi_j(x_n), of shape (n_rows, n_functions), in Fortran order."""
-        if foreign_namespace(X) is not None:
+        if not isinstance(X, np.ndarray):
             c, mu = like_rows(centers, X), like_rows(shapes, X)
             z = zeros((centers.shape[0], X.shape[0]), X)
             for i in range(X.shape[1]):
@@ -105,7 +98,7 @@ class SeparableFunction(BasisFunction):
     ) -> tuple[Array, Array]:
         """Return the weighted sums of d phi / d c and d phi / d mu."""
         slopes = (self._slope(values) * weights).T
-        if foreign_namespace(X) is not None:
+        if not isinstance(X, np.ndarray):
             xp, c = namespace(X), like_rows(centers, X)
             by_features = []
             for i in range(X.shape[1]):
@@ -136,7 +129,7 @@ class _Exponential(SeparableFunction):
 
     def _profile(self, z: Any) -> Any:
         z *= -1.0
-        return apply_in_place("exp", z)
+        return np.exp(z, out=z) if isinstance(z, np.ndarray) else apply_in_place("exp", z)
 
     def _slope(self, values: Any) -> Any:
         return -values
