@@ -25,8 +25,12 @@ from scipy import sparse
 
 from leansvm._array_api import as_float64, foreign_namespace, like_rows, rows_at, to_host
 from leansvm._parallel import blas_threads, for_tiles
-from leansvm.dual.cholesky import bias_and_coefficients, bias_from, bordered_inverse_diagonal
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.problem import (
+    DualProblem,
+    bias_and_coefficients,
+    bias_from,
+    bordered_inverse_diagonal,
+)
 from leansvm.linalg import cholesky_in_place, cholesky_solve
 from leansvm.ridge._lapack import symmetric_product
 from leansvm.ridge.kernel_factor import factored
@@ -56,7 +60,7 @@ class Hinge:
         return 0.0 if np.isinf(self.bias_penalty) else self.bias_penalty
 
     def constant_point(self, b: float = 0.0) -> Point:
-        """Return w = 0, with the bias b where no penalty makes it 0."""
+        """Return the constant model f = b; b is 0 unless the bias is free."""
         b = b if self.bias_penalty == 0 else 0.0
         return Point(np.zeros(len(self.y)), b, np.full(len(self.y), b))
 
@@ -111,7 +115,7 @@ class Hinge:
     def minimum_towards(
         self, point: Point, target: Point, rows: Rows | None = None
     ) -> Point | None:
-        """Return the minimum on the line to ``target``; None: only rounding is left."""
+        """Return the minimum on the line to ``target``; None if the step is lost in rounding."""
         t = self.exact_step(point, target, rows)
         return point.towards(target, t) if t else None
 
@@ -306,7 +310,7 @@ def times(K: Any, v: Array) -> Array:
     Reading K is all it takes: two threads that read all of it are not faster than one that reads
     one half, more of them are.
     """
-    if foreign_namespace(K) is not None:
+    if not isinstance(K, np.ndarray):
         return np.asarray(to_host(K @ like_rows(v, K)))
     if len(K) < _FEW:
         return np.asarray(K @ v)
@@ -370,7 +374,7 @@ def solve_by_cg(
 
 def solve_by_factor(K: Any, hinge: Hinge, S: Rows) -> Point:
     """Solve the equations of few rows S by a Cholesky factor of K_SS + diag(1 / (C s))."""
-    on_host = foreign_namespace(K) is None
+    on_host = isinstance(K, np.ndarray)
     K_SS = K[np.ix_(S, S)] if on_host else rows_at(rows_at(K, S).T, S)
     right = np.column_stack([np.ones(len(S)), hinge.y[S]])
     solved = factored(K_SS, 1.0 / hinge.cost[S]).solve(right)

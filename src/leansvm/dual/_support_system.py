@@ -29,8 +29,8 @@ from leansvm.dual._hinge import (
     cholesky_of,
     left_out_residuals,
 )
-from leansvm.dual.cholesky import bias_and_coefficients, bias_from
 from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
+from leansvm.dual.problem import bias_and_coefficients, bias_from
 from leansvm.linalg import (
     cholesky_in_place,
     cholesky_solve,

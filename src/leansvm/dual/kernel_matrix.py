@@ -60,11 +60,8 @@ class KernelMatrix:
         return np.asarray(to_host(self.kernel.diag(self.X)), dtype=np.float64)
 
     def block(self, a: Rows, b: Rows) -> Array:
-        """Return the kernel values between rows a and rows b, a fresh array on the host."""
-        on_host = foreign_namespace(self.X) is None
-        points, others = rows_at(self.X, a), rows_at(self.X, b)
-        values = self.kernel.block(points, others, dtype=np.float64 if on_host else None)
-        return np.asarray(to_host(values), dtype=np.float64)
+        """Return the kernel values between rows a and rows b, a fresh array; rows on the host."""
+        return np.asarray(self.kernel.block(self.X[a], self.X[b], dtype=np.float64))
 
     def product(self, V: Array) -> Array:
         """Return K V for a vector, or a matrix of columns; zero rows of V need no kernel values."""
@@ -91,8 +88,9 @@ class StoredMatrix(KernelMatrix):
 
     def __init__(self, K: Any) -> None:
         self.values = self.X = K
-        self.kernel, self.m, xp = _GIVEN, K.shape[0], namespace(K)
-        self.diag = np.array(to_host(xp.linalg.diagonal(K)), dtype=np.float64)
+        self.kernel, self.m, on_host = _GIVEN, K.shape[0], isinstance(K, np.ndarray)
+        diag = K.diagonal() if on_host else to_host(namespace(K).linalg.diagonal(K))
+        self.diag = np.array(diag, dtype=np.float64)
         self.step_rows = BLOCK  # multipliers that a step of a sweep updates
         self.pool_rows = _POOL_ROWS  # rows that they are picked from
 
@@ -340,7 +338,9 @@ def values_between(problem: DualProblem, a: Rows, b: Rows) -> Array:
         a, b = problem.rows[a], problem.rows[b]
     if problem.kernel.precomputed:
         return np.asarray(problem.X[np.ix_(a, b)], dtype=np.float64)
-    return KernelMatrix(problem.X, problem.kernel).block(a, b)
+    points, others = rows_at(problem.X, a), rows_at(problem.X, b)
+    dtype = np.float64 if foreign_namespace(problem.X) is None else None
+    return np.asarray(to_host(problem.kernel.block(points, others, dtype=dtype)), np.float64)
 
 
 def _product_rows(X: Any, m: int) -> int:

@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.dual.cholesky import certified
 from leansvm.dual.kernel_matrix import (
     RecentRows,
     StoredMatrix,
     SweepMatrix,
     sweep_matrix,
 )
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.problem import DualProblem, certified
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]

@@ -264,11 +264,6 @@ SOLVERS = {
 }
 
 
-def solver_names(family: str) -> frozenset[str]:
-    """Return the values that ``solver=`` may take in a family, "lssvm" or "hinge"."""
-    return frozenset(SOLVERS[family])
-
-
 def solve_dual(
     family: str,
     name: str,
@@ -279,7 +274,7 @@ def solve_dual(
     max_support: int | None = None,
     **options: Any,
 ) -> Solution:
-    """Solve a dual problem by the solver of this name, one of `solver_names`.
+    """Solve a dual problem by the solver of this name, a key of `SOLVERS`.
 
     The family is "lssvm", squared loss, or "hinge", squared hinge loss with targets +-1. Of several
     C the best is taken: by ``criterion``, "gcv" or "loo", for "lssvm", by the left-out loss for
@@ -302,7 +297,7 @@ def solve_dual(
         del options[unused]
     solve: Any = partial(solver.solve, C=C, **options)
     with explain_failure(problem.kernel):
-        solution: Solution = solve(problem)  # there is nothing to give up for
+        solution: Solution = solve(problem)  # never None: no solver was told when to give up
         if left_out and solution.left_out is None:
             with problem.phases("left out"):
                 residuals = _residuals_of_folds(problem, solve, solution.bytes)
@@ -356,12 +351,11 @@ def _residuals_of_folds(
             problem = replace(problem, X=K, kernel=Kernel("precomputed"), rows=None, budget=left)
             rows = np.arange(m)
     fold[np.lexsort([keys, class_numbers(Y)])] = np.arange(m) % _FOLDS
-    residuals = np.full(Y.shape, np.nan)
+    residuals, step = np.full(Y.shape, np.nan), max(1, tile_rows_for(8 * m))
     for number in range(_FOLDS):
         rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         part = replace(problem, Y=Y[rest], weight=problem.weight[rest], rows=rows[rest])
         found = solve(replace(part, phases=Phases(), on_iteration=None))
-        step = max(1, tile_rows_for(8 * len(rest)))
         for start in range(0, len(out), step):
             some = out[start : start + step]
             residuals[some] = Y[some] - values_between(problem, some, rest) @ found.coef - found.b

@@ -117,7 +117,7 @@ class L2SVC(Classifier, DualMachine):
     _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [POSITIVE, "array-like", StrOptions({"loo"})],
-        "solver": [StrOptions(set(solvers.solver_names("hinge")))],
+        "solver": [StrOptions(set(solvers.SOLVERS["hinge"]))],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
 

@@ -63,7 +63,7 @@ class DualMachine(KernelMachine):
     _merges_for_choice: ClassVar[bool] = False  # whether values of C are compared by leaving out
     max_support: Any = "auto"  # most support vectors; "auto": as many as are needed
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "solver": [StrOptions(set(solvers.solver_names("lssvm")))],
+        "solver": [StrOptions(set(solvers.SOLVERS["lssvm"]))],
     }
 
     @property
