@@ -102,43 +102,41 @@ class WorkingSets:
     def solve(
         self, C: float, *, tol: float, max_iter: int, left_out: bool = False
     ) -> Solution | None:
-        """Solve for all outputs; None where another solver will be faster, or fit.
+        """Solve on working sets until no row outside of them has an error, for all outputs.
 
-        ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
+        Returns None if another solver will be faster, or fit. ``left_out`` asks for the residuals
+        of a model without each row, at fixed support sets.
         """
         if not self.problem.fits(self.needed):
             return None
         self.problem = problem = self.problem.reserve(self.needed, "Working sets", or_cg=False)
         self.cost, self.planned, self.matrix = C * problem.weight, self.needed, unstored(problem)
         self.tol, self.max_iter, self.left_out = tol, max_iter, left_out
+        side_by_side = len(self.cost) >= _IN_THREADS and problem.on_iteration is None
         try:
             with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as self.threads:
-                found = self._run()
+                penalty = problem.bias_penalty
+                self.low_rank = self.low_rank or Nystrom(self.matrix, self.rank, penalty)
+                outputs = todo = self._begin(self.low_rank)
+                for number in range(_ROUNDS):
+                    keep = self._plan(outputs)
+                    self.inside = max(_INSIDE * tol, 0.0 if number else _FIRST_TOL)
+                    if side_by_side and len(todo) > 1:
+                        list(in_order(self._solve_on_set, todo, keep))
+                    else:
+                        for output in todo:
+                            self._solve_on_set(output, keep)
+                    todo = self._lacking(todo)
+                    if not todo:
+                        break
+                else:
+                    return None
         except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
             return None
         finally:
             del self.matrix  # it may hold all kernel values
+        found = [output.found for output in outputs if output.found is not None]
         return joined_solution("working-set", self.problem, C, found, tol)
-
-    def _run(self) -> list[HingeOutput]:
-        """Solve on working sets until no row outside of them has an error."""
-        penalty = self.problem.bias_penalty
-        self.low_rank = self.low_rank or Nystrom(self.matrix, self.rank, penalty)
-        outputs = todo = self._begin(self.low_rank)
-        side_by_side = len(self.cost) >= _IN_THREADS and self.problem.on_iteration is None
-        for number in range(_ROUNDS):
-            keep = self._plan(outputs)
-            self.inside = max(_INSIDE * self.tol, 0.0 if number else _FIRST_TOL)
-            if side_by_side and len(todo) > 1:
-                for _ in in_order(self._solve_on_set, todo, keep):
-                    pass
-            else:
-                for output in todo:
-                    self._solve_on_set(output, keep)
-            todo = self._lacking(todo)
-            if not todo:
-                return [output.found for output in outputs if output.found is not None]
-        raise TooSlow
 
     def _begin(self, low_rank: Nystrom) -> list[_ClassSet]:
         """Return the outputs with the working sets that the model of low rank suggests."""

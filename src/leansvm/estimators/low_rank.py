@@ -29,7 +29,7 @@ from leansvm.low_rank import (
     get_function,
 )
 from leansvm.low_rank.functions import LearnedFeatures
-from leansvm.low_rank.problem import (
+from leansvm.low_rank.learn import (
     ORDERED_ROWS,
     learn_functions,
     reserve,

@@ -1,4 +1,4 @@
-"""LowRankLSSVC's problem: where the functions start, how many there are, which are kept.
+"""How LowRankLSSVC learns its functions: where they start, how many there are, which are kept.
 
 f(x) = sum_j theta_j phi(x; c_j, mu_j) + b. For given functions theta and b are a small ridge system
 (fang2019, (10)); centres and shapes are moved by L-BFGS on the regularised squared error itself
