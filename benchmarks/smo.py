@@ -74,7 +74,7 @@ def sesqui(X: np.ndarray, y: np.ndarray, bias_penalty: float = A) -> dict[str, A
     """Solve the squared-hinge problem of L2SVC by SesquiSMO; return a report like LSSVC's."""
     from leansvm._phases import Phases
     from leansvm.dual import DualProblem
-    from leansvm.dual.sesqui import solve_sesqui
+    from leansvm.dual.sequential import solve_sesqui
     from leansvm.kernels import Kernel
 
     phases = Phases()

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from leansvm.dual import DualProblem, auto
-from leansvm.dual.auto import solve_lssvm
+from leansvm.dual import DualProblem, solvers
 from leansvm.dual.cholesky import solve_cholesky
+from leansvm.dual.solvers import solve_lssvm
 from leansvm.kernels import Kernel
 
 rng = np.random.default_rng(6)
@@ -33,22 +33,22 @@ def problem(budget=10**9, X=X, kernel=KERNEL):
 
 @pytest.fixture
 def few_rows_are_many(monkeypatch):
-    monkeypatch.setattr(auto, "_FEW_ROWS", 10)
+    monkeypatch.setattr(solvers, "_FEW_ROWS", 10)
 
 
 @pytest.mark.usefixtures("few_rows_are_many")
 def test_auto_takes_cg_when_it_converges_and_cholesky_when_it_does_not(monkeypatch):
-    monkeypatch.setattr(auto, "_ENTRY_FLOPS", 1)
+    monkeypatch.setattr(solvers, "_ENTRY_FLOPS", 1)
     easy = problem(kernel=Kernel("rbf", gamma=1e-3))
     solution = solve_lssvm(easy, 1.0, tol=1e-8, max_iter=300)
     assert solution.solver == "cg"
     exact = solve_cholesky(problem(kernel=Kernel("rbf", gamma=1e-3)), 1.0)
     assert_allclose(solution.coef, exact.coef, atol=1e-6 * np.abs(exact.coef).max())
     # no budget for iterations: give up at once, factor the same matrix
-    monkeypatch.setattr(auto, "_ENTRY_FLOPS", 10**9)
+    monkeypatch.setattr(solvers, "_ENTRY_FLOPS", 10**9)
     hard_rows = rng.normal(size=(M, 40))
     hard = problem(X=hard_rows, kernel=Kernel("rbf", gamma=0.02))
-    monkeypatch.setattr(auto.cg, "preconditioner_columns", lambda m: 2)
+    monkeypatch.setattr(solvers.cg, "preconditioner_columns", lambda m: 2)
     solution = solve_lssvm(hard, 1e6, tol=1e-10, max_iter=300)
     assert solution.solver == "cholesky"
     assert solution.iterations == 1

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leansvm.dual import DualProblem, cholesky
-from leansvm.dual.cholesky import bias_from, certified
+from leansvm.dual.problem import bias_from, certified
 from leansvm.kernels import Kernel
 
 rng = np.random.default_rng(2)

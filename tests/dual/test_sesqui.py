@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from leansvm.dual import DualProblem
 from leansvm.dual.cholesky import solve_cholesky
 from leansvm.dual.kernel_matrix import StoredMatrix
-from leansvm.dual.sesqui import minimise_with_bias, solve_sesqui
+from leansvm.dual.sequential import minimise_with_bias, solve_sesqui
 from leansvm.dual.smo import Quadratic, minimise
 from leansvm.kernels import Kernel
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from leansvm.dual import DualProblem, _support_cg, auto, working_sets
-from leansvm.dual._hinge import Hinge, Point
-from leansvm.dual._support_cg import (
-    Nystrom,
+from leansvm.dual import DualProblem, _hinge, solvers, working_sets
+from leansvm.dual._hinge import (
+    Hinge,
+    Point,
     changed_gram,
     gram_of,
     low_rank_inverse,
@@ -17,9 +17,9 @@ from leansvm.dual._support_cg import (
     solve_by_factor,
     times,
 )
-from leansvm.dual.active_set import ActiveSet
+from leansvm.dual.active_set import ActiveSet, solve_newton
 from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix
-from leansvm.dual.working_sets import WorkingSets, solve_newton
+from leansvm.dual.working_sets import Nystrom, WorkingSets
 from leansvm.kernels import Kernel
 
 KERNEL = Kernel("rbf", gamma=0.3)
@@ -62,7 +62,7 @@ def test_conjugate_gradients_solve_the_equations_of_a_support(A, cost):
     K = KERNEL.block(X, X)
     hinge = Hinge(Y[:, 1].copy(), cost * weight, A)
     S = np.flatnonzero(np.arange(150) % 3 > 0)
-    Z = Nystrom(KernelMatrix(X, KERNEL), A).Z[:, :20]
+    Z = Nystrom(KernelMatrix(X, KERNEL), 64, A).Z[:, :20]
     cheap = low_rank_inverse(Z, gram_of(Z, hinge.cost, S), S, hinge.cost)
     beta = np.zeros(150)
     beta[S] = np.random.default_rng(1).normal(size=len(S))
@@ -114,13 +114,12 @@ def test_a_gram_matrix_follows_the_rows():
 
 
 def test_features_of_all_rows_are_the_kernel_and_their_start_is_the_solution(monkeypatch):
-    monkeypatch.setattr(_support_cg, "_FEWEST", 100)
     X, Y, weight = rows(100)
-    low_rank = Nystrom(KernelMatrix(X, KERNEL), 0.0)
+    low_rank = Nystrom(KernelMatrix(X, KERNEL), 100, 0.0)
     Z = low_rank.Z[:, :-1]
     assert_allclose(Z @ Z.T, KERNEL.block(X, X), atol=1e-6)
-    monkeypatch.setattr(_support_cg, "_STEPS", 30)
-    monkeypatch.setattr(_support_cg, "_SETTLED", 0.0)
+    monkeypatch.setattr(working_sets, "_STEPS", 30)
+    monkeypatch.setattr(working_sets, "_SETTLED", 0.0)
     E, grams, counted = low_rank.start(np.ascontiguousarray(Y.T), 2.0 * weight)
     exact = solve_newton(problem(m=100), 2.0, tol=1e-10, max_iter=50)
     f = KERNEL.block(X, X) @ exact.coef + exact.b
@@ -132,7 +131,7 @@ def test_features_of_all_rows_are_the_kernel_and_their_start_is_the_solution(mon
 
 @pytest.mark.parametrize("threads", [2, 16])
 def test_products_of_any_size(threads, monkeypatch):
-    monkeypatch.setattr(_support_cg, "blas_threads", lambda: threads)
+    monkeypatch.setattr(_hinge, "blas_threads", lambda: threads)
     A = np.random.default_rng(5).normal(size=(1600, 1600))
     A += A.T
     for n in (1, 499, 500, 1499, 1500):
@@ -157,8 +156,8 @@ def test_the_solution_is_that_of_newton(A, C):
 
 @pytest.mark.parametrize("few", [0, 10**6])
 def test_a_poor_start_makes_the_sets_grow_to_the_same_solution(monkeypatch, few):
-    monkeypatch.setattr(_support_cg, "_FEWEST", 3)
-    monkeypatch.setattr(_support_cg, "_MOST", 3)
+    monkeypatch.setattr(working_sets, "_FEWEST", 3)
+    monkeypatch.setattr(working_sets, "_MOST", 3)
     monkeypatch.setattr(working_sets, "_FEW", few)  # by conjugate gradients, or by factors
     monkeypatch.setattr(working_sets, "_MOST_CG", 10_000)
     sizes = []
@@ -214,10 +213,10 @@ def test_what_does_not_fit_is_left_to_others():
 
 def test_a_large_C_is_left_to_the_active_set(monkeypatch):
     monkeypatch.setattr(working_sets, "_FEW", 10)
-    monkeypatch.setattr(_support_cg, "_FEWEST", 5)
-    monkeypatch.setattr(_support_cg, "_MOST", 5)
+    monkeypatch.setattr(working_sets, "_FEWEST", 5)
+    monkeypatch.setattr(working_sets, "_MOST", 5)
     assert WorkingSets(problem()).solve(1e5, tol=TOL, max_iter=500) is None
-    found = auto.solve_hinge(problem(m=120), 1e5, tol=TOL, max_iter=500)
+    found = solvers.solve_hinge(problem(m=120), 1e5, tol=TOL, max_iter=500)
     assert found.solver == "active-set" and found.converged
 
 
@@ -248,14 +247,14 @@ def test_the_error_rate_of_left_out_rows_is_that_of_refitting(C):
     X, Y, weight = rows(100)
     y = Y[:, :1]
     whole = DualProblem(X, KERNEL, y, weight, 0.0, 10**9, lambda name: nullcontext())
-    found = auto.solve_hinge(whole, C, tol=TOL, max_iter=200, left_out=True)
+    found = solvers.solve_hinge(whole, C, tol=TOL, max_iter=200, left_out=True)
     refitted = np.empty(100)
     for i in range(100):
         keep = np.arange(100) != i
         part = DualProblem(
             X[keep], KERNEL, y[keep], weight[keep], 0.0, 10**9, lambda name: nullcontext()
         )
-        model = auto.solve_hinge(part, C, tol=TOL, max_iter=200)
+        model = solvers.solve_hinge(part, C, tol=TOL, max_iter=200)
         refitted[i] = (KERNEL.block(X[i : i + 1], X[keep]) @ model.coef + model.b)[0, 0]
     wrong = y[:, 0] * (y - found.left_out)[:, 0] < 0
     assert abs(np.mean(wrong) - np.mean(y[:, 0] * refitted < 0)) <= 0.02
@@ -271,14 +270,14 @@ def test_several_C_share_the_low_rank_and_the_best_is_taken(monkeypatch):
         plain(low_rank, *args)
 
     monkeypatch.setattr(Nystrom, "__init__", watch)
-    best = auto.solve_hinge(problem(), values, tol=TOL, max_iter=100)
+    best = solvers.solve_hinge(problem(), values, tol=TOL, max_iter=100)
     assert len(made) == 1 and best.solver == "working-set"
-    other = auto.solve_active_set(problem(), values, tol=TOL, max_iter=100)
+    other = solvers.solve_active_set(problem(), values, tol=TOL, max_iter=100)
     assert best.C == other.C == values[np.argmin(best.curve)]
     assert_allclose(best.curve, other.curve, rtol=1e-6)
 
 
-@pytest.mark.parametrize("solve", [auto.solve_active_set, auto.solve_hinge])
+@pytest.mark.parametrize("solve", [solvers.solve_active_set, solvers.solve_hinge])
 @pytest.mark.parametrize(
     ("losses", "first", "last"),  # the C that is taken where 1 comes first, and where 8 does
     [
@@ -292,7 +291,7 @@ def test_several_C_share_the_low_rank_and_the_best_is_taken(monkeypatch):
 def test_rounding_does_not_choose_C(monkeypatch, losses, first, last, solve):
     values = np.array([1.0, 2.0, 4.0, 8.0])
     by_C = dict(zip(values.tolist(), losses, strict=True))
-    monkeypatch.setattr(auto, "left_out_loss", lambda problem, solution: by_C[solution.C])
+    monkeypatch.setattr(solvers, "left_out_loss", lambda problem, solution: by_C[solution.C])
     for given, C in ((values, first), (values[::-1], last)):
         best = solve(problem(), given, tol=1e-4, max_iter=100)
         assert best.C == C and best.error == pytest.approx(by_C[C], nan_ok=True)
@@ -307,8 +306,8 @@ def test_where_working_sets_give_up_the_active_set_goes_on(monkeypatch):
 
     monkeypatch.setattr(WorkingSets, "solve", small_only)
     values = np.array([0.1, 1.0, 5.0])
-    best = auto.solve_hinge(problem(), values, tol=TOL, max_iter=100)
-    other = auto.solve_active_set(problem(), values, tol=TOL, max_iter=100)
+    best = solvers.solve_hinge(problem(), values, tol=TOL, max_iter=100)
+    other = solvers.solve_active_set(problem(), values, tol=TOL, max_iter=100)
     assert_allclose(best.curve, other.curve, rtol=1e-6)
 
 

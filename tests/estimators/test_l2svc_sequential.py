@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from leansvm import L2SVC
-from leansvm.dual import auto as choice
+from leansvm.dual import solvers as choice
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(120, 4))

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from leansvm import LSSVC, LSSVR
-from leansvm.dual import auto
+from leansvm.dual import solvers
 from tests.versions import needs_callbacks
 
 SOLVERS = ("smo", "sumt", "substitution", "penalty-flow")
@@ -167,8 +167,8 @@ def _squares(data):
 @pytest.fixture
 def few_rows(monkeypatch):
     """Let small problems count as large ones."""
-    monkeypatch.setattr(auto, "_FEW_ROWS", 100)
-    monkeypatch.setattr(auto, "_SWEEP_FLOPS", 5.0)
+    monkeypatch.setattr(solvers, "_FEW_ROWS", 100)
+    monkeypatch.setattr(solvers, "_SWEEP_FLOPS", 5.0)
 
 
 def test_auto_takes_smo_for_a_kernel_close_to_diagonal(few_rows):

@@ -16,8 +16,9 @@ from leansvm.low_rank.ascent import (
     learn_by_steps,
     sweep,
 )
-from leansvm.low_rank.closed_form import Ascent, LowRankProblem, Start
-from leansvm.low_rank.features import LearnedFeatures, LearnedValues, feature_units
+from leansvm.low_rank.functions import LearnedFeatures, LearnedValues
+from leansvm.low_rank.start import feature_units
+from leansvm.low_rank.variable_projection import Ascent, LowRankProblem, Start
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import MemoryBlocks
 

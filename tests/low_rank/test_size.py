@@ -6,11 +6,11 @@ from numpy.testing import assert_allclose
 
 from leansvm import LowRankLSSVR
 from leansvm.low_rank import get_function
-from leansvm.low_rank import problem as module
+from leansvm.low_rank import learn as module
 from leansvm.low_rank import start as low_rank_start
-from leansvm.low_rank.closed_form import LowRankProblem
-from leansvm.low_rank.problem import choose_size, sizes_to_try
+from leansvm.low_rank.learn import choose_size, sizes_to_try
 from leansvm.low_rank.start import draw_start_rows
+from leansvm.low_rank.variable_projection import LowRankProblem
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import MemoryBlocks
 

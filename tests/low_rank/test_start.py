@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from leansvm.low_rank import get_function
 from leansvm.low_rank import start as module
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.functions import LearnedFeatures
 from leansvm.low_rank.start import (
     add_functions,
     class_medoids,

@@ -7,9 +7,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 from leansvm.low_rank import get_function
-from leansvm.low_rank.closed_form import LowRankProblem, Start
-from leansvm.low_rank.features import LearnedFeatures, feature_units
-from leansvm.low_rank.variable_projection import VariableProjection, objective_and_gradient
+from leansvm.low_rank.functions import LearnedFeatures
+from leansvm.low_rank.start import feature_units
+from leansvm.low_rank.variable_projection import (
+    LowRankProblem,
+    Start,
+    VariableProjection,
+    objective_and_gradient,
+)
 from leansvm.ridge.primal import Criterion
 from leansvm.rows import MemoryBlocks
 

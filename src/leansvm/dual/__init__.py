@@ -1,6 +1,6 @@
 """The exact machines: all rows as basis, one public module per method.
 
-`table.solve` runs the solver of a name; `auto` picks one.
+`solvers.solve_dual` runs the solver of a name, or the one that "auto" picks.
 """
 
 from leansvm.dual.problem import DualProblem

@@ -1,26 +1,49 @@
-"""What solvers of the squared-hinge SVM share: the problem, a point, line search, certificate.
+"""What solvers of the squared-hinge SVM share: problem, line search, equations, certificate.
 
 minimise  1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, e_i)^2,  e = 1 - y f,  f = K beta + b.
 
 At the solution theta_i = y_i beta_i = C s_i max(0, e_i) (peng2016, eq. (53)), so the objective
 is half the sum of theta, eq. (56), and with a free bias sum_i y_i theta_i = 0, eq. (51).
+For a given support set S, the rows with e > 0, these are linear equations:
+
+    (K_SS + diag(1 / (C s))) beta + b 1 = y_S,   1'beta = A b.
+
+`solve_by_factor` factors them. `solve_by_cg` takes one product with K a step, preconditioned by
+the same equations with Z_S Z_S' for K_SS. Every step keeps the second equation, so that on it the
+first one is the gradient of a convex function, for every A from 0 (a free bias) to inf (none).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from leansvm._array_api import as_float64, foreign_namespace, like_rows, to_host
-from leansvm.dual.problem import DualProblem
+from leansvm._array_api import as_float64, foreign_namespace, like_rows, rows_at, to_host
+from leansvm._parallel import blas_threads, for_tiles
+from leansvm.dual.problem import (
+    DualProblem,
+    bias_and_coefficients,
+    bias_from,
+    bordered_inverse_diagonal,
+)
+from leansvm.linalg import cholesky_in_place, cholesky_solve
+from leansvm.ridge._lapack import symmetric_product
+from leansvm.ridge.kernel_factor import factored
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
-EPS = float(np.finfo(np.float64).eps)
+Mask = NDArray[np.bool_]
+Inverse = Callable[[Array], Array]
+
+_EPS = float(np.finfo(np.float64).eps)
+_FEW, _MANY = 500, 1500  # rows of a matrix: half of it is worth a call, all of it is worth threads
+_PRODUCT_TILE = 256
 
 
 @dataclass(frozen=True)
@@ -37,7 +60,7 @@ class Hinge:
         return 0.0 if np.isinf(self.bias_penalty) else self.bias_penalty
 
     def constant_point(self, b: float = 0.0) -> Point:
-        """Return w = 0, with the bias b where no penalty makes it 0."""
+        """Return the constant model f = b; b is 0 unless the bias is free."""
         b = b if self.bias_penalty == 0 else 0.0
         return Point(np.zeros(len(self.y)), b, np.full(len(self.y), b))
 
@@ -84,7 +107,7 @@ class Hinge:
             if curvature <= 0:
                 break
             better = t - (a + c * t + float(weighted @ now[active])) / curvature
-            if not 0 < better < np.inf or abs(better - t) <= 4 * EPS * t:
+            if not 0 < better < np.inf or abs(better - t) <= 4 * _EPS * t:
                 break
             t = better
         return max(t, 0.0)
@@ -92,15 +115,12 @@ class Hinge:
     def minimum_towards(
         self, point: Point, target: Point, rows: Rows | None = None
     ) -> Point | None:
-        """Return the minimum on the line to ``target``; None: only rounding is left."""
+        """Return the minimum on the line to ``target``; None if the step is lost in rounding."""
         t = self.exact_step(point, target, rows)
         return point.towards(target, t) if t else None
 
     def distance(
-        self,
-        point: Point,
-        solved: Rows | None = None,
-        among: NDArray[np.bool_] | None = None,
+        self, point: Point, solved: Rows | None = None, among: Mask | None = None
     ) -> float:
         """Return the largest |theta - C s max(0, e)|, relative to the largest of both.
 
@@ -186,13 +206,16 @@ def joined_solution(
     tol: float,
     *,
     violation: float | None = None,
-    converged: bool | None = None,
+    done: bool = True,
     advice: str = "",
     rows_kept_out: int = 0,
     counts: dict[str, int] | None = None,
     weights: Array | None = None,
 ) -> Solution:
-    """Put the outputs together; the violation is the largest of theirs unless it is given."""
+    """Put the outputs together; the violation is the largest of theirs unless it is given.
+
+    The solution has converged if it is ``done`` and the violation is within ``tol``.
+    """
     value = gap = worst = 0.0
     coef, b, iterations, residuals = np.empty(problem.Y.shape), np.empty(len(outputs)), 0, []
     for j, found in enumerate(outputs):
@@ -204,34 +227,171 @@ def joined_solution(
         if found.left_out is not None:
             residuals.append(found.left_out)
     violation = worst if violation is None else violation
-    converged = violation <= tol if converged is None else converged
+    converged = done and violation <= tol
     stopped = (
         f"stopped after {iterations} iterations at a relative violation of {violation:.1e} "
         f"(tol={tol:g}). Increase max_iter or tol, scale X, or lower C."
     )
+    if weights is None and problem.kernel.name == "linear":
+        weights = linear_weights(problem, coef)
     return Solution(
         solver,
         coef,
         b,
         C,
-        objective=value,
-        residual=violation,
-        gap=gap,
-        iterations=iterations,
-        converged=converged,
-        advice="" if converged else advice or stopped,
-        left_out=np.column_stack(residuals) if residuals else None,
+        value,
+        violation,
+        gap,
+        iterations,
+        converged,
+        "" if converged else advice or stopped,
+        weights,
+        np.column_stack(residuals) if residuals else None,
         details={"violation": violation, "rows_kept_out": rows_kept_out, "factor": counts or {}},
-        weights=linear_weights(problem, coef) if weights is None else weights,
         bytes=problem.bytes,
     )
 
 
-def linear_weights(problem: DualProblem, beta: Array) -> Array | None:
-    """Return w = X'beta, outputs x features; None unless the kernel is linear."""
-    if problem.kernel.name != "linear":
-        return None
+def linear_weights(problem: DualProblem, beta: Array) -> Array:
+    """Return w = X'beta of the linear kernel, outputs x features."""
     if foreign_namespace(problem.X) is not None:
         X = as_float64(problem.X)
         return np.asarray(to_host(X.T @ like_rows(beta, X))).T
     return np.asarray((problem.X.T @ beta).T)
+
+
+# ---------------------------------------------------------------------------- equations of S
+
+
+def cholesky_of(M: Array, ridge: Array | float) -> Array:
+    """Add a ridge to the diagonal of M and factor it, in its memory."""
+    M.flat[:: len(M) + 1] += ridge
+    return cholesky_in_place(M)
+
+
+def gram_of(Z: Any, cost: Array, rows: Rows) -> Array:
+    """Return Z_r' diag(C s) Z_r, dense also where Z is sparse."""
+    scaled, root = Z[rows], np.sqrt(cost[rows])
+    if sparse.issparse(Z):
+        scaled.data *= np.repeat(root, np.diff(scaled.indptr))
+        return np.asarray((scaled.T @ scaled).toarray(order="C"))
+    scaled *= root[:, None]
+    return np.asarray(scaled.T @ scaled)
+
+
+def changed_gram(gram: Array, Z: Any, cost: Array, was: Mask, now: Mask) -> Array:
+    """Return the Gram matrix of the rows ``now``, given that of the rows ``was``."""
+    left, entered = np.flatnonzero(was & ~now), np.flatnonzero(now & ~was)
+    if len(left) + len(entered) >= np.count_nonzero(now):
+        return gram_of(Z, cost, np.flatnonzero(now))
+    if len(left):
+        gram = gram - gram_of(Z, cost, left)
+    return gram + gram_of(Z, cost, entered) if len(entered) else gram
+
+
+def low_rank_inverse(Z: Array, gram: Array, S: Rows, cost: Array) -> Inverse:
+    """Return r -> (Z_S Z_S' + diag(1 / (C s)))^-1 r in Woodbury's form, given Z_S' C s Z_S.
+
+    Z and the costs C s belong to all rows of a working set, of which S is a part.
+    """
+    factor, cost = cholesky_of(gram.copy(), 1.0), cost[S]
+
+    def apply(r: Array) -> Array:
+        full = np.zeros(len(Z))
+        full[S] = cost * r
+        return np.asarray(cost * (r - (Z @ cholesky_solve(factor, full @ Z))[S]))
+
+    return apply
+
+
+def times(K: Any, v: Array) -> Array:
+    """Return K v for the symmetric K, on the host or a device.
+
+    Reading K is all it takes: two threads that read all of it are not faster than one that reads
+    one half, more of them are.
+    """
+    if not isinstance(K, np.ndarray):
+        return np.asarray(to_host(K @ like_rows(v, K)))
+    if len(K) < _FEW:
+        return np.asarray(K @ v)
+    if len(K) < _MANY or blas_threads() <= 2:
+        return symmetric_product(K, v)
+    out = np.empty(len(K))
+
+    def fill(start: int, stop: int) -> None:
+        np.dot(K[start:stop], v, out=out[start:stop])
+
+    for_tiles(len(K), _PRODUCT_TILE, fill)
+    return out
+
+
+def solve_by_cg(
+    K: Array, hinge: Hinge, S: Rows, point: Point, low_rank: Inverse, *, tol: float, most: int
+) -> tuple[Point, int, bool]:
+    """Solve the equations of S from ``point``, whose beta is zero outside S.
+
+    K, ``hinge`` and the points belong to a working set of rows, S is a part of it; ``low_rank`` is
+    the preconditioner. Stops where the largest C s |residual| is ``tol`` times the largest |beta|,
+    or after ``most`` steps. Returns the point, the steps, and whether it meets ``tol``. Raises
+    LinAlgError where K_SS + diag(1 / (C s)) is not positive definite.
+    """
+    A, cost, ridge = hinge.bias_penalty, hinge.cost[S], 1.0 / hinge.cost[S]
+    u = low_rank(np.ones(len(S)))
+    beta, b, f = point.beta[S], point.b, point.f.copy()
+    r = hinge.y[S] - f[S] - ridge * beta
+    off = 0.0 if np.isinf(A) else A * b - float(beta.sum())  # what 1'beta = A b lacks
+    before, p, pb, full = np.nan, np.zeros(len(S)), 0.0, np.zeros(len(K))
+    restart, done = True, False
+    steps = 0
+    while steps < most:
+        steps += 1
+        x = low_rank(r)
+        zb = float(bias_from(float(u.sum()), x.sum() - off, A))
+        z = x - zb * u
+        now = float(r @ z)
+        ahead = 0.0 if restart else now / before
+        p, pb = z + ahead * p, zb + ahead * pb
+        full[S] = p
+        q = times(K, full)
+        h = q[S] + ridge * p + pb
+        curvature = float(p @ h)
+        if not curvature > 0.0:
+            if np.any(p):
+                raise np.linalg.LinAlgError("not positive definite")
+            break  # nothing is left to gain
+        t = 1.0 if off else now / curvature  # length 1 makes 1'beta = A b
+        beta, b = beta + t * p, b + t * pb
+        f += t * (q + pb)
+        r -= t * h
+        before, restart, off = now, bool(off), 0.0
+        if float(np.max(cost * np.abs(r))) <= tol * float(np.abs(beta).max()):
+            done = True
+            break
+    values = np.zeros(len(K))
+    values[S] = beta
+    return Point(values, b, f), steps, done
+
+
+def solve_by_factor(K: Any, hinge: Hinge, S: Rows) -> Point:
+    """Solve the equations of few rows S by a Cholesky factor of K_SS + diag(1 / (C s))."""
+    on_host = isinstance(K, np.ndarray)
+    K_SS = K[np.ix_(S, S)] if on_host else rows_at(rows_at(K, S).T, S)
+    right = np.column_stack([np.ones(len(S)), hinge.y[S]])
+    solved = factored(K_SS, 1.0 / hinge.cost[S]).solve(right)
+    b, coef = bias_and_coefficients(solved, hinge.bias_penalty)
+    beta = np.zeros(len(hinge.y))
+    beta[S] = coef[:, 0]
+    return Point(beta, float(b[0]), times(K, beta) + float(b[0]))
+
+
+def left_out_residuals(K: Array, hinge: Hinge, S: Rows, point: Point) -> Array:
+    """Return y - f of models without each row: beta_i / T_ii on S, the rest of S kept.
+
+    T is the inverse of K_SS + diag(1 / (C s)), bordered by the bias; K = K_SS is overwritten.
+    """
+    result = np.asarray(hinge.y - point.f)
+    if len(S):
+        factor = factored(K, 1.0 / hinge.cost[S])
+        diagonal, u = factor.inverse_diagonal(), factor.solve(np.ones(len(S)))
+        result[S] = point.beta[S] / bordered_inverse_diagonal(diagonal, u, hinge.bias_penalty)
+    return result

@@ -17,14 +17,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._parallel import blas_for
-from leansvm.dual._hinge import Hinge, Point
-from leansvm.dual._support_cg import changed_gram, cholesky_of, left_out_residuals
-from leansvm.dual.cholesky import bias_and_coefficients, bias_from
+from leansvm.dual._hinge import (
+    Array,
+    Hinge,
+    Point,
+    Rows,
+    changed_gram,
+    cholesky_of,
+    left_out_residuals,
+)
 from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
+from leansvm.dual.problem import bias_and_coefficients, bias_from
 from leansvm.linalg import (
     cholesky_in_place,
     cholesky_solve,
@@ -32,9 +38,6 @@ from leansvm.linalg import (
     right_divide_in_place,
     right_solve_in_place,
 )
-
-Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
 
 _REFINE = 1e-12  # residual, relative to the errors of S, that asks for a step of refinement
 _REFINE_LINEAR = 1e-15  # the same for the gradient, relative to w

@@ -7,6 +7,9 @@ that it ends, exactly, after finitely many.
 
 `max_support` bounds S: the problem is then solved on a working set of rows, from which rows
 without error leave and which the rows of largest error enter, until no row outside has an error.
+
+`solve_newton` is Newton's method in the primal (Chapelle 2007), a reference for small problems:
+the whole kernel matrix, where the rows are, and a factor of K_SS for every S.
 """
 
 from __future__ import annotations
@@ -18,20 +21,25 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from leansvm._parallel import blas_for
 from leansvm._phases import Phases
-from leansvm.dual._hinge import Hinge, HingeOutput, Point, joined_solution
+from leansvm.dual._hinge import (
+    Array,
+    Hinge,
+    HingeOutput,
+    Point,
+    Rows,
+    joined_solution,
+    solve_by_factor,
+    times,
+)
 from leansvm.dual._support_system import APPEND_PANEL, KernelForm, LinearForm, LinearRows
-from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix
+from leansvm.dual.kernel_matrix import GrowingRows, StoredMatrix, gram
 from leansvm.dual.problem import DualProblem
 from leansvm.rows import check_budget
 from leansvm.solution import Solution
-
-Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
 
 _VECTORS, _PER_OUTPUT = 12, 4  # of length m: what an iteration works with and an output keeps
 SAMPLE_ROWS = 1000  # with more rows than this the first support set is a sample
@@ -96,7 +104,7 @@ class ActiveSet:
                 counts.update(output.kernel_form.factor.counts)
                 if not self._keep:
                     output.kernel_form.factor.forget(release=True)
-        more: dict[str, Any] = {"converged": converged, "counts": dict(counts)}
+        more: dict[str, Any] = {"done": converged, "counts": dict(counts)}
         if missing:
             more["rows_kept_out"] = missing
             more["advice"] = (
@@ -287,3 +295,31 @@ class _OneOutput:
         self.point, feasible = point, hinge.feasible_dual(point.beta)
         product = self.solver.matrix.product(feasible) if linear is None else X @ (X.T @ feasible)
         return HingeOutput(hinge, point, feasible, product, worst, self.n_iter, residuals)
+
+
+# ---------------------------------------------------------------------------- a reference
+
+
+def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
+    """Solve for all outputs where the rows are; dense, 32 m^2 bytes."""
+    needed = 4 * 8 * len(problem.weight) ** 2
+    problem = problem.reserve(needed, "Newton's method on the kernel matrix", or_cg=False)
+    K, outputs = gram(problem), []
+    with problem.phases("solve"), blas_for(K.shape[0]):
+        for y in problem.Y.T:
+            hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
+            point, worst = hinge.constant_point(), np.inf
+            for n_iter in range(1, max_iter + 1):
+                S = np.flatnonzero(hinge.errors(point) > 0)
+                found = solve_by_factor(K, hinge, S) if len(S) else hinge.constant_point(point.b)
+                solved = hinge.distance(found) <= tol
+                better = found if solved else hinge.minimum_towards(point, found)
+                point = better or point
+                worst = hinge.distance(point)
+                stop = problem.on_iteration is not None and problem.on_iteration(n_iter, worst)
+                if worst <= tol or stop or better is None:
+                    break
+            feasible = hinge.feasible_dual(point.beta)
+            product = times(K, feasible)
+            outputs.append(HingeOutput(hinge, point, feasible, product, worst, n_iter))
+    return joined_solution("newton", problem, C, outputs, tol)

@@ -18,9 +18,8 @@ from leansvm._accelerated import gram as inner_products
 from leansvm._array_api import like_rows, to_host
 from leansvm._parallel import blas_for
 from leansvm.basis.cholesky import FactorRows, pivoted_cholesky
-from leansvm.dual.cholesky import bias_and_coefficients, certified
 from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, gram, product_bytes, unstored
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.problem import DualProblem, bias_and_coefficients, certified
 from leansvm.ridge.kernel_factor import factor_bytes, factored
 from leansvm.rows import Block, MemoryBlocks
 from leansvm.solution import Solution
@@ -49,7 +48,7 @@ def solve_cg(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> So
         problem = problem.reserve(stored, "The kernel matrix")
         matrix = StoredMatrix(gram(problem))
     solution = precondition_and_iterate(problem, matrix, C, k, tol=tol, max_iter=max_iter)
-    assert solution is not None  # nothing to give up for
+    assert solution is not None  # it was not told when to give up
     return solution
 
 

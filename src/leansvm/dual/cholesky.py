@@ -1,12 +1,7 @@
-"""The LS-SVM in its dual by one factorisation, and what its solvers share (zhou2016, (5), (6)).
+"""The LS-SVM by one factorisation of G = K + diag(1 / (C s)) (zhou2016, (5), (6)).
 
-beta solves G beta + b = y with G = K + diag(1 / (C s)) and sum(beta) = A b; A = 0 is a free bias,
-A = inf is none. With G = L L', u = G^-1 1, V = G^-1 Y:
-
-    b = 1'V / (A + 1'u),   beta = V - u b.
-
-Leaving row i out changes its residual to beta_i / T_ii with T = G^-1 - uu' / (A + 1'u).
-Several values of C share one eigen-decomposition instead (`ridge.eigen`).
+Leaving row i out changes its residual to beta_i / T_ii with T = G^-1 - uu' / (A + 1'u),
+u = G^-1 1. Several values of C share one eigen-decomposition instead (`ridge.eigen`).
 """
 
 from __future__ import annotations
@@ -20,7 +15,13 @@ from numpy.typing import NDArray
 from leansvm._array_api import foreign_namespace, namespace
 from leansvm._parallel import blas_for
 from leansvm.dual.kernel_matrix import gram, product_bytes, unstored
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.problem import (
+    DualProblem,
+    bias_and_coefficients,
+    bias_from,
+    bordered_inverse_diagonal,
+    certified,
+)
 from leansvm.ridge.eigen import TILE, solve_for_every_C
 from leansvm.ridge.kernel_factor import factor_bytes, factored
 from leansvm.solution import Solution
@@ -95,58 +96,3 @@ def _ill_conditioned(C: float) -> str:
         f"the kernel matrix is too ill-conditioned for C={C:.3g}: the solution has a relative "
         f"residual of {{residual}}. Scale X, or lower C."
     )
-
-
-# ---------------------------------------------------------------------------- what solvers share
-
-
-def bias_from(sum_u: float, sum_V: Any, bias_penalty: float) -> Any:
-    """Return b = 1'V / (A + 1'u), u = G^-1 1 and V = G^-1 Y; zero without a bias (A = inf)."""
-    return np.zeros_like(sum_V) if np.isinf(bias_penalty) else sum_V / (bias_penalty + sum_u)
-
-
-def bias_and_coefficients(solved: Array, bias_penalty: float) -> tuple[Any, Array]:
-    """Return b and beta = V - u b, given the columns [u, V] = G^-1 [1, Y]."""
-    u, V = solved[:, :1], solved[:, 1:]
-    b = bias_from(float(u.sum()), V.sum(axis=0), bias_penalty)
-    return b, V - u * b
-
-
-def bordered_inverse_diagonal(diagonal: Array, u: Array, bias_penalty: float) -> Array:
-    """Return the diagonal of T = G^-1 - uu' / (A + 1'u), given that of G^-1 and u = G^-1 1."""
-    if np.isinf(bias_penalty):
-        return diagonal
-    return np.asarray(diagonal - u**2 / (bias_penalty + u.sum()))
-
-
-def certified(
-    problem: DualProblem,
-    C: float,
-    solver: str,
-    beta: Array,
-    b: Array,
-    product: Array,
-    tol: float,
-    advice: str,
-    *,
-    done: bool = True,
-    **more: Any,
-) -> Solution:
-    """Return a solution with its objective, relative residual and gap, given K beta.
-
-    The residual is that of r = Y - b - K beta - beta / (C s). Unless the solution is ``done`` to
-    ``tol`` it bears the ``advice``, into which {residual} is put.
-    """
-    Y, A, s = problem.Y, problem.bias_penalty, problem.weight[:, None]
-    errors = Y - b - product
-    objective = 0.5 * float(np.sum(beta * product)) + 0.5 * C * float(np.sum(s * errors**2))
-    if not np.isinf(A):
-        objective += 0.5 * A * float(np.sum(b**2))
-    scale = max(float(np.sum(s * Y**2)), np.finfo(np.float64).tiny)
-    squares = float(np.sum(s * (errors - beta / (C * s)) ** 2))
-    residual = float(np.sqrt(squares / scale))
-    converged = done and residual <= tol
-    more |= {"objective": objective, "residual": residual, "gap": 0.5 * C * squares}
-    advice = "" if converged else advice.format(residual=f"{residual:.1e}")
-    more |= {"converged": converged, "advice": advice, "bytes": problem.bytes}
-    return Solution(solver, beta, b, C, **more)

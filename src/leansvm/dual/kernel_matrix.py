@@ -44,6 +44,7 @@ _PRODUCT_ROWS = 256  # tile of a kernel matrix that is not kept
 _SQUARE_ROWS = 16384  # of a tile on a device: a gigabyte in float32
 _COLUMNS = 1024  # of a kernel matrix that a thread multiplies at a time
 _GATHER_ROWS = 32  # a few rows of the kernel matrix stay in the processor's cache
+_GIVEN = Kernel("precomputed")
 _VECTORS = 36  # of length m that a sweeping solver works with, and 16 per output (penalty flow)
 
 
@@ -59,7 +60,7 @@ class KernelMatrix:
         return np.asarray(to_host(self.kernel.diag(self.X)), dtype=np.float64)
 
     def block(self, a: Rows, b: Rows) -> Array:
-        """Return the kernel values between rows a and rows b, a fresh array."""
+        """Return the kernel values between rows a and rows b, a fresh array; rows on the host."""
         return np.asarray(self.kernel.block(self.X[a], self.X[b], dtype=np.float64))
 
     def product(self, V: Array) -> Array:
@@ -86,9 +87,10 @@ class StoredMatrix(KernelMatrix):
     """All kernel values: float64 or float32, on the host or on a device."""
 
     def __init__(self, K: Any) -> None:
-        self.X, self.kernel, self.m = K, Kernel("precomputed"), K.shape[0]
-        self.values = K
-        self.diag = np.array(to_host(namespace(K).linalg.diagonal(K)), dtype=np.float64)
+        self.values = self.X = K
+        self.kernel, self.m, on_host = _GIVEN, K.shape[0], isinstance(K, np.ndarray)
+        diag = K.diagonal() if on_host else to_host(namespace(K).linalg.diagonal(K))
+        self.diag = np.array(diag, dtype=np.float64)
         self.step_rows = BLOCK  # multipliers that a step of a sweep updates
         self.pool_rows = _POOL_ROWS  # rows that they are picked from
 
@@ -104,7 +106,7 @@ class StoredMatrix(KernelMatrix):
     def product(self, V: Array) -> Array:
         """Return K V as (V'K)', where BLAS reads the rows of the symmetric K once."""
         K = self.values
-        if foreign_namespace(K) is not None:
+        if not isinstance(K, np.ndarray):
             return np.asarray(to_host(K @ like_rows(V, K)))
         Vt = np.ascontiguousarray(V.T)
         product = np.zeros(Vt.shape)

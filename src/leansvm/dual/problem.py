@@ -1,4 +1,10 @@
-"""The dual problem of one fit, as plain data: rows, kernel, targets, weights, bias, byte budget."""
+"""The dual problem of one fit: its rows and byte budget, its equations, and what certifies it.
+
+The LS-SVM's beta solves G beta + b = y with G = K + diag(1 / (C s)) and sum(beta) = A b; A = 0 is a
+free bias, A = inf is none (zhou2016, (5), (6)). With u = G^-1 1 and V = G^-1 Y:
+
+    b = 1'V / (A + 1'u),   beta = V - u b.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +21,7 @@ from leansvm._phases import Phases
 from leansvm.kernels import Kernel
 from leansvm.linalg import tile_rows
 from leansvm.rows import check_budget
+from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -93,3 +100,58 @@ def check_symmetric(K: NDArray[Any], what: str) -> None:
             raise ValueError(
                 f"{what} is not symmetric: entries (i, j) and (j, i) differ by {worst:.2g}."
             )
+
+
+# ---------------------------------------------------------------------------- equations
+
+
+def bias_from(sum_u: float, sum_V: Any, bias_penalty: float) -> Any:
+    """Return b = 1'V / (A + 1'u), u = G^-1 1 and V = G^-1 Y; zero without a bias (A = inf)."""
+    return np.zeros_like(sum_V) if np.isinf(bias_penalty) else sum_V / (bias_penalty + sum_u)
+
+
+def bias_and_coefficients(solved: Array, bias_penalty: float) -> tuple[Any, Array]:
+    """Return b and beta = V - u b, given the columns [u, V] = G^-1 [1, Y]."""
+    u, V = solved[:, :1], solved[:, 1:]
+    b = bias_from(float(u.sum()), V.sum(axis=0), bias_penalty)
+    return b, V - u * b
+
+
+def bordered_inverse_diagonal(diagonal: Array, u: Array, bias_penalty: float) -> Array:
+    """Return the diagonal of T = G^-1 - uu' / (A + 1'u), given that of G^-1 and u = G^-1 1."""
+    if np.isinf(bias_penalty):
+        return diagonal
+    return np.asarray(diagonal - u**2 / (bias_penalty + u.sum()))
+
+
+def certified(
+    problem: DualProblem,
+    C: float,
+    solver: str,
+    beta: Array,
+    b: Array,
+    product: Array,
+    tol: float,
+    advice: str,
+    *,
+    done: bool = True,
+    **more: Any,
+) -> Solution:
+    """Return a solution with its objective, relative residual and gap, given K beta.
+
+    The residual is that of r = Y - b - K beta - beta / (C s). Unless the solution is ``done`` to
+    ``tol`` it bears the ``advice``, into which {residual} is put.
+    """
+    Y, A, s = problem.Y, problem.bias_penalty, problem.weight[:, None]
+    errors = Y - b - product
+    objective = 0.5 * float(np.sum(beta * product)) + 0.5 * C * float(np.sum(s * errors**2))
+    if not np.isinf(A):
+        objective += 0.5 * A * float(np.sum(b**2))
+    scale = max(float(np.sum(s * Y**2)), np.finfo(np.float64).tiny)
+    squares = float(np.sum(s * (errors - beta / (C * s)) ** 2))
+    residual = float(np.sqrt(squares / scale))
+    converged = done and residual <= tol
+    more |= {"objective": objective, "residual": residual, "gap": 0.5 * C * squares}
+    advice = "" if converged else advice.format(residual=f"{residual:.1e}")
+    more |= {"converged": converged, "advice": advice, "bytes": problem.bytes}
+    return Solution(solver, beta, b, C, **more)

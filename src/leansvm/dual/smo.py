@@ -17,14 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.dual.cholesky import certified
 from leansvm.dual.kernel_matrix import (
     RecentRows,
     StoredMatrix,
     SweepMatrix,
     sweep_matrix,
 )
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.problem import DualProblem, certified
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -33,6 +32,11 @@ _HISTORY = 3  # directions of the subspace that a round ends with
 _ROUNDING = 1e-15
 _ROUNDS = 12  # whose progress says how many more are to be expected
 _PATIENCE = 50  # sweeps without progress after which the iteration has stalled
+TOO_SMOOTH = (  # what to do if sweeps did not converge
+    "solver={solver!r} stopped after {sweeps} sweeps at {reached} (tol={tol:g}): the kernel is too "
+    "smooth for updates of few multipliers at this C. Use solver={others}; or a larger gamma, a "
+    "smaller C, a larger tol or max_iter."
+)
 CERTIFIED = 0.9  # share of tol that the sweeps aim at: the certificate adds rounding
 
 
@@ -73,10 +77,11 @@ def solve_smo(
     max_iter: int,
     matrix: SweepMatrix | None = None,
     give_up_after: float = np.inf,
+    name: str = "smo",
 ) -> Solution | None:
-    """Solve every output with any kind of bias; None where more sweeps are expected than allowed.
+    """Solve every output with any kind of bias; None if more sweeps are expected than allowed.
 
-    ``matrix`` is the kernel matrix where it is there already.
+    ``matrix`` is the kernel matrix if it has been computed already.
     """
     if matrix is None:
         problem, matrix = sweep_matrix(problem)
@@ -99,7 +104,7 @@ def solve_smo(
             if state.status == "slow":
                 return None
             found.append((state, b))
-    return sweep_solution(problem, matrix, C, found, tol=tol, solver="smo")
+    return sweep_solution(problem, matrix, C, found, tol=tol, solver=name)
 
 
 def sweep_solution(
@@ -118,8 +123,9 @@ def sweep_solution(
     for j, (state, bias) in enumerate(found):
         beta[:, j], b[j], sweeps = state.beta, bias, max(sweeps, state.sweeps)
         done = done and state.status == "done"
-    advice = too_smooth(
-        solver, sweeps, "a relative residual of {residual}", tol, "'cg' or 'cholesky'"
+    reached, others = "a relative residual of {residual}", "'cg' or 'cholesky'"
+    advice = TOO_SMOOTH.format(
+        solver=solver, sweeps=sweeps, reached=reached, tol=tol, others=others
     )
     with problem.phases("certificate"):
         product = matrix.product(beta)
@@ -129,15 +135,6 @@ def sweep_solution(
             details |= {"cached_rows": matrix.n_slots, "computed_rows": matrix.computed}
         more = {"iterations": sweeps, "details": details}
         return certified(problem, C, solver, beta, b, product, tol, advice, done=done, **more)
-
-
-def too_smooth(solver: str, sweeps: int, reached: str, tol: float, others: str) -> str:
-    """Say what to do where sweeps did not converge."""
-    return (
-        f"solver={solver!r} stopped after {sweeps} sweeps at {reached} (tol={tol:g}): the kernel "
-        f"is too smooth for updates of few multipliers at this C. Use solver={others}; or a larger "
-        f"gamma, a smaller C, a larger tol or max_iter."
-    )
 
 
 def minimise_by_substitution(

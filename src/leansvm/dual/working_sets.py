@@ -1,13 +1,10 @@
 """The squared-hinge SVM on working sets of rows: Newton's method by conjugate gradients.
 
-A model of low rank (`_support_cg`) tells, for all classes at once, nearly which rows S have an
-error 1 - y f > 0. On these and a few more, W, the exact problem is solved by Newton steps with an
-exact line search, each by conjugate gradients that the low rank preconditions, or by a factor
-where S is small. Then kernel values of all rows show which of them W lacks: W grows
-until there is none. Nothing larger than K_WW is kept, and nothing of it is factored.
-
-`solve_newton` is Newton's method in the primal (Chapelle 2007), the second reference: the whole
-kernel matrix, where the rows are, and a factor of K_SS for every S.
+A model of low rank (`Nystrom`) tells, for all classes at once, nearly which rows S have an error
+1 - y f > 0. On these and a few more, W, the exact problem is solved by Newton steps with an exact
+line search, each by conjugate gradients that the low rank preconditions, or by a factor where S is
+small. Then kernel values of all rows show which of them W lacks: W grows until there is none.
+Nothing larger than K_WW is kept, and nothing of it is factored.
 """
 
 from __future__ import annotations
@@ -15,26 +12,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
 
-from leansvm._parallel import blas_for, in_order, serial_blas
-from leansvm.dual._hinge import Hinge, HingeOutput, Point, joined_solution
-from leansvm.dual._support_cg import (
-    Nystrom,
+from leansvm._parallel import in_order, serial_blas
+from leansvm.dual._hinge import (
+    Array,
+    Hinge,
+    HingeOutput,
+    Mask,
+    Point,
+    Rows,
     changed_gram,
+    cholesky_of,
+    gram_of,
+    joined_solution,
     left_out_residuals,
     low_rank_inverse,
-    rank_for,
     solve_by_cg,
     solve_by_factor,
     times,
 )
-from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, gram, product_bytes, unstored
-from leansvm.dual.problem import DualProblem
+from leansvm.dual.kernel_matrix import KernelMatrix, StoredMatrix, product_bytes, unstored
+from leansvm.dual.problem import DualProblem, check_symmetric
+from leansvm.linalg import cholesky_solve
 from leansvm.solution import Solution
-
-Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
 
 _MARGIN = 0.02  # rows this close to an error belong to the working set
 _FIRST_TOL = 0.01  # violation at which the first ones, found by low rank, have served
@@ -51,6 +53,10 @@ _IN_THREADS = 1000  # rows from which on outputs are solved side by side
 _SPARE = 16  # a working set may grow by one part in so many before its matrix is made anew
 _TILE = 512
 _VECTORS, _PER_OUTPUT = 12, 8  # of length m
+_FEWEST, _MOST, _SHARE = 64, 300, 16  # random rows: a share of all, within these (measured)
+_INDEPENDENT = 1e-10  # rows whose pivot is below this share of the largest add nothing
+_STEPS = 8  # Newton steps of low rank at most: they find a start, no solution
+_SETTLED = 0.02  # share of the support whose change ends them
 
 
 class TooSlow(Exception):
@@ -65,7 +71,7 @@ class _ClassSet:
     rows: Rows  # W
     e: Array  # errors of W
     gram: Array  # Z_S' C s Z_S of the rows `counted` of W
-    counted: NDArray[np.bool_]
+    counted: Mask
     K: Array | None = None  # K_WW of the first `known` rows of W, with room to grow
     known: int = 0
     point: Point | None = None  # of W, later of all rows
@@ -89,49 +95,48 @@ class WorkingSets:
     def __init__(self, problem: DualProblem) -> None:
         self.problem = problem
         m, n_outputs = problem.Y.shape
-        self.rank = rank = rank_for(m)
+        self.rank = rank = min(m, max(_FEWEST, min(_MOST, m // _SHARE)))
         needed = 8 * m * (_VECTORS + _PER_OUTPUT * n_outputs + 2 * rank)
         self.needed = needed + 8 * rank**2 * (n_outputs + 4) + product_bytes(problem)
 
     def solve(
         self, C: float, *, tol: float, max_iter: int, left_out: bool = False
     ) -> Solution | None:
-        """Solve for all outputs; None where another solver will be faster, or fit.
+        """Solve on working sets until no row outside of them has an error, for all outputs.
 
-        ``left_out`` asks for the residuals of a model without each row, at fixed support sets.
+        Returns None if another solver will be faster, or fit. ``left_out`` asks for the residuals
+        of a model without each row, at fixed support sets.
         """
         if not self.problem.fits(self.needed):
             return None
         self.problem = problem = self.problem.reserve(self.needed, "Working sets", or_cg=False)
         self.cost, self.planned, self.matrix = C * problem.weight, self.needed, unstored(problem)
         self.tol, self.max_iter, self.left_out = tol, max_iter, left_out
+        side_by_side = len(self.cost) >= _IN_THREADS and problem.on_iteration is None
         try:
             with problem.phases("solve"), np.errstate(all="ignore"), serial_blas() as self.threads:
-                found = self._run()
+                penalty = problem.bias_penalty
+                self.low_rank = self.low_rank or Nystrom(self.matrix, self.rank, penalty)
+                outputs = todo = self._begin(self.low_rank)
+                for number in range(_ROUNDS):
+                    keep = self._plan(outputs)
+                    self.inside = max(_INSIDE * tol, 0.0 if number else _FIRST_TOL)
+                    if side_by_side and len(todo) > 1:
+                        list(in_order(self._solve_on_set, todo, keep))
+                    else:
+                        for output in todo:
+                            self._solve_on_set(output, keep)
+                    todo = self._lacking(todo)
+                    if not todo:
+                        break
+                else:
+                    return None
         except (TooSlow, np.linalg.LinAlgError):  # the others say where K + 1 / C is indefinite
             return None
         finally:
             del self.matrix  # it may hold all kernel values
+        found = [output.found for output in outputs if output.found is not None]
         return joined_solution("working-set", self.problem, C, found, tol)
-
-    def _run(self) -> list[HingeOutput]:
-        """Solve on working sets until no row outside of them has an error."""
-        self.low_rank = self.low_rank or Nystrom(self.matrix, self.problem.bias_penalty)
-        outputs = todo = self._begin(self.low_rank)
-        side_by_side = len(self.cost) >= _IN_THREADS and self.problem.on_iteration is None
-        for number in range(_ROUNDS):
-            keep = self._plan(outputs)
-            self.inside = max(_INSIDE * self.tol, 0.0 if number else _FIRST_TOL)
-            if side_by_side and len(todo) > 1:
-                for _ in in_order(self._solve_on_set, todo, keep):
-                    pass
-            else:
-                for output in todo:
-                    self._solve_on_set(output, keep)
-            todo = self._lacking(todo)
-            if not todo:
-                return [output.found for output in outputs if output.found is not None]
-        raise TooSlow
 
     def _begin(self, low_rank: Nystrom) -> list[_ClassSet]:
         """Return the outputs with the working sets that the model of low rank suggests."""
@@ -294,26 +299,58 @@ class WorkingSets:
         return result
 
 
-def solve_newton(problem: DualProblem, C: float, *, tol: float, max_iter: int) -> Solution:
-    """Solve for all outputs where the rows are; dense, 32 m^2 bytes."""
-    needed = 4 * 8 * len(problem.weight) ** 2
-    problem = problem.reserve(needed, "Newton's method on the kernel matrix", or_cg=False)
-    K, outputs = gram(problem), []
-    with problem.phases("solve"), blas_for(K.shape[0]):
-        for y in problem.Y.T:
-            hinge = Hinge(y, C * problem.weight, problem.bias_penalty)
-            point, worst = hinge.constant_point(), np.inf
-            for n_iter in range(1, max_iter + 1):
-                S = np.flatnonzero(hinge.errors(point) > 0)
-                found = solve_by_factor(K, hinge, S) if len(S) else hinge.constant_point(point.b)
-                solved = hinge.distance(found) <= tol
-                better = found if solved else hinge.minimum_towards(point, found)
-                point = better or point
-                worst = hinge.distance(point)
-                stop = problem.on_iteration is not None and problem.on_iteration(n_iter, worst)
-                if worst <= tol or stop or better is None:
-                    break
-            feasible = hinge.feasible_dual(point.beta)
-            product = times(K, feasible)
-            outputs.append(HingeOutput(hinge, point, feasible, product, worst, n_iter))
-    return joined_solution("newton", problem, C, outputs, tol)
+# ---------------------------------------------------------------------------- low rank
+
+
+class Nystrom:
+    """Features Z = K_MB L^-T of all rows, with a last column for the bias.
+
+    B are a few random rows, K_BB = L L'. With K = Z Z' the squared-hinge SVM f = Z theta + b
+    minimises 1/2 |theta|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f_i)^2: Newton steps in few
+    unknowns, all outputs at once, tell nearly which rows belong to S.
+    Raises LinAlgError where no kernel value of a row with itself is positive.
+    """
+
+    def __init__(self, matrix: KernelMatrix, rank: int, bias_penalty: float) -> None:
+        m = matrix.m
+        basis = np.random.default_rng(0).permutation(m)[:rank]  # no randomness in a fit
+        K = matrix.block(basis, basis)
+        if callable(matrix.kernel.name):
+            check_symmetric(K, "the callable kernel")
+        largest = float(K.diagonal().max())
+        factor, order, rank, _ = dpstrf(K.T, lower=1, tol=_INDEPENDENT * largest)
+        if not 0 < largest < np.inf or rank == 0:
+            raise np.linalg.LinAlgError("no positive kernel value on the diagonal")
+        chosen, L = basis[order[:rank] - 1], np.tril(factor[:rank, :rank])
+        self.Z = np.empty((m, rank + 1))
+        for start in range(0, m, _TILE):
+            rows = np.arange(start, min(start + _TILE, m))
+            values = matrix.block(rows, chosen)
+            self.Z[rows, :rank] = solve_triangular(L, values.T, lower=True, check_finite=False).T
+        self.Z[:, rank] = 0.0 if np.isinf(bias_penalty) else 1.0
+        self.penalty = np.ones(rank + 1)
+        self.penalty[rank] = 1.0 if np.isinf(bias_penalty) else bias_penalty
+
+    def start(self, Y: Array, cost: Array) -> tuple[Array, list[Array], Mask]:
+        """Solve the problem of low rank for every row of Y, the targets of an output.
+
+        Return the errors 1 - y f, Gram matrices, and the rows that each of these is made of.
+        """
+        everything = gram_of(self.Z, cost, np.arange(Y.shape[1]))
+        grams, was = [everything] * len(Y), np.ones(Y.shape, np.bool_)
+        factor = cholesky_of(everything.copy(), self.penalty)
+        theta = cholesky_solve(factor, ((cost * Y) @ self.Z).T).T
+        E = 1.0 - Y * (np.ascontiguousarray(theta) @ self.Z.T)
+        for _ in range(_STEPS):
+            now = E > 0
+            count = np.count_nonzero(now != was, axis=1)
+            moving = np.flatnonzero(count > _SETTLED * np.count_nonzero(now, axis=1))
+            if not len(moving):
+                break
+            right = (cost * Y[moving] * now[moving]) @ self.Z
+            for i, j in enumerate(moving):
+                grams[j] = changed_gram(grams[j], self.Z, cost, was[j], now[j])
+                right[i] = cholesky_solve(cholesky_of(grams[j].copy(), self.penalty), right[i])
+            was[moving] = now[moving]
+            E[moving] = 1.0 - Y[moving] * (right @ self.Z.T)
+        return E, grams, was

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 
 from leansvm.basis.features import KernelFeatures
-from leansvm.dual import table
+from leansvm.dual import solvers
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.lssvm import DualMachine
@@ -117,7 +117,7 @@ class L2SVC(Classifier, DualMachine):
     _sequence: tuple[ActiveSet, Array]  # of `partial_fit`: the solver and all weights so far
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "C": [POSITIVE, "array-like", StrOptions({"loo"})],
-        "solver": [StrOptions(set(table.solver_names("hinge")))],
+        "solver": [StrOptions(set(solvers.SOLVERS["hinge"]))],
         "max_support": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
     }
 
@@ -161,11 +161,11 @@ class L2SVC(Classifier, DualMachine):
             data = read(self, X, y, sample_weight).take_positive(merge=False)
             kernel = self._learn_kernel(data, run)
             problem = self._grow(data, kernel, run)
-            table.check_solver(self._family, self.solver, problem, several=True)
+            solvers.check_solver(self._family, self.solver, problem, several=True)
             active_set = self._active_set(problem)
             for C in path:
                 model = copy(self).set_params(C=float(C), calibrate=False)
-                with table.explain_failure(problem.kernel):
+                with solvers.explain_failure(problem.kernel):
                     solution = active_set.solve(float(C), tol=self.tol, max_iter=self.max_iter)
                 publish(model, data, kernel, self._with_support(problem, data, solution))
                 models.append(model)
@@ -228,7 +228,7 @@ class L2SVC(Classifier, DualMachine):
                 Y[data.taken] = problem.Y
                 data = replace(data, Y=Y)
                 options: Any = {"tol": self.tol, "max_iter": self.max_iter}
-                with table.explain_failure(problem.kernel):
+                with solvers.explain_failure(problem.kernel):
                     solution = active_set.solve(float(self.C), left_out=self.calibrate, **options)
                 active_set.problem = replace(active_set.problem, on_iteration=None)
                 publish(self, data, kernel, self._with_support(problem, data, solution))

@@ -28,9 +28,8 @@ from leansvm.low_rank import (
     Simplex,
     get_function,
 )
-from leansvm.low_rank.closed_form import Ascent, LowRankProblem
-from leansvm.low_rank.features import LearnedFeatures
-from leansvm.low_rank.problem import (
+from leansvm.low_rank.functions import LearnedFeatures
+from leansvm.low_rank.learn import (
     ORDERED_ROWS,
     learn_functions,
     reserve,
@@ -38,6 +37,7 @@ from leansvm.low_rank.problem import (
     tile_rows,
 )
 from leansvm.low_rank.start import given_centers
+from leansvm.low_rank.variable_projection import Ascent, LowRankProblem
 from leansvm.rows import resolve_cache_size, total_weight
 from leansvm.solution import Solution
 

@@ -16,7 +16,7 @@ from sklearn.utils._param_validation import StrOptions
 from leansvm._array_api import rows_at
 from leansvm._phases import Phases
 from leansvm.basis import Basis
-from leansvm.dual import table
+from leansvm.dual import solvers
 from leansvm.dual.problem import DualProblem
 from leansvm.estimators.answers import PredictsIntervals, PredictsSets
 from leansvm.estimators.kernel_machine import KernelMachine
@@ -63,12 +63,12 @@ class DualMachine(KernelMachine):
     _merges_for_choice: ClassVar[bool] = False  # whether values of C are compared by leaving out
     max_support: Any = "auto"  # most support vectors; "auto": as many as are needed
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "solver": [StrOptions(set(table.solver_names("lssvm")))],
+        "solver": [StrOptions(set(solvers.SOLVERS["lssvm"]))],
     }
 
     @property
     def _fits_where_rows_are(self) -> bool:  # type: ignore[override]
-        return not table.SOLVERS[self._family][self.solver].on_host
+        return not solvers.SOLVERS[self._family][self.solver].on_host
 
     @property
     def _is_direct(self) -> bool:  # type: ignore[override]
@@ -102,7 +102,7 @@ class DualMachine(KernelMachine):
 
     def _solve(self, data: TrainingData, basis: DualProblem, run: Run) -> Solution:
         criterion = run.criterion
-        solution = table.solve_dual(
+        solution = solvers.solve_dual(
             self._family,
             self.solver,
             basis,

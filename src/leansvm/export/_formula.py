@@ -30,7 +30,7 @@ from leansvm.export._columns import Column, after, known_texts, raw_columns
 from leansvm.kernels import Kernel, Mixture
 from leansvm.kernels._function import Array, Outer, Sum
 from leansvm.low_rank import RBF, RobustRBF, Simplex
-from leansvm.low_rank.features import LearnedFeatures
+from leansvm.low_rank.functions import LearnedFeatures
 
 _FUNCTIONS: dict[type, tuple[Sum, Outer]] = {
     RBF: ("squared", "exp"),

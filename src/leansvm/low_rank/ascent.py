@@ -18,16 +18,17 @@ import numpy as np
 
 from leansvm._array_api import like_rows, namespace
 from leansvm.linalg import dense64
-from leansvm.low_rank.closed_form import (
+from leansvm.low_rank.functions import LearnedFeatures, LearnedValues
+from leansvm.low_rank.variable_projection import (
     Array,
     Ascent,
     ClosedForm,
+    FeatureUnits,
     LearningPath,
     LowRankProblem,
     Start,
     targets_and_weights,
 )
-from leansvm.low_rank.features import FeatureUnits, LearnedFeatures, LearnedValues
 from leansvm.rows import Block, declare
 
 _HALVINGS = 20
@@ -125,11 +126,12 @@ def _moved(
 @declare("X", "y", "weight", keeps=(LearnedValues, SweepRows))
 def hold_outputs(block: Block, found: ClosedForm, objective: str, dual: bool) -> tuple[float, Any]:
     """Keep y of the block's rows, and with ``dual`` v = C S e; return its objective and Phi'S q."""
-    (T, weight), y = targets_and_weights(block), found.outputs(block)
+    (T, weight), values = targets_and_weights(block), found.basis.values(block)
+    y = found.outputs(values)
     v = found.C * ((T - y) * weight) if dual else block.kept(SweepRows).v
     block.keep(SweepRows(v, y))
     value, pull = OBJECTIVES[objective]
-    sigma = found.basis.values(block).T @ (pull(y, T) * weight)
+    sigma = values.T @ (pull(y, T) * weight)
     return float(namespace(y).sum(value(y, T) * weight)), sigma
 
 

@@ -1,4 +1,4 @@
-"""Functions phi(x; c, mu) with a centre c and shapes mu; one small class per function.
+"""Functions phi(x; c, mu) with a centre c and shapes mu, and the map x -> phi(x) of several.
 
 A model is f(x) = sum_j theta_j phi(x; c_j, mu_j) + b (fang2019, eqs. (11), (22)). Those given here
 are functions of one weighted distance: phi = g(z), z = sum_i mu_i |x_i - c_i|^p, p = 1 or 2, among
@@ -9,20 +9,18 @@ them the simplex (7) and the robust radial basis function (12). To add a functio
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from leansvm._accelerated import apply_in_place
-from leansvm._array_api import (
-    as_float64,
-    foreign_namespace,
-    like_rows,
-    namespace,
-    to_host,
-    zeros,
-)
+from leansvm._array_api import as_float64, like_rows, namespace, to_host, zeros
+from leansvm.basis.features import FeatureMap
+from leansvm.linalg import dense64
+from leansvm.rows import Block
 
 Array = NDArray[np.float64]
 
@@ -77,7 +75,7 @@ class SeparableFunction(BasisFunction):
 
     def values(self, X: Array, centers: Array, shapes: Array) -> Array:
         """Return phi_j(x_n), of shape (n_rows, n_functions), in Fortran order."""
-        if foreign_namespace(X) is not None:
+        if not isinstance(X, np.ndarray):
             c, mu = like_rows(centers, X), like_rows(shapes, X)
             z = zeros((centers.shape[0], X.shape[0]), X)
             for i in range(X.shape[1]):
@@ -100,7 +98,7 @@ class SeparableFunction(BasisFunction):
     ) -> tuple[Array, Array]:
         """Return the weighted sums of d phi / d c and d phi / d mu."""
         slopes = (self._slope(values) * weights).T
-        if foreign_namespace(X) is not None:
+        if not isinstance(X, np.ndarray):
             xp, c = namespace(X), like_rows(centers, X)
             by_features = []
             for i in range(X.shape[1]):
@@ -131,7 +129,7 @@ class _Exponential(SeparableFunction):
 
     def _profile(self, z: Any) -> Any:
         z *= -1.0
-        return apply_in_place("exp", z)
+        return np.exp(z, out=z) if isinstance(z, np.ndarray) else apply_in_place("exp", z)
 
     def _slope(self, values: Any) -> Any:
         return -values
@@ -229,3 +227,84 @@ def get_function(function: Any) -> BasisFunction:
     Simplex()
     """
     return FUNCTIONS[function]() if isinstance(function, str) else function
+
+
+# ---------------------------------------------------------------------------- the map
+
+
+@dataclass
+class LearnedValues:
+    """What a block keeps: the values of one map at its rows."""
+
+    features: LearnedFeatures
+    values: Any  # rows x functions
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedFeatures(FeatureMap):
+    """Functions phi_j with their centres and shapes; blocks remember the values of one map."""
+
+    function: BasisFunction
+    centers: Array  # functions x features
+    shapes: Array
+    constant: float | None = None
+    order: ClassVar[Literal["C", "F"]] = "F"
+
+    @cached_property
+    def size(self) -> int:
+        """Number of functions."""
+        return len(self.centers)
+
+    @cached_property
+    def width(self) -> int:
+        """Number of columns: the functions and, if there is one, that of the bias."""
+        return len(self.centers) + (self.constant is not None)
+
+    def phi(self, X: Any, out: Any = None) -> Any:
+        """Return phi_j(x_n); functions of a user's own know NumPy alone."""
+        X = dense64(X)
+        if isinstance(self.function, SeparableFunction):
+            values = self.function.values(X, self.centers, self.shapes)
+        else:
+            values = like_rows(self.function.values(to_host(X), self.centers, self.shapes), X)
+        if out is None:
+            return values
+        out[...] = values
+        return out
+
+    def values(self, block: Block) -> Any:
+        """Return phi_j(x_n) of a block's rows, which the block keeps (`LearnedValues`).
+
+        Where it knows them for a map that differs in one function, that one alone is computed.
+        """
+        known, changed = block.find(LearnedValues), np.arange(self.size)
+        if known is not None and known.features is self:
+            return known.values
+        if known is not None and known.features.size == self.size:
+            before = known.features
+            moved = (before.centers != self.centers) | (before.shapes != self.shapes)
+            changed = np.flatnonzero(moved.any(axis=1))
+        if known is None or len(changed) != 1:
+            values = self.phi(block.X)
+        else:
+            values, one = known.values + 0.0, slice(changed[0], changed[0] + 1)
+            alone = replace(self, centers=self.centers[one], shapes=self.shapes[one])
+            values[:, one] = alone.phi(block.X)
+        block.keep(LearnedValues(self, values))
+        return values
+
+    def of(self, block: Block, out: Any = None) -> Any:
+        """Return all columns of a block's rows."""
+        values = self.values(block)
+        if out is None:
+            if self.constant is None:
+                return values
+            out = self._empty(values)
+        out[:, : self.size] = values
+        if self.constant is not None:
+            out[:, self.size] = self.constant
+        return out
+
+    def coefficients(self, theta: Array) -> Array:
+        """Return the weights of the functions alone."""
+        return np.ascontiguousarray(theta[: self.size])

@@ -8,6 +8,7 @@ leave-one-out residuals are e / (1 - h).
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,14 +17,24 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_array
 
-from leansvm._array_api import to_host
+from leansvm._array_api import as_float64, like_rows, namespace, to_host
 from leansvm.linalg import dense64
-from leansvm.low_rank.features import LearnedFeatures
-from leansvm.rows import RowBlocks, WeightedSample, class_numbers, weights_of_drawn
+from leansvm.low_rank.functions import LearnedFeatures
+from leansvm.low_rank.variable_projection import FeatureUnits
+from leansvm.rows import (
+    Block,
+    RowBlocks,
+    WeightedSample,
+    class_numbers,
+    declare,
+    row_weights,
+    weights_of_drawn,
+)
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
+Measures = tuple[float, Array, Array, Array, Array]
 
 _MEDOID_ROWS, _ROWS_PER_MEDOID = 1000, 4  # rows that are clustered: a sample of more
 _SAMPLE_ROWS, _SAMPLE_VALUES = 4000, 2**25  # rows that functions are added on, and their numbers
@@ -242,3 +253,52 @@ def pick_columns(P: Array, Q: Array, Y: Array, count: int, penalty: float) -> li
         lengths = np.maximum(lengths - along * along, 0.0)
         leverage += q * q
     return chosen
+
+
+# ---------------------------------------------------------------------------- units of the rows
+
+
+def feature_units(blocks: RowBlocks) -> FeatureUnits:
+    """Measure the rows of positive weight: one pass over the rows."""
+    # others may be far away
+    origin = blocks.fold(min, _first_that_counts) if blocks.weighted else 0
+    first = to_host(dense64(blocks.take(np.array([origin]))))[0]
+    n, total, squares, low, high = blocks.fold(_merged, _measure, first)
+    if not np.isfinite(squares).all():
+        raise ValueError("The squares of the features overflow: scale X.")
+    if ((squares == 0.0) & (high > low)).any():
+        raise ValueError("The squares of the features are too small, they vanish: scale X.")
+    spread = np.sqrt(np.maximum(squares / n - np.square(total / n), 0.0))
+    # below rounding of the largest deviation there is nothing but noise
+    constant = spread <= 1e-7 * np.maximum(np.abs(high - first), np.abs(low - first))
+    spread = np.where(constant | (spread == 0.0), 1.0, spread)
+    width = np.maximum(high - low, spread)
+    return FeatureUnits(spread, (low - width, high + width))
+
+
+@declare("weight")
+def _first_that_counts(block: Block) -> int:
+    """Return the number of the first row of positive weight, or a number beyond all."""
+    rows = np.flatnonzero(to_host(row_weights(block)) > 0)
+    return block.start + int(rows[0]) if len(rows) else sys.maxsize
+
+
+@declare("X", "weight")
+def _measure(block: Block, first: Array) -> Measures:
+    """Return weight, sum and sum of squares of x - first, and the range of x."""
+    X = dense64(block.X)
+    if X.shape[0] == 0:
+        return 0.0, 0 * first, 0 * first, first + np.inf, first - np.inf
+    xp, deviation = namespace(X), X - like_rows(first, X)
+    weight = xp.ones_like(X[:, 0]) if block.weight is None else as_float64(block.weight)
+    used = weight[:, None] > 0
+    low = xp.min(xp.where(used, X, np.inf), axis=0)
+    high = xp.max(xp.where(used, X, -np.inf), axis=0)
+    with np.errstate(over="ignore"):  # looked for in the sum
+        sums = weight @ deviation, weight @ (deviation * deviation), low, high
+    return float(xp.sum(weight)), *to_host(sums)
+
+
+def _merged(a: Measures, b: Measures) -> Measures:
+    """Return what `_measure` would of two blocks together."""
+    return a[0] + b[0], a[1] + b[1], a[2] + b[2], np.minimum(a[3], b[3]), np.maximum(a[4], b[4])

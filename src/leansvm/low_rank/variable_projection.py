@@ -1,35 +1,178 @@
-"""Learn the functions on the regularised least-squares objective itself, by variable projection.
+"""Few learned functions: their weights in closed form, the functions by variable projection.
 
-J(c, mu) = min over theta, b of 1/2 |theta|^2 + C/2 sum_n s_n e_n^2. At the inner optimum the
-derivative of theta drops out (envelope theorem):
+minimise  1/2 |theta|^2 + 1/2 A b^2 + C/2 sum_n s_n e_n^2,  e = y - Phi theta - b.  With the
+functions held (fang2019, eqs. (14)-(22)) the paper's dual solution (10) is the same as this ridge
+system of M equations, whose matrix is added up over row blocks; the dual variables are
+a o t = C S e, and theta = Phi'(a o t).
 
-    dJ = -C sum_n s_n e_n theta_j dphi_nj,
-
-so one evaluation is a closed-form solve and one more pass. L-BFGS moves c (in units of the
-features' spread) and log mu.
+J(c, mu) is the minimum over theta and b. There the derivative of theta drops out (envelope
+theorem), dJ = -C sum_n s_n e_n theta_j dphi_nj, so one evaluation is a closed-form solve and one
+more pass. L-BFGS moves c (in units of the features' spread) and log mu.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 
-from leansvm._array_api import like_rows, namespace
+from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.linalg import dense64
-from leansvm.low_rank.closed_form import (
-    Array,
-    ClosedForm,
-    LearningPath,
-    LowRankProblem,
-    Start,
-    targets_and_weights,
-)
-from leansvm.low_rank.features import FeatureUnits, LearnedValues
-from leansvm.rows import Block, declare
+from leansvm.low_rank.functions import BasisFunction, LearnedFeatures, LearnedValues
+from leansvm.ridge import primal
+from leansvm.ridge.factor import Spectrum, decompose
+from leansvm.ridge.primal import Criterion, left_out_errors
+from leansvm.ridge.sums import add_up, first_shift, normal_equations
+from leansvm.rows import Block, RowBlocks, declare
+from leansvm.solution import Solution
 
+Array = NDArray[np.float64]
+_SHIFT_ROWS = 1024  # rows whose means shift the first sums
 _LOG_SHAPE = (-12.0, 6.0)  # widths from 400 times less to 160,000 times more than at the start
+
+
+class FeatureUnits(NamedTuple):
+    """Units of every feature, and how far centres may go."""
+
+    spread: Array  # standard deviation; 1 where a feature is constant
+    bounds: tuple[Array, Array]  # the range of the data, widened by its width on both sides
+
+
+class Ascent(NamedTuple):
+    """How the paper's algorithm moves the functions (`leansvm.low_rank.ascent`)."""
+
+    objective: str  # a name of `leansvm.low_rank.ascent.OBJECTIVES`
+    learning_rate: float | str  # a number, or "auto": in units of the data
+    sequential: bool = False  # one function at a time instead of all together
+    backtracking: bool = False
+
+
+class Start(NamedTuple):
+    """Functions to start from, the C that suits them and the error estimated for both."""
+
+    basis: LearnedFeatures
+    C: float
+    error: float
+    shape_unit: Array  # shapes of a usual function: steps are measured by them
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The closed-form solution on one basis."""
+
+    basis: LearnedFeatures
+    spectrum: Spectrum
+    theta: Array  # with the row of a penalised bias
+    b: Array
+    C: float
+    objective: float
+    shift: Array  # means of Phi and Y: a good shift for the sums of the next basis
+
+    def outputs(self, values: Any) -> Any:
+        """Return f(x) of rows, one column per output, given phi(x)."""
+        coef = like_rows(self.theta[: self.basis.size].T, values)
+        return (coef @ values.T).T + like_rows(self.b, values)
+
+
+@dataclass(frozen=True)
+class LowRankProblem:
+    """Rows, C and bias of a fit, and how its functions are learned."""
+
+    blocks: RowBlocks
+    function: BasisFunction
+    criterion: Criterion
+    bias_penalty: float = 0.0  # 0: a free bias; a penalised one is a column of the basis
+    count: float | None = None  # samples that GCV counts
+    shape_init: float | str = "auto"
+    keep_best: bool = False  # functions of least left-out error, instead of the last ones
+    max_iter: int = 200
+    tol: float = 1e-5
+    patience: int = 20
+    anchor: float = 1.0
+    ascent: Ascent | None = None  # None: minimise the regularised squared error itself
+    on_iteration: Callable[[int, float], bool] | None = None
+
+    def solve(self, basis: LearnedFeatures, C: float, before: ClosedForm | None) -> ClosedForm:
+        """Solve for theta and b: one pass over the rows and an M x M decomposition."""
+        free_bias = self.bias_penalty == 0
+        if before is not None and free_bias:
+            shift = before.shift
+        else:
+            shift = first_shift(self.blocks, basis, free_bias, _SHIFT_ROWS)
+        sums = add_up(self.blocks, basis, shift, self.count)
+        equations = normal_equations(sums, basis, free_bias)
+        spectrum = decompose(equations)
+        theta = spectrum.theta(C)
+        found = equations.describe(theta, C)
+        means = np.concatenate([equations.mean_phi, equations.mean_y])
+        return ClosedForm(basis, spectrum, theta, found["b"], C, found["objective"], means)
+
+    def left_out_error(self, found: ClosedForm) -> float:
+        """Mean squared error of every row under the weights fitted without (one copy of) it."""
+        shift = found.shift if self.bias_penalty == 0 else np.zeros_like(found.shift)
+        equations, models = found.spectrum.equations, found.spectrum.models(np.array([found.C]))
+        errors = left_out_errors(self.blocks, found.basis, shift, equations, models, one_copy=True)
+        return float(errors[0])
+
+    def weights(self, basis: LearnedFeatures, *, final: bool = False) -> Solution:
+        """Solve for the weights of given functions, at the best of several C.
+
+        Before the functions are ``final`` only the error is asked for, even where C is one number.
+        """
+        criterion, free_bias = self.criterion, self.bias_penalty == 0
+        shift = first_shift(self.blocks, basis, free_bias, _SHIFT_ROWS)
+        sums = add_up(self.blocks, basis, shift, self.count)
+        if final and not np.ndim(criterion.C):
+            return primal.solve(self.blocks, basis, sums, free_bias, criterion)
+        candidates = Criterion(np.atleast_1d(criterion.C), criterion.name)
+        scored = primal.solve(self.blocks, basis, sums, free_bias, candidates)
+        if not (final and criterion.left_out):
+            return scored
+        # at the best C alone: blocks need not keep the left-out residuals of every candidate
+        one = replace(criterion, C=scored.C)
+        solution = primal.solve(self.blocks, basis, sums, free_bias, one)
+        return replace(solution, curve=scored.curve, error=scored.error)
+
+
+@dataclass
+class LearningPath:
+    """What an optimiser went through: one number per iteration, and the best or last basis."""
+
+    basis: LearnedFeatures
+    objective: list[float] = field(default_factory=list)
+    loo: list[float] = field(default_factory=list)
+    criterion: list[float] = field(default_factory=list)
+    n_iter: int = -1  # 0 is the start
+    best_iter: int = 0
+    converged: bool = True
+    message: str = ""
+
+    def note(self, problem: LowRankProblem, found: ClosedForm, objective: float) -> None:
+        """Add an iteration; keep its basis unless an earlier one has a lower left-out error."""
+        self.n_iter += 1
+        self.objective.append(objective)
+        if problem.keep_best:
+            self.loo.append(problem.left_out_error(found))
+        if not problem.keep_best or self.loo[-1] <= min(self.loo):
+            self.basis, self.best_iter = found.basis, self.n_iter
+
+    @property
+    def score(self) -> float:
+        """What starts are compared by: the left-out error if known, else the objective."""
+        return min(self.loo) if self.loo else self.objective[-1]
+
+
+def targets_and_weights(block: Block) -> tuple[Any, Any]:
+    """Return targets and weights (a column, or the number one) of a block, where the rows are."""
+    Y = as_float64(block.y)
+    return Y, 1.0 if block.weight is None else as_float64(block.weight)[:, None]
+
+
+# ---------------------------------------------------------------------------- L-BFGS
 
 
 class VariableProjection:
@@ -116,12 +259,11 @@ def objective_and_gradient(
 @declare("X", "y", "weight", keeps=LearnedValues)
 def _residuals_of_block(block: Block, fitted: ClosedForm) -> tuple[float, Array, Array]:
     """Return sum_n s_n e_n^2, and the part of the derivatives by the centres and the shapes."""
-    T, weight = targets_and_weights(block)
-    e = T - fitted.outputs(block)
+    (T, weight), basis = targets_and_weights(block), fitted.basis
+    values = basis.values(block)
+    e = T - fitted.outputs(values)
     se = e * weight
-    basis = fitted.basis
-    weights = (like_rows(-fitted.C * basis.coefficients(fitted.theta), se) @ se.T).T
-    by_center, by_shape = basis.function.gradients(
-        dense64(block.X), basis.centers, basis.shapes, basis.values(block), weights
-    )
+    weights = (like_rows(-fitted.C * fitted.theta[: basis.size], se) @ se.T).T
+    terms = basis.centers, basis.shapes, values, weights
+    by_center, by_shape = basis.function.gradients(dense64(block.X), *terms)
     return float(namespace(e).sum(se * e)), by_center, by_shape

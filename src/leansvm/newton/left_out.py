@@ -49,11 +49,12 @@ def leave_out(solver: NewtonSolver, basis_rows: Rows | None = None) -> float:
     The curvature of a sharp loss says little about a step of finite length, so for such a loss the
     steps are computed a second time, with a loss that is smooth over the mean first step.
     """
-    outputs = solver.outputs
+    outputs, copies, sharp = solver.outputs, [], False
     error, width = _leave_out_with(solver, outputs, basis_rows)
-    softer = [o.loss.smoothed_over(width) for o in outputs]
-    if any([soft is not o.loss for soft, o in zip(softer, outputs, strict=True)]):
-        copies = [replace(o, loss=soft, gram=None) for soft, o in zip(softer, outputs, strict=True)]
+    for o in outputs:
+        copies.append(replace(o, loss=o.loss.smoothed_over(width), gram=None))
+        sharp = sharp or copies[-1].loss is not o.loss
+    if sharp:
         solver.evaluate(copies)
         error, _ = _leave_out_with(solver, copies, basis_rows)
         for o in outputs:  # marks of rows in Gram matrices are those of the copies now
@@ -135,16 +136,14 @@ def left_out_residuals_of(solver: NewtonSolver) -> Array:
     If rows are few, further Newton steps make these values exact to three digits: one step alone
     may be wrong by one to three points of the error rate at large C, most of all for sharp losses.
     """
-    task = solver.task(solver.outputs)
-    residuals = np.asarray(solver.blocks.concatenate(_residuals, task))
-    m, width = solver.blocks.n_rows, solver.features.width
+    task, (m, width) = solver.task(solver.outputs), (solver.blocks.n_rows, solver.features.width)
     if m * width > _FEW_NUMBERS:
-        return residuals
+        return np.asarray(solver.blocks.concatenate(_residuals, task))
     rows = np.asarray(solver.blocks.concatenate(_fitted_rows, task))
-    used = rows[:, width] > 0  # the others are in no model
-    rows = rows[used]
-    Phi, s = np.ascontiguousarray(rows[:, :width]), rows[:, width]
-    Y, F = np.split(rows[:, width + 1 :], 2, axis=1)
+    Phi, s = rows[:, :width], rows[:, width]
+    Y, F, without = np.split(rows[:, width + 1 :], 3, axis=1)
+    residuals, used = Y - without, s > 0  # the others are in no model
+    Phi, s, Y, F = np.ascontiguousarray(Phi[used]), s[used], Y[used], F[used]
     Side = Y if task.margin else np.ones_like(Y)
     U, slopes = Side * (Y - F), np.empty_like(Y)
     for o, loss in task.outputs:
@@ -165,10 +164,10 @@ def _residuals(block: Block, task: NewtonPass) -> Array:
 
 @declare("X", "y", "weight", keeps=COLUMNS)
 def _fitted_rows(block: Block, task: NewtonPass) -> Array:
-    """Return features, weight, targets and decision values of rows, side by side on the host."""
-    _, y, s = task.targets(block)
-    columns = task.features.of(block), s[:, None], y, block.kept(NewtonRows).f.T
-    return np.concatenate([np.asarray(to_host(part)) for part in columns], axis=1)
+    """Return, side by side on the host, features, weight, y, and f with and without the row."""
+    (_, y, s), kept = task.targets(block), block.kept(NewtonRows)
+    columns = task.features.of(block), s[:, None], y, kept.f.T, kept.without.T
+    return np.concatenate(to_host(columns), axis=1)
 
 
 # ---------------------------------------------------------------------------- further steps

@@ -148,15 +148,15 @@ class NewtonMatrices:
         results: list[Any] = []
         for start in range(0, len(outputs), self.at_once):
             some = outputs[start : start + self.at_once]
-            plans, same = [self.plan(o) for o in some], []
+            plans, same, asks = list(map(self.plan, some)), list[int](), False
             for c, (o, plan) in enumerate(zip(some, plans, strict=True)):
-                constant = o.loss.curvature_is_piecewise_constant
+                constant, asks = o.loss.curvature_is_piecewise_constant, asks or plan.kind != "none"
                 whole = plan.as_gram and constant and o.counts[0] == self.blocks.n_rows
                 if whole and plan.kind == "rebuild":
                     same.append(c)
                     plans[c] = plan if len(same) == 1 else HessianPlan("shared")
             parts: list[Any] = [0] * len(plans)
-            if any([plan.kind != "none" for plan in plans]):
+            if asks:
                 parts = [*self.blocks.sum_there(passes.curvature, self.task(some), plans)]
             for c in same[1:]:
                 plans[c], parts[c] = plans[same[0]], parts[same[0]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,15 +45,19 @@ CANDIDATES = np.logspace(-6, 7, 27)
 
 
 class ReducedFit(NamedTuple):
-    """Features of a basis, and the solution at every C of the path."""
+    """The solution at every C of the path, as `leansvm.basis.growing.grow` compares them."""
 
-    features: KernelFeatures
     path: list[Solution]  # in increasing order of C
 
     @property
     def solution(self) -> Solution:
         """The solution at the last C."""
         return self.path[-1]
+
+    @property
+    def features(self) -> KernelFeatures:
+        """The map to the columns of the basis."""
+        return self.path[-1].features
 
 
 class SizePlan(NamedTuple):
@@ -129,21 +133,13 @@ class ReducedProblem:
                 solutions[-1] = replace(solutions[-1], left_out=residuals, error=error)
             self.blocks.map(passes.end, features)
         asked = features.size if grows else basis.rows.shape[0]
-        report = {
-            "kernel_kept": features.keep,
-            "dropped": asked - features.size,
-            "selection": basis.report,
-        }
-        for k, one_C in enumerate(solutions):
-            solutions[k] = replace(
-                one_C,
-                bytes=search.best.plan.bytes,
-                seconds=self.phases.seconds,
-                details=one_C.details | report,
-                basis=basis,
-                features=features,
-            )
-        return ReducedFit(features, solutions)
+        report = {"kernel_kept": features.keep, "dropped": asked - features.size}
+        more: Any = {"bytes": search.best.plan.bytes, "seconds": self.phases.seconds}
+        more |= {"basis": basis, "features": features}
+        for k, found in enumerate(solutions):
+            details = found.details | report | {"selection": basis.report}
+            solutions[k] = replace(found, details=details, **more)
+        return ReducedFit(solutions)
 
     def fit_each_size(
         self, choose: Callable[[int], Basis], largest: int, path: Array

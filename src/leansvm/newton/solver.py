@@ -268,7 +268,7 @@ class NewtonSolver(NewtonMatrices):
         task, n = self.task(outputs), len(outputs)
         trial = Slopes(*self.blocks.sum(passes.slopes, task, directions))
         before, after, lengths = np.empty(n), np.empty(n), np.ones(n)
-        search: list[int] = []  # positions of the outputs that do not take the full step
+        search, searching = list[int](), list[Output]()  # outputs that do not take the full step
         for c, o in enumerate(outputs):
             d, theta = directions[:, c], o.theta + directions[:, c]
             before[c] = o.gradient @ d
@@ -277,7 +277,7 @@ class NewtonSolver(NewtonMatrices):
             limit = o.objective * (1 + 8 * _EPS) + _ARMIJO * before[c]
             if not (value <= limit and abs(after[c]) <= _FLAT_ENOUGH * abs(before[c])):
                 search.append(c)
-        searching = [outputs[c] for c in search]
+                searching.append(o)
         if search:
             slopes = before[search], after[search]
             lengths[search] = self._minimum_along(searching, directions[:, search], *slopes)
@@ -326,18 +326,18 @@ class NewtonSolver(NewtonMatrices):
 
     def _certified(self, C: float) -> Solution:
         """Return the solution where the outputs are, with what certifies it."""
-        outputs, theta = self.outputs, self.theta
-        early = [o for o in outputs if o.stages]
-        for o in early:  # stopped on the way: the loss that was asked for is certified
-            o.loss, o.stages = o.stages[-1], []
+        outputs, theta, early = self.outputs, self.theta, list[Output]()
+        for o in outputs:  # stopped on the way: the loss that was asked for is certified
+            if o.stages:
+                o.loss, o.stages = o.stages[-1], []
+                early.append(o)
         self.evaluate(early)
-        gaps = self._gaps()
+        gaps, reached = self._gaps(), True
+        for o, gap_of_o in zip(outputs, gaps, strict=True):
+            stalled_well = o.state == "stalled" and gap_of_o <= self.tol
+            reached = reached and (o.state == "converged" or stalled_well)
         residual, gap = float(np.max([o.residual for o in outputs])), float(np.max(gaps))
         iterations = max([o.n_iter for o in outputs])
-        reached = [
-            o.state == "converged" or (o.state == "stalled" and gap_of_o <= self.tol)
-            for o, gap_of_o in zip(outputs, gaps, strict=True)
-        ]
         return Solution(
             "newton",
             self.features.coefficients(theta),
@@ -347,7 +347,7 @@ class NewtonSolver(NewtonMatrices):
             residual,
             gap,
             iterations,
-            all(reached),
+            reached,
             f"Newton's method ended after {iterations} iterations at a relative gradient of "
             f"{residual:.1e} and a relative duality gap of {gap:.1e} (tol={self.tol:g}). Increase "
             f"max_iter or tol, lower C, or use a smoother loss (a larger delta, a smaller p).",

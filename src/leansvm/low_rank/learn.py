@@ -1,8 +1,8 @@
-"""LowRankLSSVC's problem: where the functions start, how many there are, which are kept.
+"""How LowRankLSSVC learns its functions: where they start, how many there are, which are kept.
 
 f(x) = sum_j theta_j phi(x; c_j, mu_j) + b. For given functions theta and b are a small ridge system
-(fang2019, (10), `closed_form`); centres and shapes are moved by L-BFGS on the regularised squared
-error itself (`variable_projection`) or by the paper's Algorithm 1 (`ascent`).
+(fang2019, (10)); centres and shapes are moved by L-BFGS on the regularised squared error itself
+(`variable_projection`) or by the paper's Algorithm 1 (`ascent`).
 
 A leave-one-out error with the functions held cannot see that functions have followed the noise. So
 their number is chosen by folds: without each fold functions are learned from the start, and their
@@ -22,18 +22,24 @@ from scipy import sparse
 from leansvm._array_api import foreign_namespace
 from leansvm._phases import Phases
 from leansvm.low_rank.ascent import learn_by_steps
-from leansvm.low_rank.closed_form import LearningPath, LowRankProblem, Start
-from leansvm.low_rank.features import FeatureUnits, LearnedFeatures, feature_units
+from leansvm.low_rank.functions import LearnedFeatures
 from leansvm.low_rank.start import (
     StartRows,
     add_functions,
     class_medoids,
     draw_start_rows,
+    feature_units,
     initial_centers,
     start_limits,
     tried_functions,
 )
-from leansvm.low_rank.variable_projection import VariableProjection
+from leansvm.low_rank.variable_projection import (
+    FeatureUnits,
+    LearningPath,
+    LowRankProblem,
+    Start,
+    VariableProjection,
+)
 from leansvm.rows import MemoryBlocks, check_budget, tile_rows_for, total_weight
 from leansvm.solution import Solution
 

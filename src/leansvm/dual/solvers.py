@@ -1,35 +1,51 @@
-"""solver="auto": which solver takes a problem.
+"""The solvers of the exact machines by name, what each of them needs, and which one "auto" takes.
+
+`solve_dual` is the entry point of the estimators: it checks the needs of the solver that was asked
+for, in this one place, and runs it. If left-out residuals are asked for and the solver has none,
+they are those of models without a fold of the rows.
 
 `solve_lssvm` prefers the Cholesky factorisation (m^3 / 3 flops at GEMM speed) unless sequential
-updates (where the kernel is close to diagonal) or conjugate gradients, watched for a few
-iterations, are on the way to be cheaper (32 m^2 per iteration: a kernel product with few
-columns is bound by memory, 32 flops' worth of time per entry). `solve_hinge` prefers working sets,
-then the active set unless a sample says that many rows are support vectors. Both give a solver up
-as soon as its progress says that another one will be faster.
+updates (if the kernel is close to diagonal) or conjugate gradients, watched for a few iterations,
+are on the way to be cheaper (32 m^2 per iteration: a kernel product with few columns is bound by
+memory, 32 flops' worth of time per entry). `solve_hinge` prefers working sets, then the active set
+unless a sample says that many rows are support vectors. Both give a solver up as soon as its
+progress says that another one will be faster.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import foreign_namespace
+from leansvm._array_api import foreign_namespace, rows_at
+from leansvm._phases import Phases
 from leansvm.dual import cg
 from leansvm.dual._hinge import left_out_loss
-from leansvm.dual.active_set import ActiveSet
+from leansvm.dual.active_set import ActiveSet, solve_newton
 from leansvm.dual.cholesky import closed_form, solve_cholesky
 from leansvm.dual.kernel_matrix import StoredMatrix, gram, least_sweep_bytes, values_between
 from leansvm.dual.problem import DualProblem
-from leansvm.dual.sesqui import minimise_with_bias, solve_sesqui
+from leansvm.dual.sequential import (
+    minimise_with_bias,
+    solve_penalty_flow,
+    solve_sesqui,
+    solve_sumt,
+)
 from leansvm.dual.smo import Quadratic, solve_smo
 from leansvm.dual.working_sets import WorkingSets
+from leansvm.kernels import Kernel
 from leansvm.ridge.kernel_factor import factor_bytes
+from leansvm.rows import Block, class_numbers, row_hashes, tile_rows_for
 from leansvm.solution import Solution, as_good_as_any, first_of_the_best
 
 Array = NDArray[np.float64]
+_FOLDS, _ENOUGH = 5, 1000  # folds, and rows left out after which no more of them are solved
 
 _FEW_ROWS = 4000  # below, a factorisation takes a fraction of a second
 _MANY_ROWS = 12_000  # above, a second iterative solver may be tried too
@@ -46,6 +62,9 @@ _MOST_ROWS_UNSTORED = 200_000  # a sweep that computes its rows takes minutes th
 _SWEEP_ROWS = 85  # rows for which a sweep more is affordable beside the active set (measured)
 _MANY_SUPPORT = 0.4
 _SUPPORT_SAMPLE, _SUPPORT_TOL, _SUPPORT_SWEEPS = 500, 1e-2, 50
+
+
+# ---------------------------------------------------------------------------- "auto"
 
 
 def solve_lssvm(
@@ -209,3 +228,150 @@ def _support_share(problem: DualProblem, C: float) -> float:
         )
         shares.append(np.count_nonzero(state.beta) / len(sample))
     return max(shares)
+
+
+# ---------------------------------------------------------------------------- by name
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A way to solve, and what it needs."""
+
+    solve: Callable[..., Solution | None]  # (problem, C, and what it takes, by keyword)
+    takes: tuple[str, ...] = ("tol", "max_iter")  # with "left_out" it takes several C, too
+    free_bias: bool = False  # needs bias_penalty=0
+    on_host: bool = False  # needs rows in the memory of the host
+
+
+_ITERATES = ("tol", "max_iter", "left_out")
+_FREE_BIAS: Any = {"free_bias": True, "on_host": True}
+SOLVERS = {
+    "lssvm": {
+        "auto": Solver(solve_lssvm, (*_ITERATES, "criterion")),
+        "cholesky": Solver(solve_cholesky, ("left_out", "criterion")),
+        "cg": Solver(cg.solve_cg),
+        "smo": Solver(solve_smo, on_host=True),
+        "sumt": Solver(solve_sumt, **_FREE_BIAS),
+        "substitution": Solver(partial(solve_smo, name="substitution"), **_FREE_BIAS),
+        "penalty-flow": Solver(solve_penalty_flow, **_FREE_BIAS),
+    },
+    "hinge": {
+        "auto": Solver(solve_hinge, (*_ITERATES, "max_support"), on_host=True),
+        "active-set": Solver(solve_active_set, (*_ITERATES, "max_support"), on_host=True),
+        "newton": Solver(solve_newton),
+        "smo": Solver(solve_sesqui, on_host=True),
+    },
+}
+
+
+def solve_dual(
+    family: str,
+    name: str,
+    problem: DualProblem,
+    C: float | Array,
+    *,
+    left_out: bool,
+    max_support: int | None = None,
+    **options: Any,
+) -> Solution:
+    """Solve a dual problem by the solver of this name, a key of `SOLVERS`.
+
+    The family is "lssvm", squared loss, or "hinge", squared hinge loss with targets +-1. Of several
+    C the best is taken: by ``criterion``, "gcv" or "loo", for "lssvm", by the left-out loss for
+    "hinge". ``left_out`` asks for the residuals of models without each row; ``max_support`` bounds
+    the support vectors ("hinge" alone); ``tol`` and ``max_iter`` say where iterative solvers stop.
+    Raises ValueError when the solver cannot do what is asked, or the kernel is not positive
+    definite.
+    """
+    solver, bounded = SOLVERS[family][name], max_support is not None
+    check_solver(family, name, problem, several=isinstance(C, np.ndarray), bounded=bounded)
+    with np.errstate(all="ignore"):
+        least, most = np.min(C) * problem.weight.min(), np.max(C) * problem.weight.max()
+        if not (np.isfinite(1.0 / least) and np.isfinite(most)):
+            raise ValueError(
+                f"C times sample_weight, {least:.3g} to {most:.3g}, and its inverse must be "
+                f"finite: scale sample_weight, or change C."
+            )
+    options |= {"left_out": left_out, "max_support": max_support}
+    for unused in options.keys() - set(solver.takes):
+        del options[unused]
+    solve: Any = partial(solver.solve, C=C, **options)
+    with explain_failure(problem.kernel):
+        solution: Solution = solve(problem)  # never None: no solver was told when to give up
+        if left_out and solution.left_out is None:
+            with problem.phases("left out"):
+                residuals = _residuals_of_folds(problem, solve, solution.bytes)
+                solution = replace(solution, left_out=residuals)
+    return solution
+
+
+def check_solver(
+    family: str, name: str, problem: DualProblem, *, several: bool = False, bounded: bool = False
+) -> None:
+    """Refuse what a solver cannot do.
+
+    ``several`` C, a ``bounded`` support set, or a problem whose bias or rows it cannot take.
+    """
+    solver = SOLVERS[family][name]
+    if "left_out" not in solver.takes and (several or bounded):
+        if family == "hinge":
+            raise ValueError(
+                f"solver={name!r} is for one C, without max_support: use solver='active-set'."
+            )
+        raise ValueError(
+            f"C='loo', C='gcv' or a list of C needs a factorisation of the kernel matrix, which "
+            f"solver={name!r} avoids: use solver='auto' or 'cholesky', or SparseLSSVC."
+        )
+    if solver.free_bias and problem.bias_penalty != 0:
+        raise ValueError(
+            f"solver={name!r} is for the free bias: it needs fit_intercept=True and "
+            f"bias_penalty=0. Use solver='smo' for a penalised bias or none."
+        )
+    if solver.on_host and foreign_namespace(problem.X) is not None:
+        raise ValueError(f"solver={name!r} needs rows in the memory of the host.")
+
+
+def _residuals_of_folds(
+    problem: DualProblem, solve: Callable[[DualProblem], Solution], known: int
+) -> Array:
+    """Return y - f of rows in the model without their fold; NaN for rows in no such fold.
+
+    A fold is every fifth row, class by class; as many are solved as it takes for 1,000 rows. They
+    share one kernel matrix if that fits beside ``known`` bytes, the need of the whole problem.
+    """
+    Y, m = problem.Y, len(problem.Y)
+    fold, rows = np.empty(m, dtype=np.intp), np.arange(m) if problem.rows is None else problem.rows
+    keys: Any = rows  # else by the values of a row, so that the order of rows decides nothing
+    if not problem.kernel.precomputed:
+        keys = row_hashes(Block(0, m, rows_at(problem.X, rows), Y, None))
+        on_host, shared = foreign_namespace(problem.X) is None, 8 * m * m
+        if on_host and known + 2 * shared <= problem.budget:
+            K = gram(problem.reserve(shared, "The kernel matrix"))
+            left = problem.budget - shared
+            problem = replace(problem, X=K, kernel=Kernel("precomputed"), rows=None, budget=left)
+            rows = np.arange(m)
+    fold[np.lexsort([keys, class_numbers(Y)])] = np.arange(m) % _FOLDS
+    residuals, step = np.full(Y.shape, np.nan), max(1, tile_rows_for(8 * m))
+    for number in range(_FOLDS):
+        rest, out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        part = replace(problem, Y=Y[rest], weight=problem.weight[rest], rows=rows[rest])
+        found = solve(replace(part, phases=Phases(), on_iteration=None))
+        for start in range(0, len(out), step):
+            some = out[start : start + step]
+            residuals[some] = Y[some] - values_between(problem, some, rest) @ found.coef - found.b
+        if np.isfinite(residuals).sum() >= _ENOUGH * Y.shape[1]:
+            break
+    return residuals
+
+
+@contextmanager
+def explain_failure(kernel: Kernel) -> Iterator[None]:
+    """Turn a factorisation that fails inside into an error that names the kernel."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise ValueError(
+            f"kernel={kernel.name!r}: the kernel matrix plus 1/C on its diagonal is not positive "
+            f"definite ({error}). Use a positive semidefinite kernel or a smaller C, or scale "
+            f"X."
+        ) from None

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from leansvm.dual import DualProblem
+from leansvm.dual import DualProblem, solvers
 from leansvm.dual.active_set import ActiveSet
 from leansvm.dual.cholesky import solve_cholesky
-from leansvm.dual.table import SOLVERS, explain_failure, solve_dual, solver_names
+from leansvm.dual.solvers import SOLVERS, explain_failure, solve_dual
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, class_numbers, row_hashes
 
@@ -34,8 +34,8 @@ def run(family, name, task=None, C=2.0, **options):
 
 
 def test_names_are_what_estimators_take():
-    assert solver_names("hinge") == {"auto", "active-set", "newton", "smo"}
-    assert solver_names("lssvm") == {
+    assert set(SOLVERS["hinge"]) == {"auto", "active-set", "newton", "smo"}
+    assert set(SOLVERS["lssvm"]) == {
         *("auto", "cholesky", "cg", "smo", "sumt", "substitution", "penalty-flow")
     }
 
@@ -103,17 +103,27 @@ def test_what_needs_a_factor_is_refused(family, name):
         run(family, name, C=np.array([1.0, 2.0]))
 
 
+@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("family, name", NO_CHOICE)
-def test_solvers_without_left_out_residuals_leave_out_folds(family, name):
+def test_solvers_without_left_out_residuals_leave_out_folds(family, name, shared, monkeypatch):
     """Every row is in one of five folds; its residual is that of a fit without the fold."""
     whole, other = problem(), {"lssvm": "cholesky", "hinge": "active-set"}[family]
+    if not shared:  # no room for a kernel matrix beside what the solver needs
+        whole = replace(whole, budget=run(family, name).bytes + 2 * 8 * M * M - 1)
+    kernels, values = [], solvers.values_between
+    monkeypatch.setattr(
+        solvers,
+        "values_between",
+        lambda p, *rows: kernels.append(p.kernel.name) or values(p, *rows),
+    )
     left_out = run(family, name, whole, left_out=True, tol=1e-9).left_out
     assert np.isfinite(left_out).all()
+    assert set(kernels) == {"precomputed" if shared else "rbf"}
     fold = np.empty(len(Y), int)
     keys = row_hashes(Block(0, len(Y), whole.X, whole.Y, None))
     fold[np.lexsort([keys, class_numbers(whole.Y)])] = np.arange(len(Y)) % 5
     rest, out = np.flatnonzero(fold != 2), np.flatnonzero(fold == 2)
-    part = replace(whole, X=whole.X[rest], Y=whole.Y[rest], weight=whole.weight[rest])
+    part = replace(problem(), X=whole.X[rest], Y=whole.Y[rest], weight=whole.weight[rest])
     found = run(family, other, part, tol=1e-9)
     values = whole.kernel.block(whole.X[out], whole.X[rest]) @ found.coef + found.b
     assert_allclose(left_out[out], whole.Y[out] - values, atol=1e-4)

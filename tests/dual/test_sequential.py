@@ -5,9 +5,9 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from leansvm.dual import DualProblem, free_bias
-from leansvm.dual.free_bias import solve_penalty_flow, sumt
+from leansvm.dual import DualProblem, sequential
 from leansvm.dual.kernel_matrix import StoredMatrix
+from leansvm.dual.sequential import solve_penalty_flow, sumt
 from leansvm.dual.smo import Quadratic, minimise, minimise_by_substitution
 from leansvm.kernels import Kernel
 
@@ -135,7 +135,7 @@ def test_imbalance_and_distance_fall_along_sumt(monkeypatch):
         distances.append(np.linalg.norm(state.beta - expected))
         return state
 
-    monkeypatch.setattr(free_bias, "minimise", watch)
+    monkeypatch.setattr(sequential, "minimise", watch)
     *_, path = sumt(StoredMatrix(K), quadratic, tol=1e-8, max_sweeps=100_000, rho=0.3)
     imbalances = [step["imbalance"] for step in path]
     assert len(path) > 10
