@@ -156,6 +156,17 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 
 @pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End every search for a kernel after two steps: for tests of all but what it finds."""
+    from leansvm.learning import search
+
+    full = search.descend
+    monkeypatch.setattr(
+        search, "descend", lambda goal, steps, *more: full(goal, min(steps, 2), *more)
+    )
+
+
+@pytest.fixture
 def browse(tmp_path: Path) -> Callable[[Path, int], dict[str, Any]]:
     """Open a page in headless Chromium at a width; return what is seen there.
 

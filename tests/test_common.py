@@ -71,11 +71,16 @@ FURTHER = [
     ReducedSVR(C=100, delta=0.1, basis="forward"),
     LowRankLSSVC("loo", 5, objective="squared", update="sequential", backtracking=True, max_iter=6),
     LowRankLSSVC(n_basis=5, function="rbf", calibrate=True, iterate="last", n_init=2),
+    # which search for their kernel: above with two steps, here to the end
+    ReducedSVC(),
+    SparseLSSVC(),
+    SparseLSSVR(),
 ]
 
 
 # the checks have fewer rows than the default n_basis, which warns as it should
 @pytest.mark.filterwarnings("ignore:n_basis=.* is more than:UserWarning")
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("estimator", [estimator() for estimator in PUBLIC] + CONFIGURED, ids=names)
 def test_scikit_learn_checks(estimator):
     run_checks(estimator)
