@@ -217,6 +217,7 @@ def test_two_classes_of_a_machine_without_a_kernel(tmp_path):
     assert "probability of 1" in page and "Sparsity path" not in page
 
 
+@pytest.mark.usefixtures("short_search")
 def test_a_class_of_one_row(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X[:101], y=y[:101])
