@@ -9,7 +9,7 @@ import pytest
 from benchmarks._isolated import run_isolated
 from benchmarks.budgets import CASES, EXCESS
 
-QUICK = ["LowRankLSSVC loo", "select pivoted-cholesky", "KernelBasis", "SparseLSSVC all"]
+QUICK = ["select pivoted-cholesky", "KernelBasis", "SparseLSSVC all"]
 
 
 def assert_within(found, cache_size):

@@ -42,13 +42,11 @@ CONFIGURED = [
     # the checks compare fits to 1e-7, so iterations have to go further
     LSSVC(solver="smo", tol=1e-10),
     LSSVR(solver="smo", fit_intercept=False, tol=1e-10),
-    LSSVC(solver="penalty-flow", tol=1e-10),
     L2SVC(kernel="linear"),
     L2SVC(solver="newton", C=10.0),
     L2SVC(solver="smo", tol=1e-10),
     L2SVC(calibrate=True, class_weight="balanced"),
     L2SVC(kernel="precomputed", C=1e-4, calibrate=False),
-    ReducedSVC(1.0, "rbf", loss="huber", gamma="scale", regularizer="coef"),
     PlainReducedSVC(calibrate=True, class_weight="balanced", basis="all"),
     PlainReducedSVC(kernel="precomputed", regularizer="coef", calibrate=False),
     ReducedSVR(loss="squared", regularizer="coef", fit_intercept=False),
@@ -65,17 +63,24 @@ FURTHER = [
     LSSVR(kernel="poly", coef0=1.0),
     LSSVC(solver="smo", bias_penalty=1.0, tol=1e-10),
     LSSVC(solver="sumt", tol=1e-10),
+    LSSVC(solver="penalty-flow", tol=1e-10),
     LSSVR(solver="substitution", tol=1e-10),
     L2SVC(C=[0.1, 1, 10], bias_penalty=1.0),
+    ReducedSVC(1.0, "rbf", loss="huber", gamma="scale", regularizer="coef"),
     PlainReducedSVC(1.0, loss="logistic", p=10, basis="forward", bias_penalty=1.0, tol=1e-12),
     ReducedSVR(C=100, delta=0.1, basis="forward"),
     LowRankLSSVC("loo", 5, objective="squared", update="sequential", backtracking=True, max_iter=6),
     LowRankLSSVC(n_basis=5, function="rbf", calibrate=True, iterate="last", n_init=2),
+    # which search for their kernel: above with two steps, here to the end
+    ReducedSVC(),
+    SparseLSSVC(),
+    SparseLSSVR(),
 ]
 
 
 # the checks have fewer rows than the default n_basis, which warns as it should
 @pytest.mark.filterwarnings("ignore:n_basis=.* is more than:UserWarning")
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("estimator", [estimator() for estimator in PUBLIC] + CONFIGURED, ids=names)
 def test_scikit_learn_checks(estimator):
     run_checks(estimator)

@@ -15,7 +15,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("path", EXAMPLES)
-@pytest.mark.usefixtures("own_folder")
+@pytest.mark.usefixtures("own_folder", "short_search")  # `make docs` runs them to the end
 def test_an_example_runs(path):
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

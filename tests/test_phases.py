@@ -81,6 +81,7 @@ def test_time_is_up_before_a_step_that_would_end_too_late():
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("short_search")
 def test_verbose_prints_a_line_for_each_phase(model, phases, capsys):
     silent = model.fit(X, y).predict(X)
     assert capsys.readouterr().out == ""

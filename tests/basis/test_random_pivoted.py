@@ -79,8 +79,11 @@ def pairs():
     )
 
 
-@pytest.mark.parametrize("batch", ["simple", 1, 3, 8])
-@pytest.mark.parametrize("weight", [np.ones(6), np.array([1.0, 0, 2, 3, 1, 2])], ids=["", "s"])
+@pytest.mark.parametrize(
+    ("batch", "weight"),
+    [(8, np.ones(6)), *((batch, np.array([1.0, 0, 2, 3, 1, 2])) for batch in ("simple", 1, 3, 8))],
+    ids=["8", "simple-weights", "1-weights", "3-weights", "8-weights"],
+)
 def test_all_sequences_have_their_probability(batch, weight, monkeypatch):
     if batch != "simple":
         monkeypatch.setattr(random_pivoted, "_FEWEST_DRAWS", batch)

@@ -4,8 +4,8 @@ import pytest
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Return what runs a command in an empty folder."""
+def run(tmp_path, monkeypatch, short_search):
+    """Return what runs a command in an empty folder; models do not search long."""
     from typer.testing import CliRunner
 
     from leansvm.cli._app import app

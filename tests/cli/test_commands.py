@@ -160,7 +160,7 @@ def full_disk(tmp_path):
 def test_full_disk_is_said(folder, tmp_path, full_disk):
     done = leansvm(
         "train", folder / "people.csv", "-t", "answer", "-o", full_disk, "--cv", "0",
-        folder=tmp_path,
+        "-s", "kernel=rbf", "-s", "gamma=0.1", folder=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1
     assert f"error: {full_disk}: no space left on the device" in done.stderr

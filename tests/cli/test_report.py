@@ -90,8 +90,8 @@ def test_text_is_escaped(page):
     assert "<virginica>" not in page and "&lt;virginica&gt;" in page
 
 
-@pytest.fixture
-def learned(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
     """Return the page of a model whose scales are set by hand: two of 25 features in use."""
     from leansvm import SparseLSSVC
 
@@ -102,11 +102,13 @@ def learned(tmp_path, monkeypatch):
         return self
 
     plain = SparseLSSVC.fit
-    monkeypatch.setattr(SparseLSSVC, "fit", fit)
+    folder = tmp_path_factory.mktemp("learned")
     X = np.random.default_rng(0).normal(size=(60, 25))
-    np.savez(tmp_path / "d.npz", X=X, y=(X[:, 1] > 0).astype(int))
+    np.savez(folder / "d.npz", X=X, y=(X[:, 1] > 0).astype(int))
     plain_settings = ("-s", "gamma=0.1", "-s", "kernel=rbf", "-s", "n_basis=20", "--cv", "0")
-    return tmp_path, train(tmp_path, "-e", "sparse", "--no-calibrate", *plain_settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SparseLSSVC, "fit", fit)
+        return folder, train(folder, "-e", "sparse", "--no-calibrate", *plain_settings)
 
 
 def test_learned_scales_are_drawn_and_put_in_words(learned):
@@ -259,6 +261,7 @@ def test_two_classes_of_a_machine_without_a_kernel(tmp_path):
     assert "probability of 1" in page and "Sparsity path" not in page
 
 
+@pytest.mark.usefixtures("short_search")
 def test_a_class_of_one_row(tmp_path):
     X, y = load_iris(return_X_y=True)
     np.savez(tmp_path / "d.npz", X=X[:101], y=y[:101])
@@ -385,9 +388,19 @@ def test_scores_that_do_not_fit_are_refused(run, rare, options, text):
     ("metric", "name", "importance"),
     [
         ("recall", "recall of fraud", "loss of recall of fraud"),
-        ("average-precision", "average precision of fraud", "loss of average precision of fraud"),
         ("log-loss", "log-loss", "growth of log-loss"),
-        ("balanced-accuracy", "balanced accuracy", "loss of balanced accuracy"),
+        pytest.param(
+            "average-precision",
+            "average precision of fraud",
+            "loss of average precision of fraud",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "balanced-accuracy",
+            "balanced accuracy",
+            "loss of balanced accuracy",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_the_metric_asked_for_comes_first(run, rare, metric, name, importance):

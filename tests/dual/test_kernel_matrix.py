@@ -130,8 +130,9 @@ def test_a_small_budget_gives_recent_rows():
         sweep_matrix(problem(budget=1000))
 
 
-@pytest.mark.parametrize("slots", [1, 5, 40, 1000])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("slots", "sparse"), [(1, False), (5, False), (40, False), (1000, False), (40, True)]
+)
 def test_recent_rows_give_the_solution_of_the_matrix(slots, sparse):
     rng = np.random.default_rng(0)
     X, weight = rng.normal(size=(100, 4)), rng.uniform(0.5, 2.0, 100)

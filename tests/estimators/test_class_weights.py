@@ -70,7 +70,7 @@ def test_scales_learned_from_few_positives():
 
 
 @pytest.mark.parametrize("machine", [SparseLSSVC, ReducedSVC])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in (1, 2))])
 def test_sample_weights_that_put_a_class_into_the_basis(machine, seed):
     X, y, new, labels = rare_class(seed, n_rows=1500)
     weight = compute_sample_weight("balanced", y)

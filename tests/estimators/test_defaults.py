@@ -1,5 +1,7 @@
 """What a user's first call gives: `SparseLSSVC()` and `SparseLSSVR()` without any parameter."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
@@ -24,9 +26,17 @@ def values(model, X):
     return model.decision_function(X) if isinstance(model, SparseLSSVC) else model.predict(X)
 
 
+@cache
+def fitted(estimator, name):
+    """The model of all rows of a problem, fitted once: tests only look at it."""
+    return estimator(random_state=0).fit(*PROBLEMS[name][1:])
+
+
 @pytest.fixture(params=PROBLEMS)
 def problem(request):
-    return PROBLEMS[request.param]
+    """Estimator, rows, targets, and the model that is fitted to them."""
+    estimator, X, y = PROBLEMS[request.param]
+    return estimator, X, y, fitted(estimator, request.param)
 
 
 @pytest.mark.parametrize(("name", "least"), [("classes", 0.9), ("several classes", 0.9)])
@@ -48,8 +58,7 @@ def test_numbers_of_new_rows_are_found():
 
 
 def test_the_fit_chooses_kernel_scales_and_C(problem):
-    estimator, X, y = problem
-    model = estimator(random_state=0).fit(X, y)
+    estimator, X, y, model = problem
     assert (model.kernel, model.gamma, model.C, model.n_basis) == ("auto", "learn", "loo", "auto")
     assert isinstance(model.kernel_, Mixture) or model.kernel_ in LEARNABLE
     assert isinstance(model.gamma_, dict) == isinstance(model.kernel_, Mixture)
@@ -63,15 +72,15 @@ def test_the_fit_chooses_kernel_scales_and_C(problem):
 
 
 def test_the_same_call_gives_the_same_model(problem):
-    estimator, X, y = problem
-    first, second = (estimator(random_state=0).fit(X, y) for _ in range(2))
+    estimator, X, y, first = problem
+    second = estimator(random_state=0).fit(X, y)
     assert_array_equal(first.dual_coef_, second.dual_coef_)
     assert first.kernel_ == second.kernel_
     assert_equal(first.gamma_, second.gamma_)
 
 
 def test_weights_count_like_copies(problem):
-    estimator, X, y = problem
+    estimator, X, y, _ = problem
     counts = np.random.default_rng(0).integers(0, 3, len(X))
     weighted = estimator(random_state=0).fit(X, y, sample_weight=counts)
     rows = np.repeat(np.arange(len(X)), counts)
@@ -81,8 +90,7 @@ def test_weights_count_like_copies(problem):
 
 
 def test_float32_rows_give_nearly_the_same_model(problem):
-    estimator, X, y = problem
-    double = estimator(random_state=0).fit(X, y)
+    estimator, X, y, double = problem
     single = estimator(random_state=0).fit(X.astype(np.float32), y)
     assert single.support_vectors_.dtype == np.float32
     assert values(single, X.astype(np.float32)).dtype == np.float32
@@ -91,7 +99,7 @@ def test_float32_rows_give_nearly_the_same_model(problem):
 
 
 def test_sparse_rows_are_taken(problem):
-    estimator, X, y = problem
+    estimator, X, y, _ = problem
     model = estimator(random_state=0).fit(sparse.csr_array(X), y)
     assert sparse.issparse(model.support_vectors_)
     assert_allclose(values(model, sparse.csr_array(X)), values(model, X), rtol=1e-8, atol=1e-8)

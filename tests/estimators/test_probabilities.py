@@ -35,6 +35,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.usefixtures("short_search")
 @pytest.mark.parametrize("model", MODELS, ids=str)
 def test_scorers_of_probabilities_work(model):
     cases = (TWO, ("neg_log_loss", "roc_auc")), (THREE, ("neg_log_loss", "roc_auc_ovr"))

@@ -20,10 +20,9 @@ def values(machine, X, y, new):
 
 
 @pytest.mark.parametrize("machine", [SparseLSSVC, SparseLSSVR, ReducedSVC])
-@pytest.mark.parametrize("repeat", [1, 2], ids=["once", "copies"])
-def test_the_order_of_rows_changes_nothing(machine, repeat):
+def test_the_order_of_rows_changes_nothing(machine):
     y = SIGNAL if machine is SparseLSSVR else SIGNAL > 0
-    rows = np.repeat(np.arange(260), np.where(np.arange(260) < 40, repeat, 1))
+    rows = np.repeat(np.arange(260), np.where(np.arange(260) < 40, 2, 1))  # some of them copies
     moved = np.random.default_rng(1).permutation(rows)
     found = values(machine, X[rows], y[rows], X[NEW])
     other = values(machine, X[moved], y[moved], X[NEW])

@@ -20,7 +20,7 @@ from leansvm import SparseLSSVC, SparseLSSVR
 from leansvm.persistence import FitState
 from tests.fuzz.running import HAS_SKOPS, PARTS, assert_close, quiet, run_examples, values_of
 
-EXAMPLES = {"numbers": (240, 2), "labels": (240, 2)}  # seven and five fits each; of quick runs
+EXAMPLES = {"numbers": (240, 1), "labels": (240, 1)}  # seven and five fits each; of quick runs
 BELOW = 0.05  # how much worse than a linear model a default fit may be
 
 

@@ -1,6 +1,6 @@
 """Random models on random data: finite values, or an error that says what is wrong.
 
-Two thousand examples here; forty-seven thousand others by ``make fuzz``.
+One thousand examples here; forty-seven thousand others by ``make fuzz``.
 """
 
 import pickle
@@ -17,7 +17,7 @@ from leansvm.persistence import FitState
 from tests.fuzz.cases import Case, cases, rows_targets_weights
 from tests.fuzz.running import ALLOWED, HAS_SKOPS, PARTS, alarm, assert_clear, run_examples
 
-EXAMPLES, SHORT = 47_000, 2_000  # of all models together, here and in the profile "slow"
+EXAMPLES, SHORT = 47_000, 1_000  # of all models together, here and in the profile "slow"
 SHARES = {  # of the examples: more where a fit is cheap
     "LSSVC": 0.15,
     "LSSVR": 0.175,

@@ -211,9 +211,16 @@ def test_no_temporaries_of_the_size_of_the_block(name, every_storage, points):
     assert_no_temporaries(name, 0.05, every_storage["dense-dense"], points)
 
 
-@pytest.mark.parametrize("name", ["rbf", "matern12", "matern32"])
 @pytest.mark.parametrize(
-    "gamma", [0.05, 1e9, np.linspace(0.0, 0.1, 20)], ids=["one", "huge", "each"]
+    ("name", "gamma"),
+    [
+        ("rbf", 0.05),
+        ("rbf", 1e9),
+        ("rbf", np.linspace(0.0, 0.1, 20)),
+        ("matern12", 1e9),
+        ("matern32", np.linspace(0.0, 0.1, 20)),
+    ],
+    ids=["rbf-one", "rbf-huge", "rbf-each", "matern12-huge", "matern32-each"],
 )
 def test_no_temporaries_from_distances(name, gamma, storage, points):
     assert_no_temporaries(name, gamma, storage, points)

@@ -138,8 +138,9 @@ def test_objective_is_that_of_lbfgs(loss, regularizer, C):
 
 
 @pytest.mark.parametrize("loss", SHARP, ids=lambda loss: loss.name)
-@pytest.mark.parametrize("regularizer", ["rkhs", "coef"])
-@pytest.mark.parametrize("bias_penalty", BIASES)
+@pytest.mark.parametrize(
+    ("regularizer", "bias_penalty"), [("rkhs", 0.0), ("rkhs", np.inf), ("coef", 1.0)]
+)
 def test_gradient_and_gap_over_eight_decades_of_C(loss, regularizer, bias_penalty):
     X, y, s = problem(m=300)
     B = np.arange(40)

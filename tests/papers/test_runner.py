@@ -1,7 +1,6 @@
 """Running experiments: kept rows, failures, interruptions, full disks."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -93,10 +92,13 @@ def test_an_interrupted_run_keeps_what_it_has(measured, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         reproduce(["fang2019"], tables=["table-1"], out=tmp_path, observer=Stop())
-    assert len(json.loads((tmp_path / "results.json").read_text())["rows"]) == 2
+    kept = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert len(kept) == 2
     watch = Watch()
     reproduce(["fang2019"], tables=["table-1"], out=tmp_path, observer=watch)
     assert watch.kept == 2
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert len(rows) == N_ROWS and {name: rows[name] for name in kept} == kept
 
 
 def test_a_full_disk_leaves_the_old_file(measured, tmp_path, monkeypatch):
@@ -133,20 +135,32 @@ def test_a_file_that_is_not_ours_is_not_overwritten(text, tmp_path):
 # ------------------------------------------------------------------ as a user would run it
 
 
-def _command(folder, *arguments):
-    return [sys.executable, "-m", "leansvm.cli", "reproduce", *arguments, "--out", str(folder)]
-
-
-def _run(folder, *arguments, **more):
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """Return what runs the command in this process, with rows in an empty folder."""
     pytest.importorskip("typer")
-    return subprocess.run(
-        _command(folder, *arguments), capture_output=True, text=True, timeout=120, **more
-    )
+    from typer.testing import CliRunner
+
+    from leansvm.cli._app import app
+
+    def run(*arguments):
+        given = ["reproduce", *arguments, "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", ["leansvm", *given])
+        return CliRunner().invoke(app, given)
+
+    return run
 
 
-def test_the_command_reproduces_a_table(tmp_path):
-    done = _run(tmp_path, "peng2016", "--table", "table-1", "--quick")
-    assert done.returncode == 0, done.stderr
+@pytest.fixture
+def no_data(tmp_path, monkeypatch):
+    """A machine without data sets."""
+    monkeypatch.setenv("LEANSVM_DATA", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def test_the_command_reproduces_a_table(command, tmp_path):
+    done = command("peng2016", "--table", "table-1", "--quick")
+    assert done.exit_code == 0, done.stderr
     assert "4 rows and figures: 3 done, 1 skipped" in done.stdout
     assert "SVMlight is a program of its own" in " ".join(done.stderr.split())
     page = (tmp_path / "report.html").read_text()
@@ -155,45 +169,42 @@ def test_the_command_reproduces_a_table(tmp_path):
     made = re.search(r"<p>Made by <code>(.*?)</code> with (.*?)</p>", page)
     assert made[1] == f"leansvm reproduce peng2016 --table table-1 --quick --out {tmp_path}"
     assert re.fullmatch(r"leansvm \S+, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, seeds 0, 1, .*\.", made[2])
-    again = _run(tmp_path, "peng2016", "--table", "table-1", "--quick")
+    again = command("peng2016", "--table", "table-1", "--quick")
     assert "4 rows and figures: 3 done (3 of them before), 1 skipped" in again.stdout
 
 
-def test_the_command_says_what_data_it_lacks(tmp_path):
-    environment = {**os.environ, "LEANSVM_DATA": str(tmp_path), "HOME": str(tmp_path)}
-    done = _run(tmp_path, "peng2016", "--table", "table-2", env=environment)
-    assert done.returncode == 1
+@pytest.mark.usefixtures("no_data")
+def test_the_command_says_what_data_it_lacks(command):
+    done = command("peng2016", "--table", "table-2")
+    assert done.exit_code == 1
     errors = " ".join(done.stderr.split())
     assert "splice is not on this machine" in errors
     assert re.search(r"get them with: leansvm datasets download (\w+ )*splice", errors)
     assert "0 done" not in done.stdout and "skipped; report:" in done.stdout
 
 
-def test_single_missing_data_sets_are_a_note_and_no_failure(tmp_path):
-    environment = {**os.environ, "LEANSVM_DATA": str(tmp_path), "HOME": str(tmp_path)}
-    tables = ("--table", "table-1", "--table", "table-2")
-    done = _run(tmp_path, "peng2016", *tables, "--quick", env=environment)
-    assert done.returncode == 0, done.stderr
+@pytest.mark.usefixtures("no_data")
+def test_single_missing_data_sets_are_a_note_and_no_failure(command):
+    done = command("peng2016", "--table", "table-1", "--table", "table-2", "--quick")
+    assert done.exit_code == 0, done.stderr
     assert "3 done" in done.stdout
     assert "note: data sets that are not on this machine: " in " ".join(done.stderr.split())
 
 
-def test_the_command_refuses_unknown_names(tmp_path):
-    pytest.importorskip("typer")
-    from typer.testing import CliRunner
-
-    from leansvm.cli._app import app
-
-    done = CliRunner().invoke(app, ["reproduce", "smith", "--out", str(tmp_path)])
+def test_the_command_refuses_unknown_names(command):
+    done = command("smith")
     assert done.exit_code == 1
     assert "unknown paper 'smith'; choose from fang2019" in " ".join(done.stderr.split())
 
 
-def test_control_c_and_resume(tmp_path):
+def test_control_c_leaves_what_is_done(tmp_path):
     pytest.importorskip("typer")
-    arguments = ("zhou2013", "--table", "table-2", "--quick", "--seeds", "1")
+    command = [sys.executable, "-m", "leansvm.cli", "reproduce", "zhou2013", "--table", "table-2"]
     process = subprocess.Popen(
-        _command(tmp_path, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--quick", "--seeds", "1", "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         results = tmp_path / "results.json"
@@ -209,11 +220,3 @@ def test_control_c_and_resume(tmp_path):
     stored = json.loads(results.read_text())["rows"]
     assert 1 <= len(stored) < 40
     assert (tmp_path / "report.html").exists()
-    done = _run(tmp_path, *arguments)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(results.read_text())["rows"]
-    assert len(rows) == 40
-    finished = {k for k, v in stored.items() if v["status"] == "done"}
-    assert done.stdout.startswith("40 rows and figures: ")
-    assert f" done ({len(finished)} of them before), " in done.stdout
-    assert {k: rows[k] for k in finished} == {k: stored[k] for k in finished}

@@ -33,8 +33,11 @@ def mean_loss(criterion, f, y, weight):
     return min(losses)
 
 
-@pytest.mark.parametrize("y", [TWO, THREE], ids=["two", "three"])
-@pytest.mark.parametrize("criterion", ["accuracy", "log_loss"])
+@pytest.mark.parametrize(
+    ("criterion", "y"),
+    [("accuracy", TWO), ("log_loss", THREE)],
+    ids=["accuracy-two", "log_loss-three"],
+)
 @pytest.mark.parametrize("size", [12, 60])  # by sums over rows; nearly all rows: in the dual
 def test_curves_are_those_of_refitting(y, criterion, size):
     points = rng.normal(size=(size, 2))

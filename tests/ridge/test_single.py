@@ -34,7 +34,7 @@ def in_single(monkeypatch):
     return seen
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_model_is_that_of_double_precision(in_single, monkeypatch, weighted):
     X, y = table(0.3)
     weight = np.random.RandomState(1).uniform(0.2, 3.0, N) if weighted else None

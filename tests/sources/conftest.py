@@ -142,6 +142,7 @@ class ConvertedMemmap(NumPy):
 class Parquet(NumPy):
     """Two files with several row groups, read as often as the fit goes over the rows."""
 
+    slow = True
     suffix = "parquet"
 
     @contextmanager
@@ -187,6 +188,8 @@ class Parquet(NumPy):
 class DaskThreads(NumPy):
     """Uneven chunks, one of them empty, that the local scheduler computes."""
 
+    slow = True
+
     @contextmanager
     def ready(self):
         self.da = pytest.importorskip("dask.array", reason="dask is not installed")
@@ -206,8 +209,6 @@ class DaskThreads(NumPy):
 
 class DaskCluster(DaskThreads):
     """The same on two worker processes."""
-
-    slow = True
 
     @contextmanager
     def ready(self):

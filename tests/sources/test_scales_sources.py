@@ -42,8 +42,10 @@ def in_memory(kind, rows):
         return Learner().fit(*make_data(kind)).learned_
 
 
-@pytest.mark.parametrize("kind", ["ones", "weights"])
-@pytest.mark.parametrize("rows", [4000, 150], ids=["all-rows", "drawn"])
+@pytest.mark.parametrize(
+    ("kind", "rows"), [("ones", 4000), ("weights", 150)], ids=["all-rows", "drawn-by-weight"]
+)
+@pytest.mark.usefixtures("short_search")
 def test_the_same_scales(source, kind, rows, monkeypatch):
     monkeypatch.setattr(scales, "SECOND", SECOND._replace(rows=rows))
     expected = in_memory(kind, rows)

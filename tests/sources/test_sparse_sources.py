@@ -51,8 +51,8 @@ def machine_in_memory(basis, C):
 
 @pytest.mark.parametrize("basis", BASES)
 def test_same_model(source, basis):
-    # where a pass is slow: those of 10 and "gcv" are the same as with 1000 and "loo"
-    for C in [1e3, "loo"] if source.slow else [10.0, 1e3, "gcv", "loo"]:
+    # where a pass is slow: those of any C and "gcv" are among those of "loo"
+    for C in ["loo"] if source.slow else [10.0, 1e3, "gcv", "loo"]:
         with case(C=C):
             expected = machine_in_memory(basis, C)
             check_same(source, machine(basis, C), X, y, WEIGHT, expected=expected)
