@@ -92,8 +92,7 @@ class Ladder:
         """Go on to the first ``size`` points; dependent ones are dropped."""
         first, old = self.features.size, self.sums
         self.points = self.points.extended(size)
-        last = len(self.points.kept)
-        width = last + old.gram.shape[0] - first
+        width = (last := len(self.points.kept)) + old.gram.shape[0] - first
         # rows are copied when they get wider; beside them lie tiles and some r x r matrices
         keep = 32 * self.blocks.n_rows * (width + 1) + 64 * width**2 <= self.budget
         single = self.in_single and self.worth_single(self.blocks.n_rows, last)
