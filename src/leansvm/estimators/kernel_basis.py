@@ -121,7 +121,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
 
     def _choose_basis(self, X: Any, y: Any, run: Run) -> None:
         X = validate(self, X, reset=True)
-        vars(self).pop("table_", None)
+        self.__dict__.pop("table_", None)
         Y = None if y is None else any_targets(X, y)
         if isinstance(X, TableRows):
             X = encoded(self, X, Y, None)

@@ -5,7 +5,7 @@ means: a number, or one value for each feature.
 """
 
 from leansvm.kernels._columns import clipped
-from leansvm.kernels._gradients import gradients, mixed_derivatives
+from leansvm.kernels._gradients import gradients, mixed_derivatives, radial
 from leansvm.kernels._kernel import (
     FUNCTIONS,
     KERNELS,
@@ -26,5 +26,6 @@ __all__ = [
     "clipped",
     "gradients",
     "mixed_derivatives",
+    "radial",
     "resolve_gamma",
 ]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from leansvm.kernels._columns import clipped, inside_bounds
-from leansvm.kernels._function import Array
-from leansvm.kernels._kernel import Kernel
+from leansvm.kernels._function import Array, DistanceKernel
+from leansvm.kernels._kernel import FUNCTIONS, Kernel
 from leansvm.linalg import dense_rows64
 
 _TILE = 2**20  # entries of a block of kernel values
@@ -93,3 +93,32 @@ def _tiles(kernel: Kernel, X: Any, points: Any) -> Iterator[tuple[Array, Array, 
     step = max(1, _TILE // max(len(Z), 1))
     for start in range(0, len(rows), step):
         yield rows[start : start + step], Z, inside[start : start + step]
+
+
+def radial(name: str, D: Any) -> tuple[Any, Any]:
+    """Return k and dk/dD of a radial kernel, D = sum_f gamma_f (x_f - z_f)^2.
+
+    Parameters
+    ----------
+    name : {"rbf", "matern12", "matern32", "matern52"}
+        Kernel.
+    D : array
+        Scaled squared distances, >= 0, of any array library.
+
+    Returns
+    -------
+    value, slope : array
+        The slope of "matern12", -e^-r / (2 r), has a pole at 0: 1e-12 is added to D under the
+        root, so that the slope at 0 is -5e5. Its product with (x_f - z_f)^2 tends to 0 there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.kernels import radial
+    >>> value, slope = radial("matern32", np.array([0.0, 1.0]))
+    >>> slope
+    array([-1.5       , -0.26538181])
+    """
+    function = FUNCTIONS[name]()
+    assert isinstance(function, DistanceKernel)
+    return function.value_and_slope(D)
