@@ -1,8 +1,8 @@
-"""The interface of all basis selectors: choose rows of a RowBlocks, in order.
+"""The interface of all basis selectors, and the default one: rows at random.
 
 A selector is a scikit-learn `BaseEstimator` (its parameters can be searched) that keeps nothing
 of the data. It works through `RowBlocks.map` and `RowBlocks.sum` alone, so that it runs wherever
-the rows are.
+the rows are. `RandomBasis` is zhou2016's RRP, Nystroem's choice, the cheapest there is.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from leansvm._array_api import to_host
 from leansvm._sklearn import Documented
 from leansvm.kernels import Kernel
 from leansvm.losses import Loss, Squared
-from leansvm.rows import RowBlocks
+from leansvm.rows import Block, RowBlocks, WeightedSample, declare, sample_weights
 
 OnStep = Callable[[int], bool]
+_MOST_CLASSES = 1000
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,8 @@ class BasisSelector(Documented):
         if fit is None and self.uses_targets:
             name = type(self).__name__
             raise ValueError(f"{name} needs the model's loss and C: pass fit=Fit(C, ...).")
-        rng = self._rng(random_state)
+        own = getattr(self, "random_state", None)
+        rng = check_random_state(random_state if own is None else own)
         return self._choose(blocks, kernel, n_basis, rng, fit or Fit(1.0), on_step or go_on)
 
     def _choose(
@@ -135,11 +138,151 @@ class BasisSelector(Documented):
     ) -> Basis:
         raise NotImplementedError(f"{type(self).__name__} must define select.")
 
-    def _rng(self, random_state: Any) -> np.random.RandomState:
-        own = getattr(self, "random_state", None)
-        return check_random_state(random_state if own is None else own)
-
 
 def go_on(size: int) -> bool:
     """Never stop a choice."""
     return False
+
+
+# ---------------------------------------------------------------------------- at random
+
+
+class RandomBasis(BasisSelector):
+    """Choose rows at random, without replacement.
+
+    The next row is drawn with probability proportional to its weight among those not drawn yet:
+    a row of weight w is as likely as w copies of it would be, and rows of zero weight are never
+    chosen. Nothing is kept for each row, so this works for any number of rows.
+
+    Parameters
+    ----------
+    stratify : bool, default=False
+        Choose from every class in proportion to its weight, at every prefix. Classes are the
+        distinct rows of the targets.
+    random_state : int, RandomState instance or None, default=None
+        Seed; None takes that of the estimator.
+
+    Attributes
+    ----------
+    nested : bool
+        True: with the same seed, k rows are the first k of a larger choice.
+
+    See Also
+    --------
+    leansvm.basis.RandomPivotedCholesky : Random rows that avoid what the basis has already.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.basis import RandomBasis
+    >>> from leansvm.rows import MemoryBlocks
+    >>> from leansvm.kernels import Kernel
+    >>> blocks = MemoryBlocks(np.arange(100.0)[:, None])
+    >>> RandomBasis(random_state=0).select(blocks, Kernel("rbf"), 5).indices
+    array([54, 71, 60, 42, 64])
+    """
+
+    nested = True
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "stratify": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(self, stratify: bool = False, random_state: Any = None) -> None:
+        self.stratify = stratify
+        self.random_state = random_state
+
+    @property
+    def runs_where_rows_are(self) -> bool:
+        """Whether rows of any array library will do."""
+        return not self.stratify
+
+    def _choose(
+        self, blocks: RowBlocks, kernel: Kernel, n_basis: int, rng: Any, fit: Fit, on_step: OnStep
+    ) -> Basis:
+        sample = WeightedSample(blocks, rng)
+        rows = _stratified(blocks, sample, n_basis) if self.stratify else sample.first(n_basis)
+        on_step(len(rows))
+        return Basis(rows)
+
+
+def _stratified(blocks: RowBlocks, sample: WeightedSample, count: int) -> NDArray[np.intp]:
+    """Reorder a growing sample so that all classes are in proportion at every prefix."""
+    classes, weights, sizes = _classes(blocks)
+    turns = _turns(weights, sizes, count)
+    quota = np.bincount(turns, minlength=len(classes))
+    labels = np.empty(0, np.intp)
+    while (np.bincount(labels, minlength=len(classes)) < quota).any():
+        if len(sample.first(len(labels) + 1)) == len(labels):
+            break  # all rows are drawn
+        new = sample.rows[len(labels) :]
+        labels = np.concatenate([labels, _labels_of(blocks, new, classes)])
+    result = np.empty(len(turns), np.intp)
+    for c in range(len(classes)):
+        result[turns == c] = sample.rows[labels == c][: quota[c]]
+    return result
+
+
+def _turns(weights: NDArray[np.float64], sizes: NDArray[np.intp], count: int) -> NDArray[np.intp]:
+    """Return whose turn it is: class c has its j-th at time (j - 1/2) / share (Sainte-Lague)."""
+    per_class = np.minimum(sizes, count)
+    c = np.repeat(np.arange(len(sizes)), per_class)
+    j = np.concatenate([np.arange(n) for n in per_class])
+    return c[np.argsort((j + 0.5) / weights[c], kind="stable")][:count]
+
+
+def _classes(
+    blocks: RowBlocks,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+    """Return the distinct targets, the sample weight and the number of rows of each."""
+    parts = blocks.map(_classes_in_block, blocks.class_weight)
+    classes, place = np.unique(np.vstack([p[0] for p in parts]), axis=0, return_inverse=True)
+    if len(classes) > _MOST_CLASSES:
+        raise ValueError(
+            f"RandomBasis(stratify=True) needs classes as targets, but there are {len(classes)} "
+            "different values; set stratify=False."
+        )
+    place = place.ravel()
+    weights = np.bincount(place, np.concatenate([p[1] for p in parts])).astype(np.float64)
+    sizes = np.bincount(place, np.concatenate([p[2] for p in parts])).astype(np.intp)
+    return classes, weights, sizes
+
+
+@declare("y", "weight")
+def _classes_in_block(
+    block: Block, class_weight: NDArray[np.float64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
+    if block.y is None:
+        raise ValueError("RandomBasis(stratify=True) needs targets, but the rows have none.")
+    y, weight = _targets(block), to_host(sample_weights(block, class_weight))
+    y, weight = y[weight > 0], weight[weight > 0]
+    if y.shape[1] == 1:
+        values, place = np.unique(y, return_inverse=True)
+        classes = values[:, None]
+    else:
+        classes, place = np.unique(y, axis=0, return_inverse=True)
+    place = place.ravel()
+    return classes, np.bincount(place, weight).astype(np.float64), np.bincount(place)
+
+
+def _targets(block: Block) -> NDArray[np.float64]:
+    y = np.asarray(to_host(block.y), dtype=np.float64)
+    return y.reshape(len(y), -1)
+
+
+def _labels_of(
+    blocks: RowBlocks, rows: NDArray[np.intp], classes: NDArray[np.float64]
+) -> NDArray[np.intp]:
+    mine, values = blocks.collect(_labels_in_block, rows, classes)
+    labels = np.empty(len(rows), np.intp)
+    labels[mine] = values
+    return labels
+
+
+@declare("y")
+def _labels_in_block(
+    block: Block, indices: NDArray[np.intp], classes: NDArray[np.float64]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    mine, rows = block.positions(indices)
+    same = (_targets(block)[rows][:, None, :] == classes[None, :, :]).all(axis=2)
+    return mine, np.argmax(same, axis=1)

@@ -61,7 +61,7 @@ class FeatureMap(ABC):
     def size(self) -> int:
         """Number of functions."""
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Number of columns: the functions and, if there is one, that of the bias."""
         return self.size + (self.constant is not None)
@@ -90,10 +90,10 @@ class FeatureMap(ABC):
 
         In ``out`` where that is given; blocks then keep what they have, and no more.
         """
-        kept = block.find(ColumnRows)
+        kept = block.state.get(ColumnRows)
         found = None if kept is None else kept.Phi
         if found is None:
-            known = self.in_state and block.find(FactorRows) is not None
+            known = self.in_state and block.state.get(FactorRows) is not None
             found = self._copied(block, out) if known else self.transform(block.X, out)
             if self.keep and out is None:
                 block.keep(ColumnRows(found))
@@ -106,7 +106,7 @@ class FeatureMap(ABC):
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
         """Return the columns of some rows of a block; only these are computed."""
-        kept = block.find(ColumnRows)
+        kept = block.state.get(ColumnRows)
         if kept is not None:
             return rows_at(kept.Phi, rows)
         return self.transform(rows_at(block.X, rows))
@@ -141,7 +141,7 @@ class KernelFeatures(FeatureMap):
     keep: bool = False
     single: bool = False
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of points."""
         return int(self.points.shape[0])

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
 from leansvm._phases import out_of_time
 from leansvm.basis.features import ColumnRows, KernelFeatures
-from leansvm.basis.on_device import factor_in_order
+from leansvm.basis.on_device import CLEAR, factor_by_pivots
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.rows import Block, declare
@@ -67,8 +68,8 @@ class NestedPoints:
     whitened: bool = True
     constant: float | None = None  # of the bias's column
     taken: int = 0  # points that were looked at
-    kept: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
-    L: Array = field(default_factory=lambda: np.zeros((0, 0), order="F"))
+    kept: NDArray[np.intp] = field(default_factory=partial(np.arange, 0))
+    L: Array = field(default_factory=partial(np.zeros, (0, 0), order="F"))
 
     def extended(self, size: int) -> NestedPoints:
         """Return the first ``size`` points; those that depend on others are not kept."""
@@ -84,7 +85,13 @@ class NestedPoints:
         if len(self.kept):
             below = solve_triangular(self.L, self._kernel_of(new, self.kept).T, lower=True).T
             K -= below @ below.T
-        corner, chosen = factor_in_order(K, floor)
+        try:  # in the given order, unless a pivot is not clear of the floor
+            corner, chosen = cholesky(K, lower=True, check_finite=False), np.arange(len(K))
+            clear = corner.diagonal().min(initial=np.inf) ** 2 > CLEAR * floor
+        except np.linalg.LinAlgError:
+            clear = False
+        if not clear:
+            corner, chosen = factor_by_pivots(K, floor)
         k, rank = len(self.kept), len(chosen)
         L = np.zeros((k + rank, k + rank), order="F")
         L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
@@ -147,7 +154,7 @@ def resize_columns(
 
     ``L`` is what `new_rows_of_factor` returned, once for all blocks.
     """
-    kept = block.find(ColumnRows)
+    kept = block.state.get(ColumnRows)
     block.drop(ColumnRows)
     if not after.keep:
         return
