@@ -31,11 +31,10 @@ _GRAM_ROWS32 = 1024  # rows that are added up in float32 before the sum goes on 
 
 def apply_in_place(function: str, E: Any, *limits: float) -> Any:
     """Return "exp", "sqrt", "tanh" or "clip" of E, in the memory of E where the library can."""
-    library = library_of(E)
-    if library == "torch":
+    if isinstance(E, np.ndarray) or library_of(E) == "cupy":  # CuPy answers NumPy's functions
+        return getattr(np, function)(E, *limits, out=E)
+    if library_of(E) == "torch":
         return getattr(E, f"{function}_")(*limits)
-    if library in ("numpy", "cupy"):
-        return getattr(np, function)(E, *limits, out=E)  # CuPy answers NumPy's functions
     return getattr(foreign_namespace(E), function)(E, *limits)
 
 

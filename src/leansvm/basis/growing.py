@@ -139,31 +139,33 @@ def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArr
     return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
 
 
-def new_rows_of_factor(before: KernelFeatures, after: KernelFeatures) -> Any:
-    """Return the rows of L of the points that are new, in the precision of the columns."""
+def new_rows_of_factor(first: int, after: KernelFeatures) -> Any:
+    """Return the rows of L from number ``first`` on, in the precision of the columns."""
     if after.L is None or not isinstance(after.L, np.ndarray):
         return None
-    return np.asfortranarray(after.L[before.size :], np.float32 if after.single else np.float64)
+    return np.asfortranarray(after.L[first:], np.float32 if after.single else np.float64)
 
 
 @declare("X", keeps=ColumnRows)
 def resize_columns(
     block: Block, before: KernelFeatures, after: KernelFeatures, L: Any = None
 ) -> None:
-    """Turn the columns that a block keeps into those of another size of the same basis.
+    """Turn the columns that a block keeps, if any, into those of another size of the same basis.
 
-    ``L`` is what `new_rows_of_factor` returned, once for all blocks.
+    ``L`` is what `new_rows_of_factor` returned for the points after those of ``before``, once for
+    all blocks.
     """
-    kept = block.state.get(ColumnRows)
-    block.drop(ColumnRows)
+    kept = block.state.pop(ColumnRows, None)
     if not after.keep:
         return
-    if kept is None or foreign_namespace(kept.Phi) is not None:
+    if foreign_namespace(block.X) is not None:
         block.keep(ColumnRows(after.transform(block.X)))
         return
-    known, same = kept.Phi, min(before.size, after.size)
-    Phi = np.empty((known.shape[0], after.width), np.float32 if after.single else np.float64)
-    Phi[:, :same] = known[:, :same]
+    same = 0 if kept is None else min(before.size, after.size)
+    n_rows = block.stop - block.start
+    Phi = np.empty((n_rows, after.width), np.float32 if after.single else np.float64)
+    if kept is not None:
+        Phi[:, :same] = kept.Phi[:, :same]
     if after.constant is not None:
         Phi[:, -1] = after.constant
     if after.size > same:
@@ -172,7 +174,8 @@ def resize_columns(
             block.X, rows_at(after.points, np.arange(same, after.size)), out=new, dtype=Phi.dtype
         )
         if after.L is not None:
-            L = new_rows_of_factor(before, after) if L is None else L
+            if L is None or same != before.size:  # the block had kept none
+                L = new_rows_of_factor(same, after)
             for start in range(0, len(L), _PANEL):
                 rows = slice(start, start + _PANEL)
                 new[:, rows] -= Phi[:, :same] @ L[rows, :same].T

@@ -143,11 +143,6 @@ def placed(L: Any, values: Any) -> Whitener:
     return Whitener(typed[0], typed[1:])
 
 
-def coefficients_of(L: Any, theta: Array) -> Array:
-    """Return L^-T theta on the host."""
-    return np.asarray(to_host(solve_lower(L, like_rows(theta, L), transposed=True)))
-
-
 # ---------------------------------------------------------------------------- systems
 
 

@@ -108,7 +108,9 @@ class RandomPivotedCholesky(BasisSelector):
             basis.accept(local)
             drawn, rounds = drawn + draws, rounds + 1
             if self.accelerated:
-                draws = _next_draws(basis.size, len(local.picked) / draws)
+                # aims at doubling; past rounds alone count: a smaller choice is then a prefix
+                aimed = basis.size / (len(local.picked) / draws)
+                draws = int(np.clip(aimed, _FEWEST_DRAWS, _MOST_DRAWS))
             if on_step(basis.size):
                 break
         indices, L, trace = basis.cut(trace_tol)
@@ -138,11 +140,6 @@ def _accept(
         if local.D[t] > floor and u * stale[t] < local.D[t]:
             local.take(t)
     return local
-
-
-def _next_draws(size: int, acceptance: float) -> int:
-    """Aim at doubling the basis. Past rounds alone count: a smaller choice is then a prefix."""
-    return int(np.clip(size / acceptance, _FEWEST_DRAWS, _MOST_DRAWS))
 
 
 # ---------------------------------------------------------------------------- drawing in blocks

@@ -100,7 +100,6 @@ class SparseMachine(BasisMachine, Mergeable):
         return problem.sum_size(chooser, data.size)
 
     def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
-        assert basis.problem is not None
         return replace(basis.problem.solve(basis), basis=basis.basis)
 
     def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
@@ -108,7 +107,7 @@ class SparseMachine(BasisMachine, Mergeable):
         if np.ndim(C) == 1:
             pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
             chooser = self._chooser(data, problem, run, RandomBasis())
-            C = pilot.sum_size(chooser, min(_PILOT_SIZE, data.n_positive)).solution.C
+            C = pilot.solve(pilot.sum_size(chooser, min(_PILOT_SIZE, data.n_positive))).C
         return Fit(float(C), problem.bias_penalty, refit=refit)
 
     def _earlier_basis(self, blocks: RowBlocks) -> Basis:

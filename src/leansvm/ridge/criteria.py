@@ -122,8 +122,7 @@ class LeftOutResiduals:
 @declare(keeps=LeftOutResiduals)
 def pop_left_out(block: Block, model: int) -> Array:
     """Return the residuals in one of the models, and let go of them all."""
-    residuals = block.kept(LeftOutResiduals).residuals[:, :, model]
-    block.drop(LeftOutResiduals)
+    residuals = block.state.pop(LeftOutResiduals).residuals[:, :, model]
     return np.ascontiguousarray(to_host(residuals).T)
 
 

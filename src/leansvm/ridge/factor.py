@@ -46,11 +46,6 @@ class RidgeModels:
         """Degrees of freedom of each model, without that of a free bias."""
         return self.freedom @ self.weights
 
-    def first_coordinates(self, counts: NDArray[np.intp]) -> RidgeModels:
-        """Return the models on the first coordinates, of a triangular factor."""
-        inside = np.arange(len(self.z))[:, None] < counts
-        return replace(self, weights=inside.astype(np.float64))
-
     def coordinates(self, Z: Any, size: int, out: Any = None) -> Any:
         """Return Z @ turn, where the first ``size`` columns of Z are functions.
 

@@ -107,7 +107,7 @@ class NestedFit:
         on_host = self.blocks.place is None
         single = self.in_single and on_host and worth_single(self.blocks.n_rows, last)
         before, self.features = self.features, self.points.features(keep, single)
-        L = new_rows_of_factor(before, self.features) if keep else None
+        L = new_rows_of_factor(first, self.features) if keep else None
         self.blocks.map(resize_columns, before, self.features, L)
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
@@ -159,9 +159,11 @@ class NestedFit:
         A triangular factor that is ``known`` at this C is not made again.
         """
         if known is not None and known.model is not None and known.model.upper:
-            bias = int(self.equations.constant is not None)
+            first = sizes + int(self.equations.constant is not None)
+            inside = np.arange(len(known.model.z))[:, None] < first
+            models = replace(known.model, weights=inside.astype(np.float64))
             with blas_for(self.features.width):
-                return self.left_out_errors(known.model.first_coordinates(sizes + bias), keep=True)
+                return self.left_out_errors(models, keep=True)
         try:
             models = factor_prefixes(self.equations, C).models(sizes)
         except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
@@ -286,8 +288,8 @@ def _cut_rows_of_judges(block: Block, order: NDArray[np.intp]) -> None:
 @declare("weight", keeps=LeftOutResiduals)
 def _pop_differences(block: Block, a: int, b: int) -> tuple[Array, Array]:
     """Return the squared left-out errors of one model less those of another, and the weights."""
-    residuals, weight = block.kept(LeftOutResiduals).residuals, to_host(row_weights(block))
-    block.drop(LeftOutResiduals)
+    residuals = block.state.pop(LeftOutResiduals).residuals
+    weight = to_host(row_weights(block))
     one, other = (to_host(residuals[:, :, model]) for model in (a, b))
     difference = np.square(one).sum(axis=0) - np.square(other).sum(axis=0)
     return np.where(weight > 0, difference, 0.0), weight

@@ -81,7 +81,10 @@ def solve_sums(
         return _solve_by_some_rows(blocks, features, sums.shift, equations, criterion)
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
     share = 0.5 if blocks.n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all is slow
-    if features.width > share * blocks.n_rows and _all_there(blocks, equations):
+    if (
+        features.width > share * blocks.n_rows
+        and abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n  # not a batch of them
+    ):
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     factor = decompose(equations, blocks.place)
@@ -173,11 +176,6 @@ def _solve_by_some_rows(
         error=error,
         details={"left_out_on": len(drawn.rows), "notes": [note]},
     )
-
-
-def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:
-    """Whether the blocks hold all rows of the sums, by their weights: a batch does not."""
-    return abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n
 
 
 def _solve_in_dual(

@@ -46,18 +46,12 @@ class SummedBasis:
     basis: Basis
     features: KernelFeatures
     sums: Sums | FoldSums
-    problem: SparseProblem | None  # None where the sums came from elsewhere
+    problem: SparseProblem
     keeps_rows: bool = False  # blocks still hold their rows of Z, which leave-one-out reads again
     dropped: int = 0  # points that depend on others
     sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
-    known: Solution | None = None  # where comparing sizes has solved at this one
+    solution: Solution | None = None  # where comparing sizes has solved at this one
     judged: Judged | None = None  # what comparing sizes on all rows has found out
-
-    @property
-    def solution(self) -> Solution:
-        """The solution at this size."""
-        assert self.problem is not None
-        return self.problem.solve(self)
 
 
 @dataclass(frozen=True)
@@ -205,7 +199,7 @@ class SparseProblem:
 
     def _sum_and_solve(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
         found = self.sum_size(choose, size)
-        return replace(found, known=self.solve(found))
+        return replace(found, solution=self.solve(found))
 
     def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
         """Return rows on which sizes are compared: all, or some that stand for them."""
@@ -223,8 +217,8 @@ class SparseProblem:
 
     def solve(self, summed: SummedBasis) -> Solution:
         """Solve the small system; where float32 columns lose too much, sum in float64 first."""
-        if summed.known is not None:
-            return summed.known
+        if summed.solution is not None:
+            return summed.solution
         basis, features, by = summed.basis, summed.features, self.criterion
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
