@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
-from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.growing import FactorRows, GrowingBasis, PartialCholesky
+from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare, sample_weights
 
