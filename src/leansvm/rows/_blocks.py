@@ -157,7 +157,7 @@ class RowBlocks(ABC):
     n_blocks: int = 100  # that a pass goes over, as far as that is known
     n_parts: int = 1  # that `fold_parts` goes over
     by_values: bool = False  # draw the same rows whatever their order; two passes more
-    orders: dict[bool, Any] | None = None  # what `leansvm.rows._order.order_of` has found
+    orders: dict[bool, Any] | None = None  # what `leansvm.rows.order_of` has found
 
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
