@@ -18,10 +18,11 @@ import cloudpickle
 import numpy as np
 
 from leansvm.rows import RowBlocks, Targets
-from leansvm.rows._base import declared, join, merged_moments, variance_of
+from leansvm.rows._blocks import declared, join
+from leansvm.rows._budget import host_tile_rows
 from leansvm.rows._cluster import _FAN_IN
 from leansvm.rows._cluster_work import assemble, work
-from leansvm.rows._memory import host_tile_rows
+from leansvm.rows._moments import merged_moments, variance_of
 from leansvm.rows._stream import Batch
 
 # Messages one after the other: client, scheduler, machine, scheduler, client, machine, client; a

@@ -99,7 +99,7 @@ def test_every_equation_is_listed_once_or_left_out(paper, last):
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("leansvm.ridge.primal.solve", None),
+        ("leansvm.ridge.primal.solve_sums", None),
         ("leansvm.ridge.primal.no_such_thing", "no attribute"),
         ("leansvm.no_such_module.solve", "no_such_module"),
         ("leansvm.ridge.primal.RowBlocks", "defined in leansvm.rows"),

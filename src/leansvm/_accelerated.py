@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import empty, foreign_namespace, from_host, namespace, to_host, zeros
+from leansvm._array_api import (
+    empty,
+    foreign_namespace,
+    from_host,
+    library_of,
+    matmul_into,
+    namespace,
+    to_host,
+    zeros,
+)
 
 _WIDE = 768  # columns from which halves of a Gram matrix are still good products
 _PANEL = 2048  # columns of a part of a Gram matrix that is wider than two of them
@@ -20,34 +29,12 @@ _GRAM_ROWS = 8192  # rows of a part: many parts keep the whole device busy
 _GRAM_ROWS32 = 1024  # rows that are added up in float32 before the sum goes on in float64
 
 
-def library_of(X: Any) -> str:
-    """Return "numpy", "torch", "cupy" or, for any other library, "other"."""
-    if foreign_namespace(X) is None:
-        return "numpy"
-    name = type(X).__module__.partition(".")[0]
-    return name if name in ("torch", "cupy") else "other"
-
-
-def matmul_into(A: Any, B: Any, out: Any) -> None:
-    """Write A @ B into ``out``, which may be a view."""
-    library = library_of(out)
-    if library == "numpy":
-        np.matmul(A, B, out=out)
-    elif library == "torch":
-        import torch
-
-        torch.matmul(A, B, out=out)
-    else:
-        out[...] = A @ B
-
-
 def apply_in_place(function: str, E: Any, *limits: float) -> Any:
     """Return "exp", "sqrt", "tanh" or "clip" of E, in the memory of E where the library can."""
-    library = library_of(E)
-    if library == "torch":
+    if isinstance(E, np.ndarray) or library_of(E) == "cupy":  # CuPy answers NumPy's functions
+        return getattr(np, function)(E, *limits, out=E)
+    if library_of(E) == "torch":
         return getattr(E, f"{function}_")(*limits)
-    if library in ("numpy", "cupy"):
-        return getattr(np, function)(E, *limits, out=E)  # CuPy answers NumPy's functions
     return getattr(foreign_namespace(E), function)(E, *limits)
 
 

@@ -37,6 +37,14 @@ def namespace(X: Any) -> Any:
     return np if xp is None else xp
 
 
+def library_of(X: Any) -> str:
+    """Return "numpy", "torch", "cupy" or, for any other library, "other"."""
+    if foreign_namespace(X) is None:
+        return "numpy"
+    name = type(X).__module__.partition(".")[0]
+    return name if name in ("torch", "cupy") else "other"
+
+
 def dispatched_namespace(X: Any) -> Any | None:
     """Return the namespace in which to work on a user's ``X``: only where they asked for it.
 
@@ -153,3 +161,15 @@ def to_host(array: Any) -> Any:
     from sklearn.utils._array_api import _convert_to_numpy
 
     return _convert_to_numpy(array, xp)
+
+
+def matmul_into(A: Any, B: Any, out: Any) -> None:
+    """Write A @ B into ``out``, which may be a view."""
+    if isinstance(out, np.ndarray):
+        np.matmul(A, B, out=out)
+    elif library_of(out) == "torch":
+        import torch
+
+        torch.matmul(A, B, out=out)
+    else:
+        out[...] = A @ B

@@ -205,8 +205,11 @@ def right_divide_in_place(
 def corner_inverses(L: NDArray[Any], panel: int = 64) -> list[NDArray[Any]]:
     """Return the inverses of the diagonal blocks of a lower triangular matrix."""
     (trtri,) = get_lapack_funcs(("trtri",), (L,))
-    parts = (slice(start, start + panel) for start in range(0, len(L), panel))
-    return [trtri(np.asfortranarray(L[rows, rows]), lower=True)[0] for rows in parts]
+    corners = []
+    for start in range(0, len(L), panel):
+        rows = slice(start, start + panel)
+        corners.append(trtri(np.asfortranarray(L[rows, rows]), lower=True)[0])
+    return corners
 
 
 def cholesky_in_place(

@@ -9,13 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
-from leansvm.basis.random import RandomBasis
+from leansvm.basis import RandomBasis
+from leansvm.basis.random_pivoted import draw_rows
 from leansvm.kernels import Kernel
 from leansvm.rows import (
     MemoryBlocks,
     WeightedSample,
     draw_by_weight,
-    draw_rows,
     row_weights,
     total_weight,
 )
@@ -95,7 +95,7 @@ def test_rows_without_weights_are_drawn_the_same_without_a_pass():
                 general = WeightedSample(blocks, np.random.RandomState(seed))
                 assert_array_equal(plain.first(2 * n), general.first(2 * n))
             assert_array_equal(np.sort(plain.rows), np.arange(n))
-    assert not WeightedSample(NoPasses(np.zeros((0, 1))), np.random.RandomState(0)).grow()
+    assert not len(WeightedSample(NoPasses(np.zeros((0, 1))), np.random.RandomState(0)).first(1))
     assert total_weight(NoPasses(np.zeros((7, 1)))) == 7.0
 
 

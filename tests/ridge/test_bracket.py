@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from leansvm import SparseLSSVC, SparseLSSVR
-from leansvm.ridge import bracket, sparse
+from leansvm.ridge import bracket, criteria, sparse
 
 rng = np.random.default_rng(0)
 N = 400
@@ -16,8 +16,8 @@ PARAMS = {"kernel": "rbf", "gamma": 0.5, "random_state": 0}
 
 @pytest.fixture
 def few_judges(monkeypatch):
-    monkeypatch.setattr(bracket, "_MANY_POINTS", 20)
-    monkeypatch.setattr(bracket, "_JUDGES", 100)
+    monkeypatch.setattr(criteria, "_MANY_POINTS", 20)
+    monkeypatch.setattr(criteria, "_JUDGES", 100)
     monkeypatch.setattr(bracket, "_FIRST", 10)
 
 

@@ -11,11 +11,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 import leansvm
 from leansvm.basis.growing import grow
 from leansvm.kernels import Kernel
-from leansvm.ridge import bracket, nested
+from leansvm.ridge import criteria, nested
 from leansvm.ridge.bracket import Judged
+from leansvm.ridge.criteria import left_out_errors
 from leansvm.ridge.factor import model_at
-from leansvm.ridge.nested import climb, open_ladder
-from leansvm.ridge.primal import left_out_errors
+from leansvm.ridge.nested import choose_size, start_nested
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import MemoryBlocks
 
@@ -32,13 +32,13 @@ every_bias = pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIE
 every_weight = pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
 
 
-def ladder_of(penalty, weight, *, kept=True, rows=X, sizes=(6, 18), indices=None):
+def fit_of(penalty, weight, *, kept=True, rows=X, sizes=(6, 18), indices=None):
     blocks = MemoryBlocks(rows, Y, weight, tile_rows=17)
     budget = 2**30 if kept else 0
-    ladder = open_ladder(blocks, KERNEL, blocks.take(ROWS), penalty, budget, indices)
+    fit = start_nested(blocks, KERNEL, blocks.take(ROWS), penalty, budget, indices)
     for size in sizes:
-        ladder.extend(size)
-    return ladder
+        fit.extend(size)
+    return fit
 
 
 def left_out_error(points, C, penalty, weight, counted=range(M)):
@@ -64,63 +64,63 @@ def left_out_error(points, C, penalty, weight, counted=range(M)):
 @every_bias
 @every_weight
 def test_rows_that_may_become_points_are_not_counted(penalty, weight):
-    ladder = ladder_of(penalty, weight, indices=ROWS)
-    points, others = X[ROWS[ladder.points.kept]], np.setdiff1d(np.arange(M), ROWS)
+    fit = fit_of(penalty, weight, indices=ROWS)
+    points, others = X[ROWS[fit.points.kept]], np.setdiff1d(np.arange(M), ROWS)
     expected = [left_out_error(points[:k], 3.0, penalty, weight, others) for k in (6, 16)]
-    assert_allclose(ladder.errors(np.array([6, 16]), 3.0), expected, rtol=1e-8)
-    assert_allclose(ladder.curve(np.array([0.1, 3.0]))[1], expected[-1], rtol=1e-8)
+    assert_allclose(fit.errors_of_sizes(np.array([6, 16]), 3.0), expected, rtol=1e-8)
+    assert_allclose(fit.best_C(np.array([0.1, 3.0])).curve[1], expected[-1], rtol=1e-8)
 
 
 @every_bias
 @every_weight
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "computed"])
 def test_errors_of_every_size_are_those_of_refitting(penalty, weight, kept):
-    ladder = ladder_of(penalty, weight, kept=kept)
-    assert len(ladder.points.kept) == 16  # copies are dropped
+    fit = fit_of(penalty, weight, kept=kept)
+    assert len(fit.points.kept) == 16  # copies are dropped
     sizes = np.array([4, 6, 10, 16])
-    expected = [
-        left_out_error(X[ROWS[ladder.points.kept[:k]]], 3.0, penalty, weight) for k in sizes
-    ]
-    assert_allclose(ladder.errors(sizes, 3.0), expected, rtol=1e-8)
-    assert_allclose(ladder.curve(np.array([0.1, 3.0]))[1], expected[-1], rtol=1e-8)
+    expected = [left_out_error(X[ROWS[fit.points.kept[:k]]], 3.0, penalty, weight) for k in sizes]
+    assert_allclose(fit.errors_of_sizes(sizes, 3.0), expected, rtol=1e-8)
+    assert_allclose(fit.best_C(np.array([0.1, 3.0])).curve[1], expected[-1], rtol=1e-8)
 
 
 @every_bias
 @every_weight
 def test_sums_of_a_prefix_are_those_of_its_points(penalty, weight):
-    ladder = ladder_of(penalty, weight)
-    features, found = ladder.cut(10)
-    blocks = ladder.blocks
+    fit = fit_of(penalty, weight)
+    features, found = fit.cut(10)
+    blocks = fit.blocks
     expected = add_up(blocks, features, first_shift(blocks, features, penalty == 0))
     a, b = (normal_equations(sums, features, penalty == 0) for sums in (found, expected))
-    for name in ("M", "c", "yy", "mean_phi", "mean_y"):
+    assert_allclose(a.matrix(), b.matrix(), rtol=1e-10, atol=1e-10)
+    for name in ("c", "yy", "mean_phi", "mean_y"):
         assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-10, atol=1e-10)
 
 
 def test_growing_in_steps_changes_nothing():
     everything = np.array([16])
     for penalty in PENALTIES.values():
-        at_once = ladder_of(penalty, WEIGHT, sizes=(18,))
-        in_steps = ladder_of(penalty, WEIGHT, sizes=(2, 5, 9, 18))
+        at_once = fit_of(penalty, WEIGHT, sizes=(18,))
+        in_steps = fit_of(penalty, WEIGHT, sizes=(2, 5, 9, 18))
         # pivoting within a step changes the order, not the span
-        expected = at_once.errors(everything, 2.0)
-        assert_allclose(in_steps.errors(everything, 2.0), expected, rtol=1e-8)
+        expected = at_once.errors_of_sizes(everything, 2.0)
+        assert_allclose(in_steps.errors_of_sizes(everything, 2.0), expected, rtol=1e-8)
 
 
 @every_bias
 def test_other_arrays_give_the_same_errors(penalty):
-    strict = ladder_of(penalty, WEIGHT, rows=array_api_strict.asarray(X))
-    host = ladder_of(penalty, WEIGHT)
+    strict = fit_of(penalty, WEIGHT, rows=array_api_strict.asarray(X))
+    host = fit_of(penalty, WEIGHT)
     sizes = np.array([4, 16])
-    assert_allclose(strict.errors(sizes, 3.0), host.errors(sizes, 3.0), rtol=1e-9)
+    assert_allclose(strict.errors_of_sizes(sizes, 3.0), host.errors_of_sizes(sizes, 3.0), rtol=1e-9)
     candidates = np.logspace(-3, 3, 7)
-    assert_allclose(strict.curve(candidates), host.curve(candidates), rtol=1e-9)
+    strict, host = strict.best_C(candidates), host.best_C(candidates)
+    assert_allclose(strict.curve, host.curve, rtol=1e-9)
 
 
 def test_the_lean_size_is_nearly_as_good_as_the_best():
     blocks = MemoryBlocks(X, Y, tile_rows=17)
-    ladder = open_ladder(blocks, KERNEL, X[ROWS], 0.0, 2**30)
-    size, compared, _ = climb(ladder, np.logspace(-3, 3, 9))
+    fit = start_nested(blocks, KERNEL, X[ROWS], 0.0, 2**30)
+    size, compared, _ = choose_size(fit, np.logspace(-3, 3, 9))
     errors = compared["errors"]
     assert size in compared["sizes"]
     chosen = errors[compared["sizes"] == size][0]
@@ -136,13 +136,13 @@ def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
         def extend(self, size):
             self.features.size = 60 if size == 60 else 90
 
-        def judged(self, candidates, near):
+        def best_C(self, candidates, near):
             return Judged(self.features.size / 60, 1.0)
 
-        def errors(self, sizes, C, known):
+        def errors_of_sizes(self, sizes, C, known):
             return np.array([{45: 1.4, 64: 1.1, 90: 1.5}[int(size)] for size in sizes])
 
-    assert climb(Dropping(), np.array([1.0, 10.0]))[0] == 64
+    assert choose_size(Dropping(), np.array([1.0, 10.0]))[0] == 64
 
 
 @every_bias
@@ -151,26 +151,26 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     monkeypatch, penalty, weight
 ):
     monkeypatch.setattr(nested, "_MANY_ROWS", 10)
-    monkeypatch.setattr(bracket, "_JUDGES", 25)
-    monkeypatch.setattr(bracket, "ENOUGH", 10)
-    ladder = ladder_of(penalty, weight, indices=ROWS)
-    drawn = ladder.judges.drawn
-    assert ladder.judges.outside and len(drawn.rows) <= 25
+    monkeypatch.setattr(criteria, "_JUDGES", 25)
+    monkeypatch.setattr(criteria, "ENOUGH", 10)
+    fit = fit_of(penalty, weight, indices=ROWS)
+    drawn = fit.judges.drawn
+    assert fit.judges.outside and len(drawn.rows) <= 25
     assert not np.isin(drawn.rows, ROWS).any()
-    points, expected = X[ROWS[ladder.points.kept]], []
+    points, expected = X[ROWS[fit.points.kept]], []
     for k in (6, 16):
         alone = [left_out_error(points[:k], 3.0, penalty, weight, [i]) for i in drawn.rows]
         expected.append(drawn.weight @ alone / drawn.weight.sum())
-    assert_allclose(ladder.errors(np.array([6, 16]), 3.0), expected, rtol=1e-8)
-    found = ladder.judged(np.array([3.0]), 3.0)
+    assert_allclose(fit.errors_of_sizes(np.array([6, 16]), 3.0), expected, rtol=1e-8)
+    found = fit.best_C(np.array([3.0]), 3.0)
     assert_allclose(found.error, expected[-1], rtol=1e-8)
-    again = ladder.errors(np.array([6, 16]), 3.0, found)  # by the factor that is known
+    again = fit.errors_of_sizes(np.array([6, 16]), 3.0, found)  # by the factor that is known
     assert_allclose(again, expected, rtol=1e-8)
-    assert np.isfinite(ladder.standard_error(0, 1))
-    features, sums = ladder.cut(6, keep=False)
+    assert np.isfinite(fit.standard_error(0, 1))
+    features, sums = fit.cut(6, keep=False)
     equations = normal_equations(sums, features, penalty == 0)
     cut = left_out_errors(
-        ladder.judges.blocks, features, sums.shift, equations, model_at(equations, 3.0)
+        fit.judges.blocks, features, sums.shift, equations, model_at(equations, 3.0)
     )
     assert_allclose(cut, expected[:1], rtol=1e-8)
 

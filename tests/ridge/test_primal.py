@@ -14,7 +14,7 @@ from leansvm.basis import features as maps
 from leansvm.basis.choose import choose
 from leansvm.basis.growing import rotation_in_order
 from leansvm.kernels import Kernel
-from leansvm.ridge import primal
+from leansvm.ridge import criteria
 from leansvm.ridge.factor import decompose, factor_prefixes, theta_at
 from leansvm.ridge.primal import Criterion
 from leansvm.ridge.sparse import SparseProblem
@@ -103,7 +103,10 @@ def test_penalised_bias_is_a_column():
 # ---------------------------------------------------------------------------- sums
 
 
-PARTS = ("n", "count", "M", "c", "yy", "mean_phi", "mean_y")
+def assert_same_equations(a, b):
+    assert_allclose(a.matrix(), b.matrix(), rtol=1e-10, atol=1e-10)
+    for name in ("n", "count", "c", "yy", "mean_phi", "mean_y"):
+        assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-10, atol=1e-10)
 
 
 @every_bias
@@ -113,8 +116,7 @@ def test_blocks_add_up(penalty):
     for tile_rows in (1, 15):
         blocks, cut = equations_of(basis, penalty, tile_rows=tile_rows)
         assert len(blocks) == N // tile_rows
-        for name in PARTS:
-            assert_allclose(getattr(cut, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
+        assert_same_equations(cut, whole)
 
 
 def test_sums_of_batches_add_up_whatever_the_shift():
@@ -124,8 +126,7 @@ def test_sums_of_batches_add_up_whatever_the_shift():
     parts = [MemoryBlocks(X[a:b], Y[a:b], WEIGHT[a:b]) for a, b in ((0, 2), (2, 30), (30, N))]
     sums = [add_up(part, basis, shift) for part in parts]
     again = normal_equations(sums[0] + sums[1] + sums[2], basis, True)
-    for name in PARTS:
-        assert_allclose(getattr(again, name), getattr(whole, name), rtol=1e-10, atol=1e-10)
+    assert_same_equations(again, whole)
 
 
 # ---------------------------------------------------------------------------- solutions
@@ -140,11 +141,11 @@ def test_solution_objective_gcv_and_leave_one_out(penalty):
     curve = spectrum.gcv(candidates)
     shift = np.linspace(-0.5, 0.5, basis.width + 2) * (penalty == 0)  # any will do
     given = (blocks, basis, shift, equations, spectrum.models(candidates))
-    every = primal.left_out_errors(*given, keep=True)
-    outside = primal.left_out_errors(*given, basis_rows=ROWS)
-    few = primal.left_out_errors(*given, basis_rows=np.arange(N // 2 + 1))
+    every = criteria.left_out_errors(*given, keep=True)
+    outside = criteria.left_out_errors(*given, basis_rows=ROWS)
+    few = criteria.left_out_errors(*given, basis_rows=np.arange(N // 2 + 1))
     left_out = np.concatenate(
-        [b.kept(primal.LeftOutResiduals).residuals for b in blocks._blocks], axis=1
+        [b.kept(criteria.LeftOutResiduals).residuals for b in blocks._blocks], axis=1
     ).transpose(1, 2, 0)
     for k, C in enumerate(candidates):
         H, inverse, ridge = smoother(points, C, penalty)
@@ -191,7 +192,7 @@ def test_every_prefix(penalty):
     factor = factor_prefixes(equations, C, rotation_in_order(basis, X[ROWS])[0])
     models, shift = factor.models(factor.sizes), np.zeros(basis.width + 2)
     loo, gcv = (
-        primal.left_out_errors(blocks, basis, shift, equations, models),
+        criteria.left_out_errors(blocks, basis, shift, equations, models),
         models.gcv(equations),
     )
     decisions = factor.decisions(basis.transform(X))
@@ -231,7 +232,7 @@ def check_other_arrays(selector, weight, kind):
         options = {"select_on": "auto", "budget": 2**30, "random_state": 0}
         criterion = Criterion(np.array([0.1, 1.0, 10.0]), "loo", left_out=True)
         problem = SparseProblem(blocks, KERNEL, 0.0, criterion, None, 2**30)
-        summed = problem.summed(lambda k: choose(blocks, KERNEL, selector, k, **options), 8)  # noqa: B023
+        summed = problem.sum_size(lambda k: choose(blocks, KERNEL, selector, k, **options), 8)  # noqa: B023
         found = problem.solve(summed)
         results.append((summed.basis.indices[np.sort(found.features.kept)], found))
     (support, a), (other, b) = results

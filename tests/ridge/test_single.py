@@ -53,8 +53,8 @@ def test_a_model_that_would_lose_returns_to_double_precision(in_single, monkeypa
     X, y = table(1e-6)
     options = {"kernel": "rbf", "gamma": 0.02, "random_state": 0}
     monkeypatch.setattr(nested, "MOST_LOST", 1e-6)
-    monkeypatch.setattr(nested.Ladder, "worth_single", lambda self, n_rows, size: True)
-    exact, here = nested.Ladder.extend, []
+    monkeypatch.setattr(nested, "worth_single", lambda n_rows, size: True)
+    exact, here = nested.NestedFit.extend, []
 
     def extend(self, size):
         self.in_single = self.in_single or (size > 60 and not here)
@@ -62,7 +62,7 @@ def test_a_model_that_would_lose_returns_to_double_precision(in_single, monkeypa
             here.append(self.in_single)
         exact(self, size)
 
-    monkeypatch.setattr(nested.Ladder, "extend", extend)
+    monkeypatch.setattr(nested.NestedFit, "extend", extend)
     fast = SparseLSSVR(**options).fit(X, y)
     assert here[:2] == [True, False]  # once in single precision, then again in double
     monkeypatch.undo()

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from leansvm.basis.random import RandomBasis
+from leansvm.basis import RandomBasis
 from leansvm.kernels import Kernel
 from leansvm.rows import MemoryBlocks, WeightedSample, canonical_order, draw_for_all, order_of
 

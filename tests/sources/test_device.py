@@ -12,8 +12,7 @@ from sklearn.datasets import make_moons
 import leansvm
 from leansvm import LSSVC, KernelBasis
 from leansvm import _accelerated as fast
-from leansvm.rows import MemoryBlocks
-from leansvm.rows._memory import tile_rows_for
+from leansvm.rows import MemoryBlocks, tile_rows_for
 from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 
 X, y = make_moons(300, noise=0.2, random_state=0)
@@ -118,9 +117,9 @@ def test_tf32_is_noticed(monkeypatch):
 
 
 def test_tiles_follow_the_memory_of_the_device(array_source, monkeypatch):
-    from leansvm.rows import _memory
+    from leansvm.rows import _budget
 
     rows = array_source.rows(X)
-    monkeypatch.setattr(_memory, "free_memory", lambda X: 4 * 8 * 1000)
+    monkeypatch.setattr(_budget, "free_memory", lambda X: 4 * 8 * 1000)
     assert tile_rows_for(8 * 10, rows) == 100
     assert len(MemoryBlocks(rows, columns=8)) == 3  # 300 rows of 10 numbers

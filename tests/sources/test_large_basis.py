@@ -14,8 +14,7 @@ from leansvm import _accelerated as fast
 from leansvm.basis import on_device
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
-from leansvm.rows import merge_equal_rows, row_hashes
-from leansvm.rows._base import Block
+from leansvm.rows import Block, merge_equal_rows, row_hashes
 from tests.loops import case
 from tests.plain import PlainReducedSVC, PlainSparseLSSVC, PlainSparseLSSVR
 

@@ -20,8 +20,8 @@ from sklearn.utils.random import sample_without_replacement
 
 from leansvm import basis as selectors
 from leansvm._array_api import foreign_namespace, from_host, moved, rows_at, to_host
-from leansvm.basis._base import Basis as Basis
-from leansvm.basis._base import BasisSelector, Fit, OnStep
+from leansvm.basis.selector import Basis as Basis
+from leansvm.basis.selector import BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import (
     LEAST_BUDGET,

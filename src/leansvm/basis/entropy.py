@@ -19,9 +19,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import namespace, rows_at
 from leansvm._parallel import serial_blas
-from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.greedy import pivot_order
 from leansvm.basis.cholesky.growing import diagonal, rank_floor
+from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import RowBlocks, WeightedSample, draw_by_weight, positive_rows
 

@@ -19,10 +19,12 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
+from leansvm._accelerated import solve_lower
 from leansvm._array_api import (
     empty,
     foreign_namespace,
     in_float64,
+    like_rows,
     moved,
     namespace,
     rows_at,
@@ -61,7 +63,7 @@ class FeatureMap(ABC):
     def size(self) -> int:
         """Number of functions."""
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Number of columns: the functions and, if there is one, that of the bias."""
         return self.size + (self.constant is not None)
@@ -90,10 +92,10 @@ class FeatureMap(ABC):
 
         In ``out`` where that is given; blocks then keep what they have, and no more.
         """
-        kept = block.find(ColumnRows)
+        kept = block.state.get(ColumnRows)
         found = None if kept is None else kept.Phi
         if found is None:
-            known = self.in_state and block.find(FactorRows) is not None
+            known = self.in_state and block.state.get(FactorRows) is not None
             found = self._copied(block, out) if known else self.transform(block.X, out)
             if self.keep and out is None:
                 block.keep(ColumnRows(found))
@@ -106,7 +108,7 @@ class FeatureMap(ABC):
 
     def of_rows(self, block: Block, rows: NDArray[np.intp]) -> Any:
         """Return the columns of some rows of a block; only these are computed."""
-        kept = block.find(ColumnRows)
+        kept = block.state.get(ColumnRows)
         if kept is not None:
             return rows_at(kept.Phi, rows)
         return self.transform(rows_at(block.X, rows))
@@ -141,7 +143,7 @@ class KernelFeatures(FeatureMap):
     keep: bool = False
     single: bool = False
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of points."""
         return int(self.points.shape[0])
@@ -178,25 +180,22 @@ class KernelFeatures(FeatureMap):
         if self.L is None:
             return theta
         if not isinstance(self.L, np.ndarray):
-            return on_device.coefficients_of(self.L, theta)
+            solved = solve_lower(self.L, like_rows(theta, self.L), transposed=True)
+            return np.asarray(to_host(solved))
         # numbers that are not finite stay so, and are reported with the solution
         return np.asarray(
             solve_triangular(self.L, theta, lower=True, trans="T", check_finite=False)
         )
-
-    def rounding_of(self, coef: Array, eps: float) -> float:
-        """Return about how much f loses where kernel values are rounded to ``eps``."""
-        return eps * float(np.linalg.norm(coef)) * self._largest_value
 
     def fits_float32(self) -> bool:
         """Whether gamma, products and values of rows like the points are far from overflow."""
         values = self.points.data if sparse.issparse(self.points) else self.points
         largest = float(np.abs(np.asarray(to_host(values))).max(initial=0.0))
         gamma = float(np.max(self.kernel.gamma))
-        return max(largest, gamma, self._largest_value) < _SAFE_IN_FLOAT32
+        return max(largest, gamma, self.largest_value) < _SAFE_IN_FLOAT32
 
     @cached_property
-    def _largest_value(self) -> float:
+    def largest_value(self) -> float:
         """The largest |k(z, z)| of the points, in float64: float32 may not hold it."""
         foreign = foreign_namespace(self.points) is not None
         points = in_float64(self.points) if foreign else self.points.astype(np.float64)
@@ -310,7 +309,8 @@ def _at_rows(
     if foreign or X.dtype != np.float32:
         return features
     # rounding kernel values to float32 costs a value about eps * |coef| * max k
-    lost = features.rounding_of(coef / spread, 4 * float(np.finfo(np.float32).eps))
+    eps = 4 * float(np.finfo(np.float32).eps)
+    lost = eps * float(np.linalg.norm(coef / spread)) * features.largest_value
     fits = float(np.abs(coef).max(initial=0.0)) < 1e30  # and so do sums of products
     fits = fits and features.fits_float32()
     return replace(features, single=fits and lost <= _FLOAT32_LOSS)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from leansvm._array_api import to_host
-from leansvm.basis._base import Basis, Fit, OnStep
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
     Candidates,
@@ -27,6 +26,7 @@ from leansvm.basis.candidates.best_of import (
 )
 from leansvm.basis.candidates.pool import Array, Refill
 from leansvm.basis.cholesky.growing import FactorRows
+from leansvm.basis.selector import Basis, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host
 from leansvm._phases import out_of_time
 from leansvm.basis.features import ColumnRows, KernelFeatures
-from leansvm.basis.on_device import factor_in_order
+from leansvm.basis.on_device import CLEAR, factor_by_pivots
 from leansvm.kernels import Kernel
 from leansvm.linalg import right_solve_in_place
 from leansvm.rows import Block, declare
@@ -67,8 +68,8 @@ class NestedPoints:
     whitened: bool = True
     constant: float | None = None  # of the bias's column
     taken: int = 0  # points that were looked at
-    kept: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
-    L: Array = field(default_factory=lambda: np.zeros((0, 0), order="F"))
+    kept: NDArray[np.intp] = field(default_factory=partial(np.arange, 0))
+    L: Array = field(default_factory=partial(np.zeros, (0, 0), order="F"))
 
     def extended(self, size: int) -> NestedPoints:
         """Return the first ``size`` points; those that depend on others are not kept."""
@@ -84,7 +85,13 @@ class NestedPoints:
         if len(self.kept):
             below = solve_triangular(self.L, self._kernel_of(new, self.kept).T, lower=True).T
             K -= below @ below.T
-        corner, chosen = factor_in_order(K, floor)
+        try:  # in the given order, unless a pivot is not clear of the floor
+            corner, chosen = cholesky(K, lower=True, check_finite=False), np.arange(len(K))
+            clear = corner.diagonal().min(initial=np.inf) ** 2 > CLEAR * floor
+        except np.linalg.LinAlgError:
+            clear = False
+        if not clear:
+            corner, chosen = factor_by_pivots(K, floor)
         k, rank = len(self.kept), len(chosen)
         L = np.zeros((k + rank, k + rank), order="F")
         L[:k, :k], L[k:, :k], L[k:, k:] = self.L, below[chosen], corner
@@ -132,31 +139,33 @@ def rotation_in_order(features: KernelFeatures, rows: Any) -> tuple[Array, NDArr
     return Q[:, : len(kept)], np.asarray(kept, dtype=np.intp)
 
 
-def new_rows_of_factor(before: KernelFeatures, after: KernelFeatures) -> Any:
-    """Return the rows of L of the points that are new, in the precision of the columns."""
+def new_rows_of_factor(first: int, after: KernelFeatures) -> Any:
+    """Return the rows of L from number ``first`` on, in the precision of the columns."""
     if after.L is None or not isinstance(after.L, np.ndarray):
         return None
-    return np.asfortranarray(after.L[before.size :], np.float32 if after.single else np.float64)
+    return np.asfortranarray(after.L[first:], np.float32 if after.single else np.float64)
 
 
 @declare("X", keeps=ColumnRows)
 def resize_columns(
     block: Block, before: KernelFeatures, after: KernelFeatures, L: Any = None
 ) -> None:
-    """Turn the columns that a block keeps into those of another size of the same basis.
+    """Turn the columns that a block keeps, if any, into those of another size of the same basis.
 
-    ``L`` is what `new_rows_of_factor` returned, once for all blocks.
+    ``L`` is what `new_rows_of_factor` returned for the points after those of ``before``, once for
+    all blocks.
     """
-    kept = block.find(ColumnRows)
-    block.drop(ColumnRows)
+    kept = block.state.pop(ColumnRows, None)
     if not after.keep:
         return
-    if kept is None or foreign_namespace(kept.Phi) is not None:
+    if foreign_namespace(block.X) is not None:
         block.keep(ColumnRows(after.transform(block.X)))
         return
-    known, same = kept.Phi, min(before.size, after.size)
-    Phi = np.empty((known.shape[0], after.width), np.float32 if after.single else np.float64)
-    Phi[:, :same] = known[:, :same]
+    same = 0 if kept is None else min(before.size, after.size)
+    n_rows = block.stop - block.start
+    Phi = np.empty((n_rows, after.width), np.float32 if after.single else np.float64)
+    if kept is not None:
+        Phi[:, :same] = kept.Phi[:, :same]
     if after.constant is not None:
         Phi[:, -1] = after.constant
     if after.size > same:
@@ -165,7 +174,8 @@ def resize_columns(
             block.X, rows_at(after.points, np.arange(same, after.size)), out=new, dtype=Phi.dtype
         )
         if after.L is not None:
-            L = new_rows_of_factor(before, after) if L is None else L
+            if L is None or same != before.size:  # the block had kept none
+                L = new_rows_of_factor(same, after)
             for start in range(0, len(L), _PANEL):
                 rows = slice(start, start + _PANEL)
                 new[:, rows] -= Phi[:, :same] @ L[rows, :same].T

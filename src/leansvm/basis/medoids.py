@@ -17,8 +17,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from leansvm._array_api import rows_at, to_host
 from leansvm._extras import needs
-from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.greedy import pivot_order
+from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import RowBlocks, WeightedSample
 

@@ -12,15 +12,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky
 
-from leansvm._accelerated import add_to_diagonal, cholesky_lower, matmul_into, solve_lower
+from leansvm._accelerated import add_to_diagonal, cholesky_lower, solve_lower
 from leansvm._array_api import (
     as_float64,
     device_of,
-    foreign_namespace,
     in_float64,
     like_rows,
+    matmul_into,
     namespace,
     same_place,
     to_host,
@@ -33,7 +32,7 @@ Array = NDArray[np.float64]
 LARGE = 1024  # points from which on matrices of their size stay on the device
 _PANEL = 1024  # columns that are solved for at once, by the inverse of their corner of L
 _ROUNDING = 10 * float(np.finfo(np.float64).eps)  # pivots at or below this are rounding
-_CLEAR = 1e5  # times that: above it no pivoting is needed
+CLEAR = 1e5  # times that: above it no pivoting is needed
 
 
 def stays(place: Any, size: int) -> bool:
@@ -51,29 +50,30 @@ def own_block(kernel: Kernel, X: Any, points: Any) -> Any:
 
 
 def factor_points(kernel: Kernel, rows: Any, points: Any) -> tuple[Any, NDArray[np.intp]]:
-    """Return L of K_BB = L L' where the points are, and which of them it holds, in its order."""
+    """Return L of K_BB = L L' where the points are, and which of them it holds, in its order.
+
+    The order is the given one unless a pivot is not clear of rounding.
+    """
     K = own_block(kernel, in_float64(rows), in_float64(points))
     xp = namespace(K)
     diagonal = as_float64(kernel.diag(in_float64(rows)))
     K = add_to_diagonal(K, diagonal - xp.linalg.diagonal(K))  # exact: rounding decides no tie
     floor = _ROUNDING * float(xp.max(diagonal))
-    return factor_in_order(K, floor)
-
-
-def factor_in_order(K: Any, floor: float) -> tuple[Any, NDArray[np.intp]]:
-    """Factor a small matrix where it is; return L and the rows that it holds, in its order.
-
-    The order is the given one unless a pivot is not clear of the ``floor``: then pivots are chosen,
-    and rows whose pivot is below the floor, which depend on others, are dropped.
-    """
-    xp, on_host = namespace(K), foreign_namespace(K) is None
     try:
-        L = cholesky(K, lower=True, check_finite=False) if on_host else cholesky_lower(K)
-        if not K.shape[0] or float(xp.min(xp.linalg.diagonal(L))) ** 2 > _CLEAR * floor:
+        L = cholesky_lower(K)
+        if not K.shape[0] or float(xp.min(xp.linalg.diagonal(L))) ** 2 > CLEAR * floor:
             return L, np.arange(K.shape[0])
     except np.linalg.LinAlgError:
         pass
-    # compares residuals after rounding, so that noise decides no pivot
+    return factor_by_pivots(K, floor)
+
+
+def factor_by_pivots(K: Any, floor: float) -> tuple[Any, NDArray[np.intp]]:
+    """Factor a small matrix with pivoting; return L, where K is, and its rows in their order.
+
+    Rows whose pivot is at most the ``floor`` depend on others and are dropped. Residuals are
+    compared after rounding, so that noise decides no pivot.
+    """
     found = pivoted_cholesky(MemoryBlocks(K), Kernel("precomputed"), K.shape[0])
     rank = int(np.count_nonzero(found.L.diagonal() ** 2 > floor))
     return like_rows(np.ascontiguousarray(found.L[:rank, :rank]), K), found.indices[:rank]
@@ -143,25 +143,7 @@ def placed(L: Any, values: Any) -> Whitener:
     return Whitener(typed[0], typed[1:])
 
 
-def coefficients_of(L: Any, theta: Array) -> Array:
-    """Return L^-T theta on the host."""
-    return np.asarray(to_host(solve_lower(L, like_rows(theta, L), transposed=True)))
-
-
 # ---------------------------------------------------------------------------- systems
-
-
-def solve_definite(gram: Any, ridge: Array, right: Array) -> Array:
-    """Return x of (gram + diag(ridge)) x = right, on the host.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        When the matrix is not positive definite.
-    """
-    return solve_factored(
-        cholesky_lower(add_to_diagonal(gram + 0.0, like_rows(ridge, gram))), right
-    )
 
 
 def solve_factored(L: Any, right: Array) -> Array:

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import Interval
 
-from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
 from leansvm.basis.cholesky.greedy import pivoted_cholesky
+from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
 from leansvm.rows import RowBlocks
 

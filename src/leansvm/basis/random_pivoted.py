@@ -7,6 +7,7 @@ This is rejection sampling, so the pivots have the same law as one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -14,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils._param_validation import Interval
 
-from leansvm._array_api import namespace
-from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep
+from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis.cholesky.growing import FactorRows, GrowingBasis, PartialCholesky
+from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, RowBlocks, draw_rows, sample_weights
+from leansvm.rows import Block, RowBlocks, declare, sample_weights
 
+Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
+Mass = Callable[..., Any]
 _FEWEST_DRAWS, _MOST_DRAWS = 32, 1000
 
 
@@ -104,7 +108,9 @@ class RandomPivotedCholesky(BasisSelector):
             basis.accept(local)
             drawn, rounds = drawn + draws, rounds + 1
             if self.accelerated:
-                draws = _next_draws(basis.size, len(local.picked) / draws)
+                # aims at doubling; past rounds alone count: a smaller choice is then a prefix
+                aimed = basis.size / (len(local.picked) / draws)
+                draws = int(np.clip(aimed, _FEWEST_DRAWS, _MOST_DRAWS))
             if on_step(basis.size):
                 break
         indices, L, trace = basis.cut(trace_tol)
@@ -136,6 +142,73 @@ def _accept(
     return local
 
 
-def _next_draws(size: int, acceptance: float) -> int:
-    """Aim at doubling the basis. Past rounds alone count: a smaller choice is then a prefix."""
-    return int(np.clip(size / acceptance, _FEWEST_DRAWS, _MOST_DRAWS))
+# ---------------------------------------------------------------------------- drawing in blocks
+
+
+def draw_rows(
+    blocks: RowBlocks, rng: np.random.RandomState, count: int, mass: Mass, *args: Any
+) -> Rows:
+    """Draw ``count`` rows with replacement, with probabilities ``mass(block, *args)``.
+
+    Two-level inverse CDF: the blocks send the sums of their masses, the host draws and says which
+    block a draw falls into, the block finds the row. A seed gives the same rows whatever the
+    blocks. No rows when there is no mass. ``mass`` must be a module-level function of the blocks'
+    weights (and targets where these are weighted by class) and state.
+    """
+    by_class = blocks.class_weight is not None
+    total: Callable[..., Any] = _total_by_class if by_class else _total
+    locate: Callable[..., Any] = _locate_by_class if by_class else _locate
+    starts, totals = blocks.collect(total, mass, args)
+    edges = np.cumsum(np.append(0.0, totals))
+    if not edges[-1] > 0:
+        return np.empty(0, np.intp)
+    targets = rng.random_sample(count) * edges[-1]
+    # the last block that begins at or before the target; blocks without mass begin and end there
+    home = np.searchsorted(edges, targets, side="right") - 1
+    home = np.minimum(home, np.flatnonzero(np.diff(edges))[-1])
+    mine, rows = blocks.collect(locate, mass, args, starts[home], targets - edges[home])
+    result = np.empty(len(targets), np.intp)
+    result[mine] = rows
+    return result
+
+
+@declare("weight")
+def _total(block: Block, mass: Mass, args: tuple[Any, ...]) -> tuple[Rows, Array]:
+    edges = _running_sum(mass(block, *args))
+    return np.array([block.start]), np.array([float(edges[-1]) if edges.shape[0] else 0.0])
+
+
+@declare("weight")
+def _locate(
+    block: Block, mass: Mass, args: tuple[Any, ...], home: Rows, targets: Array
+) -> tuple[Rows, Rows]:
+    mine = np.flatnonzero(home == block.start)
+    if len(mine) == 0:
+        return mine, mine
+    edges = _running_sum(mass(block, *args))
+    rows = _first_beyond(edges, targets[mine], "right")
+    last = int(_first_beyond(edges, to_host(edges[-1:]), "left")[0])  # the last row with any mass
+    return mine, np.minimum(rows, last) + block.start
+
+
+@declare("y", "weight")
+def _total_by_class(block: Block, *args: Any) -> tuple[Rows, Array]:
+    return _total(block, *args)
+
+
+@declare("y", "weight")
+def _locate_by_class(block: Block, *args: Any) -> tuple[Rows, Rows]:
+    return _locate(block, *args)
+
+
+def _running_sum(mass: Any) -> Any:
+    xp = foreign_namespace(mass)
+    return np.cumsum(mass) if xp is None else xp.cumulative_sum(mass)
+
+
+def _first_beyond(edges: Any, targets: Array, side: Any) -> Rows:
+    xp = foreign_namespace(edges)
+    if xp is None:
+        return np.searchsorted(edges, targets, side=side)
+    found = xp.searchsorted(edges, like_rows(targets, edges), side=side)
+    return np.asarray(to_host(found), dtype=np.intp)

@@ -30,8 +30,7 @@ from leansvm._array_api import (
 from leansvm._parallel import blas_threads, for_tiles
 from leansvm.dual.problem import DualProblem, check_symmetric
 from leansvm.kernels import Kernel
-from leansvm.rows import Block, MemoryBlocks
-from leansvm.rows._memory import tile_rows_for
+from leansvm.rows import Block, MemoryBlocks, tile_rows_for
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]

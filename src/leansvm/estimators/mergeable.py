@@ -17,8 +17,8 @@ from leansvm.estimators.read import read
 from leansvm.estimators.run import publish, running
 from leansvm.estimators.values import FittedKernel, TrainingData
 from leansvm.ridge.kfold import FoldSums, KFoldSums
-from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sparse import SparseProblem, add_batch, solve_sums
+from leansvm.ridge.primal import Criterion, solve_sums
+from leansvm.ridge.sparse import SparseProblem, add_batch
 from leansvm.ridge.state import FitState
 from leansvm.ridge.sums import Sums
 from leansvm.rows import RowBlocks, resolve_cache_size, tiles_within
@@ -103,7 +103,7 @@ class Mergeable(KernelMachine):
         blocks = rows.blocks(3 * (self.n_support_ + rows.n_outputs + 1))
         terms = self._bias_penalty(), Criterion(self.C_), rows.count
         problem = SparseProblem(blocks, kernel, *terms, blocks.state_budget(self.cache_size))
-        summed = problem.summed(lambda size: Basis(self.support_, points), self.n_support_)
+        summed = problem.sum_size(lambda size: Basis(self.support_, points), self.n_support_)
         return summed.features, summed.sums
 
     def _refuse_target(self) -> None:

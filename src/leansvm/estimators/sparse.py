@@ -96,11 +96,10 @@ class SparseMachine(BasisMachine, Mergeable):
             there = options["earlier"].rows.shape[0]
         chooser = self._chooser(data, problem, run, **options)
         if data.auto:
-            return problem.sized(chooser, data.selector, data.size, there)
-        return problem.summed(chooser, data.size)
+            return problem.sum_best_size(chooser, data.selector, data.size, there)
+        return problem.sum_size(chooser, data.size)
 
     def _solve(self, data: BasisData, basis: SummedBasis, run: Run) -> Solution:
-        assert basis.problem is not None
         return replace(basis.problem.solve(basis), basis=basis.basis)
 
     def _pilot(self, data: BasisData, problem: SparseProblem, run: Run) -> Fit:
@@ -108,7 +107,7 @@ class SparseMachine(BasisMachine, Mergeable):
         if np.ndim(C) == 1:
             pilot = replace(problem, criterion=replace(problem.criterion, left_out=False))
             chooser = self._chooser(data, problem, run, RandomBasis())
-            C = pilot.summed(chooser, min(_PILOT_SIZE, data.n_positive)).solution.C
+            C = pilot.solve(pilot.sum_size(chooser, min(_PILOT_SIZE, data.n_positive))).C
         return Fit(float(C), problem.bias_penalty, refit=refit)
 
     def _earlier_basis(self, blocks: RowBlocks) -> Basis:

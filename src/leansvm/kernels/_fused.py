@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from leansvm._accelerated import library_of
+from leansvm._array_api import library_of
 from leansvm.kernels._function import Gamma
 from leansvm.kernels._radial import product_suffices, split_gamma
 

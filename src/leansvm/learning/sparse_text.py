@@ -17,9 +17,8 @@ from scipy import sparse
 
 from leansvm._phases import Phases
 from leansvm.kernels import Kernel
-from leansvm.ridge.nested import open_ladder
+from leansvm.ridge.nested import start_nested
 from leansvm.rows import RowBlocks, draw_for_all
-from leansvm.solution import first_of_the_best
 
 WIDE, _DENSE = 1000, 0.05  # features beyond which, and share of entries below which, rows are text
 _HEAD = 256  # rows that are looked at
@@ -56,11 +55,10 @@ def text_kernel(
             usual = 1.0 if name == "linear" else _usual_gamma(X, name)
             for factor in (1.0,) if name == "linear" else _FACTORS:
                 kernel = Kernel(name, gamma=factor * usual)
-                ladder = open_ladder(sample, kernel, X[points], bias_penalty, budget, points)
-                ladder.extend(len(points))
-                curve = ladder.curve(_CANDIDATES)
-                place = first_of_the_best(curve)
-                tried.append((float(curve[place]), _CANDIDATES[place], name, factor * usual))
+                fit = start_nested(sample, kernel, X[points], bias_penalty, budget, points)
+                fit.extend(len(points))
+                found = fit.best_C(_CANDIDATES)
+                tried.append((found.error, found.C, name, factor * usual))
     _, C, name, gamma = min(tried, key=itemgetter(0))
     density = X.nnz / max(X.shape[0] * X.shape[1], 1)
     report = {

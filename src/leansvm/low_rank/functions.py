@@ -277,7 +277,7 @@ class LearnedFeatures(FeatureMap):
 
         Where it knows them for a map that differs in one function, that one alone is computed.
         """
-        known, changed = block.find(LearnedValues), np.arange(self.size)
+        known, changed = block.state.get(LearnedValues), np.arange(self.size)
         if known is not None and known.features is self:
             return known.values
         if known is not None and known.features.size == self.size:

@@ -23,9 +23,9 @@ from scipy.optimize import OptimizeResult, minimize
 from leansvm._array_api import as_float64, like_rows, namespace
 from leansvm.linalg import dense64
 from leansvm.low_rank.functions import BasisFunction, LearnedFeatures, LearnedValues
-from leansvm.ridge import primal
+from leansvm.ridge.criteria import left_out_errors
 from leansvm.ridge.factor import Spectrum, decompose
-from leansvm.ridge.primal import Criterion, left_out_errors
+from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import Block, RowBlocks, declare
 from leansvm.solution import Solution
@@ -127,14 +127,14 @@ class LowRankProblem:
         shift = first_shift(self.blocks, basis, free_bias, _SHIFT_ROWS)
         sums = add_up(self.blocks, basis, shift, self.count)
         if final and not np.ndim(criterion.C):
-            return primal.solve(self.blocks, basis, sums, free_bias, criterion)
+            return solve_sums(self.blocks, basis, sums, free_bias, criterion)
         candidates = Criterion(np.atleast_1d(criterion.C), criterion.name)
-        scored = primal.solve(self.blocks, basis, sums, free_bias, candidates)
+        scored = solve_sums(self.blocks, basis, sums, free_bias, candidates)
         if not (final and criterion.left_out):
             return scored
         # at the best C alone: blocks need not keep the left-out residuals of every candidate
         one = replace(criterion, C=scored.C)
-        solution = primal.solve(self.blocks, basis, sums, free_bias, one)
+        solution = solve_sums(self.blocks, basis, sums, free_bias, one)
         return replace(solution, curve=scored.curve, error=scored.error)
 
 

@@ -19,8 +19,8 @@ from leansvm.estimators.read import read, validate
 from leansvm.estimators.sparse import SparseMachine
 from leansvm.estimators.values import TrainingData
 from leansvm.inspection._view import split_pipeline
+from leansvm.ridge.criteria import left_out_errors
 from leansvm.ridge.factor import Prefixes, factor_prefixes
-from leansvm.ridge.primal import left_out_errors
 from leansvm.ridge.sums import add_up, first_shift, normal_equations
 from leansvm.rows import RowSource, resolve_cache_size, tiles_within
 

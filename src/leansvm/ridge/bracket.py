@@ -16,44 +16,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.ridge.criteria import ENOUGH
+from leansvm.ridge.criteria import Judges
 from leansvm.ridge.factor import RidgeModels, decompose, model_at
 from leansvm.ridge.sums import NormalEquations
-from leansvm.rows import DrawnRows, RowBlocks, draw_for_all
 from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 Errors = Callable[[RidgeModels], Array]  # left-out errors of models, by the rows that judge
-_MANY_POINTS, _MUCH_WORK = 1000, 1e10  # points and rows x points^2 beyond which rows are drawn
-_JUDGES = 2000  # rows that are drawn
 _FIRST, _MIDDLE = 500, 2048  # columns of models on the way to a large one
 _STEP = 2  # candidates between the first values that are tried
-_SEED = 0
-
-
-def draws_rows(blocks: RowBlocks, width: int) -> bool:
-    """Whether left-out errors of all rows cost so much that some rows have to do."""
-    if blocks.place is not None or blocks.n_rows <= _JUDGES:
-        return False
-    return width > _MANY_POINTS or blocks.n_rows * width**2 > _MUCH_WORK
-
-
-@dataclass(frozen=True)
-class Judges:
-    """Rows whose left-out errors, as often as each row stands for others, are those of all."""
-
-    drawn: DrawnRows
-    blocks: RowBlocks  # the same rows, with their weights; they keep their rows of Z
-    outside: bool  # no basis row is among them
-
-
-def draw_judges(blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None) -> Judges:
-    """Draw the rows that judge; basis rows are not among them where the others are enough."""
-    rng = np.random.RandomState(_SEED)
-    drawn, outside = draw_for_all(blocks, _JUDGES, rng, basis_rows), True
-    if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
-        drawn, outside = draw_for_all(blocks, _JUDGES, rng), False
-    return Judges(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
 
 
 @dataclass(frozen=True)
@@ -65,7 +36,6 @@ class Judged:
     curve: Array | None = None  # errors at the candidates, nan where one was not tried
     model: RidgeModels | None = None
     judges: Judges | None = None
-    left_out: Array | None = None  # residuals of the judges in the models without them
 
 
 def search(

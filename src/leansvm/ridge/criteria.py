@@ -1,23 +1,37 @@
-"""What models are compared by: leave-one-out and generalised cross-validation, each written once.
+"""Leave-one-out: what C, sizes, kernels and scales are compared by.
 
 A row's residual in the model without it is e / (1 - h), with its residual e and leverage h. When
 the target of a basis row x_i is left out, its function k(., x_i) stays in the model, and rows
 nearby decide its coefficient: the error at x_i then grows with C and with the basis as that of no
-new row does. So C, sizes, kernels and scales are compared by the rows outside of the basis, where
-these are enough. With all rows in the basis left-out errors are those of refitting without the row.
-Where weights differ, a few rows may weigh as much as all others, such as those of a rare class: a
-class with few rows outside is judged by all of its rows.
+new row does. So models are compared by the rows outside of the basis, where these are enough. With
+all rows in the basis left-out errors are those of refitting without the row. Where weights differ,
+a few rows may weigh as much as all others, such as those of a rare class: a class with few rows
+outside is judged by all of its rows. Where left-out errors of all rows would cost too much, some
+rows that stand for all, the `Judges`, are left out one at a time.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._array_api import like_rows, namespace, to_host
-from leansvm.rows import Block, RowBlocks, StandsFor, class_numbers, declare, row_weights
+from leansvm._array_api import as_float64, like_rows, namespace, to_host
+from leansvm.basis.features import FeatureMap
+from leansvm.ridge.factor import RidgeModels
+from leansvm.ridge.sums import NormalEquations, rows_of_Z
+from leansvm.rows import (
+    Block,
+    DrawnRows,
+    RowBlocks,
+    StandsFor,
+    class_numbers,
+    declare,
+    draw_for_all,
+    row_weights,
+)
 
 Array = NDArray[np.float64]
 ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
@@ -26,18 +40,14 @@ FLOOR = 1e-12  # of 1 - h, of which rounding may leave nothing
 JUDGES = ("squared", "accuracy", "log_loss")  # what is averaged over rows that are left out
 _BLURRED = 0.5  # margins up to this are mistakes in part: single rows decide little
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # of the log odds, of which the best counts
+_MANY_POINTS, _MUCH_WORK = 1000, 1e10  # points and rows x points^2 beyond which rows are drawn
+_JUDGES = 2000  # rows that are drawn
+_WORTH_SINGLE = 5e8  # rows x coordinates^2, from which on single precision is worth while
+_IN_SINGLE = 1e-5  # share of the largest eigenvalue above which the least ridge has to be for it
+_RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
 
 
-def leave_out(residuals: Any, leverage: Any) -> Any:
-    """Turn residuals e into those without the row, e / (1 - h), in place; return them."""
-    residuals /= namespace(leverage).clip(1.0 - leverage, FLOOR, None)
-    return residuals
-
-
-def gcv(rss: Array, freedom: Any, n: float) -> Array:
-    """Return n RSS / (n - trace)^2, given n - trace; infinite where no freedom is left."""
-    enough = freedom > 1e-10 * n
-    return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, freedom, 1.0) ** 2, np.inf)
+# ---------------------------------------------------------------------------- which rows count
 
 
 def rows_inside(blocks: RowBlocks, basis_rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -74,11 +84,155 @@ def _joined_classes(a: Any, b: Any) -> Any:
     return sizes, min(a[1], b[1]), max(a[2], b[2])
 
 
+def draws_rows(blocks: RowBlocks, width: int) -> bool:
+    """Whether left-out errors of all rows cost so much that some rows have to do."""
+    if blocks.place is not None or blocks.n_rows <= _JUDGES:
+        return False
+    return width > _MANY_POINTS or blocks.n_rows * width**2 > _MUCH_WORK
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Rows whose left-out errors, as often as each row stands for others, are those of all."""
+
+    drawn: DrawnRows
+    blocks: RowBlocks  # the same rows, with their weights; they keep their rows of Z
+    outside: bool  # no basis row is among them
+
+
+def draw_judges(blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None) -> Judges:
+    """Draw the rows that judge; basis rows are not among them where the others are enough."""
+    rng = np.random.RandomState(0)
+    drawn, outside = draw_for_all(blocks, _JUDGES, rng, basis_rows), True
+    if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
+        drawn, outside = draw_for_all(blocks, _JUDGES, rng), False
+    return Judges(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
+
+
+# ---------------------------------------------------------------------------- the pass over rows
+
+
+@dataclass
+class LeftOutResiduals:
+    """Residuals of a block's rows in the models without them, outputs x rows x models."""
+
+    residuals: Any
+
+
+@declare(keeps=LeftOutResiduals)
+def pop_left_out(block: Block, model: int) -> Array:
+    """Return the residuals in one of the models, and let go of them all."""
+    residuals = block.state.pop(LeftOutResiduals).residuals[:, :, model]
+    return np.ascontiguousarray(to_host(residuals).T)
+
+
+def left_out_errors(
+    blocks: RowBlocks,
+    features: FeatureMap,
+    shift: Array,
+    equations: NormalEquations,
+    models: RidgeModels,
+    *,
+    keep: bool = False,
+    one_copy: bool = False,
+    basis_rows: NDArray[np.intp] | None = None,
+    judge: str = "squared",
+) -> Array:
+    """Return the mean square (or loss) of the left-out residuals of every model; one pass.
+
+    With ``keep`` blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy`` a row of
+    weight s > 1 is taken for s equal rows, of which one is left out. ``basis_rows`` do not count
+    where the others are enough.
+    """
+    eq, width, n_coordinates = equations, features.width, models.weights.shape[0]
+    moves = np.zeros(n_coordinates), np.zeros(len(shift) - width)
+    if eq.free_bias:  # Z is about the shift, not about the means
+        moves = (shift[:width] - eq.mean_phi) @ models.turn, shift[width:] - eq.mean_y
+    # outputs x coordinates x models
+    minus_coefs = np.ascontiguousarray(-(models.z.T[:, :, None] * models.weights))
+    arrays: list[Any] = [models.turn, models.weights, minus_coefs, *moves]
+    if blocks.place is not None:
+        arrays = [like_rows(array, blocks.place) for array in arrays]
+    elif blocks.n_rows * n_coordinates**2 > _WORTH_SINGLE and _clear_in_single(eq, models):
+        arrays = [array.astype(np.float32) for array in arrays]
+    models = replace(models, turn=arrays[0], weights=arrays[1])
+    given = features, shift, models, *arrays[2:], eq.free_bias / eq.n
+    totals = blocks.sum(_left_out_of_block, *given, keep, one_copy, basis_rows, judge)
+    return mean_errors(totals, judge)
+
+
+def _clear_in_single(equations: NormalEquations, models: RidgeModels) -> bool:
+    """Whether coordinates may be rounded to float32 without a trace in the left-out errors.
+
+    Rounding moves the coordinates z R^-1 of a row by eps |z| / sqrt(lam) at most; those of an
+    eigen-decomposition are divided by the ridge afterwards.
+    """
+    if models.upper:
+        return bool(np.min(models.lam) > _RIDGE_IN_SINGLE * equations.mean_square())
+    return bool(np.min(models.lam) > _IN_SINGLE * np.linalg.norm(equations.matrix()))
+
+
+@declare("X", "y", "weight", keeps=LeftOutResiduals)
+def _left_out_of_block(
+    block: Block,
+    features: FeatureMap,
+    shift: Array,
+    models: RidgeModels,
+    minus_coefs: Any,
+    phi_move: Any,
+    y_move: Any,
+    per_row: float,
+    keep: bool,
+    one_copy: bool,
+    basis_rows: NDArray[np.intp] | None,
+    judge: str,
+) -> Any:
+    """Return what `add_up_squares` does of the block's rows, each without itself.
+
+    Arrays of the models are where the rows are, in the precision of the products.
+    """
+    width, Z = features.width, rows_of_Z(block, features, shift)
+    xp, root = namespace(Z), as_float64(Z[:, -1:])  # sqrt(s): what follows are rows times it
+    Z = xp.astype(Z, phi_move.dtype, copy=False)
+    E = models.coordinates(Z[:, :width], features.size)
+    E += Z[:, -1:] * phi_move
+    Y = Z[:, width:-1] + Z[:, -1:] * y_move
+    leverage = as_float64((E * E) @ models.weights)
+    leverage += root * root * per_row  # of a free bias
+    if one_copy:
+        leverage /= xp.clip(root * root, 1.0, None)
+    left = xp.clip(1.0 - leverage, FLOOR, None)
+    one_model = E @ minus_coefs[:, :, 0].T if left.shape[1] == 1 else None
+    residuals, squares = [], 0.0
+    for o in range(Y.shape[1]):
+        y = Y[:, o : o + 1]
+        if one_model is None:
+            residual = as_float64(E @ minus_coefs[o, ...])
+            residual += y
+        else:
+            residual = as_float64(y + one_model[:, o : o + 1])
+        residual /= left
+        squares = squares + residual * residual
+        if keep or judge != "squared":
+            residuals.append(residual)
+    if keep:
+        with np.errstate(invalid="ignore"):  # rows of zero weight have none
+            block.keep(LeftOutResiduals(xp.stack(residuals) / root))
+    if judge != "squared":
+        tiny = float(np.finfo(np.float64).tiny)  # rows of zero weight have no residual
+        values = block.y.T[:, :, None] - xp.stack(residuals) / xp.clip(root, tiny, None)
+        squares = losses_of_classes(judge, values, block.y, root[:, 0] ** 2)
+    return add_up_squares(block, squares, root[:, 0], basis_rows)
+
+
+# ---------------------------------------------------------------------------- sums of errors
+
+
 def losses_of_classes(judge: str, values: Any, Y: Any, weight: Any) -> Any:
     """Return s times the loss of left-out decision values of classes, rows x models.
 
     ``values`` are outputs x rows x models, targets +-1. "accuracy" counts mistakes; "log_loss" has
-    as many columns for each model as there are scales a of p ~ sigma(a f), see `best_of_scales`.
+    as many columns for each model as there are scales a of p ~ sigma(a f), see `mean_errors`.
     """
     xp, Y = namespace(values), like_rows(Y, values)
     if values.shape[0] == 1:
@@ -98,11 +252,6 @@ def losses_of_classes(judge: str, values: Any, Y: Any, weight: Any) -> Any:
         rest = xp.sum(1.0 / (1.0 + xp.exp(xp.clip(-a * others, None, 700.0))), axis=0)
         found.append(weight[:, None] * (xp.log(xp.exp(mine) + rest) - mine))
     return xp.concat(found, axis=1)
-
-
-def best_of_scales(judge: str, errors: Array) -> Array:
-    """Return one error for each model: that of the best scale of its log odds."""
-    return errors.reshape(len(_SCALES), -1).min(axis=0) if judge == "log_loss" else errors
 
 
 def add_up_squares(
@@ -129,7 +278,7 @@ def add_up_squares(
     xp, counted = namespace(squares), np.ones((2, squares.shape[0]))
     if basis_rows is not None:
         counted[1, block.positions(basis_rows)[1]] = 0.0
-    drawn = block.find(StandsFor)
+    drawn = block.state.get(StandsFor)
     if drawn is not None:
         counted *= drawn.rows
     rows = like_rows(counted, squares)
@@ -138,11 +287,15 @@ def add_up_squares(
     return xp.concat([rows @ squares, rows @ sizes], axis=1)
 
 
-def mean_errors(totals: Array) -> Array:
-    """Return the weighted mean square (or loss) of every model from what `add_up_squares` gave."""
+def mean_errors(totals: Array, judge: str = "squared") -> Array:
+    """Return the weighted mean square (or loss) of every model from what `add_up_squares` gave.
+
+    With "log_loss" it is that of the best scale of the model's log odds.
+    """
     every, outside = np.asarray(totals)
     counted = outside if outside[-2] >= min(ENOUGH, every[-2] / 2) else every
-    return np.asarray(counted[:-2] / counted[-1])
+    errors = np.asarray(counted[:-2] / counted[-1])
+    return errors.reshape(len(_SCALES), -1).min(axis=0) if judge == "log_loss" else errors
 
 
 def standard_error(values: Array, weight: Array) -> float:

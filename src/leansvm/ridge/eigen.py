@@ -17,13 +17,8 @@ from numpy.typing import NDArray
 
 from leansvm._array_api import foreign_namespace, like_rows, namespace, to_host
 from leansvm.ridge._lapack import eigh_in_place
-from leansvm.ridge.criteria import (
-    add_up_squares,
-    best_of_scales,
-    gcv,
-    losses_of_classes,
-    mean_errors,
-)
+from leansvm.ridge.criteria import add_up_squares, losses_of_classes, mean_errors
+from leansvm.ridge.factor import gcv
 from leansvm.rows import Block
 from leansvm.solution import Solution, first_of_the_best
 
@@ -142,7 +137,7 @@ def _press(
             values = (Y[rows][:, None, :] - left_out).transpose(2, 0, 1)
             squares = losses_of_classes(judge, values, Y[rows], root**2)
         total += add_up_squares(block, squares, root, basis_rows)
-    return best_of_scales(judge, mean_errors(total))
+    return mean_errors(total, judge)
 
 
 def _left_out(spectrum: _KernelSpectrum, b: Array) -> Iterator[tuple[slice, Array]]:

@@ -17,20 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._accelerated import matmul_into
-from leansvm._array_api import empty, like_rows, namespace, to_host
+from leansvm._accelerated import cholesky_lower
+from leansvm._array_api import empty, like_rows, matmul_into, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.linalg import cholesky_in_place, cholesky_solve
-from leansvm.ridge.criteria import gcv
 from leansvm.ridge.sums import NormalEquations
 
 Array = NDArray[np.float64]
 _PANEL = 512  # columns of a triangular product at a time
-
-
-def like_numbers(array: Any, E: Any) -> Any:
-    """Return a host array where ``E`` is; on the host, in its precision."""
-    return np.asarray(array, dtype=E.dtype) if isinstance(E, np.ndarray) else like_rows(array, E)
 
 
 @dataclass(frozen=True)
@@ -52,46 +46,31 @@ class RidgeModels:
         """Degrees of freedom of each model, without that of a free bias."""
         return self.freedom @ self.weights
 
-    def first_coordinates(self, counts: NDArray[np.intp]) -> RidgeModels:
-        """Return the models on the first coordinates, of a triangular factor."""
-        inside = np.arange(len(self.z))[:, None] < counts
-        return replace(self, weights=inside.astype(np.float64))
-
     def coordinates(self, Z: Any, size: int, out: Any = None) -> Any:
         """Return Z @ turn, where the first ``size`` columns of Z are functions.
 
-        Zeros of a triangle are not multiplied. The result is in ``out`` where that is given.
+        Zeros of a triangle are not multiplied. The result is in ``out`` if that is given.
         """
         end, others = self.turn.shape[1], Z[:, size:]
+        if not self.upper or (end <= _PANEL and not others.shape[1]):
+            return Z @ self.turn if out is None else np.matmul(Z, self.turn, out=out)
         E = empty((Z.shape[0], end), Z, Z.dtype) if out is None else out
-        if not self.upper:
-            matmul_into(Z, like_numbers(self.turn, Z), E)
-            return E
         for start in range(0, end, _PANEL):
             stop = min(start + _PANEL, end)
             some, turn = min(stop, size), self.turn[:, start:stop]
-            matmul_into(Z[:, :some], like_numbers(turn[:some, :], Z), E[:, start:stop])
-            E[:, start:stop] += others @ like_numbers(turn[size:, :], Z)
+            matmul_into(Z[:, :some], turn[:some, :], E[:, start:stop])
+            E[:, start:stop] += others @ turn[size:, :]
         return E
-
-    def coefs(self, output: int) -> Array:
-        """Return the coefficients of the coordinates, coordinates x models."""
-        return self.z[:, output, None] * self.weights
-
-    def leverages(self, E: Any) -> Any:
-        """Return h of rows with coordinates ``E``, one column a model."""
-        return (E * E) @ like_numbers(self.weights, E)
 
     def theta(self, model: int = 0) -> Array:
         """Return the solution of one model, width x outputs."""
-        coefs = [self.coefs(o)[:, model] for o in range(self.z.shape[1])]
-        return np.asarray(self.turn @ np.stack(coefs, axis=1))
+        return np.asarray(self.turn @ (self.z * self.weights[:, model, None]))
 
     def rss(self, equations: NormalEquations) -> Array:
         """Return the sums of s e^2, outputs x models: y'y - c'theta - |theta|^2 / C."""
         rss = np.repeat(equations.yy[:, None], self.weights.shape[1], axis=1)
         for o, left in enumerate(rss):
-            thetas = self.turn @ self.coefs(o)
+            thetas = self.turn @ (self.z[:, o, None] * self.weights)
             left -= equations.c[:, o] @ thetas + self.lam * np.sum(thetas**2, axis=0)
         return np.maximum(rss, 0.0)
 
@@ -99,6 +78,12 @@ class RidgeModels:
         """Return generalised cross-validation of every model, summed over outputs."""
         freedom = equations.count - float(equations.free_bias) - self.trace
         return gcv(self.rss(equations).sum(axis=0), freedom, equations.count)
+
+
+def gcv(rss: Array, freedom: Any, n: float) -> Array:
+    """Return n RSS / (n - trace)^2, given n - trace; infinite where no freedom is left."""
+    enough = freedom > 1e-10 * n
+    return np.where(enough, n * np.maximum(rss, 0.0) / np.where(enough, freedom, 1.0) ** 2, np.inf)
 
 
 # ---------------------------------------------------------------------------- eigenvalues
@@ -135,9 +120,9 @@ def decompose(equations: NormalEquations, place: Any = None) -> Spectrum:
     basis) has no part in the solution; C would multiply its noise.
     """
     if place is None:
-        values, vectors = np.linalg.eigh(equations.M)  # SciPy's would keep Python's lock
+        values, vectors = np.linalg.eigh(equations.matrix())  # SciPy's would keep Python's lock
     else:
-        found = namespace(place).linalg.eigh(like_rows(equations.M, place))
+        found = namespace(place).linalg.eigh(like_rows(equations.matrix(), place))
         values, vectors = to_host(tuple(found))
     z = vectors.T @ equations.c
     noise = 16 * float(np.finfo(np.float64).eps)
@@ -156,8 +141,8 @@ def theta_at(equations: NormalEquations, C: float) -> Array:
         return c
     try:
         if not on_host:
-            return on_device.solve_definite(equations.M, np.full(len(c), 1.0 / C), c)
-        return cholesky_solve(cholesky_in_place(equations.ridged(1.0 / C)), c)
+            return on_device.solve_factored(cholesky_lower(equations.matrix(1.0 / C)), c)
+        return cholesky_solve(cholesky_in_place(equations.matrix(1.0 / C)), c)
     except np.linalg.LinAlgError:
         return decompose(equations, None if on_host else equations.gram).theta(C)
 
@@ -180,10 +165,10 @@ class Prefixes:
 
     def models(self, sizes: NDArray[np.intp]) -> RidgeModels:
         """Return the models on the first ``sizes`` points."""
-        lam, every = 1.0 / self.C, np.ones((len(self.tau), 1))
+        lam, inside = 1.0 / self.C, np.arange(len(self.tau))[:, None] < sizes + self.offset
         freedom = 1.0 - lam * np.einsum("ij,ij->j", self.inverse, self.inverse)
-        models = RidgeModels(self.inverse, self.tau, every, lam, freedom, self.upper)
-        return models.first_coordinates(sizes + self.offset)
+        weights = inside.astype(np.float64)
+        return RidgeModels(self.inverse, self.tau, weights, lam, freedom, self.upper)
 
     def objective(self) -> Array:
         """Return the objective of every size, summed over outputs."""
@@ -218,11 +203,11 @@ def factor_prefixes(
         wide = np.zeros((len(c), rotation.shape[1] + offset))
         wide[: len(rotation), : rotation.shape[1]] = rotation
         wide[len(rotation) :, rotation.shape[1] :] = 1.0
-        turned = replace(equations, gram=wide.T @ equations.M @ wide, c=wide.T @ c, a=None)
+        turned = replace(equations, gram=wide.T @ equations.matrix() @ wide, c=wide.T @ c, a=None)
         found = factor_prefixes(turned, C)
         return replace(found, equations=equations, inverse=wide @ found.inverse, upper=False)
     order = np.roll(np.arange(len(c)), offset)  # the column of a penalised bias comes first
-    A = (equations.first(order) if offset else equations).ridged(1.0 / C)
+    A = (equations.first(order) if offset else equations).matrix(1.0 / C)
     inverse = cholesky_in_place(A).T  # R, then R^-1 in the same memory
     if len(A):
         dtrtri(inverse, overwrite_c=True)

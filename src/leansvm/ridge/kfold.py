@@ -249,7 +249,7 @@ def squared_errors(
     models = spectrum.models(candidates)
     errors = np.zeros((len(grams), train.n_outputs, len(candidates)))
     for o in range(train.n_outputs):
-        theta = models.turn @ models.coefs(o)
+        theta = models.turn @ (models.z[:, o, None] * models.weights)
         v = np.zeros((r + train.n_outputs + 1, len(candidates)))  # residual = Z v
         v[:r], v[r + o] = -theta, 1.0
         if free_bias:  # of the shifted columns

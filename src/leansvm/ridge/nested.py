@@ -13,8 +13,7 @@ as its values at some rows tell.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,17 @@ from leansvm.basis.growing import (
     resize_columns,
 )
 from leansvm.kernels import Kernel
-from leansvm.ridge.bracket import Judged, Judges, draw_judges, search
-from leansvm.ridge.criteria import ENOUGH, rows_inside, standard_error
+from leansvm.ridge.bracket import Judged, search
+from leansvm.ridge.criteria import (
+    ENOUGH,
+    Judges,
+    LeftOutResiduals,
+    draw_judges,
+    left_out_errors,
+    rows_inside,
+    standard_error,
+)
 from leansvm.ridge.factor import RidgeModels, decompose, factor_prefixes
-from leansvm.ridge.primal import LeftOutResiduals, left_out_errors
 from leansvm.ridge.sums import (
     FIRST_ROWS,
     MomentRows,
@@ -48,7 +54,7 @@ from leansvm.ridge.sums import (
     normal_equations,
     rows_of_Z,
 )
-from leansvm.rows import Block, RowBlocks, declare, row_weights
+from leansvm.rows import Block, DrawnRows, RowBlocks, declare, row_weights
 from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
@@ -68,14 +74,14 @@ MOST_LOST = 1e-3  # of the left-out error, that single precision may add
 _MORE_LOST = 4.0  # times as much may be lost at twice the size
 
 
-def is_much(n_rows: int, size: int) -> bool:
-    """Whether single precision is worth while for so many rows and points."""
+def worth_single(n_rows: int, size: int) -> bool:
+    """Whether sums over so many rows and points on a host are worth single precision."""
     return n_rows * size**2 >= _MUCH_WORK
 
 
 @dataclass
-class Ladder:
-    """The basis so far: points in order, and the sums over the rows of their columns."""
+class NestedFit:
+    """The fit on the first points of a basis: it grows, and all of its sizes are compared."""
 
     blocks: RowBlocks
     points: NestedPoints
@@ -84,8 +90,10 @@ class Ladder:
     indices: NDArray[np.intp] | None  # rows that may become points, in order
     basis_rows: NDArray[np.intp] | None  # those of them that do not count
     judges: Judges | None  # rows whose left-out errors are compared; None: all rows
+    may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
+    equations: NormalEquations = field(init=False)
     in_single: bool = False  # whether rounding kernel values to float32 changes nothing
 
     def extend(self, size: int) -> None:
@@ -95,9 +103,10 @@ class Ladder:
         width = (last := len(self.points.kept)) + old.gram.shape[0] - first
         # rows are copied when they get wider; beside them lie tiles and some r x r matrices
         keep = 32 * self.blocks.n_rows * (width + 1) + 64 * width**2 <= self.budget
-        single = self.in_single and self.worth_single(self.blocks.n_rows, last)
+        on_host = self.blocks.place is None
+        single = self.in_single and on_host and worth_single(self.blocks.n_rows, last)
         before, self.features = self.features, self.points.features(keep, single)
-        L = new_rows_of_factor(before, self.features) if keep else None
+        L = new_rows_of_factor(first, self.features) if keep else None
         self.blocks.map(resize_columns, before, self.features, L)
         del before, L  # as large as the sums that follow
         shift = first_shift(self.blocks, self.features, self.free_bias)
@@ -117,22 +126,74 @@ class Ladder:
         gram[first:last, first:] = new
         gram[last:, :last], gram[last:, last:] = gram[:last, last:].T, rest
         self.sums = Sums(shift, gram, old.n_outputs, float(gram[-1, -1]))
+        self.equations = normal_equations(self.sums, self.features, self.free_bias)
 
-    def worth_single(self, n_rows: int, size: int) -> bool:
-        """Whether sums over so many rows and points on the host are faster in single precision."""
-        return self.blocks.place is None and is_much(n_rows, size)
+    def best_C(self, candidates: Array, near: float | None = None) -> Judged:
+        """Return the best C of all points; with many points the best one near a known C.
 
-    def _stands(self, models: RidgeModels, model: int, error: float) -> bool:
-        """Whether the sums are precise enough, as one model and its left-out error tell.
-
-        If not, they are made again in double precision. Decides the precision of larger sizes.
+        Where many points are judged at one C only, give that one as the only candidate.
         """
-        lost = lost_in_single(self.features, models.theta(model), self.blocks.head(FIRST_ROWS)[0])
+        size, clear = self.features.size, True  # 0 if all points were dropped
+        if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
+            models = decompose(self.equations).models(candidates)
+            curve = self.left_out_errors(models)
+            best = first_of_the_best(curve)
+            found = Judged(float(curve.min()), float(candidates[best]), curve)
+            theta = models.theta(best)
+        else:
+            known = Judged(np.nan, float(candidates[0]) if near is None else near)
+            with blas_for(self.features.width):
+                found = search(self.equations, candidates, self.left_out_errors, known)
+            assert found.model is not None
+            theta, clear = found.model.theta(), found.model.upper  # or 1/C is lost in rounding
+        if (clear or not self.features.single) and self._is_precise(theta, found.error):
+            return found
+        self._return_to_double()
+        return self.best_C(candidates, near)
+
+    def errors_of_sizes(
+        self, sizes: NDArray[np.intp], C: float, known: Judged | None = None
+    ) -> Array:
+        """Return the left-out errors of the first ``sizes`` points at one C; blocks keep residuals.
+
+        A triangular factor that is ``known`` at this C is not made again.
+        """
+        if known is not None and known.model is not None and known.model.upper:
+            first = sizes + int(self.equations.constant is not None)
+            inside = np.arange(len(known.model.z))[:, None] < first
+            models = replace(known.model, weights=inside.astype(np.float64))
+            with blas_for(self.features.width):
+                return self.left_out_errors(models, keep=True)
+        try:
+            models = factor_prefixes(self.equations, C).models(sizes)
+        except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
+            if not self.features.single:
+                raise
+        else:
+            errors = self.left_out_errors(models, keep=True)
+            if self._is_precise(models.theta(len(sizes) - 1), errors[-1]):
+                return errors
+        self._return_to_double()
+        return self.errors_of_sizes(sizes, C)
+
+    def left_out_errors(self, models: RidgeModels, keep: bool = False) -> Array:
+        """Return the left-out errors of models by the rows that judge; these keep residuals."""
+        rows, inside = self.blocks, self.basis_rows
+        if self.judges is not None:
+            rows, inside = self.judges.blocks, None
+        given = rows, self.features, self.sums.shift, self.equations, models
+        return left_out_errors(*given, keep=keep, basis_rows=inside)
+
+    def _is_precise(self, theta: Array, error: float) -> bool:
+        """Whether the sums are precise enough for a model with this left-out error.
+
+        Notes whether larger sizes may be added up in single precision.
+        """
+        if not (self.may_use_single or self.features.single):
+            return True
+        lost = lost_in_single(self.features, theta, self.blocks.head(FIRST_ROWS)[0])
         self.in_single = _MORE_LOST * lost <= MOST_LOST * error
-        if self.features.single and lost > MOST_LOST * error:
-            self._return_to_double()
-            return False
-        return True
+        return not self.features.single or lost <= MOST_LOST * error
 
     def _return_to_double(self) -> None:
         """Make the sums of all points again, in double precision."""
@@ -143,6 +204,16 @@ class Ladder:
         width = self.features.width + self.sums.n_outputs
         self.sums = Sums(np.zeros(width), np.zeros((width + 1,) * 2), self.sums.n_outputs, 0.0)
         self.extend(self.points.taken)
+
+    def standard_error(self, *models: int) -> float:
+        """Return that of the difference of two of the errors that `errors_of_sizes` returned."""
+        if self.judges is not None:
+            difference, _ = self.judges.blocks.collect(_pop_differences, *models)
+            return standard_error(difference, self.judges.drawn.weight)
+        difference, weight = self.blocks.collect(_pop_differences, *models)
+        if self.basis_rows is not None and len(weight) - len(self.basis_rows) >= ENOUGH:
+            weight[self.basis_rows] = 0.0
+        return standard_error(difference, weight)
 
     def cut(
         self, size: int, count: float | None = None, keep: bool = True
@@ -165,76 +236,6 @@ class Ladder:
             self.blocks.map(resize_columns, self.features, features)
         total = self.sums.count if count is None else count
         return features, Sums(shift, gram, self.sums.n_outputs, total)
-
-    def curve(self, candidates: Array) -> Array:
-        """Return the left-out errors of all points at every C."""
-        equations = self._equations()
-        models = decompose(equations).models(candidates)
-        curve = self._errors(equations, models)
-        best = first_of_the_best(curve)
-        return curve if self._stands(models, best, curve[best]) else self.curve(candidates)
-
-    def judged(self, candidates: Array, near: float | None) -> Judged:
-        """Return the best C of all points, near one that is known.
-
-        Where many points are judged at one C only, give that one as the only candidate.
-        """
-        size = self.features.size  # 0 if all points were dropped
-        if not size or (len(candidates) > 1 and (near is None or size <= _EVERY_C)):
-            curve = self.curve(candidates)
-            best = first_of_the_best(curve)
-            return Judged(float(curve.min()), float(candidates[best]), curve)
-        equations = self._equations()
-        known = Judged(np.nan, float(candidates[0]) if near is None else near)
-        with blas_for(self.features.width):
-            found = search(equations, candidates, partial(self._errors, equations), known)
-        assert found.model is not None
-        clear = found.model.upper or not self.features.single  # or 1/C is lost in rounding of sums
-        if not clear:
-            self._return_to_double()
-        if not clear or not self._stands(found.model, 0, found.error):
-            return self.judged(candidates, near)
-        return found
-
-    def errors(self, sizes: NDArray[np.intp], C: float, known: Judged | None = None) -> Array:
-        """Return the left-out errors of the first ``sizes`` points at one C.
-
-        A triangular factor that is ``known`` at this C is not made again.
-        """
-        equations = self._equations()
-        if known is not None and known.model is not None and known.model.upper:
-            models = known.model.first_coordinates(sizes + int(equations.constant is not None))
-            with blas_for(self.features.width):
-                return self._errors(equations, models, keep=True)
-        try:
-            models = factor_prefixes(equations, C).models(sizes)
-        except np.linalg.LinAlgError:  # 1/C is lost in the rounding of the sums
-            if not self.features.single:
-                raise
-            self._return_to_double()
-            return self.errors(sizes, C)
-        errors = self._errors(equations, models, keep=True)
-        return errors if self._stands(models, len(sizes) - 1, errors[-1]) else self.errors(sizes, C)
-
-    def standard_error(self, *models: int) -> float:
-        """Return that of the difference of two of the errors, of those that were returned last."""
-        if self.judges is not None:
-            difference, _ = self.judges.blocks.collect(_pop_differences, *models)
-            return standard_error(difference, self.judges.drawn.weight)
-        difference, weight = self.blocks.collect(_pop_differences, *models)
-        if self.basis_rows is not None and len(weight) - len(self.basis_rows) >= ENOUGH:
-            weight[self.basis_rows] = 0.0
-        return standard_error(difference, weight)
-
-    def _equations(self) -> NormalEquations:
-        return normal_equations(self.sums, self.features, self.free_bias)
-
-    def _errors(self, equations: NormalEquations, models: RidgeModels, keep: bool = False) -> Array:
-        rows, inside = self.blocks, self.basis_rows
-        if self.judges is not None:
-            rows, inside = self.judges.blocks, None
-        how = rows, self.features, self.sums.shift, equations, models
-        return left_out_errors(*how, keep=keep, basis_rows=inside)
 
 
 @declare("X", "y", "weight")
@@ -287,25 +288,25 @@ def _cut_rows_of_judges(block: Block, order: NDArray[np.intp]) -> None:
 @declare("weight", keeps=LeftOutResiduals)
 def _pop_differences(block: Block, a: int, b: int) -> tuple[Array, Array]:
     """Return the squared left-out errors of one model less those of another, and the weights."""
-    residuals, weight = block.kept(LeftOutResiduals).residuals, to_host(row_weights(block))
-    block.drop(LeftOutResiduals)
+    residuals = block.state.pop(LeftOutResiduals).residuals
+    weight = to_host(row_weights(block))
     one, other = (to_host(residuals[:, :, model]) for model in (a, b))
     difference = np.square(one).sum(axis=0) - np.square(other).sum(axis=0)
     return np.where(weight > 0, difference, 0.0), weight
 
 
-def open_ladder(
+def start_nested(
     blocks: RowBlocks,
     kernel: Kernel,
     rows: Any,
     bias_penalty: float,
     budget: int,
     indices: NDArray[np.intp] | None = None,
-    drawn: NDArray[np.intp] | None = None,
-) -> Ladder:
-    """Begin with no point of a basis; its row numbers are needed for a precomputed kernel.
+    drawn: DrawnRows | None = None,
+) -> NestedFit:
+    """Begin with none of the points ``rows``, whose row numbers a precomputed kernel needs.
 
-    Where blocks hold some rows only, ``drawn`` are their numbers, which increase.
+    Where blocks hold some rows only, these are ``drawn``.
     """
     constant = 1.0 / np.sqrt(bias_penalty) if 0 < bias_penalty < np.inf else None
     where = indices if kernel.precomputed else rows
@@ -313,88 +314,85 @@ def open_ladder(
     features, n_outputs = points.features(), blocks.head(1)[1].shape[1]
     shift = np.zeros(features.width + n_outputs)
     sums = Sums(shift, np.zeros((len(shift) + 1,) * 2), n_outputs, 0.0)
-    inside = indices
+    numbers, n_rows, inside = indices, blocks.n_rows, None
+    if drawn is not None:
+        numbers, n_rows = None, drawn.n_rows
     if indices is not None:
-        if drawn is not None:
-            indices = np.flatnonzero(np.isin(drawn, indices))
-        inside = rows_inside(blocks, indices)
-    judges = None
-    if blocks.place is None and blocks.n_rows > _MANY_ROWS:
+        among = indices if drawn is None else np.flatnonzero(np.isin(drawn.rows, indices))
+        inside = rows_inside(blocks, among)
+    on_host, judges = blocks.place is None, None
+    if on_host and blocks.n_rows > _MANY_ROWS:
         judges = draw_judges(blocks, rows.shape[0], inside)
-    free_bias, numbers = bias_penalty == 0, indices if drawn is None else None
-    return Ladder(blocks, points, free_bias, budget, numbers, inside, judges, features, sums)
+    single, free_bias = on_host and worth_single(n_rows, rows.shape[0]), bias_penalty == 0
+    return NestedFit(
+        blocks, points, free_bias, budget, numbers, inside, judges, single, features, sums
+    )
 
 
 # ---------------------------------------------------------------------------- the search
 
 
-def climb(ladder: Ladder, candidates: Array) -> tuple[int, dict[str, Any], Judged]:
-    """Double the basis while that lowers the error.
+def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any], Judged]:
+    """Double the basis while that lowers the error, then take the smallest size that is as good.
 
     Sizes in between are compared at the C of the largest one.
 
     Returns
     -------
     size : int
-        The lean one.
+        The size to take.
     compared : dict
         Sizes, their errors, and C.
     judged : Judged
-        The C at which sizes were compared; what it says about the model where the lean size is
+        The C at which sizes were compared; what it says about the model where the size to take is
         the largest one.
     """
-    largest = ladder.points.rows.shape[0]
-    size, best, found = _first_size(largest), np.inf, None
+    largest = fit.points.rows.shape[0]
+    # from a size of about sixty doubling leads to the largest one
+    doublings = max(0, round(np.log2(max(largest, 1) / _FIRST_NESTED)))
+    size, best, found = int(np.ceil(largest / 2**doublings)), np.inf, None
     while True:
         reach(min((size / _TYPICAL) ** 2 / 4, 0.8))  # what is behind: sizes quadruple the work
-        ladder.extend(size)
+        fit.extend(size)
         C = None if found is None else found.C
-        found = ladder.judged(candidates if C is None or size <= _SOME_C else np.array([C]), C)
+        found = fit.best_C(candidates if C is None or size <= _SOME_C else np.array([C]), C)
         gain = GAIN if size < _LARGE else _LARGE_GAIN
         pays, best = found.error < (1.0 - gain) * best, min(best, found.error)
         if size == largest or not pays or out_of_time(growth=4.0):
             break
         if size > _SOME_C:  # a larger basis takes this one's C
-            found = ladder.judged(candidates, found.C)
+            found = fit.best_C(candidates, found.C)
         size = min(2 * size, largest)
-    sizes = _sizes_up_to(ladder.features.size)
-    errors = ladder.errors(sizes, found.C, found)
+    kept = fit.features.size
+    steps = np.arange(1 + 2 * np.log2(max(kept / _FIRST_NESTED, 1.0)))
+    sizes = np.unique(np.rint(kept * _STEP**-steps)).astype(np.intp)
+    errors = fit.errors_of_sizes(sizes, found.C, found)
     # a smaller size may have been better than any of these, at another C: then the best of them
     enough = max((1.0 + _MARGIN) * min(best, errors.min()), errors.min())
     lean = int(sizes[np.argmax(errors <= enough)])
-    if _all_are_better(ladder, lean, found.C):
-        lean = ladder.features.size
+    if _all_are_better(fit, lean, found.C):
+        lean = fit.features.size
     return lean, {"sizes": sizes, "errors": errors, "C": found.C}, found
 
 
-def _all_are_better(ladder: Ladder, lean: int, C: float) -> bool:
-    """Whether few rows do clearly better if all of them are points.
+def _all_are_better(fit: NestedFit, lean: int, C: float) -> bool:
+    """Whether few rows do clearly better if all of them are points; the basis then has them all.
 
     Both models are judged by the rows that are no points of the lean one: their left-out errors
     are those of new rows in both. If all rows may become points, sizes in between were judged by
     basis rows too, whose left-out errors are too large (`criteria`), and doubling ended early.
     """
-    largest, indices = ladder.points.rows.shape[0], ladder.indices
-    if indices is None or ladder.blocks.n_rows > _FEW_ROWS or 2 * lean > largest:
+    largest, indices = fit.points.rows.shape[0], fit.indices
+    if indices is None or fit.blocks.n_rows > _FEW_ROWS or 2 * lean > largest:
         return False
     if not lean or out_of_time(growth=4.0):
         return False
-    chosen = indices[ladder.points.kept[:lean]]
-    before, ladder.basis_rows = ladder.basis_rows, rows_inside(ladder.blocks, chosen)
-    ladder.extend(largest)
-    both = np.array([lean, ladder.features.size])
-    few, every = np.min([ladder.errors(both, near) for near in C * _NEARBY], axis=0)
-    ladder.basis_rows = before
-    return bool(every < (1.0 - GAIN) * few)
-
-
-def _first_size(largest: int) -> int:
-    """Return a size of about sixty from which doubling leads to the largest one."""
-    doublings = max(0, round(np.log2(max(largest, 1) / _FIRST_NESTED)))
-    return int(np.ceil(largest / 2**doublings))
-
-
-def _sizes_up_to(largest: int) -> NDArray[np.intp]:
-    """Return the sizes to compare, each about sqrt(2) times the one before."""
-    steps = np.arange(1 + 2 * np.log2(max(largest / _FIRST_NESTED, 1.0)))
-    return np.unique(np.rint(largest * _STEP**-steps)).astype(np.intp)
+    chosen = indices[fit.points.kept[:lean]]
+    before, fit.basis_rows = fit.basis_rows, rows_inside(fit.blocks, chosen)
+    fit.extend(largest)
+    both = np.array([lean, fit.features.size])
+    lowest = np.full(2, np.inf)
+    for near in C * _NEARBY:
+        lowest = np.minimum(lowest, fit.errors_of_sizes(both, near))
+    fit.basis_rows = before
+    return bool(lowest[1] < (1.0 - GAIN) * lowest[0])

@@ -1,8 +1,9 @@
 """The LS-SVM on given features, from sums over the rows (zhou2016, eqs. (9), (11)).
 
 One factor of M = Phi_c' S Phi_c (`factor`) gives the solution, generalised cross-validation and, in
-a second pass over the rows, the exact leave-one-out residuals e / (1 - h) of many models, for every
-output; h = s (1/n + the leverage of the centred row).
+a second pass over the rows, the exact leave-one-out residuals (`criteria`) of many models, for
+every output. Folds (`kfold`) and the search for C in large fits (`bracket`) need no second pass
+over all rows.
 """
 
 from __future__ import annotations
@@ -15,36 +16,26 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn._config import get_config
 
-from leansvm._accelerated import matmul_into
-from leansvm._array_api import as_float64, empty, like_rows, namespace, to_host, zeros
+from leansvm._array_api import as_float64
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.ridge.bracket import Judged, Judges, draw_judges, draws_rows, search
+from leansvm.ridge.bracket import Judged, search
 from leansvm.ridge.criteria import (
-    add_up_squares,
-    best_of_scales,
-    leave_out,
-    losses_of_classes,
-    mean_errors,
+    draw_judges,
+    draws_rows,
+    left_out_errors,
+    pop_left_out,
     standard_error,
 )
 from leansvm.ridge.eigen import solve_for_every_C
-from leansvm.ridge.factor import RidgeModels, decompose, like_numbers, model_at, theta_at
-from leansvm.ridge.sums import (
-    NormalEquations,
-    Sums,
-    keep_rows_of_Z,
-    normal_equations,
-    rows_of_Z,
-)
+from leansvm.ridge.factor import decompose, model_at, theta_at
+from leansvm.ridge.kfold import FoldSums, fold_errors
+from leansvm.ridge.sums import NormalEquations, Sums, keep_rows_of_Z, normal_equations
 from leansvm.rows import Block, RowBlocks, declare, total_weight
 from leansvm.solution import Solution, first_of_the_best
 
 Array = NDArray[np.float64]
 _KEEP_LOO_BYTES = 2**28
 _FEW_ROWS = 2000
-_MUCH_WORK = 5e8  # rows x coordinates^2, from which on single precision is worth while
-_IN_SINGLE = 1e-5  # share of the largest eigenvalue above which the least ridge has to be for it
-_RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
 _NO_ROOM = (
     "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
     "{:.3g}: scale sample_weight up, use fewer basis points, or give a number."
@@ -64,14 +55,22 @@ class Criterion:
     known: Judged | None = None  # what comparing sizes has found out about this one
 
 
-def solve(
-    blocks: RowBlocks, features: FeatureMap, sums: Sums, free_bias: bool, criterion: Criterion
+def solve_sums(
+    blocks: RowBlocks,
+    features: FeatureMap,
+    sums: Sums | FoldSums,
+    free_bias: bool,
+    criterion: Criterion,
 ) -> Solution:
-    """Solve at one C, or at the best of several by GCV (from the sums) or leave-one-out.
+    """Solve at one C, or at the best of several by folds, GCV (from the sums) or leave-one-out.
 
     Leave-one-out runs over the blocks again: they must hold all rows of the sums. So does GCV
     where the basis is nearly all rows; batches, of which the sums alone are left, do without.
     """
+    if isinstance(sums, FoldSums):
+        if criterion.name == "kfold":
+            return _solve_by_folds(blocks, features, sums, free_bias, criterion)
+        sums = sums.total()
     equations, several = normal_equations(sums, features, free_bias), np.ndim(criterion.C) == 1
     if not (several or criterion.left_out):
         C = float(np.asarray(criterion.C))
@@ -82,7 +81,10 @@ def solve(
         return _solve_by_some_rows(blocks, features, sums.shift, equations, criterion)
     # nearly all rows are basis points: 1 - leverage and the squared residuals lose their digits
     share = 0.5 if blocks.n_rows <= _FEW_ROWS else 0.95  # an eigen-decomposition of all is slow
-    if features.width > share * blocks.n_rows and _all_there(blocks, equations):
+    if (
+        features.width > share * blocks.n_rows
+        and abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n  # not a batch of them
+    ):
         return _solve_in_dual(blocks, features, equations, criterion)
     candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
     factor = decompose(equations, blocks.place)
@@ -114,6 +116,24 @@ def solve(
     )
 
 
+def _solve_by_folds(
+    blocks: RowBlocks, features: FeatureMap, sums: FoldSums, free_bias: bool, criterion: Criterion
+) -> Solution:
+    """Choose C by the errors on left-out folds, then solve from the sums over all rows."""
+    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
+    if np.count_nonzero(sums.grams[:, -1, -1]) + bool(sums.base[-1, -1]) < 2:
+        # a batch of a row or two: nothing to leave out yet
+        gcv = Criterion(candidates, "gcv", criterion.left_out)
+        solution = solve_sums(blocks, features, sums.total(), free_bias, gcv)
+        return replace(solution, details=solution.details | {"criterion": "gcv"})
+    curve = fold_errors(sums, features, free_bias, candidates)
+    best = first_of_the_best(curve)
+    chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
+    solution = solve_sums(blocks, features, sums.total(), free_bias, chosen)
+    details = solution.details | {"criterion": "kfold"}
+    return replace(solution, curve=curve, error=float(curve[best]), details=details)
+
+
 def _solve_by_some_rows(
     blocks: RowBlocks,
     features: FeatureMap,
@@ -122,20 +142,28 @@ def _solve_by_some_rows(
     criterion: Criterion,
 ) -> Solution:
     """Choose C by the left-out errors of rows that stand for all; keep those at the C taken."""
-    known, several = criterion.known, np.ndim(criterion.C) == 1
-    if known is not None and known.judges is not None:
-        judges = known.judges
-    else:
+    known, several, curve = criterion.known, np.ndim(criterion.C) == 1, None
+    judges = None if known is None else known.judges
+    if judges is None:
         judges = draw_judges(blocks, len(shift), criterion.basis_rows)
         judges.blocks.map(keep_rows_of_Z, features, shift)
-    known = _judge(judges, features, shift, equations, criterion)
-    drawn, C, model, left_out = judges.drawn, known.C, known.model, known.left_out
-    assert model is not None and left_out is not None
-    theta = model.theta()
-    spread = standard_error(np.square(left_out).sum(axis=1), drawn.weight)
+    rows = judges.blocks, features, shift, equations
+    errors = partial(left_out_errors, *rows, judge=criterion.judge)
+    if several:
+        if known is not None and criterion.judge != "squared":  # by which sizes were compared
+            known = replace(known, model=None)
+        found = search(equations, np.asarray(criterion.C, dtype=np.float64), errors, known)
+        C, model, curve = found.C, found.model, found.curve
+    else:
+        C = float(np.asarray(criterion.C))
+        model = model_at(equations, C)
+    assert model is not None
+    error = float(errors(model, keep=True)[0])
+    drawn, left_out = judges.drawn, judges.blocks.concatenate(pop_left_out, 0)
+    theta, spread = model.theta(), standard_error(np.square(left_out).sum(axis=1), drawn.weight)
     note = (
         f"{'C was chosen by' if several else 'Calibrated on'} the left-out errors of "
-        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {known.error:.4g} "
+        f"{len(drawn.rows):,} of {blocks.n_rows:,} rows: their mean square is {error:.4g} "
         f"with a standard error of {spread:.2g}."
     )
     return Solution(
@@ -144,38 +172,10 @@ def _solve_by_some_rows(
         **equations.describe(theta, C),
         left_out=left_out,
         drawn=drawn,
-        curve=known.curve if several else None,
-        error=known.error,
+        curve=curve,
+        error=error,
         details={"left_out_on": len(drawn.rows), "notes": [note]},
     )
-
-
-def _judge(
-    judges: Judges,
-    features: FeatureMap,
-    shift: Array,
-    equations: NormalEquations,
-    criterion: Criterion,
-) -> Judged:
-    """Find the best C by a search, or take the one that is given, with residuals of the judges."""
-    rows = judges.blocks, features, shift, equations
-    errors = partial(left_out_errors, *rows, judge=criterion.judge)
-    if np.ndim(criterion.C):
-        known = criterion.known
-        if known is not None and criterion.judge != "squared":  # by which sizes were compared
-            known = replace(known, model=None)
-        found = search(equations, np.asarray(criterion.C, dtype=np.float64), errors, known)
-    else:
-        C = float(np.asarray(criterion.C))
-        found = Judged(np.nan, C, model=model_at(equations, C))
-    assert found.model is not None
-    error = float(errors(found.model, keep=True)[0])
-    return replace(found, error=error, left_out=judges.blocks.concatenate(pop_left_out, 0))
-
-
-def _all_there(blocks: RowBlocks, equations: NormalEquations) -> bool:
-    """Whether the blocks hold all rows of the sums, by their weights: a batch does not."""
-    return abs(total_weight(blocks) - equations.n) <= 1e-9 * equations.n
 
 
 def _solve_in_dual(
@@ -224,112 +224,3 @@ def _solve_in_dual(
 @declare("X")
 def _all_features(block: Block, features: FeatureMap) -> Any:
     return as_float64(features.of(block))
-
-
-@dataclass
-class LeftOutResiduals:
-    """Residuals of a block's rows in the models without them, outputs x rows x models."""
-
-    residuals: Any
-
-
-@declare(keeps=LeftOutResiduals)
-def pop_left_out(block: Block, model: int) -> Array:
-    """Return the residuals in one of the models, and let go of them all."""
-    residuals = block.kept(LeftOutResiduals).residuals[:, :, model]
-    block.drop(LeftOutResiduals)
-    return np.ascontiguousarray(to_host(residuals).T)
-
-
-def left_out_errors(
-    blocks: RowBlocks,
-    features: FeatureMap,
-    shift: Array,
-    equations: NormalEquations,
-    models: RidgeModels,
-    *,
-    keep: bool = False,
-    one_copy: bool = False,
-    basis_rows: NDArray[np.intp] | None = None,
-    judge: str = "squared",
-) -> Array:
-    """Return the mean square (or loss) of the left-out residuals of every model; one pass.
-
-    With ``keep`` blocks also keep the residuals (`LeftOutResiduals`). With ``one_copy`` a row of
-    weight s > 1 is taken for s equal rows, of which one is left out. ``basis_rows`` do not count
-    where the others are enough (`criteria`).
-    """
-    eq, width = equations, features.width
-    on_host, work = blocks.place is None, blocks.n_rows * models.weights.shape[0] ** 2
-    single = on_host and work > _MUCH_WORK and _clear_in_single(eq, models)
-    moves = np.zeros(models.weights.shape[0]), np.zeros(len(shift) - width)
-    if eq.free_bias:  # Z is about the shift, not about the means
-        moves = (shift[:width] - eq.mean_phi) @ models.turn, shift[width:] - eq.mean_y
-    if not on_host:
-        models = replace(models, turn=like_rows(models.turn, blocks.place))  # not for every block
-    per_row = eq.free_bias / eq.n
-    how = single, keep, one_copy, basis_rows, judge
-    totals = blocks.sum(_left_out_of_block, features, shift, models, moves, per_row, *how)
-    return best_of_scales(judge, mean_errors(totals))
-
-
-def _clear_in_single(equations: NormalEquations, models: RidgeModels) -> bool:
-    """Whether coordinates may be rounded to float32 without a trace in the left-out errors.
-
-    Rounding moves the coordinates z R^-1 of a row by eps |z| / sqrt(lam) at most; those of an
-    eigen-decomposition are divided by the ridge afterwards.
-    """
-    if models.upper:
-        return bool(np.min(models.lam) > _RIDGE_IN_SINGLE * equations.mean_square())
-    return bool(np.min(models.lam) > _IN_SINGLE * np.linalg.norm(equations.M))
-
-
-@declare("X", "y", "weight", keeps=LeftOutResiduals)
-def _left_out_of_block(
-    block: Block,
-    features: FeatureMap,
-    shift: Array,
-    models: RidgeModels,
-    moves: tuple[Array, Array],
-    per_row: float,
-    single: bool,
-    keep: bool,
-    one_copy: bool,
-    basis_rows: NDArray[np.intp] | None,
-    judge: str,
-) -> Any:
-    xp, width = namespace(block.X), features.width
-    Z = rows_of_Z(block, features, shift)
-    root = as_float64(Z[:, -1:])  # sqrt(s): what follows are rows times it
-    if isinstance(Z, np.ndarray):
-        Z = np.asarray(Z, np.float32 if single else np.float64)
-    else:
-        Z = as_float64(Z)
-    E = models.coordinates(Z[:, :width], features.size)
-    E += Z[:, -1:] * like_numbers(moves[0], Z)
-    Y = Z[:, width:-1] + Z[:, -1:] * like_numbers(moves[1], Z)
-    leverage = as_float64(models.leverages(E))
-    leverage += root * root * per_row  # of a free bias
-    if one_copy:
-        leverage /= xp.clip(root * root, 1.0, None)
-    n_outputs, squares = Y.shape[1], zeros(leverage.shape, Z)
-    every = keep or judge != "squared"
-    residuals = empty((n_outputs if every else 1, *leverage.shape), Z)
-    fitted = E @ like_numbers(models.z * models.weights, E) if leverage.shape[1] == 1 else None
-    for o in range(n_outputs):
-        residual = residuals[o if every else 0, ...]
-        if fitted is None:
-            matmul_into(E, like_numbers(-models.coefs(o), E), residual)
-            residual += Y[:, o : o + 1]
-        else:
-            residual[...] = Y[:, o : o + 1] - fitted[:, o : o + 1]
-        leave_out(residual, leverage)
-        squares += residual * residual
-    if keep:
-        with np.errstate(invalid="ignore"):  # rows of zero weight have none
-            block.keep(LeftOutResiduals(residuals / root))
-    if judge != "squared":
-        tiny = float(np.finfo(np.float64).tiny)  # rows of zero weight have no residual
-        values = block.y.T[:, :, None] - residuals / xp.clip(root, tiny, None)
-        squares = losses_of_classes(judge, values, block.y, root[:, 0] ** 2)
-    return add_up_squares(block, squares, root[:, 0], basis_rows)

@@ -22,15 +22,14 @@ from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, lost_in_single, whiten
 from leansvm.basis.growing import FIRST_SIZE, first_columns, grow
 from leansvm.kernels import Kernel
-from leansvm.ridge import primal
-from leansvm.ridge.bracket import Judged, draws_rows
-from leansvm.ridge.criteria import rows_inside
-from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds, fold_errors
-from leansvm.ridge.nested import MOST_LOST, Ladder, climb, open_ladder
-from leansvm.ridge.primal import Criterion
+from leansvm.ridge.bracket import Judged
+from leansvm.ridge.criteria import draws_rows, rows_inside
+from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
+from leansvm.ridge.nested import MOST_LOST, NestedFit, choose_size, start_nested, worth_single
+from leansvm.ridge.primal import Criterion, solve_sums
 from leansvm.ridge.sums import FIRST_ROWS, Sums, add_up, drop_rows_of_Z, first_shift
 from leansvm.rows import DrawnRows, RowBlocks, check_points, draw_for_all, points_within
-from leansvm.solution import Solution, first_of_the_best
+from leansvm.solution import Solution
 
 _MATRICES = 7  # r x r at a time: the factor, sums and those on their way, work space
 _MOST_WORK, _ALWAYS_TRIED = 4e11, 2000  # rows x points^2 on a host; points that may cost more
@@ -47,23 +46,21 @@ class SummedBasis:
     basis: Basis
     features: KernelFeatures
     sums: Sums | FoldSums
-    problem: SparseProblem | None  # None where the sums came from elsewhere
+    problem: SparseProblem
     keeps_rows: bool = False  # blocks still hold their rows of Z, which leave-one-out reads again
     dropped: int = 0  # points that depend on others
     sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
-    known: Solution | None = None  # where comparing sizes has solved at this one
+    solution: Solution | None = None  # where comparing sizes has solved at this one
     judged: Judged | None = None  # what comparing sizes on all rows has found out
-
-    @property
-    def solution(self) -> Solution:
-        """The solution at this size."""
-        assert self.problem is not None
-        return self.problem.solve(self)
 
 
 @dataclass(frozen=True)
 class SparseProblem:
-    """Everything that stays the same while basis sizes are tried."""
+    """Everything that stays the same while basis sizes are tried.
+
+    A basis is summed over the rows at a given size (`sum_size`), or at the best one
+    (`sum_best_size`); `solve` then needs matrices of the size of the basis alone.
+    """
 
     blocks: RowBlocks
     kernel: Kernel
@@ -75,96 +72,17 @@ class SparseProblem:
     unmerged: RowBlocks | None = None  # rows of groups: equal ones may be in several
     phases: Phases = field(default_factory=Phases)
 
-    # ------------------------------------------------------------------ growing
+    # ------------------------------------------------------------------ a given size
 
-    def summed(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
+    def sum_size(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
         """Choose ``size`` points and add up the rows."""
-        check_points(size, self.budget, _MATRICES * self.folds)
+        check_memory(size, self.budget, self.folds)
         with serial_blas():  # small products between passes over tiles
             with self.phases("select"):
                 basis = choose(size)
             with self.phases("factor"):
                 features = self._whitened(basis)
         return self._add_up(basis, features)
-
-    def sized(
-        self, choose: Callable[[int], Basis], selector: BasisSelector, largest: int, there: int
-    ) -> SummedBasis:
-        """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
-
-        Sizes of a nested basis that costs nothing to choose are compared at once; others double
-        from the points that are ``there`` already.
-        """
-        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
-        place = self.blocks.place
-        if place is None or not doubles_are_fast(place):
-            largest = min(largest, _LARGEST)
-        if place is None:
-            affordable = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
-            largest = min(largest, max(affordable, _ALWAYS_TRIED))
-        if selector.nested and not there and not selector.state_columns(largest):
-            return self._lean(choose, largest)
-        C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-        by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
-        found = grow(partial(by_loo._judged, choose), max(FIRST_SIZE, there), largest)
-        if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
-            return found
-        return self.summed(choose, max(found.features.size, 1))  # all may have been dropped
-
-    def _judged(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
-        found = self.summed(choose, size)
-        return replace(found, known=self.solve(found))
-
-    def _lean(self, choose: Callable[[int], Basis], largest: int) -> SummedBasis:
-        """Find the smallest of nested bases that is nearly as good as any, with its sums."""
-        with self.phases("select"):
-            basis = choose(largest)
-            drawn, blocks = self._rows_for_sizes(largest)
-        ladder = open_ladder(
-            blocks,
-            self.kernel,
-            basis.rows,
-            self.bias_penalty,
-            self.budget,
-            basis.indices,
-            None if drawn is None else drawn.rows,
-        )
-        candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
-        with self.phases("sizes"), serial_blas():
-            size, compared, judged = climb(ladder, candidates)
-            dropped = ladder.points.taken - ladder.features.size
-            if drawn is not None:
-                compared["rows"] = len(drawn.rows)
-                compared["note"] = _note(ladder, size, compared, self.blocks.n_rows)
-                single = ladder.in_single and ladder.worth_single(self.blocks.n_rows, size)
-                features = first_columns(ladder.features, size)
-                features = replace(features, keep=False, single=single)
-            else:
-                judges = ladder.judges if ladder.judges and ladder.judges.outside else None
-                model = judged.model if judges and size == ladder.features.size else None
-                judged = Judged(judged.error, judged.C, model=model, judges=judges)
-                width = size + ladder.features.width - ladder.features.size
-                keeps = self.criterion.name == "kfold" or self._reads_rows(width)
-                features, sums = ladder.cut(size, self.count, keeps)
-        if drawn is None and self.criterion.name != "kfold":
-            found = SummedBasis(basis, features, sums, self, keeps, dropped, compared)
-            return replace(found, judged=judged)
-        del ladder, blocks  # the columns that they keep
-        found = self._add_up(basis, features)
-        keeps = drawn is None or found.keeps_rows
-        return replace(found, keeps_rows=keeps, dropped=dropped, sizes=compared)
-
-    def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
-        """Return rows on which sizes are compared: all, or some that stand for them."""
-        blocks = self.blocks
-        if blocks.n_rows <= _FEW_ROWS:
-            return None, blocks
-        wanted = _SAMPLE if blocks.place is None else max(_SAMPLE, 4 * largest)
-        count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
-        drawn = draw_for_all(blocks, count, np.random.RandomState(0))
-        if len(drawn.rows) == drawn.n_rows:  # the others have no weight
-            return None, blocks
-        return drawn, drawn.as_data(blocks, 3 * (largest + 1))
 
     def _whitened(self, basis: Basis) -> KernelFeatures:
         """Factor K_BB; float32 rows stay so unless a small pivot would magnify rounding."""
@@ -190,7 +108,7 @@ class SparseProblem:
 
     def _add_up(self, basis: Basis, features: KernelFeatures) -> SummedBasis:
         """Run over the rows once; blocks keep their rows of Z where leave-one-out needs them."""
-        blocks, keep = self.blocks, self._kept_bytes(features) > 0
+        blocks, keep = self.blocks, self._kept_bytes(features.width, features.in_state) > 0
         with self.phases("sums"), serial_blas():
             shift = first_shift(blocks, features, self.bias_penalty == 0)
             sums: Sums | FoldSums
@@ -202,40 +120,105 @@ class SparseProblem:
                 sums = add_up(blocks, features, shift, self.count, keep, there)
         return SummedBasis(basis, features, sums, self, keep, basis.rows.shape[0] - features.size)
 
-    def _kept_bytes(self, features: KernelFeatures) -> int:
-        """Return the bytes of the rows of Z where leave-one-out reads them again and they fit."""
-        if not self._reads_rows(features.width):
-            return 0
-        rows = 8 * self.blocks.n_rows * (features.width * (1 + features.in_state) + 2)
-        needed = rows + 8 * _MATRICES * self.folds * features.width**2
-        return rows if 2 * needed <= self.budget else 0
+    def _kept_bytes(self, width: int, in_state: bool = False) -> int:
+        """Return the bytes of the rows of Z where leave-one-out reads them again and they fit.
 
-    def _reads_rows(self, width: int) -> bool:
-        """Whether left-out residuals of all rows are asked for: some may judge instead."""
+        It does unless some rows judge instead of all, or left-out residuals are not asked for.
+        """
         by = self.criterion
         some_rows = by.name == "loo" or not np.ndim(by.C)
-        return by.left_out and not (some_rows and draws_rows(self.blocks, width))
+        if not by.left_out or (some_rows and draws_rows(self.blocks, width)):
+            return 0
+        rows = 8 * self.blocks.n_rows * (width * (1 + in_state) + 2)
+        needed = rows + 8 * _MATRICES * self.folds * width**2
+        return rows if 2 * needed <= self.budget else 0
+
+    # ------------------------------------------------------------------ the best size
+
+    def sum_best_size(
+        self, choose: Callable[[int], Basis], selector: BasisSelector, largest: int, there: int
+    ) -> SummedBasis:
+        """Choose a basis as large as it pays, by leave-one-out, whatever scores C.
+
+        Sizes of a nested basis that costs nothing to choose are compared at once, and the smallest
+        that is nearly as good as any is taken; others double from the points that are ``there``.
+        """
+        largest = self._affordable(largest)
+        if not selector.nested or there or selector.state_columns(largest):
+            return self._double_size(choose, max(FIRST_SIZE, there), largest)
+        with self.phases("select"):
+            basis = choose(largest)
+            drawn, blocks = self._rows_for_sizes(largest)
+        given = self.kernel, basis.rows, self.bias_penalty, self.budget, basis.indices, drawn
+        fit = start_nested(blocks, *given)
+        candidates = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        by_folds = self.criterion.name == "kfold"
+        with self.phases("sizes"), serial_blas():
+            size, compared, judged = choose_size(fit, candidates)
+            dropped = fit.points.taken - fit.features.size
+            if drawn is not None:
+                compared["rows"] = len(drawn.rows)
+                compared["note"] = _note(fit, size, compared, self.blocks.n_rows)
+                single = fit.in_single and worth_single(self.blocks.n_rows, size)
+                features = first_columns(fit.features, size)
+                features = replace(features, keep=False, single=single)
+            else:
+                judges = fit.judges if fit.judges and fit.judges.outside else None
+                model = judged.model if judges and size == fit.features.size else None
+                judged = Judged(judged.error, judged.C, model=model, judges=judges)
+                width = size + fit.features.width - fit.features.size
+                keeps = by_folds or self._kept_bytes(width) > 0
+                features, sums = fit.cut(size, self.count, keeps)
+        if drawn is None and not by_folds:
+            found = SummedBasis(basis, features, sums, self, keeps, judged=judged)
+        else:
+            del fit, blocks  # the columns that they keep
+            found = self._add_up(basis, features)
+            found = replace(found, keeps_rows=drawn is None or found.keeps_rows)
+        return replace(found, dropped=dropped, sizes=compared)
+
+    def _affordable(self, largest: int) -> int:
+        """Return the most points that memory and time allow."""
+        largest = min(largest, max(points_within(self.budget, _MATRICES * self.folds), 1))
+        place = self.blocks.place
+        if place is None or not doubles_are_fast(place):
+            largest = min(largest, _LARGEST)
+        if place is None:
+            by_work = int(np.sqrt(_MOST_WORK / self.blocks.n_rows))
+            largest = min(largest, max(by_work, _ALWAYS_TRIED))
+        return largest
+
+    def _double_size(self, choose: Callable[[int], Basis], first: int, largest: int) -> SummedBasis:
+        """Choose, sum and solve anew at sizes that double, until that hardly pays."""
+        C = np.atleast_1d(np.asarray(self.criterion.C, dtype=np.float64))
+        by_loo = replace(self, criterion=Criterion(C, "loo", left_out=True))
+        found = grow(partial(by_loo._sum_and_solve, choose), first, largest)
+        if self.criterion.name == "loo" or not np.ndim(self.criterion.C):
+            return found
+        return self.sum_size(choose, max(found.features.size, 1))  # all may have been dropped
+
+    def _sum_and_solve(self, choose: Callable[[int], Basis], size: int) -> SummedBasis:
+        found = self.sum_size(choose, size)
+        return replace(found, solution=self.solve(found))
+
+    def _rows_for_sizes(self, largest: int) -> tuple[DrawnRows | None, RowBlocks]:
+        """Return rows on which sizes are compared: all, or some that stand for them."""
+        blocks = self.blocks
+        if blocks.n_rows <= _FEW_ROWS:
+            return None, blocks
+        wanted = _SAMPLE if blocks.place is None else max(_SAMPLE, 4 * largest)
+        count = max(min(wanted, self.budget // (128 * max(blocks.n_features, 1))), 1)
+        drawn = draw_for_all(blocks, count, np.random.RandomState(0))
+        if len(drawn.rows) == drawn.n_rows:  # the others have no weight
+            return None, blocks
+        return drawn, drawn.as_data(blocks, 3 * (largest + 1))
 
     # ------------------------------------------------------------------ solving
 
     def solve(self, summed: SummedBasis) -> Solution:
         """Solve the small system; where float32 columns lose too much, sum in float64 first."""
-        if summed.known is not None:
-            return summed.known
-        solution = self._solved(summed)
-        if summed.features.single:
-            L, rows = to_host(summed.features.L), self.blocks.head(FIRST_ROWS)[0]
-            theta = solution.coef if L is None else L.T @ solution.coef
-            most = (_FLOAT32_LOSS * summed.sums.total().spread_of_targets()) ** 2
-            if solution.left_out is not None:
-                # more rows make f larger: the sample on which sizes were compared saw less
-                most = 4 * MOST_LOST * float(np.nanmean(np.square(solution.left_out).sum(axis=1)))
-            if lost_in_single(summed.features, theta, rows) > most:
-                exact = replace(summed.features, single=False)
-                solution = self._solved(self._add_up(summed.basis, exact))
-        return solution
-
-    def _solved(self, summed: SummedBasis) -> Solution:
+        if summed.solution is not None:
+            return summed.solution
         basis, features, by = summed.basis, summed.features, self.criterion
         if basis.indices is not None:
             chosen = basis.indices[features.kept]
@@ -245,13 +228,17 @@ class SparseProblem:
             solution = solve_sums(self.blocks, features, summed.sums, self.bias_penalty == 0, by)
         if summed.keeps_rows:
             self.blocks.map(drop_rows_of_Z)
+        if features.single and self._lost_too_much(summed, solution):
+            exact = self._add_up(basis, replace(features, single=False))
+            return self.solve(replace(exact, dropped=summed.dropped, sizes=summed.sizes))
         selected = 8 * self.blocks.n_rows * features.width * features.in_state
-        held = self._kept_bytes(features) or selected
-        details = {"dropped": summed.dropped, "selection": basis.report}
+        held = self._kept_bytes(features.width, features.in_state) or selected
+        details: dict[str, Any] = {"dropped": summed.dropped, "selection": basis.report}
         if summed.sizes is not None:
-            details["sizes"] = {k: found for k, found in summed.sizes.items() if k != "note"}
-            if "note" in summed.sizes:
-                details["notes"] = [summed.sizes["note"], *solution.details.get("notes", ())]
+            details["sizes"] = dict(summed.sizes)
+            note = details["sizes"].pop("note", None)
+            if note is not None:
+                details["notes"] = [note, *solution.details.get("notes", ())]
         return replace(
             solution,
             features=replace(features, in_state=False, single=False, keep=False),
@@ -261,8 +248,18 @@ class SparseProblem:
             details=solution.details | details,
         )
 
+    def _lost_too_much(self, summed: SummedBasis, solution: Solution) -> bool:
+        """Whether float32 columns change f by more than a small part of its left-out error."""
+        L, rows = to_host(summed.features.L), self.blocks.head(FIRST_ROWS)[0]
+        theta = solution.coef if L is None else L.T @ solution.coef
+        most = (_FLOAT32_LOSS * summed.sums.total().spread_of_targets()) ** 2
+        if solution.left_out is not None:
+            # more rows make f larger: the sample on which sizes were compared saw less
+            most = 4 * MOST_LOST * float(np.nanmean(np.square(solution.left_out).sum(axis=1)))
+        return lost_in_single(summed.features, theta, rows) > most
 
-def _note(ladder: Ladder, size: int, compared: dict[str, Any], n_rows: int) -> str:
+
+def _note(fit: NestedFit, size: int, compared: dict[str, Any], n_rows: int) -> str:
     """Say on which rows the size was chosen, and how sure that is."""
     sizes, errors = compared["sizes"], compared["errors"]
     chosen, best = int(np.flatnonzero(sizes == size)[0]), int(errors.argmin())
@@ -271,7 +268,7 @@ def _note(ladder: Ladder, size: int, compared: dict[str, Any], n_rows: int) -> s
     if other < 0:
         return f"{note}."
     apart = 100 * (errors[other] / errors[chosen] - 1)
-    spread = 100 * ladder.standard_error(other, chosen) / errors[chosen]
+    spread = 100 * fit.standard_error(other, chosen) / errors[chosen]
     return (
         f"{note}: the left-out error of {sizes[other]:,} is {abs(apart):.2g} % "
         f"{'lower' if apart < 0 else 'higher'}, with a standard error of {spread:.2g} %."
@@ -326,40 +323,3 @@ def _more_folds(before: Sums | FoldSums, asked: KFoldSums | None) -> KFoldSums:
 def check_memory(points: int, budget: int, folds: int) -> None:
     """Refuse sums of so many points and folds, and the solution from them, beyond the budget."""
     check_points(points, budget, _MATRICES * folds)
-
-
-def solve_sums(
-    blocks: RowBlocks,
-    features: KernelFeatures,
-    sums: Sums | FoldSums,
-    free_bias: bool,
-    criterion: Criterion,
-) -> Solution:
-    """Solve from sums, of which the blocks may hold a part of the rows, or none."""
-    if isinstance(sums, Sums):
-        return primal.solve(blocks, features, sums, free_bias, criterion)
-    return solve_folds(blocks, features, sums, free_bias, criterion)
-
-
-def solve_folds(
-    blocks: RowBlocks,
-    features: KernelFeatures,
-    sums: FoldSums,
-    free_bias: bool,
-    criterion: Criterion,
-) -> Solution:
-    """Solve from the sums of folds, which score the candidates of C where they are to."""
-    if criterion.name != "kfold":
-        return primal.solve(blocks, features, sums.total(), free_bias, criterion)
-    candidates = np.atleast_1d(np.asarray(criterion.C, dtype=np.float64))
-    if np.count_nonzero(sums.grams[:, -1, -1]) + bool(sums.base[-1, -1]) < 2:
-        # a batch of a row or two: nothing to leave out yet
-        gcv = Criterion(candidates, "gcv", criterion.left_out)
-        solution = primal.solve(blocks, features, sums.total(), free_bias, gcv)
-        return replace(solution, details=solution.details | {"criterion": "gcv"})
-    curve = fold_errors(sums, features, free_bias, candidates)
-    best = first_of_the_best(curve)
-    chosen = Criterion(float(candidates[best]), left_out=criterion.left_out)
-    solution = primal.solve(blocks, features, sums.total(), free_bias, chosen)
-    details = solution.details | {"criterion": "kfold"}
-    return replace(solution, curve=curve, error=float(curve[best]), details=details)

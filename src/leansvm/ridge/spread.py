@@ -119,7 +119,7 @@ def local_spread(
     rest, criterion = logs - parabola.at(values), Criterion(_CANDIDATES, "loo", left_out=True)
     problem = SparseProblem(MemoryBlocks(X, rest, weight), kernel, 0.0, criterion, None, budget)
     points = np.arange(min(_POINTS, len(some)))
-    found = problem.solve(problem.summed(lambda size: Basis(points, X[:size]), len(points)))
+    found = problem.solve(problem.sum_size(lambda size: Basis(points, X[:size]), len(points)))
     assert found.left_out is not None
     errors = errors / np.exp(logs - found.left_out)  # in units of the spread without the row
     features = KernelFeatures(kernel, found.features.points)

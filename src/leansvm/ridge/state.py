@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from leansvm.basis.features import KernelFeatures
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
-from leansvm.ridge.primal import Criterion
-from leansvm.ridge.sparse import check_memory, solve_sums
+from leansvm.ridge.primal import Criterion, solve_sums
+from leansvm.ridge.sparse import check_memory
 from leansvm.ridge.state_checks import (
     StateError,
     class_weights,
@@ -28,7 +28,7 @@ from leansvm.ridge.state_checks import (
     refuse_strangers,
 )
 from leansvm.ridge.sums import Sums, add_up
-from leansvm.rows import NoRows, RowBlocks, points_among
+from leansvm.rows import MemoryBlocks, RowBlocks, points_among
 from leansvm.solution import Solution
 
 Array = NDArray[np.float64]
@@ -334,7 +334,7 @@ class FitState:
             criterion = replace(criterion, name="kfold")
         criterion = replace(criterion, left_out=False)  # no rows are left of a state
         if self.weight > 0:
-            rows, free_bias = NoRows(self.n_features), self.bias_penalty == 0
+            rows, free_bias = MemoryBlocks(np.empty((0, self.n_features))), self.bias_penalty == 0
             solution = solve_sums(rows, self.features, self.sums, free_bias, criterion)
         else:  # of no rows, whatever C: f = 0
             n_outputs, C = self.sums.n_outputs, float(np.ravel(criterion.C)[0])

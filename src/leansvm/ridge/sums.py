@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm._accelerated import gram
+from leansvm._accelerated import add_to_diagonal, gram
 from leansvm._array_api import as_float64, empty, foreign_namespace, like_rows, namespace, to_host
 from leansvm.basis import on_device
 from leansvm.basis.features import ColumnRows, FeatureMap
@@ -151,7 +151,7 @@ def keep_rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> None:
 
 def rows_of_Z(block: Block, features: FeatureMap, shift: Array) -> Any:
     """Return S^1/2 [Phi - shift, Y - shift, 1] of a block's rows, kept or computed."""
-    known = block.find(MomentRows)
+    known = block.state.get(MomentRows)
     if known is not None:
         return known.Z
     n, columns = block.stop - block.start, len(shift) + 1
@@ -203,18 +203,13 @@ class NormalEquations:
     constant: float | None  # of the bias's column
     a: Array | None = None  # sums of the columns where the bias is free, or none to subtract
 
-    @property
-    def M(self) -> Any:
-        """A new matrix at each call, which may be overwritten."""
-        if isinstance(self.gram, np.ndarray):
-            return self.ridged(0.0)
-        M = self.gram + 0.0
-        if self.a is not None:
-            M -= like_rows(self.a, M)[:, None] * like_rows(self.a / self.n, M)
-        return M
-
-    def ridged(self, lam: float) -> Array:
-        """Return M + lam on the host, a new matrix; no other is made on the way."""
+    def matrix(self, lam: float = 0.0) -> Any:
+        """Return M + lam I, a new matrix where ``gram`` is; on the host no other is made."""
+        if not isinstance(self.gram, np.ndarray):
+            M = self.gram + 0.0
+            if self.a is not None:
+                M -= like_rows(self.a, M)[:, None] * like_rows(self.a / self.n, M)
+            return add_to_diagonal(M, like_rows(np.full(len(self.c), lam), M)) if lam else M
         M = np.array(self.gram, order="C")
         if self.a is not None:
             for start in range(0, len(M), _PANEL):

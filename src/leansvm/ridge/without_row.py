@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from leansvm.basis.features import KernelFeatures
 from leansvm.kernels import Kernel
-from leansvm.ridge.criteria import FLOOR, leave_out
+from leansvm.ridge.criteria import FLOOR
 from leansvm.ridge.factor import RidgeModels, model_at
 from leansvm.ridge.kernel_factor import Factor, factor_bytes, factored
 from leansvm.ridge.sums import Sums, normal_equations
@@ -190,7 +190,7 @@ class PrimalLeftOut(LeftOut):
         found = blocks.collect(_left_out_rows, coordinates, keep)
         self.rows, self.target, self.weight, self.leverage, self.beyond = found[:5]
         self.residual, self._kept = found[5:]
-        leave_out(self.residual, self.leverage[:, None])
+        self.residual /= np.maximum(1.0 - self.leverage, FLOOR)[:, None]
 
     @property
     def bytes_a_row(self) -> int:

@@ -4,7 +4,7 @@ Solvers and selectors are written once against `RowBlocks`; the implementations 
 where a block of rows lives (memory, memory map, device; files and clusters plug in here).
 """
 
-from leansvm.rows._base import Block, NoRows, RowBlocks, declare
+from leansvm.rows._blocks import Block, MemoryBlocks, RowBlocks, declare
 from leansvm.rows._budget import (
     LEAST_BUDGET,
     available_memory,
@@ -13,21 +13,24 @@ from leansvm.rows._budget import (
     format_bytes,
     points_within,
     resolve_cache_size,
+    tile_rows_for,
     tiles_within,
 )
 from leansvm.rows._draw import (
     DrawnRows,
     StandsFor,
     WeightedSample,
+    canonical_order,
     draw_by_weight,
     draw_for_all,
-    draw_rows,
+    order_of,
     positive_rows,
+    row_weights,
+    sample_weights,
     total_weight,
     weights_of_drawn,
 )
 from leansvm.rows._files import Dataset, open_dataset
-from leansvm.rows._memory import MemoryBlocks, tile_rows_for
 from leansvm.rows._merge import (
     MergedRows,
     merge_equal_rows,
@@ -36,7 +39,6 @@ from leansvm.rows._merge import (
     row_hashes,
     rows_alike,
 )
-from leansvm.rows._order import canonical_order, order_of, row_weights, sample_weights
 from leansvm.rows._sources import is_dask, partitions_of, source_of
 from leansvm.rows._stream import RowSource
 from leansvm.rows._targets import (
@@ -54,7 +56,6 @@ __all__ = [
     "DrawnRows",
     "MemoryBlocks",
     "MergedRows",
-    "NoRows",
     "RowBlocks",
     "RowSource",
     "StandsFor",
@@ -69,7 +70,6 @@ __all__ = [
     "declare",
     "draw_by_weight",
     "draw_for_all",
-    "draw_rows",
     "few_values",
     "format_bytes",
     "is_dask",

@@ -1,4 +1,4 @@
-"""Byte budgets: how much memory there is, and a refusal with numbers before allocating."""
+"""Byte budgets: how much memory there is, the rows of a tile, refusals before allocating."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ except ImportError:  # Windows
 _AUTO_SHARE = 0.8
 # Part of a budget for the tiles at work; matrices, and what rows keep, share the rest.
 _TILE_SHARE = 0.25
+# Rows: enough for BLAS-3 and few calls, but eight tiles or more for an even share of the work.
+_SMALL_TILE, _LARGE_TILE = 1024, 2048
+_DEVICE_SHARE = 4  # a tile and what is computed from it take this part of a device's free memory
 LEAST_BUDGET = 2**22  # bytes that are always there for matrices and tiles
 _CGROUP = "/sys/fs/cgroup"
 # Limit, use and reclaimable cache of a control group: version 2, then version 1.
@@ -103,6 +106,34 @@ def tiles_within(cache_size: float | str) -> Any:
         return config_context()
     megabytes = _TILE_SHARE * max(resolve_cache_size(cache_size), LEAST_BUDGET) / 2**20
     return config_context(working_memory=min(get_config()["working_memory"], megabytes))
+
+
+def host_tile_rows(n_rows: int, n_features: int, columns: int) -> int:
+    """Rows of a tile on the host: a sum of r x r results wants tall tiles.
+
+    But no taller than leaves one for every thread, or than it takes for products to be fast.
+    """
+    if n_rows <= 1:
+        return 1
+    threads = blas_threads()
+    share = max(_SMALL_TILE, -(-n_rows // 8))
+    tall = min(max(share, min(2 * columns, -(-n_rows // threads))), _LARGE_TILE)
+    budget = get_config()["working_memory"] * 2**20
+    within = budget // max(8 * (columns + n_features) * threads, 1)
+    return min(tall, max(1, int(within)))
+
+
+def tile_rows_for(row_bytes: int, X: Any = None) -> int:
+    """Rows a tile may have so that one for every thread fits in scikit-learn's working memory.
+
+    On a device with memory of its own: so that one fits in a part of what is free there.
+    """
+    free = None if X is None else free_memory(X)
+    if free is not None:
+        return max(1, int(free // _DEVICE_SHARE // max(row_bytes, 1)))
+    budget = get_config()["working_memory"] * 2**20
+    threads = blas_threads() if X is None or foreign_namespace(X) is None else 1
+    return max(1, int(budget // max(threads * row_bytes, 1)))
 
 
 def points_within(budget: int, matrices: int) -> int:

@@ -24,11 +24,11 @@ import dask
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.rows._base import RowBlocks, declared, join, merged_moments, variance_of
-from leansvm.rows._budget import resolve_cache_size
+from leansvm.rows._blocks import RowBlocks, declared, join
+from leansvm.rows._budget import host_tile_rows, resolve_cache_size
 from leansvm.rows._cluster_work import assemble, encoded_batch, has_gaps, survey_of, work
 from leansvm.rows._dask import Partitions, starts_of, to_batch
-from leansvm.rows._memory import host_tile_rows
+from leansvm.rows._moments import merged_moments, variance_of
 from leansvm.rows._stream import Batch, RowSource, joined
 from leansvm.rows._targets import Survey, Targets
 

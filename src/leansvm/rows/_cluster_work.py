@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from leansvm._parallel import serial_blas
-from leansvm.rows._base import Block, Moments, RowBlocks, declared, merged_moments, moments
+from leansvm.rows._blocks import Block, RowBlocks, declared
+from leansvm.rows._moments import Moments, merged_moments, moments
 from leansvm.rows._stream import Batch, with_place
 from leansvm.rows._targets import Survey, Targets, survey
 

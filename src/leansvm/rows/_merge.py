@@ -17,7 +17,7 @@ from leansvm._accelerated import hashed_rows
 from leansvm._array_api import foreign_namespace, namespace, rows_at, to_host
 from leansvm._parallel import for_tiles
 from leansvm.linalg import canonical_csr
-from leansvm.rows._base import Block, RowBlocks, declare
+from leansvm.rows._blocks import Block, RowBlocks, declare
 
 
 @dataclass(frozen=True)

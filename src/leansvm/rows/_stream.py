@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from sklearn.utils import assert_all_finite
 
 from leansvm._parallel import in_order, read_ahead
-from leansvm.rows._base import Block, RowBlocks, declared
-from leansvm.rows._memory import host_tile_rows
+from leansvm.rows._blocks import Block, RowBlocks, declared
+from leansvm.rows._budget import host_tile_rows
 from leansvm.rows._spill import StateStore
 from leansvm.rows._targets import Survey, Targets, survey
 
@@ -149,7 +149,7 @@ class StreamSource(RowSource):
 
     def encoded(self, encode: Callable[..., Any], n_features: int, from_targets: bool) -> RowSource:
         """Return the rows with X made numbers; see `RowSource.encoded`."""
-        from leansvm.rows._encoded import EncodedStream
+        from leansvm.rows._sources import EncodedStream
 
         return EncodedStream(self, encode, n_features, from_targets)
 

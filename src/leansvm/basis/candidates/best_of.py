@@ -16,9 +16,9 @@ from sklearn.utils._param_validation import Interval
 
 from leansvm._accelerated import put_rows
 from leansvm._array_api import foreign_namespace, in_float64, rows_at, to_host, zeros
-from leansvm.basis._base import Basis, BasisSelector, Fit, OnStep, go_on
 from leansvm.basis.candidates.pool import Array, CandidateStream, Pool, Refill, Rounding, Rows
 from leansvm.basis.cholesky.growing import FactorRows, start, total_and_largest
+from leansvm.basis.selector import Basis, BasisSelector, Fit, OnStep, go_on
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare, row_weights
 

@@ -22,7 +22,6 @@ from scipy.linalg.blas import dtpsv
 
 from leansvm._array_api import as_float64, like_rows, namespace, rows_at, to_host
 from leansvm._parallel import serial_blas
-from leansvm.basis._base import Basis, Fit, OnStep, go_on
 from leansvm.basis.candidates.best_of import (
     CandidateRows,
     Candidates,
@@ -38,6 +37,7 @@ from leansvm.basis.cholesky.growing import (
     factor_rows,
     residual_of,
 )
+from leansvm.basis.selector import Basis, Fit, OnStep, go_on
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, RowBlocks, declare
 

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import free_memory
 from leansvm._array_api import foreign_namespace, namespace, to_host
-from leansvm.basis._base import Basis
 from leansvm.basis.cholesky.growing import (
     FactorRows,
     GrowingBasis,
@@ -29,6 +28,7 @@ from leansvm.basis.cholesky.growing import (
     extend,
     factor_rows,
 )
+from leansvm.basis.selector import Basis
 from leansvm.kernels import Kernel
 from leansvm.rows import Block, MemoryBlocks, RowBlocks, declare
 

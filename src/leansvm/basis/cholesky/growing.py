@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtri
 
-from leansvm._accelerated import matmul_into, put
+from leansvm._accelerated import put
 from leansvm._array_api import (
     as_float64,
     empty,
     foreign_namespace,
     in_float64,
     like_rows,
+    matmul_into,
     namespace,
     rows_at,
     to_host,

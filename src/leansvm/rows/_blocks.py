@@ -1,8 +1,14 @@
-"""The interface every data source implements: map a function over blocks of rows, add results.
+"""Blocks of rows: the interface of every data source, and the rows that are in memory.
 
-A primal method touches its m x r matrix only through sums over rows, so this is all that a
-solver or a selector may use. A block carries state (its rows of a factor, its residuals)
+A primal method touches its m x r matrix only through sums over rows: it maps functions over blocks
+of rows and adds up what they return. A block carries state (its rows of a factor, its residuals)
 between calls, wherever the block lives.
+
+In memory a block is a view of some rows, a tile. Its size follows scikit-learn's
+``working_memory``: the tiles at work and what is computed from them (``columns`` numbers per row)
+stay below it; on a GPU, below a part of its free memory. Tiles of NumPy and CSR rows are worked on
+by as many threads as BLAS has, each with BLAS to itself; results are added in row order, so that
+they do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -10,20 +16,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from leansvm._array_api import as_float64, namespace, rows_at, to_host
+from leansvm._array_api import as_float64, foreign_namespace, moved, namespace, rows_at, to_host
+from leansvm._parallel import in_order
 from leansvm._phases import step
-from leansvm.linalg import canonical_csr
-from leansvm.rows._budget import resolve_cache_size
+from leansvm.rows._budget import host_tile_rows, resolve_cache_size, tile_rows_for
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kept = TypeVar("Kept")
+_MANY_ROWS = 1_000_000  # from which on threads make a light pass shorter (`declare`), as measured
 
 
 class Declared(NamedTuple):
@@ -118,10 +124,6 @@ class Block:
         """Return what an earlier pass kept of this class; KeyError where there is none."""
         return self.state[kind]
 
-    def find(self, kind: type[Kept]) -> Kept | None:
-        """Return what an earlier pass kept of this class, None where there is none."""
-        return self.state.get(kind)
-
     def drop(self, kind: type) -> None:
         """Let go of what was kept of this class."""
         self.state.pop(kind, None)
@@ -155,11 +157,7 @@ class RowBlocks(ABC):
     n_blocks: int = 100  # that a pass goes over, as far as that is known
     n_parts: int = 1  # that `fold_parts` goes over
     by_values: bool = False  # draw the same rows whatever their order; two passes more
-
-    @cached_property
-    def orders(self) -> dict[bool, Any]:
-        """What `leansvm.rows._order.order_of` has found."""
-        return {}
+    orders: dict[bool, Any] | None = None  # what `leansvm.rows.order_of` has found
 
     @abstractmethod
     def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
@@ -239,29 +237,9 @@ class RowBlocks(ABC):
 
     def variance(self) -> float:
         """Weighted variance of all entries of X, as ``gamma="scale"`` uses it: one pass."""
+        from leansvm.rows._moments import merged_moments, moments, variance_of
+
         return variance_of(self.fold(merged_moments, moments))
-
-
-class NoRows(RowBlocks):
-    """Rows that are gone, where sums over them are left: no block, and no row can be taken."""
-
-    n_rows = 0
-    weighted = False
-
-    def __init__(self, n_features: int) -> None:
-        self.n_features, self.dtype = n_features, np.dtype(np.float64)
-
-    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
-        """Yield nothing."""
-        return iter(())
-
-    def take(self, indices: NDArray[np.intp]) -> Any:
-        """Refuse: the rows are not there."""
-        raise ValueError("The rows are not there any more: a state holds sums over them alone.")
-
-    def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
-        """Return no targets and no weights."""
-        return None, None
 
 
 def add(a: Any, b: Any) -> Any:
@@ -273,13 +251,16 @@ def add(a: Any, b: Any) -> Any:
 
 def join(results: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Concatenate tuples of arrays item by item; None stays None, empty ones leave no trace."""
-    iterator = iter(results)
-    first = next(iterator)
-    parts = [part for part in (first, *iterator) if len(part[0])] or [first]
-    return tuple(
-        None if items[0] is None else namespace(items[0]).concat(items)
-        for items in zip(*parts, strict=True)
-    )
+    found: list[tuple[Any, ...]] = []
+    for result in results:
+        if found and not len(found[0][0]):
+            found = [result]
+        elif not found or len(result[0]):
+            found.append(result)
+    joined = []
+    for items in zip(*found, strict=True):
+        joined.append(None if items[0] is None else namespace(items[0]).concat(items))
+    return tuple(joined)
 
 
 @declare("X")
@@ -296,66 +277,107 @@ def _targets_at(block: Block, indices: NDArray[np.intp]) -> tuple[Any, Any, Any]
     return mine, y, None if block.weight is None else to_host(rows_at(block.weight, rows))
 
 
-_VANISHES = 1e-150  # entries whose squares may
-Moments = tuple[float, float, float]  # sum of weights, mean, weighted sum of squares about it
+# ---------------------------------------------------------------------------- in memory
 
 
-@declare("X", "weight")
-def moments(block: Block) -> Moments:
-    """Return the moments of all entries of the block's rows that count."""
-    X, weight = block.X, block.weight
-    if weight is not None:
-        used = np.flatnonzero(to_host(weight > 0))
-        if len(used) < X.shape[0]:
-            X, weight = rows_at(X, used), rows_at(weight, used)
-    if X.shape[0] == 0 or X.shape[1] == 0:
-        return 0.0, 0.0, 0.0
-    # deviations from one entry of X: exactly zero where all entries are equal
-    missing: Any = 0  # entries of each row that are not stored: zeros
-    if sparse.issparse(X):
-        X = canonical_csr(X)
-        missing = X.shape[1] - np.diff(X.indptr)
-        shift, stored = float(X[[0], :].toarray()[0, 0]), X.data
-    else:
-        shift, stored = float(X[0, 0]), X
-    deviations = as_float64(stored) - shift
-    count = X.shape[1] * (_dot(weight, 1.0) if weight is not None else float(X.shape[0]))
-    mean = _dot(weight, _row_sums(X, deviations) - missing * shift) / count
-    deviations -= mean
-    deviations *= deviations
-    squares = _dot(weight, _row_sums(X, deviations) + missing * (shift + mean) ** 2)
-    return count, shift + mean, squares
+class MemoryBlocks(RowBlocks):
+    """Row blocks over an array that is already here.
 
+    Parameters
+    ----------
+    X : ndarray, memmap, CSR matrix or array-API array of shape (n_rows, n_features)
+        Rows; blocks are views of it.
+    y : array of shape (n_rows, n_outputs), optional
+        Targets.
+    weight : array of shape (n_rows,), optional
+        Sample weights, times the weights of their classes.
+    class_weight : ndarray of shape (n_classes,), optional
+        The latter: rows are drawn without them.
+    columns : int
+        Columns that a solver computes for each row of a block (8 bytes each).
+    tile_rows : int, optional
+        Rows a block, instead of what ``working_memory`` allows.
 
-def _row_sums(X: Any, entries: Any) -> Any:
-    """Add up entries row by row; of a CSR matrix ``entries`` stand for its stored ones."""
-    if not sparse.issparse(X):
-        return namespace(entries).sum(entries, axis=1)
-    sums = sparse.csr_array((entries, X.indices, X.indptr), shape=X.shape).sum(axis=1)
-    return np.asarray(sums).ravel()
-
-
-def _dot(weight: Any, values: Any) -> float:
-    """Return the weighted sum of values (weight None: ones)."""
-    total = values if weight is None else as_float64(weight) * values
-    return float(namespace(total).sum(total))
-
-
-def merged_moments(a: Moments, b: Moments) -> Moments:
-    """Return the moments of two sets of entries together (Chan, Golub and LeVeque)."""
-    weight = a[0] + b[0]
-    if not weight > 0:
-        return a
-    apart, share = b[1] - a[1], b[0] / weight
-    return weight, a[1] + share * apart, a[2] + b[2] + a[0] * share * (apart * apart)
-
-
-def variance_of(found: Moments) -> float:
-    """Return the variance of the entries that moments are of; 0 without any.
-
-    Where entries are so small that their squares vanish, it is not 0 but the least number above.
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from leansvm.rows import MemoryBlocks
+    >>> blocks = MemoryBlocks(np.arange(6.0).reshape(3, 2), tile_rows=2)
+    >>> len(blocks), float(blocks.sum(lambda block: block.X.sum()))
+    (2, 15.0)
     """
-    weight, mean, squares = found
-    if squares == 0 and 0 < abs(mean) < _VANISHES:
-        return float(np.nextafter(0.0, 1.0))
-    return squares / weight if weight > 0 else 0.0
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any = None,
+        weight: Any = None,
+        *,
+        class_weight: NDArray[np.float64] | None = None,
+        columns: int = 0,
+        tile_rows: int | None = None,
+    ) -> None:
+        self._X = X
+        self.n_rows, self.n_features = X.shape
+        self.dtype = X.dtype
+        self._threaded = foreign_namespace(X) is None
+        self.weighted, self.class_weight = weight is not None, class_weight
+        if not self._threaded:  # targets and weights go where the rows are
+            self.place = X[:0, :]
+            y, weight = (None if a is None else as_float64(moved(a, X)) for a in (y, weight))
+        self._y, self._weight = y, weight
+        if tile_rows is None and self._threaded:
+            tile_rows = host_tile_rows(self.n_rows, self.n_features, columns)
+        elif tile_rows is None:
+            tile_rows = tile_rows_for(8 * (columns + self.n_features), X)
+        self._blocks = []
+        for start in range(0, max(self.n_rows, 1), tile_rows):
+            rows = slice(start, min(start + tile_rows, self.n_rows))
+            tile = _rows_of_csr(X, rows) if sparse.issparse(X) else X[rows, :]
+            targets = None if y is None else y[rows, ...]
+            weights = None if weight is None else weight[rows]
+            self._blocks.append(Block(rows.start, rows.stop, tile, targets, weights))
+        self.n_blocks = len(self._blocks)
+
+    def __len__(self) -> int:
+        return self.n_blocks
+
+    def each(self, function: Callable[..., Any], *args: Any) -> Iterator[Any]:
+        """Yield ``function(block, *args)`` for every block, in row order.
+
+        In threads, unless the function is declared to be light and there are few rows.
+        """
+        does = getattr(function, "declared", None)
+        short = does is not None and does.light and self.n_rows < _MANY_ROWS
+        if self.n_blocks > 1 and self._threaded and not short:
+            yield from in_order(function, self._blocks, *args)
+        else:
+            for block in self._blocks:
+                yield function(block, *args)
+
+    def take(self, indices: NDArray[np.intp]) -> Any:
+        """Return the rows with these numbers, in this order."""
+        rows = rows_at(self._X, indices)
+        return np.asarray(rows) if isinstance(rows, np.memmap) else rows
+
+    def head(self, count: int) -> tuple[Any, Any, Any]:
+        """Return the first rows, a view of them, their targets and weights (None without any)."""
+        first = slice(0, min(count, self.n_rows))
+        y = None if self._y is None else to_host(self._y[first, ...])
+        weight = None if self._weight is None else to_host(self._weight[first])
+        return self._X[first, :], y, weight
+
+    def targets_of(self, indices: NDArray[np.intp]) -> tuple[Any, Any]:
+        """Return targets and weights (None without any) of the rows with these numbers."""
+        y = None if self._y is None else to_host(rows_at(self._y, indices))
+        return y, None if self._weight is None else to_host(rows_at(self._weight, indices))
+
+
+def _rows_of_csr(X: Any, rows: slice) -> Any:
+    """Return a view of rows, which slicing a CSR matrix is not."""
+    stored = slice(X.indptr[rows.start], X.indptr[rows.stop])
+    view = type(X)((rows.stop - rows.start, X.shape[1]), dtype=X.dtype)
+    # set after construction: the constructor copies what is a small part of a larger array
+    view.data, view.indices = X.data[stored], X.indices[stored]
+    view.indptr = X.indptr[rows.start : rows.stop + 1] - X.indptr[rows.start]
+    return view
