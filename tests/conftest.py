@@ -169,7 +169,7 @@ def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
     full = search.descend
     monkeypatch.setattr(
-        search, "descend", lambda goal, steps, *more: full(goal, min(steps, 2), *more)
+        search, "descend", lambda goal, x, steps, pairs: full(goal, x, min(steps, 2), pairs)
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.utils import check_random_state
 
 from leansvm import SparseLSSVC
 from leansvm.basis import Basis, BasisSelector
@@ -29,7 +30,7 @@ def _nearer(block, kernel, points):
     """Lower the distances of a block's rows by the newest point; return its farthest row."""
     # ‖φ(x) - φ(z)‖² = k(x, x) + k(z, z) - 2 k(x, z)
     distance = kernel.diag(block.X) + kernel.diag(points) - 2 * kernel.block(block.X, points)[:, 0]
-    earlier = block.find(Distances)
+    earlier = block.state.get(Distances)
     nearest = distance if earlier is None else np.minimum(earlier.nearest, distance)
     block.keep(Distances(nearest))
     k = int(np.argmax(nearest))
@@ -42,7 +43,7 @@ class FarthestFirst(BasisSelector):
     nested = True  # the first k rows are the choice of k rows
 
     def select(self, blocks, kernel, n_basis, *, random_state=None, fit=None, on_step=None):
-        rows = [int(self._rng(random_state).randint(blocks.n_rows))]
+        rows = [int(check_random_state(random_state).randint(blocks.n_rows))]
         while len(rows) < n_basis:
             newest = np.array(rows[-1:])
             points = kernel.points(blocks.take(newest), newest)

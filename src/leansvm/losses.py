@@ -341,7 +341,7 @@ def smooth_loss(
     if loss in _KINKED:
         raise ValueError(
             f"loss={loss!r} does not work with Newton's method: it lacks a second derivative. "
-            f"Use {_KINKED[loss]}, which comes as close to it as you like."
+            f"Use {_KINKED[loss]}, which can approximate it as closely as you like."
         )
     if loss not in _LOSSES[task]:
         names = ", ".join(map(repr, _LOSSES[task]))

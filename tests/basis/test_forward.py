@@ -138,9 +138,9 @@ def test_it_serves_every_estimator_and_task():
 
 def test_it_asks_for_the_model():
     X, y, _ = problem(20)
-    with pytest.raises(ValueError, match=r"loss and C: pass fit=Fit"):
+    with pytest.raises(ValueError, match=r"loss of the model: pass fit=Fit"):
         ForwardSelection().select(MemoryBlocks(X, y[:, None]), KERNEL, 3)
-    with pytest.raises(ValueError, match="pass the function"):
+    with pytest.raises(ValueError, match="needs a function"):
         ForwardSelection().select(MemoryBlocks(X, y[:, None]), KERNEL, 3, fit=Fit(1.0))
     with pytest.raises(ValueError, match="n_candidates"):
         PlainReducedSVC(basis=ForwardSelection(0), n_basis=3).fit(X, y)

@@ -59,7 +59,7 @@ def test_streaming_refuses_an_unknown_part():
 
 
 def test_a_board_needs_a_point_in_every_cell():
-    with pytest.raises(ValueError, match="n_side=3 points cannot fill n_cells=4 cells"):
+    with pytest.raises(ValueError, match="n_side=3 points are too few for n_cells=4 cells"):
         make_checkerboard(3)
 
 

@@ -21,10 +21,10 @@ def walk():
 
 def test_most_rows_beyond_a_feature(walk, tmp_path):
     model, _, later = walk
-    with pytest.warns(UserWarning, match="100% of these rows lie beyond .* in feature 0"):
+    with pytest.warns(UserWarning, match="100% of these rows lie outside .* in feature 0"):
         model.predict(later)
     model.save(tmp_path / "model")
-    with pytest.warns(UserWarning, match="beyond"):
+    with pytest.warns(UserWarning, match="outside the range"):
         leansvm.load(tmp_path / "model").predict(later)
 
 
@@ -62,5 +62,5 @@ def test_columns_are_named():
     frame = pd.DataFrame({"day": np.arange(200.0), "kind": rng.choice(["a", "b"], 200)})
     y = (np.sin(frame["day"] / 9) + (frame["kind"] == "a") > 0.5).to_numpy()
     model = SparseLSSVC(n_basis=60, random_state=0).fit(frame, y)
-    with pytest.warns(UserWarning, match="beyond all training rows in 'day'"):
+    with pytest.warns(UserWarning, match="outside the range of the training rows in 'day'"):
         model.predict(frame.assign(day=frame["day"] + 500))

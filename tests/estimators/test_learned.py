@@ -89,7 +89,7 @@ def test_auto_is_a_mixture():
 def test_kernel_basis_learns_with_targets_only():
     features = KernelBasis(30, "matern32", gamma="learn", random_state=0).fit_transform(X, LABELS)
     assert features.shape[0] == M
-    with pytest.raises(ValueError, match="looks at the targets; pass y"):
+    with pytest.raises(ValueError, match="needs the targets: pass y"):
         KernelBasis(30, gamma="learn").fit(X)
 
 

@@ -78,7 +78,7 @@ def test_several_columns_of_labels():
 @BOTH
 def test_not_numeric(machine):
     words = np.full((M, 2), "word", dtype=object)
-    with pytest.raises(ValueError, match=r"no column to learn from.*the same in all rows"):
+    with pytest.raises(ValueError, match=r"no usable column.*the same in all rows"):
         machine().fit(words, LABELS)
     with pytest.raises(ValueError, match="could not convert string to float"):
         LSSVR().fit(X, np.array(["word"] * M))
@@ -240,7 +240,7 @@ def test_probabilities_exist_unless_they_are_switched_off():
 
 def test_calibrate_switched_on_after_fit():
     model = LSSVC(calibrate=False).fit(X, LABELS).set_params(calibrate=True)
-    with pytest.raises(NotFittedError, match="set after fit"):
+    with pytest.raises(NotFittedError, match="fitted with calibrate=False"):
         model.predict_proba(X)
     expected = LSSVC().fit(X, LABELS).predict_proba(X)
     np.testing.assert_allclose(model.keep_rows(X, LABELS).predict_proba(X), expected, rtol=1e-6)

@@ -70,7 +70,7 @@ def test_a_class_that_is_never_predicted_is_told():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 3)), (rng.random(600) < 0.02).astype(int)
     options = {"kernel": "rbf", "gamma": 0.1, "n_basis": 40, "random_state": 0}
-    with pytest.warns(UserWarning, match="predicts 0 for every row"):
+    with pytest.warns(UserWarning, match="predicts 0 for every training row"):
         model = SparseLSSVC(**options).fit(X, y)
     assert set(model.predict(X)) == {0}
     separate = X[:, 0] > 1.9  # rare, and found

@@ -409,7 +409,7 @@ def test_regression_wants_a_symmetric_loss(moons):
 
 def test_path_says_what_it_needs(moons):
     X, y = moons
-    with pytest.raises(ValueError, match="give a number"):
+    with pytest.raises(ValueError, match="set it to a number"):
         c_path(PlainReducedSVC(), X, y, [1.0])
     with pytest.raises(ValueError, match="C must hold finite numbers"):
         c_path(PlainReducedSVC(n_basis=10), X, y, [1.0, 0.0])

@@ -115,7 +115,7 @@ def test_what_has_no_scale_is_refused(tmp_path):
     with pytest.raises(ValueError, match="'target' parameter of PlainSparseLSSVR must be"):
         clone(model).set_params(target="sqrt").fit(X, Y)
     model.fit(X, Y)
-    with pytest.raises(ValueError, match="target='log': a state does not hold the scale"):
+    with pytest.raises(ValueError, match="target='log': a state does not contain"):
         model.state()
     for use in (Predictor, leansvm.export.to_c):
         with pytest.raises(ValueError, match="with target='log' cannot be exported"):

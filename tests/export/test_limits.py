@@ -48,7 +48,7 @@ def test_what_cannot_be_exported_is_said_with_the_way_out(writer):
     own = LowRankLSSVR(3, function=OwnFunction(), tol=10.0, random_state=0).fit(X, y)
     with pytest.raises(ValueError, match=r"OwnFunction.*function='simplex'"):
         writer(own)
-    with pytest.raises(ValueError, match=r"Ridge cannot be exported.*machine of leansvm"):
+    with pytest.raises(ValueError, match=r"Ridge cannot be exported.*estimator of leansvm"):
         writer(Ridge().fit(X, y))
 
 

@@ -191,7 +191,7 @@ def test_a_step_without_a_form_is_named_with_the_way_out(steps, words):
     model = make_pipeline(*steps, LSSVC()).fit(X, X[:, 0] > 0.5)
     with pytest.raises(ValueError, match=words) as caught:
         to_js(model)
-    assert "export the machine at the end alone" in str(caught.value)
+    assert "export only the last step" in str(caught.value)
 
 
 # ------------------------------------------------------------------ skl2onnx

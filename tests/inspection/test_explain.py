@@ -313,7 +313,7 @@ def test_other_models_are_refused(rows):
     with pytest.raises(MemoryError, match="max_background"):
         model = machine("poly").fit(X, y).set_params(cache_size=0.1)
         explain(model, X[:1], X, max_background=150)
-    with pytest.raises(TypeError, match="keeps no rows"):
+    with pytest.raises(TypeError, match="keeps no training rows"):
         neighbours(LowRankLSSVR(n_basis=2).fit(X, y), X)
 
 

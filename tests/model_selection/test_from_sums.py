@@ -204,5 +204,5 @@ def test_fractions_must_increase(fractions):
 
 
 def test_a_size_without_rows_is_said():
-    with pytest.raises(ValueError, match="leaves none to fit on"):
+    with pytest.raises(ValueError, match="none are left to fit on"):
         learning_curve_from_sums(PlainSparseLSSVR(1.0), X, TARGET, fractions=[1e-6, 1.0])

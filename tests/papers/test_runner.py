@@ -216,7 +216,7 @@ def test_control_c_leaves_what_is_done(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130, errors
-    assert "run the same command again to go on" in " ".join(errors.split())
+    assert "run the same command again to continue" in " ".join(errors.split())
     stored = json.loads(results.read_text())["rows"]
     assert 1 <= len(stored) < 40
     assert (tmp_path / "report.html").exists()

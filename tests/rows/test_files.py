@@ -175,7 +175,7 @@ def test_clear_errors(tmp_path):
     with pytest.raises(ValueError, match="format must be one of"):
         leansvm.open_dataset(tmp_path / "x.xlsx")
     data = leansvm.open_dataset(path, target="y", features=["a", "b"])
-    with pytest.raises(ValueError, match="brings its targets"):
+    with pytest.raises(ValueError, match="contains its targets"):
         model().fit(data, y)
     with pytest.raises(ValueError, match=r"open_dataset\(\.\.\., target"):
         model().fit(leansvm.open_dataset(path, features=["a", "b"]))

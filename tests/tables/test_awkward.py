@@ -230,7 +230,7 @@ def fitted():
 
 def test_a_column_that_is_missing_at_predict_is_named():
     model, table = fitted()
-    with pytest.raises(ValueError, match="X has no column 'c', which training had"):
+    with pytest.raises(ValueError, match="X has no column 'c', which was there"):
         model.predict(table.drop(columns="c"))
 
 

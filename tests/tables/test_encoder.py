@@ -58,7 +58,8 @@ def test_kinds_and_summary():
         "fax": "no values",
     }
     assert encoder.describe() == (
-        "1 number (1 with gaps), 3 categories, 1 date; left out: id (all different), plan (the "
+        "1 number (1 with missing values), 3 categories, 1 date; left out: id (all different), "
+        "plan (the "
         "same in all rows), fax (no values)"
     )
     assert list(encoder.feature_names_in_) == list(table)

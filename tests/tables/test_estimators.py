@@ -84,7 +84,8 @@ def test_arrays_with_gaps_of_both_types():
     y = X[:, 0] > 0
     X[::7, 1] = np.nan
     model = LSSVC().fit(X, y)
-    assert model.score(X, y) > 0.9 and model.table_.describe() == "3 numbers (1 with gaps)"
+    assert model.score(X, y) > 0.9
+    assert model.table_.describe() == "3 numbers (1 with missing values)"
     assert model.predict(np.full((2, 3), np.nan)).shape == (2,)
     single = LSSVC().fit(X.astype(np.float32), y)
     assert (
@@ -104,20 +105,20 @@ def test_numbers_take_the_way_without_an_encoder():
 
 def test_gaps_that_training_had_not_are_explained():
     model = LSSVC().fit(np.eye(6), [0, 1] * 3)
-    with pytest.raises(ValueError, match="fitted on numbers without gaps: fill them"):
+    with pytest.raises(ValueError, match="fitted on numbers without missing values: fill"):
         model.predict(np.full((1, 6), np.nan))
 
 
 @pytest.mark.parametrize("kernel", ["precomputed", lambda X, Z: X @ Z.T])
 def test_kernels_that_take_numbers_alone_say_so(kernel):
     rows = np.full((4, 4), np.nan) if kernel == "precomputed" else TABLE[:4]
-    with pytest.raises(ValueError, match=r"takes numbers alone: use leansvm.tables.TableEncoder"):
+    with pytest.raises(ValueError, match=r"takes only numbers: use leansvm.tables.TableEncoder"):
         LSSVC(kernel=kernel).fit(rows, [0, 1, 0, 1])
 
 
 def test_sparse_rows_with_gaps_are_refused():
     rows = sparse.csr_matrix([[0.0, np.nan], [1.0, 0.0]])
-    with pytest.raises(ValueError, match="A sparse matrix takes numbers alone"):
+    with pytest.raises(ValueError, match="A sparse matrix takes only numbers"):
         LSSVC().fit(rows, [0, 1])
 
 

@@ -275,7 +275,7 @@ def _checked_rows(rows: Any, n_rows: int) -> Any:
     if rows.size == 0:
         raise ValueError("basis: the array of row numbers is empty.")
     if rows.min() < 0 or rows.max() >= n_rows:
-        raise ValueError(f"basis: row numbers must lie in 0..{n_rows - 1}.")
+        raise ValueError(f"basis: row numbers must be between 0 and {n_rows - 1}.")
     _, first = np.unique(rows, return_index=True)
     return rows[np.sort(first)].astype(np.intp)
 
@@ -283,7 +283,7 @@ def _checked_rows(rows: Any, n_rows: int) -> Any:
 def _checked_points(points: Any, n_features: int, precomputed: bool) -> Any:
     if precomputed:
         raise ValueError(
-            "basis: points make no sense with kernel='precomputed'; give row numbers instead."
+            "basis: points do not work with kernel='precomputed'; pass row numbers instead."
         )
     if points.shape[1] != n_features:
         raise ValueError(f"basis: points have {points.shape[1]} features, X has {n_features}.")

@@ -255,7 +255,7 @@ class StateFeatures(FeatureMap):
 
     def phi(self, X: Any, out: Any = None) -> Any:
         """Refuse: there are values of the blocks' own rows alone."""
-        raise ValueError("StateFeatures knows the rows of its blocks only.")
+        raise ValueError("StateFeatures knows only the rows of its blocks.")
 
     def coefficients(self, theta: Array) -> Array:
         """Return the coefficients of the columns of P."""

@@ -93,8 +93,8 @@ class ForwardSelection(CandidateSelector):
     ) -> Basis:
         if fit.refit is None:
             raise ValueError(
-                "ForwardSelection fits all coefficients again while it chooses: pass the function "
-                "that does it, fit=Fit(C, ..., refit=leansvm.newton.refit.refit)."
+                "ForwardSelection needs a function that fits all coefficients again: pass "
+                "fit=Fit(C, ..., refit=leansvm.newton.refit.refit)."
             )
         found = super()._choose(blocks, kernel, n_basis, rng, fit, on_step)
         if fit.regularizer == "coef":  # P was K_MB, not whitened

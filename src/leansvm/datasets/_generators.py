@@ -45,7 +45,7 @@ def checkerboard_rows(
            [ 0., 50.]]), array([ 1, -1, -1]))
     """
     if n_side < n_cells or n_cells < 1:
-        raise ValueError(f"n_side={n_side} points cannot fill n_cells={n_cells} cells a side")
+        raise ValueError(f"n_side={n_side} points are too few for n_cells={n_cells} cells per side")
     places = np.column_stack([index % n_side, index // n_side])
     colours = (places * n_cells // n_side).sum(axis=1) % 2
     step = 1.0 if extent is None else extent / (n_side - 1)

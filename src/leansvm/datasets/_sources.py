@@ -75,7 +75,7 @@ class Fetcher:
     ) -> LabelledData:
         """Let scikit-learn fetch the set into `folder` and convert it."""
         if mirror:
-            raise DownloadError(f"{name} comes through scikit-learn, which knows no mirror")
+            raise DownloadError(f"{name} is downloaded by scikit-learn, which cannot use a mirror")
         try:
             return self.fetch(name, folder)
         except OSError as error:
@@ -91,7 +91,7 @@ def _openml(data_id: int, class_names: tuple[str, ...]) -> Fetcher:
         )
         unknown = sorted({str(value) for value in bunch.target} - set(class_names))
         if unknown:
-            raise DownloadError(f"{name}: OpenML has classes that are not known, {unknown}")
+            raise DownloadError(f"{name}: the data set at OpenML has unexpected classes, {unknown}")
         X = np.asarray(bunch.data, dtype=np.float64)
         return _convert.attributes(
             name, X, bunch.feature_names, bunch.categories, bunch.target, class_names
@@ -320,8 +320,8 @@ def download(
 def _way_out(name: str, home: Path, source: Files | Fetcher) -> str:
     sources = " and ".join(source.urls)
     return (
-        f"Try again later (what is complete is kept), or put {name}.npz from another machine "
-        f"into {home / name} or a folder named by {VARIABLE}. Source: {sources}"
+        f"Try again later (complete files are kept), or copy {name}.npz from another machine to "
+        f"{home / name} or to a folder that {VARIABLE} names. Source: {sources}"
     )
 
 

@@ -30,7 +30,7 @@ _WAY_OUT = (
     "cache_size."
 )
 _OR_CG = (
-    " With a fixed C, solver='cg' recomputes kernel rows instead of keeping them: slow, but small."
+    " With a fixed C, solver='cg' computes kernel rows again when it needs them: slow, but small."
 )
 
 

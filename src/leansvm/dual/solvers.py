@@ -289,8 +289,8 @@ def solve_dual(
         least, most = np.min(C) * problem.weight.min(), np.max(C) * problem.weight.max()
         if not (np.isfinite(1.0 / least) and np.isfinite(most)):
             raise ValueError(
-                f"C times sample_weight, {least:.3g} to {most:.3g}, and its inverse must be "
-                f"finite: scale sample_weight, or change C."
+                f"C times sample_weight ranges from {least:.3g} to {most:.3g}; these numbers and "
+                f"their inverses must be finite: scale sample_weight, or change C."
             )
     options |= {"left_out": left_out, "max_support": max_support}
     for unused in options.keys() - set(solver.takes):

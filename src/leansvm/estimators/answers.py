@@ -33,12 +33,14 @@ class KeepsRows(KernelMachine):
             return self._in_shape(self._ask().residuals(self._values))
 
     def keep_rows(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Give a model from a file, a pickle or batches the rows that it was fitted on.
+        """Give the training rows back to a model that came from a file, a pickle or batches.
+
+        Intervals, prediction sets and `leansvm.inspection.inspect_rows` need them.
 
         Parameters
         ----------
         X, y, sample_weight
-            The data that `fit` got; other rows are refused.
+            The data that were passed to `fit`; other rows are refused.
 
         Returns
         -------
@@ -90,21 +92,21 @@ class PredictsIntervals(KeepsRows):
     def predict_interval(
         self, X: Any, alpha: float = 0.1, method: str = "jackknife+", adaptive: bool = False
     ) -> Any:
-        """Return an interval for the target of every row.
+        """Return a prediction interval for the target of every row.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows, in memory.
         alpha : float, default=0.1
-            Share of the targets that may lie outside.
+            Share of the targets that may lie outside; 0.1 gives 90 % intervals.
         method : {"jackknife+", "cv+", "normal"}, default="jackknife+"
-            "jackknife+" takes predictions and errors of the models without each training row,
-            exactly; "cv+" those of the models without each fold (five, or those of
-            ``C=KFoldSums(...)``, whose groups stay together); "normal" assumes normal errors of
-            the same size everywhere, and needs no training rows if the basis is small.
+            "jackknife+" uses the predictions and errors of the models without each training row;
+            "cv+" those of the models without each fold (five, or those of ``C=KFoldSums(...)``,
+            whose groups stay together). "normal" assumes normal errors of the same size
+            everywhere; on a small basis it needs no training rows.
         adaptive : bool, default=False
-            With "jackknife+": wider where training rows are few, by the variance of f(x).
+            With "jackknife+": whether intervals are wider where training rows are few.
 
         Returns
         -------
@@ -113,10 +115,11 @@ class PredictsIntervals(KeepsRows):
 
         Notes
         -----
-        "jackknife+" and "cv+" contain a new target with probability 1 - 2 alpha at least (in
-        practice 1 - alpha), whatever its distribution, if new rows are drawn like the training
-        rows, and basis, gamma and C do not depend on the targets. By default gamma and C do: a few
-        numbers are learned from all rows. Coverage stays close to 1 - alpha, but without a proof.
+        "jackknife+" and "cv+" intervals contain a new target with probability at least
+        1 - 2 alpha (in practice 1 - alpha), for any distribution. This holds if new rows come from
+        the same distribution as the training rows, and if basis, gamma and C do not depend on the
+        targets. By default gamma and C do; the coverage is then still close to 1 - alpha, but
+        there is no proof.
         """
         answers = self._ask()
         with tiles_within(self.cache_size):
@@ -126,16 +129,16 @@ class PredictsIntervals(KeepsRows):
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Any:
         """Return quantiles of the target of every row.
 
-        They are f(x) plus quantiles of the left-out errors of the training rows, in units of a
-        spread that is learned from these errors: wider where training rows are few, and where
-        errors are larger.
+        They are f(x) plus quantiles of the leave-one-out errors of the training rows, scaled by a
+        spread that is learned from these errors. So they are farther apart where training rows are
+        few and where errors are larger.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows, in memory.
         quantiles : float or sequence of float, default=(0.05, 0.5, 0.95)
-            Shares of targets below, between 0 and 1.
+            Numbers between 0 and 1: the share of targets below each quantile.
 
         Returns
         -------
@@ -154,27 +157,28 @@ class PredictsSets(KeepsRows):
     def predict_set(self, X: Any, alpha: float = 0.1, by_class: bool | str = "auto") -> Any:
         """Return the classes that every row may belong to.
 
-        A class is in the set unless nearly all training rows have a larger margin: the decision
-        value of their class less the largest other one, in the model without that row.
+        A class is in the set unless nearly all training rows have a larger margin for their own
+        class. (The margin is the decision value of the class minus the largest other one, for
+        training rows in the model without that row.)
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Rows, in memory.
         alpha : float, default=0.1
-            Share of the sets that may miss the class.
+            Share of the sets that may miss the true class.
         by_class : bool or "auto", default="auto"
-            Whether alpha holds in every class, by comparison with the training rows of this class
-            alone (Mondrian sets), or in all rows together; then most sets may miss a rare class.
-            "auto" is True unless the smallest class has at least half the rows of the largest. A
-            class of fewer than 1 / alpha - 1 rows is in every set.
+            Whether alpha holds within every class (Mondrian sets) or only for all rows together;
+            in the latter case most sets may miss a rare class. "auto" is True unless the smallest
+            class has at least half as many rows as the largest. A class with fewer than
+            1 / alpha - 1 training rows is in every set.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes)
-            True if the class, in the order of ``classes_``, is in the set. A set is empty if no
-            class is as clear as for most rows. It holds the true class with probability
-            1 - 2 alpha at least (in practice 1 - alpha); see `SparseLSSVR.predict_interval`.
+            True if the class, in the order of ``classes_``, is in the set. A set is empty if the
+            row fits no class well. The set contains the true class with probability at least
+            1 - 2 alpha (in practice 1 - alpha); see `SparseLSSVR.predict_interval`.
         """
         with tiles_within(self.cache_size):
             return self._ask().sets(*self._rows_and_values(X), alpha, by_class)

@@ -133,7 +133,7 @@ class KernelBasis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BasisMachin
         looks = isinstance(selector, BasisSelector) and selector.uses_targets
         if y is None and (looks or self._learns_scales):
             what = f"basis: {type(selector).__name__}" if looks else "gamma='learn'"
-            raise ValueError(f"{what} looks at the targets; pass y to fit.")
+            raise ValueError(f"{what} needs the targets: pass y to fit.")
         Y = Y if looks or self._learns_scales else None
         budget = resolve_cache_size(self.cache_size, X)
         check_points(size, budget, _MATRICES)

@@ -35,15 +35,15 @@ class KernelMachine(Machine):
     Parameters
     ----------
     kernel : str, Mixture or callable
-        "auto" (a mixture of kernels, learned by leave-one-out on a sample; "rbf" unless
-        ``gamma="learn"``), a name of `leansvm.kernels.KERNELS`, a `leansvm.kernels.Mixture`, or a
-        vectorised function ``f(X, Z)``.
+        "auto", a name in `leansvm.kernels.KERNELS`, a `leansvm.kernels.Mixture`, or a function
+        ``f(X, Z)`` that returns the matrix of kernel values. "auto" with ``gamma="learn"`` learns
+        a mixture of kernels by leave-one-out on a sample; with another gamma it means "rbf".
     gamma : {"learn", "scale", "auto"}, float or array-like of shape (n_features,)
-        Kernel coefficient. "learn" finds one per feature by the gradient of the leave-one-out
-        squared error, on a sample of the rows. Features need no scaling, useless ones are switched
-        off; outliers can mislead it. For kernels without a scale per feature ("poly", "sigmoid",
-        "chi2") it means "scale". "scale" is 1 / (n_features * weighted variance of X), "auto" is
-        1 / n_features. "linear", "cosine", "precomputed" and functions do not use it.
+        Kernel coefficient: a number, or one number for each feature. "learn" finds one for each
+        feature by minimising the leave-one-out squared error on a sample of the rows; features
+        then need no scaling, and useless ones get 0. "scale" is 1 / (n_features * weighted
+        variance of X), "auto" is 1 / n_features. For "poly", "sigmoid" and "chi2", which have one
+        gamma for all features, "learn" means "scale". Kernels without gamma ignore it.
     degree : float
         Degree of the polynomial kernel.
     coef0 : float
@@ -52,24 +52,23 @@ class KernelMachine(Machine):
     Attributes
     ----------
     support_ : ndarray of shape (n_support,)
-        Rows whose kernel functions the model is made of; -1 where points were given.
+        Indices of the training rows that the model keeps; -1 for points that you gave.
     support_vectors_ : ndarray or CSR matrix of shape (n_support, n_features)
-        Their values; empty for ``kernel="precomputed"``.
+        These rows; empty for ``kernel="precomputed"``.
     dual_coef_ : ndarray of shape (n_outputs, n_support)
-        Coefficients of the kernel functions (float64 whatever the type of X).
+        Coefficients of the kernel functions, always float64.
     n_support_ : int
-        Number of kernel functions.
+        Number of training rows that the model keeps.
     kernel_ : str or Mixture
-        Kernel used.
+        The kernel that was used.
     gamma_ : float, ndarray of shape (n_features,) or dict
-        Value used; with "learn" the factors of the squared differences of the raw features; for a
-        mixture one array for each part.
+        The gamma that was used, for the raw features; for a mixture, one array for each part.
     feature_scales_ : ndarray of shape (n_features,)
-        How sensitive the model is to every feature, in units of its spread, the largest 1; only
-        with ``gamma="learn"``.
+        How quickly the kernel changes along each feature, relative to the spread of the feature;
+        the largest is 1. This is not an importance. Only with ``gamma="learn"``.
     clip_ : tuple of two ndarrays of shape (n_features,), or None
-        Features are clipped to these bounds before anything is computed, if ``gamma="learn"`` finds
-        heavy tails.
+        Lower and upper bounds to which features are clipped, if ``gamma="learn"`` found heavy
+        tails.
     """
 
     _batch_parameters: dict[str, Any]  # those of `fit`, or of the first batch
@@ -161,9 +160,9 @@ class KernelMachine(Machine):
         """Refuse to add rows to a model without its sums, or with a parameter that was changed."""
         if self._saved_small:
             raise ValueError(
-                f"This {type(self).__name__} came from a file, a pickle or a deep copy, and holds "
-                f"only what prediction needs, not the sums over its rows. Set keep_state=True "
-                f"before the model is saved or pickled, or call fit."
+                f"This {type(self).__name__} came from a file, a pickle or a deep copy without its "
+                f"state, the sums over its rows, so it cannot continue. Set keep_state=True before "
+                f"the model is saved or pickled, or call fit."
             )
         for name, before in vars(self).get("_batch_parameters", {}).items():
             now: Any = getattr(self, name, None)
@@ -191,15 +190,15 @@ class BasisMachine(KernelMachine):
         "backfitting", "forward", "csi", "sparse-greedy", "entropy", "medoids" or "all", an instance
         of a class in `leansvm.basis`, row numbers, or the points themselves.
     select_on : {"auto", "all"}, int or float in (0, 1)
-        Rows that the selector looks at. "auto" is all of them or, if what the selector keeps for
-        every row would take more than half of ``cache_size``, a stratified sample.
+        Rows from which the selector chooses. "auto" means all rows, or a stratified sample if the
+        numbers that the selector keeps for every row exceed half of ``cache_size``.
 
     Attributes
     ----------
     support_ : ndarray of shape (n_support,)
-        Rows chosen as basis, -1 where points were given.
+        Indices of the training rows that are basis points; -1 for points that you gave.
     n_support_ : int
-        Number of basis points (dependent ones are dropped).
+        Number of basis points. (Points that are numerically dependent on others are dropped.)
     """
 
     _fits_where_rows_are = True

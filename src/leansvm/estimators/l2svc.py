@@ -31,12 +31,12 @@ Array = NDArray[np.float64]
 
 def _learns_from_batches(estimator: Any) -> bool:
     if not isinstance(estimator.C, Real):
-        raise AttributeError("partial_fit: several C need fit on all rows.")
+        raise AttributeError("partial_fit needs a number as C: call fit on all rows to choose C.")
     if estimator.class_weight == "balanced":
-        raise AttributeError("partial_fit: class_weight='balanced' needs fit on all rows.")
+        raise AttributeError("partial_fit: class_weight='balanced' needs all rows: call fit.")
     if estimator.kernel == "precomputed" or estimator.solver in ("newton", "smo"):
         raise AttributeError(
-            "partial_fit: kernel='precomputed', solver='newton' and 'smo' need fit on all rows."
+            "partial_fit: kernel='precomputed', solver='newton' and 'smo' need all rows: call fit."
         )
     return True
 
@@ -45,36 +45,37 @@ class L2SVC(Classifier, DualMachine):
     """Support vector classifier with the squared hinge loss, solved exactly.
 
     Minimises 1/2 |w|^2 + 1/2 A b^2 + C/2 sum_i s_i max(0, 1 - y_i f(x_i))^2, one class against
-    the rest. Only rows with y f(x) < 1 matter; on them the solution is that of a linear system. A
-    few linear solves, which share a factor, find it exactly; their time grows slowly with ``C``.
+    the rest. Only rows with y f(x) < 1, the support vectors, matter. For given support vectors the
+    solution is that of a linear system; a few linear solves find the support vectors exactly. The
+    fit time grows slowly with ``C``.
 
     Parameters
     ----------
     C : float, array-like or "loo", default=1.0
-        Regularisation: weight of the squared errors. Of several candidates the one with the least
-        leave-one-out loss is taken; the loss is exact if leaving out a row does not change the
-        other support vectors. "loo" tries ``numpy.logspace(-3, 4, 15)``.
+        Regularisation: weight of the squared errors; a larger C means less regularisation. "loo",
+        or a list of values, chooses the value with the smallest leave-one-out loss, which is exact
+        if leaving out a row does not change the other support vectors. "loo" tries
+        ``numpy.logspace(-3, 4, 15)``.
     solver : {"auto", "active-set", "newton", "smo"}, default="auto"
-        "auto" solves on working sets of rows that a model of low rank suggests, by conjugate
-        gradients ("working-set" in ``fit_report_``); if these are slow (a large ``C``), or the
-        working sets exceed ``cache_size``, it takes "active-set", or "smo" if thousands of rows
-        are support vectors. "active-set" follows the support set with a factor that is updated;
-        the linear kernel takes a system of n_features if that is smaller. "newton" is Newton's
-        method in the primal on the whole kernel matrix: a reference for small problems, and the
-        solver that runs on a GPU. "smo" minimises over a few multipliers at a time, with the
-        kernel matrix or a cache of its rows, and needs little memory.
+        "auto" solves on working sets of rows by conjugate gradients ("working-set" in
+        ``fit_report_``). If these are slow (a large ``C``), or the working sets exceed
+        ``cache_size``, it switches to "active-set", or to "smo" if thousands of rows are support
+        vectors. "active-set" updates a factor while the set of support vectors changes; with a
+        linear kernel, the system has the size n_features if that is smaller. "newton" is Newton's
+        method on the whole kernel matrix: use it on a GPU. "smo" updates a few dual coefficients
+        at a time and needs little memory.
     max_support : int or "auto", default="auto"
-        Most support vectors, which bounds memory and time. A fit that needs more warns, and says
-        so in ``fit_report_``. "auto" takes as many as it needs.
+        Largest number of support vectors, which limits memory and time. If the fit needs more, it
+        warns, and ``fit_report_`` says so. "auto" means no limit.
     tol : float, default=1e-8
         Largest violation of theta = C s max(0, 1 - y f), relative to the largest theta; for
         "smo" the root mean square of the violation in units of y.
     max_iter : int, default=1000
-        Most linear solves for one class; most sweeps of "smo". A sweep has as many updates as there
-        are rows.
+        Largest number of linear solves for one class, or of sweeps of "smo". A sweep has as many
+        updates as there are rows.
     keep_state : bool or None, default=None
-        Whether pickles and model files hold all rows of `partial_fit`, so that it can go on. None:
-        only if `partial_fit` made the model.
+        Whether pickles and model files contain all rows of `partial_fit`, so that it can continue.
+        None means: only if the model was trained by `partial_fit`.
 
     Attributes
     ----------
@@ -87,8 +88,8 @@ class L2SVC(Classifier, DualMachine):
     cv_curve_ : ndarray of shape (n_candidates,)
         Leave-one-out loss at every candidate of ``C``; only when there are several.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        Target +-1 less the decision value without the row, at fixed support sets; only with
-        ``C="loo"``.
+        Leave-one-out residuals: target +-1 minus the decision value of the model without the row,
+        for fixed support vectors. Only with ``C="loo"``.
     n_iter_ : int
         Linear solves, the most of any class.
 
@@ -174,7 +175,7 @@ class L2SVC(Classifier, DualMachine):
     @available_if(_learns_from_batches)
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> L2SVC:
-        """Add rows and repair the support set; the result equals `fit` on all rows.
+        """Add rows and update the support vectors; the result equals `fit` on all rows.
 
         It needs one C, and does not exist for class_weight="balanced", kernel="precomputed",
         solver="newton" and solver="smo". ``gamma`` comes from the first batch. Rows without error
@@ -201,8 +202,8 @@ class L2SVC(Classifier, DualMachine):
         first = not ("_sequence" in vars(self) or self._saved_small)
         if first and "support_" in vars(self):
             warnings.warn(
-                "partial_fit starts again: it needs the rows of earlier calls, and fit keeps none. "
-                "Begin with partial_fit instead of fit.",
+                "partial_fit starts again: fit keeps no rows to which more could be added. Call "
+                "partial_fit from the first batch on, instead of fit.",
                 UserWarning,
                 stacklevel=3,
             )

@@ -46,7 +46,7 @@ Array = NDArray[np.float64]
 
 def _is_simplex(machine: Any) -> bool:
     if not isinstance(get_function(machine.function), Simplex):
-        raise AttributeError("only models of simplex functions are piecewise linear")
+        raise AttributeError("only models with function='simplex' are piecewise linear")
     return True
 
 
@@ -252,7 +252,7 @@ class LowRankMachine(ReadableModel, Machine):
 
 
 class LowRankLSSVC(Classifier, LowRankMachine):
-    """Least-squares SVM on a handful of learned functions: a classifier that a person can read.
+    """Least-squares SVM on a few learned functions: a classifier that people can read.
 
     f(x) = sum_j coef_j phi(x; center_j, shape_j) + b. The weights solve the LS-SVM of the
     kernel sum_j phi_j(x) phi_j(z) in closed form; centres and shapes are learned. Training takes

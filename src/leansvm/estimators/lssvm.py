@@ -34,22 +34,23 @@ class DualMachine(KernelMachine):
     Parameters
     ----------
     C : float, array-like, "gcv" or "loo"
-        Regularisation: weight of the squared errors. Several candidates are scored by one
-        eigen-decomposition: a list and "gcv" by generalised cross-validation, "loo" by the exact
-        leave-one-out squared error; the strings try ``numpy.logspace(-6, 7, 50)``.
+        Regularisation: weight of the squared errors; a larger C means less regularisation. "loo"
+        chooses the value with the smallest leave-one-out squared error, "gcv" or a list of values
+        by generalised cross-validation. The strings try ``numpy.logspace(-6, 7, 50)``; all values
+        together need one eigen-decomposition.
     solver : {"auto", "cholesky", "cg", "smo", "sumt", "substitution", "penalty-flow"}
-        "cholesky" factors the kernel matrix in place. "cg" runs conjugate gradients
-        preconditioned by a pivoted-Cholesky factor and recomputes kernel rows when the matrix
-        exceeds ``cache_size``. "smo" minimises over a few multipliers at a time, with the matrix
-        or a cache of its rows: the fastest where the kernel is close to diagonal.
-        "substitution" is another name for "smo" with a free bias; "sumt" and "penalty-flow" are
-        other methods for it. On large problems "auto" watches "smo" (if the kernel is close to
-        diagonal) and "cg" for a few iterations, and changes to "cholesky" if that will be faster.
+        "cholesky" factors the kernel matrix in place. "cg" runs conjugate gradients with a
+        pivoted-Cholesky preconditioner, and recomputes kernel rows if the matrix exceeds
+        ``cache_size``. "smo" updates a few dual coefficients at a time, with the matrix or a cache
+        of its rows; it is fastest if the kernel matrix is close to diagonal. "substitution" is
+        another name for "smo" with a free bias; "sumt" and "penalty-flow" are other methods for a
+        free bias. On large problems "auto" starts with "smo" (if the matrix is close to diagonal)
+        or "cg", and switches to "cholesky" if that will be faster.
     tol : float
         Relative residual of the optimality conditions at which iterative solvers stop.
     max_iter : int
-        Most iterations of "cg" and "penalty-flow"; most sweeps of the others. A sweep has as many
-        updates as there are rows.
+        Largest number of iterations ("cg", "penalty-flow") or sweeps (other iterative solvers). A
+        sweep has as many updates as there are rows.
 
     Attributes
     ----------
@@ -138,9 +139,9 @@ class DualMachine(KernelMachine):
 class LSSVC(PredictsSets, Classifier, DualMachine):
     """Least-squares support vector classifier, solved exactly.
 
-    Every training row becomes a support vector, so fit takes a dense m x m kernel matrix
-    (8 m^2 bytes) and, with ``solver="cholesky"``, m^3 / 3 flops. Several classes share one
-    factorisation; so do leave-one-out errors and the choice of ``C``.
+    Use it for up to about ten thousand rows. Every training row becomes a support vector: a fit
+    needs the whole m x m kernel matrix (8 m^2 bytes) and, with ``solver="cholesky"``, m^3 / 3
+    flops. All classes, the leave-one-out errors and the choice of ``C`` share one factorisation.
 
     See Also
     --------
@@ -184,8 +185,9 @@ class LSSVC(PredictsSets, Classifier, DualMachine):
 class LSSVR(PredictsIntervals, Regressor, DualMachine):
     """Least-squares support vector regressor, solved exactly.
 
-    Without a bias this is kernel ridge regression with ``alpha = 1 / C``; with one, the bias is
-    free (``bias_penalty=0``) or penalised. Several targets share one factorisation.
+    Use it for up to about ten thousand rows. Without a bias this is kernel ridge regression with
+    ``alpha = 1 / C``. The bias is free (``bias_penalty=0``) or penalised. Several targets share one
+    factorisation.
 
     See Also
     --------

@@ -77,37 +77,38 @@ class Machine(CallbackSupport, Documented):
     Parameters
     ----------
     fit_intercept : bool
-        Whether to have a bias b.
+        Whether the model has a bias b.
     bias_penalty : float
-        A of the term A b^2 / 2; 0 leaves the bias free.
+        Penalty A of the bias: A b^2 / 2 is added to the objective. 0 means no penalty.
     cache_size : float or "auto"
-        Megabytes that a fit may use for kernel values, factors and what it keeps between passes;
-        "auto" is 80 % of the available memory. Kernel values that do not fit are computed again
-        when they are needed; a matrix that does not fit raises MemoryError before it is made.
+        Memory limit of a fit, in megabytes; "auto" is 80 % of the available memory. Kernel values
+        that do not fit are computed again when they are needed. If a matrix does not fit, a
+        MemoryError is raised before the matrix is allocated.
     random_state : int, RandomState instance or None
-        Seed of what is drawn at random: basis points, samples of the rows, starts.
+        Seed for everything random: basis points, samples of the rows, starts.
     verbose : int
-        1 prints a line for every phase: its seconds and, if they can be estimated, those left.
+        1 prints a line after every phase of the fit: its seconds and, if known, the seconds left.
     time_limit : float or None
-        Seconds after which growing the basis and learning functions end with the best so far;
-        learning the kernel ends after half of them. A warning and ``fit_report_`` say so. The
-        other phases have no limit.
+        Seconds after which growing the basis and learning functions stop; learning the kernel
+        stops after half of them. The fit continues with the best result so far, and a warning and
+        ``fit_report_`` say so. Other phases have no limit, so a fit may take longer.
 
     Attributes
     ----------
     intercept_ : ndarray of shape (n_outputs,)
-        Bias b of every output: one for two classes, else one for each class or target.
+        Bias b: one for two classes, otherwise one for each class or target.
     C_ : float
-        Value used.
+        The C that was used.
     cv_curve_ : ndarray of shape (n_candidates,)
-        Criterion at every candidate of ``C``, NaN if it was not tried; only when there are several.
+        Error at every value of ``C`` that was compared, NaN if it was not tried. Only if there are
+        several values.
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        Target (of classes +-1) less the prediction of the model fitted without the row and its
-        exact copies; only with ``C="loo"``.
+        Leave-one-out residuals: target (+-1 for classes) minus the prediction of the model without
+        the row and its exact copies. Only with ``C="loo"``.
     objective_ : float
         Value of the objective, summed over the outputs.
     n_iter_ : int
-        Iterations, the most of any output; 1 for direct solvers.
+        Number of iterations, the largest over all outputs; 1 for direct solvers.
     fit_report_ : dict
         Solver used, objective, residual and gap, iterations, rows, basis size, bytes, seconds by
         phase, and notes about the solver and about choices made on a sample.
@@ -182,14 +183,14 @@ class Machine(CallbackSupport, Documented):
         Parameters
         ----------
         X : {data frame, array-like, sparse matrix} of shape (n_samples, n_features), or data set
-            Training rows; frames may have text, categories, dates and missing values, arrays NaN
-            (`leansvm.tables.TableEncoder` makes numbers of them and is kept as ``table_``); for
-            ``kernel="precomputed"`` the (n_samples, n_samples) kernel matrix. `SparseLSSVC`,
+            Training rows. Frames may have text, categories, dates and missing values, arrays may
+            have NaN (`leansvm.tables.TableEncoder` turns them into numbers; it is kept as
+            ``table_``). For ``kernel="precomputed"`` the kernel matrix of all rows. `SparseLSSVC`,
             `SparseLSSVR`, `ReducedSVC` and `ReducedSVR` also take a data set in files
             (`leansvm.open_dataset`), or a Dask array or data frame.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Labels (classifiers; one per row) or targets; None for a data set in files, which has
-            them.
+            Labels (classifiers; one per row) or targets (regressors). None for a data set in
+            files, which contains them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows; a weight of k counts like k copies of the row.
 
@@ -232,7 +233,7 @@ class Machine(CallbackSupport, Documented):
         path : path-like
             File to write; an existing one is replaced.
         **options
-            Of `leansvm.persistence.save`: ``metadata`` and ``trusted``.
+            ``metadata`` and ``trusted``, as in `leansvm.persistence.save`.
         """
         from leansvm.persistence import save
 

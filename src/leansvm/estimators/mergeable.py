@@ -34,7 +34,7 @@ class Mergeable(KernelMachine):
     n_rows_seen_: int
 
     def state(self, X: Any = None, y: Any = None, sample_weight: Any = None) -> FitState:
-        """Return the sums of the rows this model was fitted on, or of other rows on its basis.
+        """Return the sums over the rows of this model, or over other rows on its basis.
 
         Parameters
         ----------
@@ -45,7 +45,7 @@ class Mergeable(KernelMachine):
         Returns
         -------
         FitState
-            It has ``+`` and ``-``, and is for `fit_from_state`; see `leansvm.persistence.FitState`.
+            States can be added and subtracted; `fit_from_state` makes a model of a state.
         """
         self._refuse_changed()
         check_is_fitted(self, "_sums")
@@ -60,7 +60,7 @@ class Mergeable(KernelMachine):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit_from_state(self, state: FitState) -> Any:
-        """Make the model of all rows in a state, as `fit` would with the state's basis and gamma.
+        """Fit the model from a state: the same model as `fit` on all its rows, basis and gamma.
 
         Parameters
         ----------
@@ -94,9 +94,9 @@ class Mergeable(KernelMachine):
             return self._features, self._sums
         if rows is None:
             raise ValueError(
-                f"This {type(self).__name__} came from a file, a pickle or a deep copy, and holds "
-                f"only what prediction needs. Call keep_rows(X, y) with its training rows, or set "
-                f"keep_state=True before the model is saved or pickled."
+                f"This {type(self).__name__} came from a file, a pickle or a deep copy without its "
+                f"state. Call keep_rows(X, y) with its training rows, or set keep_state=True "
+                f"before the model is saved or pickled."
             )
         kernel = self._model()[0].kernel
         points = rows_at(rows.X, self.support_) if kernel.precomputed else self.support_vectors_
@@ -109,8 +109,8 @@ class Mergeable(KernelMachine):
     def _refuse_target(self) -> None:
         if self.target is not None:
             raise ValueError(
-                f"target={self.target!r}: a state does not hold the scale of its targets. Set "
-                f"target=None, and pass the transformed y."
+                f"target={self.target!r}: a state does not contain the transformation of the "
+                f"targets. Set target=None, and pass the transformed y."
             )
 
     def _read_more(self, X: Any, y: Any, sample_weight: Any, classes: Any) -> TrainingData:
@@ -140,8 +140,8 @@ class Mergeable(KernelMachine):
         if np.ndim(criterion.C) == 1 and criterion.name == "loo":  # rows are not looked at twice
             if criterion.judge != "squared":
                 raise ValueError(
-                    f"partial_fit: criterion={criterion.judge!r} needs all rows again. Use "
-                    f"'squared', or fit."
+                    f"partial_fit: criterion={criterion.judge!r} needs all rows. Use "
+                    f"criterion='squared', or call fit."
                 )
             folds = KFoldSums() if first else None  # later batches use the folds there are
             criterion = replace(criterion, name="kfold", folds=folds)

@@ -77,9 +77,9 @@ class _WithCalibration:
         fitted = vars(estimator)
         if estimator.calibrate and "intercept_" in fitted and "calibration_scale_" not in fitted:
             raise NotFittedError(  # an AttributeError, too
-                f"{owner.__name__}: {self._method.__name__} needs left-out decision values, and "
-                f"this model has none: it came from a state, had one row, or calibrate=True was "
-                f"set after fit. Call fit or, where there is one, keep_rows(X, y)."
+                f"{owner.__name__}: {self._method.__name__} is not available, because this model "
+                f"has no leave-one-out values: it came from a state, had one row, or was fitted "
+                f"with calibrate=False. Call fit, or keep_rows(X, y) if the model has it."
             )
         return MethodType(self._method, estimator)
 
@@ -90,10 +90,10 @@ class Classifier(ClassifierMixin, Machine):
     Parameters
     ----------
     class_weight : dict, "balanced" or None
-        Weights of the classes, multiplied into ``sample_weight``. They are costs of errors; samples
-        of the rows are drawn without them.
+        Weights of the classes, which multiply ``sample_weight``. They are costs of errors and do
+        not influence which rows are drawn at random.
     calibrate : bool
-        Fit probabilities to leave-one-out decision values, for `predict_proba`.
+        Whether to calibrate probabilities on leave-one-out decision values, for `predict_proba`.
 
     Attributes
     ----------
@@ -225,8 +225,9 @@ class Regressor(RegressorMixin, Machine):
     Parameters
     ----------
     target : {"log", "quantile"} or None
-        Scale to learn on: log y, or normal scores of its quantiles, for targets with heavy tails.
-        `predict`, intervals and quantiles are mapped back to units of y; `predict` is a median.
+        Transformation of the target, for targets with heavy tails: log y, or normal scores of its
+        quantiles. `predict`, intervals and quantiles are in units of y; `predict` estimates the
+        median.
     """
 
     score = score
@@ -271,7 +272,7 @@ def predict_later(model: Any, name: str, X: Any) -> Any:
     check_features(model, rows.n_features, rows.feature_names)
     if rows.is_table and "table_" not in vars(model):
         raise ValueError(
-            f"X has text, dates or categories, and {type(model).__name__} was fitted on numbers."
+            f"X has text, dates or categories, but {type(model).__name__} was fitted on numbers."
         )
     nothing = np.zeros((0, rows.n_features), rows.dtype)
     like = _call(model, name, _frame(nothing, rows.feature_names))

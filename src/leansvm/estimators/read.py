@@ -207,8 +207,8 @@ def validate(
             raise
         if not reset:
             raise ValueError(
-                f"Input X contains NaN, text or dates, and {type(estimator).__name__} was fitted "
-                f"on numbers without gaps: fill them, or fit again with rows that have some."
+                f"Input X contains NaN, text or dates, but {type(estimator).__name__} was fitted "
+                f"on numbers without missing values: fill them, or fit on rows that contain some."
             ) from None
         return validate_table(estimator, X, y, **kwargs)
     X, *rest = checked if isinstance(checked, tuple) else (checked,)

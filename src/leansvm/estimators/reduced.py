@@ -45,20 +45,20 @@ class ReducedMachine(BasisMachine):
     regularizer : {"rkhs", "coef"}
         Norm of the decision function in the kernel's space, or of its coefficients.
     n_basis : int, float in (0, 1) or "auto"
-        Number of basis points, or their share of the rows. "auto" doubles it until the estimated
-        loss of left-out rows hardly falls; each size starts from the model on the one before.
+        Number of basis points, or their share of the rows. "auto" doubles the number until the
+        loss of left-out rows hardly falls; each size starts from the model of the previous one.
     tol : float
-        Newton's method ends when the gradient's norm, relative to that at zero, and the relative
-        duality gap are below it, or no longer fall; a gap above it then gives a ConvergenceWarning.
+        Tolerance. Newton's method ends when the relative norm of the gradient and the relative
+        duality gap are below it, or no longer fall. A gap above it gives a ConvergenceWarning.
     max_iter : int
-        Most Newton steps.
+        Largest number of Newton steps.
 
     Attributes
     ----------
     n_support_ : int
         Number of basis points ("rkhs" drops dependent ones).
     n_iter_ : int
-        Newton steps in all, the most of all outputs.
+        Total number of Newton steps, the largest over all outputs.
     fit_report_ : dict
         Objective, relative duality gap and gradient, seconds by phase, bytes, and for every output
         the history of its iterations: objective, relative gradient, curved rows, step length,
@@ -133,7 +133,7 @@ class ReducedMachine(BasisMachine):
         with running(self, X, y, Criterion(path), is_path=True) as run:
             data = self._prepare(read(self, X, y, sample_weight), run)
             if data.auto:
-                raise ValueError("n_basis='auto' depends on C: give a number for a path of C.")
+                raise ValueError("n_basis='auto' depends on C: set it to a number for a path of C.")
             kernel = self._learn_kernel(data, run)
             for solution in self._solve_path(data, self._grow(data, kernel, run), run):
                 model = copy(self).set_params(C=solution.C)
@@ -147,37 +147,37 @@ class ReducedMachine(BasisMachine):
 class ReducedSVC(Classifier, ReducedMachine):
     """Kernel logistic regression, or an SVM with another smooth loss, on a small basis.
 
-    The decision function is a combination of ``n_basis`` kernel functions, chosen among the
-    training rows by ``basis``; all rows count in the loss. By default the loss is the logistic one,
+    Use it for probabilities and rare classes. The model is a sum of kernel functions at a few
+    training rows, the basis points; all rows count in the loss. By default the loss is logistic,
     decision values are log odds, and the log-loss of left-out rows chooses C and the number of
-    points: the machine for probabilities and rare classes. With the squared hinge or Huber's loss,
-    rows that are classified with a margin cost nothing.
+    points. With the squared hinge or Huber's loss, rows on the right side of the margin cost
+    nothing.
 
     Parameters
     ----------
     C : "loo", float or list of float, default="loo"
-        Regularisation: weight of the losses. "loo" tries half-decades, a list its members; the one
-        with the lowest log-loss of left-out rows is taken or, for other losses than "logistic",
-        the one that misclassifies the fewest of them. Values are compared on a part of the basis
-        and followed as it grows.
+        Regularisation: weight of the losses; a larger C means less regularisation. "loo" compares
+        values in steps of half a decade, a list its values. The logistic loss chooses the value
+        with the smallest log-loss of left-out rows, other losses the one that misclassifies the
+        fewest of them. Values are compared on a part of the basis points.
     loss : {"logistic", "squared_hinge", "squared", "huber"} or Loss, default="logistic"
         "logistic" is log(1 + exp(-y f(x))) and gives probabilities by itself. The others are losses
         of the slack u = 1 - y f(x): max(0, u)^2 / 2, u^2 / 2, or a smooth form of the hinge loss
         max(0, u); or an object with the methods of `leansvm.losses.Loss`.
     delta : float or None, default=None
-        Half-width of the quadratic zone of "huber"; None is max(1e-4, 4 * tol / n_samples). It is
-        approached from 1 by factors of 10.
+        Half-width of the quadratic zone of "huber"; None means max(1e-4, 4 * tol / n_samples). The
+        fit starts with 1 and divides by 10 until it reaches this value.
     p : float or None, default=None
-        None is the loss of logistic regression. With a number, "logistic" is the smooth hinge
-        log(1 + exp(p u)) / p; large ones are approached from 10 by factors of 10.
+        None means the loss of logistic regression. With a number, "logistic" is the smooth hinge
+        log(1 + exp(p u)) / p; for a large number, the fit starts with 10 and multiplies by 10.
 
     Attributes
     ----------
     cv_curve_ : ndarray of shape (n_candidates,)
-        For "logistic" the mean loss of left-out rows, else the share of them that is misclassified
-        (rows near the boundary count in part; a thousandth of the mean loss is added), at every
-        candidate of C (for "loo" ``logspace(-6, 7, 27)``), on the largest basis on which they were
-        compared; NaN for candidates that were not tried.
+        Error of left-out rows at every value of C (for "loo" ``logspace(-6, 7, 27)``), NaN if it
+        was not tried. For "logistic" it is the mean loss; for other losses the share of
+        misclassified rows, where rows near the boundary count in part, plus a thousandth of the
+        mean loss. It belongs to the largest basis on which values were compared.
 
     See Also
     --------
@@ -244,15 +244,17 @@ class ReducedSVC(Classifier, ReducedMachine):
 
 
 class ReducedSVR(Regressor, ReducedMachine):
-    """Regressor on a small basis, for the squared and Huber's loss.
+    """Regressor on a small basis, with Huber's or the squared loss.
 
-    Huber's loss grows only linearly beyond ``delta``: outliers have bounded influence.
+    Use it if the targets have outliers: Huber's loss grows only linearly beyond ``delta``, so a
+    single row has bounded influence.
 
     Parameters
     ----------
     C : "loo", float or list of float, default="loo"
-        Regularisation: weight of the losses. "loo" tries half-decades, a list its members; the one
-        with the lowest loss of left-out rows is taken.
+        Regularisation: weight of the losses; a larger C means less regularisation. "loo" compares
+        values in steps of half a decade, a list its values; the one with the smallest loss of
+        left-out rows is chosen.
     loss : {"huber", "squared"} or Loss, default="huber"
         Loss of the residual u = y - f(x): u^2 / 2, for "huber" only up to |u| = ``delta`` and
         linear beyond; or an object with the methods of `leansvm.losses.Loss`.

@@ -32,8 +32,8 @@ Array = NDArray[np.float64]
 _STEP = 1 / 15  # weight of a step in its phase
 _OURS = ("leansvm", "sklearn", "contextlib")
 _TOO_SMOOTH = (
-    "the kernel is too smooth for these data (try a larger gamma), or a few rows of large weight "
-    "decide"
+    "the kernel is too smooth for these data (try a larger gamma), or a few rows with large "
+    "weights dominate"
 )
 _TOO_LARGE = "kernel values or weights are very large (scale the features or the weights)"
 _FALLS, _NO_NOISE = 0.99, 1e-4  # from one C to the next; share of the largest error
@@ -146,15 +146,15 @@ def running(
         if not isinstance(error, np.linalg.LinAlgError | OverflowError):
             raise
         raise ValueError(
-            f"{type(estimator).__name__} is too ill-conditioned for float64: lower C, scale X, y "
-            f"or sample_weight, or use a positive semidefinite kernel."
+            f"{type(estimator).__name__}: the equations are too ill-conditioned for float64: lower "
+            f"C, scale X, y or sample_weight, or use a positive semidefinite kernel."
         ) from error
     if watch.cut:
         estimator.fit_report_["ended_early"] = list(watch.cut)
         warn(
             estimator,
-            f": time_limit={estimator.time_limit:g} s ended {' and '.join(watch.cut)} early, "
-            f"with the best so far; the fit took {watch.elapsed:.1f} s.",
+            f": time_limit={estimator.time_limit:g} s ended {' and '.join(watch.cut)} early. The "
+            f"model uses the best result so far; the fit took {watch.elapsed:.1f} s.",
         )
     if tasks is not None:
         tasks.end()
@@ -174,7 +174,7 @@ def publish(
     finite = np.isfinite(solution.coef).all() and np.isfinite(solution.b).all()
     if not (finite and np.isfinite(solution.objective)):
         raise ValueError(
-            f"The solution at C={solution.C:.3g} has numbers that are not finite: lower C, or "
+            f"The coefficients at C={solution.C:.3g} are not finite: lower C, or "
             f"scale X, y or sample_weight."
         )
     fitted, report = vars(estimator), _report(data, kernel, solution)
@@ -305,10 +305,10 @@ def calibrate(
         label = estimator.classes_.tolist()[predicted[0]]
         warn(
             estimator,
-            f" predicts {label!r} for every row: no other class is ever more probable (the rarest "
-            f"has {shares.min():.2g} of the rows). predict_proba still ranks rows; "
-            f"leansvm.model_selection.tune_threshold chooses a threshold, class_weight='balanced' "
-            f"weighs the classes alike.",
+            f" predicts {label!r} for every training row, because no other class is ever more "
+            f"probable (the rarest class has {shares.min():.2g} of the rows). Use predict_proba to "
+            f"rank rows, leansvm.model_selection.tune_threshold to choose a threshold, or "
+            f"class_weight='balanced' to give all classes the same weight.",
         )
 
 
@@ -327,7 +327,8 @@ def _warn_of_last_C(estimator: Any, solution: Solution) -> None:
             warn(
                 estimator,
                 f": C_={solution.C:.3g} is the last value that C={estimator.C!r} tries, and the "
-                f"error of left-out rows still falls there: {why}. A list for C can go further.",
+                f"error of left-out rows still falls there: {why}. To try further values, pass a "
+                f"list as C.",
             )
 
 
@@ -348,8 +349,8 @@ def warn_beyond(estimator: Any, X: Any) -> None:
     name = f"feature {feature}" if names is None else f"{names[feature]!r}"
     warn(
         estimator,
-        f": {shares[feature]:.0%} of these rows lie beyond all training rows in {name}. A kernel "
-        f"model does not know how the target goes on there: do not trust these predictions.",
+        f": {shares[feature]:.0%} of these rows lie outside the range of the training rows in "
+        f"{name}. Kernel models do not extrapolate: do not trust these predictions.",
     )
 
 

@@ -34,31 +34,33 @@ class SparseMachine(BasisMachine, Mergeable):
     Parameters
     ----------
     C : float, array-like, "loo", "kfold", "gcv" or KFoldSums
-        Regularisation: weight of the squared errors. A list and "loo" are scored by the exact
-        leave-one-out squared error of the rows that are not basis points; in large fits by a
-        bracketing search, on 2,000 rows that stand for all. "kfold"
-        (`leansvm.model_selection.KFoldSums`) means exact folds from sums, "gcv" generalised
-        cross-validation. Strings try ``numpy.logspace(-6, 7, 50)``. Do not use "gcv" with hundreds
-        of basis points: basis rows fit themselves, which favours a large C, and the model overfits.
+        Regularisation: weight of the squared errors; a larger C means less regularisation. "loo",
+        or a list of values, chooses the value with the smallest leave-one-out squared error of the
+        rows that are not basis points (in large fits, of 2,000 sampled rows). "kfold"
+        (`leansvm.model_selection.KFoldSums`) chooses by cross-validation, "gcv" by generalised
+        cross-validation; do not use "gcv" with hundreds of basis points, because it overfits. The
+        strings try ``numpy.logspace(-6, 7, 50)``, large fits only some of these values.
     n_basis : int, float in (0, 1) or "auto"
-        Number of basis points, or their share of the rows. "auto" doubles it while leave-one-out
-        falls by 1 % or more (beyond 2,000: 6 %), up to 4,000 (of many rows 2,000), and takes the
-        smallest size within 0.2 % of the best. More than 15,000 rows are represented by 10,000; up
-        to 2,000 rows all become points where that lowers leave-one-out by 1 % or more.
+        Number of basis points, or their share of the rows. "auto" doubles the number as long as
+        that lowers the leave-one-out error by 1 % (beyond 2,000 points by 6 %), up to 4,000 points
+        (2,000 if there are very many rows). It then chooses the smallest number whose error is
+        within 0.2 % of the best. If there are more than 15,000 rows, 10,000 of them are used for
+        this choice. Up to 2,000 rows, it also tries all rows as basis points.
     warm_start : bool
-        Let `fit` start from the basis of the fit before: its points stay, and the selector chooses
-        only those missing up to ``n_basis``. ``support_`` is -1 for points that stayed and are not
-        at their former place in the new rows.
+        Whether `fit` keeps the basis points of the previous fit and chooses only the missing ones
+        up to ``n_basis``. ``support_`` is -1 for kept points that are not at the same place in the
+        new rows.
     keep_state : bool or None
-        Whether pickles and model files hold what `partial_fit`, `state` and intervals need beyond
-        prediction, 16 n_basis^2 bytes or more. None: only if `partial_fit` made the model.
+        Whether pickles and model files contain what `partial_fit`, `state` and intervals need, in
+        addition to what prediction needs: 16 n_basis^2 bytes or more. None means: only if the
+        model was trained by `partial_fit`.
 
     Attributes
     ----------
     loo_residuals_ : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        Target (of classes +-1) less the prediction of the model fitted without the row and its
-        exact copies on the same basis; only with ``C="loo"``. Large fits compute it when it is
-        first used.
+        Leave-one-out residuals: target (+-1 for classes) minus the prediction of the model without
+        the row and its exact copies, on the same basis. Only with ``C="loo"``. After a large fit
+        they are computed when they are first used.
     """
 
     _scores_lists_by = "loo"
@@ -115,13 +117,13 @@ class SparseMachine(BasisMachine, Mergeable):
         if self.kernel != "precomputed":
             if self.support_vectors_.shape[1] != blocks.n_features:
                 raise ValueError(
-                    f"warm_start=True: X has {blocks.n_features} features, and the basis of the "
-                    f"fit before has {self.support_vectors_.shape[1]}."
+                    f"warm_start=True: X has {blocks.n_features} features, but the basis of the "
+                    f"previous fit has {self.support_vectors_.shape[1]}."
                 )
             return points_of_before(blocks, self.support_, self.support_vectors_)
         if self.support_.max() >= blocks.n_rows:
             raise ValueError(
-                "warm_start=True: the kernel matrix has fewer rows than that of the fit before."
+                "warm_start=True: the kernel matrix has fewer rows than in the previous fit."
             )
         return Basis(self.support_, blocks.take(self.support_))
 
@@ -129,14 +131,16 @@ class SparseMachine(BasisMachine, Mergeable):
 class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     """Least-squares support vector classifier on a small basis.
 
-    The decision function is a combination of ``n_basis`` kernel functions, chosen among the
-    training rows by ``basis``; all rows count in the loss. Training runs once over the rows
-    (n_samples * n_basis^2 flops), never holds the kernel matrix, and finds ``C`` at little cost.
+    The default estimator for classification. The model is a sum of kernel functions at a few
+    training rows, the basis points; all rows count in the loss. By default, a fit learns the kernel
+    with a scale for every feature, and chooses ``C`` and the number of basis points by
+    leave-one-out. It never stores the whole kernel matrix.
 
     Parameters
     ----------
     criterion : {"squared", "accuracy", "log_loss"}, default="squared"
-        Loss whose leave-one-out mean chooses C; squared errors choose kernel and size.
+        Leave-one-out error that chooses C. The kernel and the number of basis points are always
+        chosen by the squared error.
 
     See Also
     --------
@@ -186,10 +190,11 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> SparseLSSVC:
-        """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
+        """Add a batch of rows to the model.
 
-        The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
-        Probabilities come from left-out decision values of the last 100,000 rows.
+        Basis points and gamma come from the first batch, or from an earlier `fit`. The result
+        equals `fit` on all rows with that basis. Memory does not grow with the number of rows.
+        Probabilities are calibrated on the leave-one-out values of the last 100,000 rows.
 
         Parameters
         ----------
@@ -198,7 +203,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
         y : array-like of shape (n_samples,)
             Their labels.
         classes : array-like of shape (n_classes,), default=None
-            All labels there will be; needed in the first call unless the batch holds them all.
+            All labels that will occur; needed in the first call unless the batch has all of them.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows.
 
@@ -217,6 +222,10 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
 
 class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
     """Least-squares support vector regressor on a small basis.
+
+    The default estimator for regression. The model is a sum of kernel functions at a few training
+    rows, the basis points; all rows count in the loss. By default, a fit learns the kernel with a
+    scale for every feature, and chooses ``C`` and the number of basis points by leave-one-out.
 
     See Also
     --------
@@ -258,9 +267,10 @@ class SparseLSSVR(PredictsIntervals, Regressor, SparseMachine):
 
     @_fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> SparseLSSVR:
-        """Add rows to the model; basis and gamma come from the first batch (or earlier `fit`).
+        """Add a batch of rows to the model.
 
-        The result equals `fit` on all rows with that basis. Memory does not grow with the rows.
+        Basis points and gamma come from the first batch, or from an earlier `fit`. The result
+        equals `fit` on all rows with that basis. Memory does not grow with the number of rows.
 
         Parameters
         ----------

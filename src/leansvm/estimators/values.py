@@ -98,7 +98,7 @@ class TrainingData:
                 self.X.n_rows * (64 + 24 * self.n_outputs),
                 budget,
                 f"The leave-one-out residuals of {self.X.n_rows:,} rows",
-                "Use C='gcv' and calibrate=False, which need sums alone.",
+                "Use C='gcv' and calibrate=False, which need only sums.",
             )
             merged = merge_rows_of(self.blocks())
         weight = np.zeros(self.X.shape[0])

@@ -26,8 +26,8 @@ def check_numbers(formula: Formula, dtype: str) -> None:
     small = sizes[(sizes > 0) & (sizes < least)]
     for size in (*large, *small):
         raise ValueError(
-            f"The model has the number {size:.3g}, which {dtype} does not hold: use float64, or "
-            f"scale the features before the fit."
+            f"The model has the number {size:.3g}, which is out of range for {dtype}: use float64, "
+            f"or scale the features before the fit."
         )
 
 
@@ -39,6 +39,6 @@ def check_categories(formula: Formula, dtype: str) -> None:
             if isinstance(value, float) and abs(value) >= limit:
                 way_out = "use float64, or " if limit < 2.0**53 else ""
                 raise ValueError(
-                    f"{formula.inputs[column.source]}: {dtype} does not tell the category "
-                    f"{value:.0f} from the next number: {way_out}make these categories texts."
+                    f"{formula.inputs[column.source]}: {dtype} cannot distinguish the category "
+                    f"{value:.0f} from the next number: {way_out}turn these categories into text."
                 )

@@ -45,8 +45,8 @@ STEPS = (
 )
 # for users of a pipeline with a step that has no such form
 _WAY_OUT = (
-    "export the machine at the end alone, model[-1], and do this step where the model is used; "
-    "for ONNX, skl2onnx knows more steps: leansvm.export.register_onnx()."
+    "export only the last step, model[-1], and apply this step yourself where the model is used; "
+    "for ONNX, skl2onnx supports more steps: leansvm.export.register_onnx()."
 )
 
 
@@ -147,7 +147,7 @@ def after(step: Any, columns: list[Column]) -> list[Column]:
         if isinstance(step, kind):
             return apply(step, columns)
     raise ValueError(
-        f"{type(step).__name__} cannot be exported: of a pipeline's steps only {STEPS} can. "
+        f"{type(step).__name__} cannot be exported; the steps that can are {STEPS}. "
         f"Instead, {_WAY_OUT}"
     )
 
@@ -211,8 +211,8 @@ def _imputed(step: SimpleImputer, columns: list[Column]) -> list[Column]:
     marker = step.missing_values
     if not (marker is None or (isinstance(marker, float) and np.isnan(marker))):
         raise ValueError(
-            f"SimpleImputer(missing_values={marker!r}) cannot be exported: mark missing values by "
-            f"NaN or None, or {_WAY_OUT}"
+            f"SimpleImputer(missing_values={marker!r}) cannot be exported: use NaN or None for "
+            f"missing values, or {_WAY_OUT}"
         )
     result = []
     for column, value in zip(columns, step.statistics_, strict=True):
@@ -248,8 +248,8 @@ def _one_hot(step: OneHotEncoder, columns: list[Column]) -> list[Column]:
         gaps = [v for v in step.categories_[place] if _category(v) is MISSING]
         if len(gaps) > 1:
             raise ValueError(
-                f"OneHotEncoder that takes None and NaN for two categories cannot be exported: "
-                f"mark missing values by one of them, or {_WAY_OUT}"
+                f"OneHotEncoder with None and NaN as two categories cannot be exported: use only "
+                f"one of them for missing values, or {_WAY_OUT}"
             )
         if gaps:
             column = replace(column, gap=gaps[0])

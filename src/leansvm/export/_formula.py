@@ -144,8 +144,8 @@ def formula_of(model: Any, metadata: dict[str, Any] | None = None) -> Formula:
         steps = ["passthrough" if step is None else step for _, step in before]
     if not isinstance(machine, Machine):
         raise ValueError(
-            f"{type(machine).__name__} cannot be exported: give a machine of leansvm, or a "
-            f"pipeline that ends in one."
+            f"{type(machine).__name__} cannot be exported: pass an estimator of leansvm, or a "
+            f"pipeline that ends with one."
         )
     try:
         check_is_fitted(machine)
@@ -184,9 +184,9 @@ def refuse_scale(machine: Any) -> None:
     """Refuse a machine whose values are not in units of the target."""
     if getattr(machine, "_scale", None) is not None:
         raise ValueError(
-            f"{type(machine).__name__} with target={machine.target!r} cannot be exported: its "
-            f"values are not in units of y. Fit it on transformed targets with target=None, and "
-            f"transform its predictions back."
+            f"{type(machine).__name__} with target={machine.target!r} cannot be exported. Set "
+            f"target=None, fit on transformed targets, and transform the predictions of the "
+            f"exported model back."
         )
 
 

@@ -124,8 +124,8 @@ class Graph(GraphNodes):
         names = dict(enumerate(formula.inputs))
         if "" in names.values() or len(set(names.values())) < len(names):
             raise ValueError(
-                "Features are inputs of the graph by their names, as some are texts or dates: give "
-                "each a name of its own that is not empty."
+                "Some features are text or dates, so every feature is an input of the graph with "
+                "its name: give each feature a different name that is not empty."
             )
         kinds = dict.fromkeys(texts, object) | dict.fromkeys(formula.dates, np.float64)
         infos = [self.info(name, kinds.get(i, self.dtype), [None, 1]) for i, name in names.items()]

@@ -200,7 +200,7 @@ def run_c(header: str, formula: Formula, inputs: Sequence[NDArray[Any]]) -> tupl
         raise MissingToolError("no C compiler (cc) was found")
     guard = re.search(r"^#ifndef (\w+)_H$", header, flags=re.MULTILINE)
     if guard is None:
-        raise ValueError("This is no header that to_c wrote.")
+        raise ValueError("This is not a header that to_c wrote.")
     name, kind = guard[1], _type(_in_float(header))
     real = "float" if kind is np.float32 else "double"
     program = _PROGRAM.replace("NAME", name).replace("REAL", real)

@@ -85,7 +85,7 @@ def _convert(scope: Any, operator: Any, container: Any) -> None:
     formula = formula_of(operator.raw_operator)
     if formula.texts or formula.dates:
         raise ValueError(
-            "skl2onnx gives a machine numbers alone, and this one was fitted on text or dates: use "
-            "leansvm.export.to_onnx, or put a leansvm.tables.TableEncoder before it by hand."
+            "skl2onnx supports only numbers, but this model was fitted on text or dates: use "
+            "leansvm.export.to_onnx, or put a leansvm.tables.TableEncoder before the estimator."
         )
     add_onnx_graph(scope, operator, container, Graph(formula, dtype, True).model())

@@ -107,7 +107,7 @@ def checked_view(model: Any, X: Any, task: str) -> View:
     machine = split_pipeline(model)[1]
     if not isinstance(machine, Machine) or isinstance(machine, KernelBasis):
         raise TypeError(
-            f"{task} needs a machine of this package, or a pipeline that ends with one, got "
+            f"{task} needs an estimator of leansvm, or a pipeline that ends with one, got "
             f"{type(machine).__name__}."
         )
     return View(model, X)

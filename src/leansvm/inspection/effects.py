@@ -42,8 +42,8 @@ _PAIRS = 2000  # of rows, that strength is the mean over, at least
 class Effects:
     """What each column does to f: the prediction, or the decision value of every class.
 
-    Two classes count as one output, larger for the second class. Columns are the user's, in their
-    own units, also where a pipeline scales or encodes them.
+    Two classes count as one output, which is larger for the second class. Columns have your names
+    and units, even if a pipeline scales or encodes them.
 
     Attributes
     ----------
@@ -52,25 +52,25 @@ class Effects:
     names : list of str
         Their names.
     slope : ndarray of shape (n_outputs, n_features)
-        Mean of df/dx over the rows: what one more unit of the column (a day, of dates) adds, on
-        average; nan for columns that are no number.
+        Mean of df/dx over the rows: the mean change of f per unit of the column (for dates, per
+        day); nan for columns that are not numbers.
     strength : ndarray of shape (n_outputs, n_features)
-        Mean of |change of f| when the column gets the value of another row: how much it matters, in
-        units of f.
+        Mean of |change of f| if the column takes the value of another row: how much the column
+        matters, in units of f.
     grids : list of ndarray
         Values of every column: numbers, dates, or levels as text.
     average : list of ndarray of shape (n_outputs, n_values)
         Partial dependence: mean of f over the rows with the feature set to each value.
     individual : list of ndarray of shape (n_outputs, n_rows, n_values), or None
-        The same of single rows, less its value at the first grid point (centred ICE).
+        The same for single rows, minus its value at the first grid point (centred ICE).
     pairs : ndarray of shape (n_pairs, 2)
         Pairs of column numbers.
     interaction : ndarray of shape (n_outputs, n_pairs)
-        Root mean square of d^2f / dx_a dx_b times both standard deviations, in units of f: 0 for
-        columns whose effects add up.
+        Root mean square of d^2f / dx_a dx_b times both standard deviations, in units of f. It is 0
+        for columns whose effects add up.
     scales : ndarray of shape (n_features,) or None
-        ``feature_scales_`` of the model, where it learned them: how finely it resolves a column,
-        the finest feature of those that it is encoded in.
+        ``feature_scales_`` of the model if it learned them; for a column that is encoded as several
+        features, the largest.
     """
 
     features: NDArray[np.intp]
@@ -153,9 +153,9 @@ def effects(
 
     Notes
     -----
-    Partial dependence is that of `sklearn.inspection.partial_dependence` with ``method="brute"``,
-    to rounding. It and slopes describe the model, not what would happen if a feature were changed;
-    features that go together make rows that never occur.
+    Partial dependence equals that of `sklearn.inspection.partial_dependence` with
+    ``method="brute"``, up to rounding. Effects describe the model, not what happens if somebody
+    changes a column. If columns are correlated, some of the rows that are averaged never occur.
 
     Examples
     --------
@@ -174,8 +174,8 @@ def effects(
     machine = split_pipeline(model)[1]
     if not isinstance(machine, KernelMachine) or isinstance(machine, KernelBasis):
         raise TypeError(
-            f"{type(machine).__name__} does not predict by a kernel: effects() needs a machine "
-            f"whose functions are kernels, or a pipeline that ends with one."
+            f"{type(machine).__name__} has no kernel: effects() needs an estimator with a kernel, "
+            f"or a pipeline that ends with one."
         )
     view = View(model, X)
     columns = _columns(view, features)
@@ -184,8 +184,8 @@ def effects(
     own = view.owned([np.array([c]) for c in range(len(names))])
     if own is None:
         raise ValueError(
-            "This pipeline mixes columns into features (as PCA does): pass its last step, and "
-            "what the earlier steps return as X."
+            "This pipeline mixes columns (as PCA does): pass its last step, and as X the output of "
+            "the earlier steps."
         )
     rows = view.features(view.X)
     _check_room(machine, rows, columns)

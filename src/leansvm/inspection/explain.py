@@ -43,12 +43,10 @@ class Explanation:
     prediction : ndarray of shape (n_rows,)
         Prediction of every row.
     contributions : ndarray of shape (n_rows, n_columns)
-        What each column adds: baseline + sum of a row = its prediction.
+        Contribution of each column. Baseline plus the sum over the columns is the prediction.
     errors : ndarray of shape (n_rows, n_columns)
-        How far contributions may be off: 0 where they are exact, the standard error where orders
-        of columns were drawn. With Gaussians, twice the error of the model that they make: the
-        largest of the rows, or its root mean square over rows between rows and background where
-        that is larger.
+        How far contributions may be off: 0 if they are exact, the standard error for "sampling",
+        and for "gaussians" twice the error of the approximation by Gaussian kernels.
     method : {"exact", "gaussians", "sampling"}
         How they were computed.
     values : list of list
@@ -140,9 +138,9 @@ def explain(
 ) -> Explanation:
     """Explain predictions by interventional Shapley values of the columns.
 
-    The contribution of a column is what the prediction changes when the column gets the row's value
-    in place of a background row's, averaged over background rows and over which other columns have
-    theirs already.
+    The contribution of a column is the change of the prediction if the column takes the value of
+    the row instead of that of a background row. It is averaged over the background rows and over
+    all orders in which the columns can be replaced.
 
     Parameters
     ----------
@@ -156,10 +154,10 @@ def explain(
         Columns, by name or number, that count as one, such as the indicators of one category. A
         category or a date that the model or the pipeline encodes itself is one column already.
     method : {"auto", "sampling"}, default="auto"
-        "auto" is exact for "rbf", "laplacian", "chi2" and "linear"; takes "matern32" and "matern52"
-        as sums of seven Gaussians chosen for this model, which is right to about 1e-4 of the
-        prediction's spread; and draws orders of columns for other kernels and for pipelines that
-        mix columns. "sampling" always draws.
+        "auto" is exact for "rbf", "laplacian", "chi2" and "linear". For "matern32" and "matern52"
+        it approximates the kernel by seven Gaussian kernels, with an error of about 1e-4 of the
+        spread of predictions. For other kernels, and for pipelines that mix columns, it draws
+        random orders of the columns. "sampling" always draws random orders.
     max_background : int, default=100
         Rows of the background to use at most, drawn at random.
     n_orders : int, default=2
@@ -170,14 +168,13 @@ def explain(
     Returns
     -------
     Explanation
-        Contributions add up to prediction less baseline, whatever the method. What Gaussians leave
-        over is shared out in proportion to the contributions, and is part of ``errors``.
+        Contributions, which add up to the prediction minus the baseline with every method.
 
     Notes
     -----
-    They describe the model: columns that go together are taken apart, and none of it says what
-    happens in the world when somebody changes a column. The same comes, from many predictions, from
-    ``shap.Explainer(model.predict, background)``.
+    Contributions describe the model, not causes: they do not say what happens if somebody changes a
+    column in reality. If columns are correlated, some of the rows that are compared never occur.
+    ``shap.Explainer(model.predict, background)`` computes the same values from many predictions.
 
     Examples
     --------
@@ -195,7 +192,7 @@ def explain(
         raise ValueError(f"method must be 'auto' or 'sampling', got {method!r}.")
     for name, number, least in (("max_background", max_background, 1), ("n_orders", n_orders, 2)):
         if not isinstance(number, Integral) or number < least:
-            raise ValueError(f"{name} must be a whole number from {least} on, got {number!r}.")
+            raise ValueError(f"{name} must be a whole number >= {least}, got {number!r}.")
     view, other = checked_view(model, rows, "explain()"), View(model, background)
     if other.names != view.names:
         raise ValueError("rows and background must have the same columns.")

@@ -31,15 +31,15 @@ from leansvm.inspection._view import (
 
 @dataclass(repr=False)
 class Importance:
-    """How much the score of a model loses without each column.
+    """How much the score of a model falls if a column is shuffled.
 
     Attributes
     ----------
     names : list of str
         Columns, or groups of columns.
     mean : ndarray of shape (n_columns,)
-        Loss of the score when the column is shuffled, mean over repeats. About 0: the model can do
-        without the column.
+        How much the score falls if the column is shuffled, mean over repeats. About 0 means that
+        the model does not need the column.
     std : ndarray of shape (n_columns,)
         Standard deviation over repeats.
     losses : ndarray of shape (n_columns, n_repeats)
@@ -90,16 +90,16 @@ def importance(
     max_rows: int | None = 5000,
     random_state: Any = 0,
 ) -> Importance:
-    """Return what the score of a fitted model loses when each column is shuffled.
+    """Return how much the score of a fitted model falls if a column is shuffled.
 
     Parameters
     ----------
     model : estimator
-        Fitted: a machine of this package, or a pipeline that ends with one. Others are asked for
-        predictions of shuffled rows, which takes longer.
+        A fitted estimator of leansvm, or a pipeline that ends with one. Other fitted models work,
+        too, but take longer.
     X : array-like, sparse matrix or data frame of shape (n_samples, n_columns)
-        Rows with the columns that ``model.predict`` takes. Rows that the model was not fitted on
-        say what helps with new rows; training rows say what the model has used.
+        Rows with the columns that ``model.predict`` takes. Test rows show which columns help to
+        predict new rows; training rows show which columns the model uses.
     y : array-like of shape (n_samples,) or (n_samples, n_outputs)
         Their targets.
     scoring : str or callable, default=None
@@ -124,10 +124,8 @@ def importance(
 
     Notes
     -----
-    It describes the model. Columns that say the same share their importance, and it does not say
-    that a column is the cause of anything.
-
-    Kernels of distances compute again only what the shuffled column adds to them.
+    Importance describes the model, not causes. Columns with the same information share their
+    importance: shuffle them together with ``groups``.
 
     Examples
     --------
@@ -142,7 +140,7 @@ def importance(
     ['x0', 'x2', 'x1']
     """
     if not isinstance(n_repeats, Integral) or n_repeats < 1:
-        raise ValueError(f"n_repeats must be a whole number from 1 on, got {n_repeats!r}.")
+        raise ValueError(f"n_repeats must be a whole number >= 1, got {n_repeats!r}.")
     if max_rows is not None and max_rows < 2:
         raise ValueError(f"max_rows must be at least 2, or None for all rows, got {max_rows!r}.")
     view, rng = View(model, X), check_random_state(random_state)

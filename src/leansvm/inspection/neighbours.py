@@ -23,14 +23,14 @@ class Neighbours:
     row : ndarray of shape (n_rows, count)
         Their numbers among the training rows, the nearest first; -1 for points that the user gave.
     similarity : ndarray of shape (n_rows, count)
-        The kernel's value: 1 for equal rows, 0 for rows that have nothing to do with each other.
+        The kernel value: 1 for equal rows, near 0 for rows that are not similar.
     pull : ndarray of shape (n_rows, count) or None
-        What the prediction, or decision value, gains when the target of the neighbour grows by one.
-        Over all training rows of a model with a free bias these are weights with sum 1, and the
-        prediction is the mean of the targets with them. None for machines without a squared loss,
-        and where a model does not know its training rows (see its method ``keep_rows``).
+        The weight of the neighbour's target in the prediction: how much the prediction, or decision
+        value, grows if this target grows by one. With a free bias, the weights of all training rows
+        add up to 1. None for estimators without a squared loss, and for models that do not know
+        their training rows (see the method ``keep_rows``).
     target : ndarray of shape (n_rows, count) or None
-        Their targets, where these were given.
+        Their targets, if y was given.
     """
 
     row: Indices
@@ -70,10 +70,10 @@ def neighbours(model: Any, rows: Any, y: Any = None, *, count: int = 5) -> Neigh
     (array([[2, 3]]), array([[4, 9]]), array([[1. , 0.1]]))
     """
     if not isinstance(count, Integral) or count < 1:
-        raise ValueError(f"count must be a whole number from 1 on, got {count!r}.")
+        raise ValueError(f"count must be a whole number >= 1, got {count!r}.")
     view = checked_view(model, rows, "neighbours()")
     if not view.is_kernel_machine:
-        raise TypeError(f"{type(view.machine).__name__} learns functions and keeps no rows.")
+        raise TypeError(f"{type(view.machine).__name__} keeps no training rows.")
     kernel_features = view.machine._model()[0]
     kernel, points = kernel_features.kernel, kernel_features.points
     X = view.features(view.X)
@@ -82,8 +82,8 @@ def neighbours(model: Any, rows: Any, y: Any = None, *, count: int = 5) -> Neigh
     row = np.asarray(view.machine.support_)[nearest]
     if y is not None and (row.min() < 0 or row.max() >= len(y)):
         raise ValueError(
-            f"y must be the targets of all training rows, got {len(y)} for row {row.max()}; points "
-            f"given as a basis (row -1) have none."
+            f"y must have the targets of all training rows: it has {len(y)}, but a neighbour is "
+            f"row {row.max()}. (Basis points that you gave as an array are row -1 and have none.)"
         )
     similarity = np.take_along_axis(K, nearest, axis=1)
     return Neighbours(

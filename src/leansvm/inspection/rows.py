@@ -27,24 +27,24 @@ Array = NDArray[np.float64]
 
 @dataclass
 class RowInspection:
-    """What left-out models say of every training row; copies of a row share their numbers.
+    """What the model without a row says about that row; copies of a row have the same numbers.
 
     Attributes
     ----------
     residual : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-        Target less the prediction of the model without the row (and its copies).
+        Target minus the prediction of the model without the row (and its copies).
     leverage : ndarray of shape (n_samples,)
-        How much the row decides its own prediction: 0 not at all, 1 alone.
+        How much the row determines its own prediction, from 0 (not at all) to 1 (completely).
     influence : ndarray of shape (n_samples,)
-        What the row adds to the mean squared left-out error of the other rows; above 0 they would
-        do better without it.
+        How much the row raises the mean squared leave-one-out error of the other rows. Above 0, the
+        other rows are predicted better without it.
     suspicion : ndarray of shape (n_samples,)
-        Classes: from 0 to 1, how much rather the label is another one, by the model without the
-        row; p of every class is measured against its mean in the rows of that class, so that rows
-        of a rare class are not suspicious for being rare.
-        Numbers: share of the rows whose left-out residual, in units of its spread, is smaller.
+        How likely the label or target is wrong, from 0 to 1. Classes: how much more probable
+        another label is than the given one, in the model without the row and compared with other
+        rows of the same class, so that rows of a rare class are not suspicious for being rare.
+        Numbers: share of the rows with a smaller residual, relative to its expected spread.
     novelty : ndarray of shape (n_samples,)
-        Share of the rows that are at least as far from the others: small means unusual.
+        Share of the rows that are at least as unusual; a small number means an unusual row.
     """
 
     residual: Array
@@ -70,7 +70,7 @@ class RowInspection:
 
 
 def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -> RowInspection:
-    """Look at every training row with the model without it; no model is fitted again.
+    """Compare every training row with the model without that row; no model is fitted again.
 
     Parameters
     ----------
@@ -112,10 +112,10 @@ def inspect_rows(model: Any, X: Any, y: Any = None, sample_weight: Any = None) -
 
 
 def novelty(model: Any, X: Any) -> Array:
-    """Return how usual new rows are among the training rows, as a p-value.
+    """Return how similar new rows are to the training rows, as a p-value; small means unusual.
 
-    The variance of f(x), in units of the noise's, says how far the model has to reach from its
-    training rows to x. It is ranked among those of training rows in the model without them.
+    The variance of f(x) grows with the distance of x from the training rows. It is compared with
+    the variances at the training rows, each in the model without that row.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ def novelty(model: Any, X: Any) -> Array:
     Returns
     -------
     ndarray of shape (n_samples,)
-        Share of the training rows that are at least as far out; for rows drawn like them it is
-        spread evenly over (0, 1), for others it is small.
+        Share of the training rows that are at least as unusual. For rows like the training rows it
+        is spread evenly over (0, 1); for other rows it is small.
 
     Examples
     --------
@@ -152,8 +152,8 @@ def novelty(model: Any, X: Any) -> Array:
 def _asked(model: Any, *rows: Any) -> Answers:
     if not isinstance(model, KeepsRows):
         raise TypeError(
-            f"{type(model).__name__} has no exact left-out models: use SparseLSSVC, SparseLSSVR, "
-            f"LSSVC or LSSVR (the last step of a pipeline, with the rows that it sees)."
+            f"{type(model).__name__} has no closed form for models without a row: use SparseLSSVC, "
+            f"SparseLSSVR, LSSVC or LSSVR (of a pipeline, pass the last step and its input)."
         )
     check_is_fitted(model)
     return (model.keep_rows(*rows) if rows else model)._ask()

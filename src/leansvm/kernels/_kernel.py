@@ -37,8 +37,8 @@ PER_FEATURE = tuple(n for n, kind in FUNCTIONS.items() if kind.gamma_is == "one 
 WITH_GAMMA = tuple(n for n, kind in FUNCTIONS.items() if kind.gamma_is != "unused")
 
 _ADDITIVE = (
-    "kernel='additive_chi2' is only conditionally positive definite, so that a fit with it may "
-    "have no minimum: take kernel='chi2', its exponential."
+    "kernel='additive_chi2' is only conditionally positive definite, so a fit with it may have no "
+    "minimum: use kernel='chi2', its exponential."
 )
 _LARGEST_SCALE = 1e30  # of one row: beyond it squares may overflow
 

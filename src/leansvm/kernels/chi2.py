@@ -14,7 +14,7 @@ from leansvm.kernels._function import Array, ByFeature, capped
 
 _NEGATIVE = (
     "kernel='chi2' needs features that are all >= 0, such as counts or histograms: shift or "
-    "rescale X (for instance with MinMaxScaler(clip=True)), or take another kernel."
+    "rescale X (for instance with MinMaxScaler(clip=True)), or use another kernel."
 )
 
 

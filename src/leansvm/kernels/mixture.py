@@ -162,7 +162,7 @@ class Mixture(KernelFunction):
         known |= {f"gamma{i}" for i in range(len(kernels))}
         known |= {f"knots{i}" for i in range(len(features))}
         if numbers.keys() - known or np.ndim(numbers["weights"]) != 1:
-            raise ValueError("These are not the numbers of a mixture.")
+            raise ValueError("The stored mixture is damaged.")
         return cls(
             [
                 (w, k, numbers[f"gamma{i}"])

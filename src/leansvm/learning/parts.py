@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from leansvm._accelerated import apply_in_place
 from leansvm._array_api import from_host, to_host, zeros
-from leansvm._compile import compiled
 from leansvm.kernels import FUNCTIONS
 from leansvm.kernels._compiled import absolute, absolute_moments
 
@@ -29,19 +28,6 @@ Terms = list[tuple[Any, Any]]  # of every part: kappa, and its derivative by D
 
 _FURTHEST = 80.0  # e^-t of a larger t is next to nothing, and slow where it is no normal number
 _POLE = 1e-12  # added to D under the root in the slope of e^-sqrt(D), which is infinite at 0
-
-
-@compiled()
-def absolute_distances(rows: Any, Zt: Any, gamma: Any, out: Any) -> None:
-    """Set out_ij = sum_f gamma_f |x_if - z_fj|."""
-    absolute(rows, Zt, -gamma, out)
-
-
-@compiled()
-def absolute_sums(V: Any, rows: Any, Zt: Any, out: Any) -> None:
-    """Set out_f = sum_ij V_ij |x_if - z_fj|."""
-    out[:] = 0.0
-    absolute_moments(V, rows, Zt, out)
 
 
 class ScaledMixture:
@@ -101,7 +87,7 @@ class ScaledMixture:
                 D = xp.where(near, xp.zeros_like(D), D)
         elif xp is np:
             D = np.empty((len(rows), len(part.Z)), rows.dtype)
-            absolute_distances(np.ascontiguousarray(rows), part.right, part.gamma, D)
+            absolute(np.ascontiguousarray(rows), part.right, -part.gamma, D)
         else:
             D, rows = zeros((rows.shape[0], part.Z.shape[0]), rows, rows.dtype), rows * part.gamma
             for f in range(rows.shape[1]):
@@ -131,8 +117,8 @@ class ScaledMixture:
                     squares = xp.sum(V, axis=1) @ (rows * rows) + xp.sum(V, axis=0) @ (Z * Z)
                     sums = squares - 2.0 * sums
             elif xp is np:
-                sums = np.empty(rows.shape[1])
-                absolute_sums(V, np.ascontiguousarray(rows), part.right, sums)
+                sums = np.zeros(rows.shape[1])
+                absolute_moments(V, np.ascontiguousarray(rows), part.right, sums)
             else:
                 sums = zeros((rows.shape[1],), rows, rows.dtype)
                 for f in range(rows.shape[1]):

@@ -267,7 +267,7 @@ def feature_units(blocks: RowBlocks) -> FeatureUnits:
     if not np.isfinite(squares).all():
         raise ValueError("The squares of the features overflow: scale X.")
     if ((squares == 0.0) & (high > low)).any():
-        raise ValueError("The squares of the features are too small, they vanish: scale X.")
+        raise ValueError("The squares of the features underflow to zero: scale X.")
     spread = np.sqrt(np.maximum(squares / n - np.square(total / n), 0.0))
     # below rounding of the largest deviation there is nothing but noise
     constant = spread <= 1e-7 * np.maximum(np.abs(high - first), np.abs(low - first))

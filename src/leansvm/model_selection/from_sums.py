@@ -73,9 +73,9 @@ def cross_val_from_sums(
     C: Any = None,
     sample_weight: Any = None,
 ) -> FoldErrors:
-    """Return the exact errors on folds left out, for every C, without refitting.
+    """Return the exact errors on left-out folds or groups, for every C, without refitting.
 
-    They equal the errors of refitting without each fold on the same basis and gamma, to rounding.
+    Up to rounding, they equal the errors of fits without each fold, with the same basis and gamma.
 
     Parameters
     ----------
@@ -204,11 +204,11 @@ def learning_curve_from_sums(
     C: Any = None,
     sample_weight: Any = None,
 ) -> LearningCurve:
-    """Return the errors of models on growing parts of the rows, from one pass over them.
+    """Return the errors of models on growing parts of the rows, from one pass over the rows.
 
-    The estimator is fitted once, on all rows. Its basis and gamma serve all sizes: the curve shows
-    what more rows do for the coefficients. A hash of (x, y) puts rows into parts and folds, so that
-    copies of a row stay together. Errors equal those of refitting on the same basis, to rounding.
+    The estimator is fitted once, on all rows; its basis points and gamma are used for all sizes. So
+    the curve shows how more rows improve the coefficients. Copies of a row stay in the same fold
+    and part. Up to rounding, the errors equal those of separate fits with the same basis.
 
     Parameters
     ----------

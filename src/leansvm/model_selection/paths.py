@@ -75,7 +75,7 @@ def basis_path(
     X_score: Any = None,
     y_score: Any = None,
 ) -> BasisPath:
-    """Fit once and return the errors of every prefix of the basis.
+    """Fit once and return the errors for every number of basis points.
 
     Parameters
     ----------
@@ -181,11 +181,10 @@ def c_path(
     X_score: Any = None,
     y_score: Any = None,
 ) -> CPath:
-    """Fit a model for every C, smallest first, each from the solution of the one before.
+    """Fit a model for every C, smallest first, each starting from the previous solution.
 
-    What does not depend on C is computed once: kernel rows (`L2SVC`), the basis, kernel values
-    and Hessians of piecewise quadratic losses (`ReducedSVC`, `ReducedSVR`). The models are those
-    that `fit` would give.
+    The models equal those of `fit`, but take less time: what does not depend on C is computed only
+    once (kernel rows for `L2SVC`; basis and kernel values for `ReducedSVC` and `ReducedSVR`).
 
     Parameters
     ----------
@@ -250,11 +249,11 @@ def _check_nested(model: Any) -> None:
     if isinstance(selector, BasisSelector):
         if not selector.nested:
             raise ValueError(
-                f"basis={model.basis!r} is not nested: its first k points are not the points that "
-                f"it would choose as k. Use another selector, for example 'pivoted-cholesky'."
+                f"basis={model.basis!r} is not nested: its first k points are not those that it "
+                f"chooses for n_basis=k. Use another selector, for example 'pivoted-cholesky'."
             )
     elif selector.ndim == 2:
-        raise ValueError("basis: a path needs rows of X as basis; give their numbers.")
+        raise ValueError("basis: a path needs rows of X as basis points; pass their row numbers.")
 
 
 def _scores(model: Any, X: Any, y: Any, features: KernelFeatures, factor: Prefixes) -> Array:

@@ -22,10 +22,10 @@ _TRIED = 200  # thresholds, spread evenly over all rows and over those of the se
 def tune_threshold(
     model: Any, metric: str | Callable[..., float] = "balanced_accuracy"
 ) -> FixedThresholdClassifier:
-    """Choose the decision threshold of a fitted classifier of two classes; nothing is fitted.
+    """Choose the decision threshold of a fitted classifier with two classes, without another fit.
 
-    The metric is computed from left-out decision values of the training rows: `fit` keeps those of
-    the last 100,000 rows for `predict_proba`.
+    The metric is computed from the leave-one-out decision values of the training rows. `fit` keeps
+    those of the last 100,000 rows.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def tune_threshold(
     machine = model[-1] if isinstance(model, Pipeline) else model
     if not isinstance(machine, Classifier):
         raise TypeError(
-            f"tune_threshold takes a classifier of leansvm or a pipeline that ends in one, got "
-            f"{type(machine).__name__}; sklearn.model_selection.TunedThresholdClassifierCV takes "
-            f"any."
+            f"tune_threshold takes a classifier of leansvm or a pipeline that ends with one, got "
+            f"{type(machine).__name__}. For other classifiers use "
+            f"sklearn.model_selection.TunedThresholdClassifierCV."
         )
     check_is_fitted(machine)
     if len(machine.classes_) != 2:

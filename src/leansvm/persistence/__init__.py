@@ -320,7 +320,7 @@ def _warn_of_versions(path: Path, facts: dict[str, Any]) -> None:
     written, here = printable(str(facts.get("scikit-learn")))[:100], sklearn.__version__
     if written.split(".")[:2] != here.split(".")[:2]:
         warnings.warn(
-            f"{path} was written with scikit-learn {written}, this is {here}: "
+            f"{path} was written with scikit-learn {written}, and {here} is installed: "
             f"its preprocessing may behave differently",
             UserWarning,
             stacklevel=3,

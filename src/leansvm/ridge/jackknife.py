@@ -125,7 +125,7 @@ def refuse_unknown(variance: Array, what: str) -> None:
     """Say that a precomputed kernel matrix lacks k(x, x) of new rows."""
     if np.isnan(variance).any():
         raise ValueError(
-            f"{what} needs k(x, x) of new rows, which a precomputed kernel matrix does not have."
+            f"{what} needs k(x, x) of new rows, which kernel='precomputed' does not provide."
         )
 
 

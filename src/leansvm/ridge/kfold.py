@@ -230,8 +230,8 @@ def refuse_one_fold(weight: Any) -> None:
     """Refuse folds of which one has all the weight: the model without it would have no rows."""
     if np.count_nonzero(weight > 0) < 2:
         raise ValueError(
-            "All rows fall into one fold, so that nothing is left to fit on. Use more rows, or "
-            "C='loo' or a number in place of C='kfold', method='jackknife+' in place of 'cv+'."
+            "All rows fall into one fold, so no rows are left to fit on. Use more rows; or use "
+            "C='loo' or a number instead of C='kfold', and method='jackknife+' instead of 'cv+'."
         )
 
 
@@ -294,8 +294,8 @@ def learning_errors(
             n = train_weight[k, f] = float(inside[:, -1, -1].sum() - inside[f, -1, -1])
             if n <= 0:
                 raise ValueError(
-                    f"fractions: {shares[k]:g} of the rows leaves none to fit on without fold {f}. "
-                    f"Use larger fractions, fewer folds or more rows."
+                    f"fractions: with {shares[k]:g} of the rows, none are left to fit on without "
+                    f"fold {f}. Use larger fractions, fewer folds or more rows."
                 )
             of, grams = Sums(shift, fitted, n_outputs, n), np.stack([fitted, G])
             errors = squared_errors(of, grams, features, free_bias, candidates)

@@ -38,7 +38,7 @@ _KEEP_LOO_BYTES = 2**28
 _FEW_ROWS = 2000
 _NO_ROOM = (
     "C='gcv' needs sample weights that sum to more than the degrees of freedom, but they sum to "
-    "{:.3g}: scale sample_weight up, use fewer basis points, or give a number."
+    "{:.3g}: scale sample_weight up, use fewer basis points, or set C to a number."
 )
 
 

@@ -306,16 +306,15 @@ def _more_folds(before: Sums | FoldSums, asked: KFoldSums | None) -> KFoldSums:
         there, of_groups = len(before.grams), of_groups or before.by_groups
     if of_groups:
         raise ValueError(
-            "partial_fit: folds of groups do not go on from batch to batch, as it is not known "
-            "where earlier rows of a group are. Call fit on all rows with all their groups, or set "
-            "C to a number or 'gcv'."
+            "partial_fit: folds of groups cannot be continued, because the groups of earlier rows "
+            "are not kept. Call fit on all rows with their groups, or set C to a number or 'gcv'."
         )
     if asked is None:
         return KFoldSums() if there is None else KFoldSums(there)
     if there is not None and asked.n_splits != there:
         raise ValueError(
-            f"partial_fit: C asks for n_splits={asked.n_splits!r} folds, and the rows so far are "
-            f"in {there}. Set C=KFoldSums({there}), or call fit on all rows."
+            f"partial_fit: C asks for n_splits={asked.n_splits!r} folds, but earlier batches have "
+            f"{there}. Set C=KFoldSums({there}), or call fit on all rows."
         )
     return asked
 

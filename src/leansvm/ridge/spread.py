@@ -89,7 +89,7 @@ class LocalSpread:
                 raise ValueError(
                     f"quantiles: {level:g} needs at least "
                     f"{int(np.ceil(1 / min(level, 1 - level))) - 1} training rows (weights count "
-                    f"as copies), got {n:g}: take a quantile nearer to 0.5."
+                    f"as copies), got {n:g}: use a quantile closer to 0.5."
                 )
         whole = np.floor(levels * (n + 1) * (1 + 1e-12))
         part = np.clip(levels * (n + 1) - whole, 0.0, 1.0)

@@ -170,16 +170,16 @@ class FitState:
         self._refuse_basis_of(other)
         if self.n_folds and not other.n_folds:
             raise StateError(
-                "The rows to forget have no folds, so that it is not known which folds lose them: "
-                "make their state with state(X, y) of a model of this state, or call "
-                "without_folds() of this one first."
+                "This state has folds, but the state of the rows to forget has none: make the "
+                "latter with state(X, y) of a model that was fitted from this state, or call "
+                "without_folds() on this state first."
             )
         if other.n_folds and not self.n_folds:
             other = other.without_folds()
         if self.n_rows <= other.n_rows or self.weight <= other.weight:
             raise StateError(
-                f"{other.n_rows:,} rows of weight {other.weight:g} cannot be forgotten by a state "
-                f"of {self.n_rows:,} rows of weight {self.weight:g}: nothing would be left."
+                f"A state of {self.n_rows:,} rows (weight {self.weight:g}) cannot forget "
+                f"{other.n_rows:,} rows (weight {other.weight:g}): nothing would be left."
             )
         eps = float(np.finfo(self.points.dtype).eps)
         rounding = _ROUNDING * eps * np.sqrt(len(self.sums.shift))
@@ -191,14 +191,14 @@ class FitState:
         own = self.selected[self.features.kept] >= 0
         if other.among is None and own.any():
             raise StateError(
-                "It is not known whether rows to forget are basis points: make their state with "
-                "state(X, y) of the model, not by a fit on them."
+                "Make the state of the rows to forget with state(X, y) of the model, not by a fit "
+                "on these rows: only then it is known whether they are basis points."
             )
         stay = 0 if other.among is None else int(np.count_nonzero(own & other.among))
         if stay:
             raise StateError(
-                f"{stay} of the {self.n_basis} basis points would still be rows that are to be "
-                f"forgotten: the model cannot forget its basis. Fit again without these rows, on "
+                f"{stay} of the {self.n_basis} basis points are rows to forget, and the model "
+                f"cannot forget its basis. Fit again without these rows, on "
                 f"a basis of other points."
             )
 
@@ -309,7 +309,7 @@ class FitState:
         if isinstance(self.sums, FoldSums):
             if self.sums.by_groups:
                 raise StateError(
-                    "The folds of this state are groups, and no fold is known for new rows: call "
+                    "The folds of this state are groups, so new rows belong to no fold: call "
                     "fit_from_state(state.without_folds()) first."
                 )
             folds = KFoldSums(self.n_folds)
@@ -327,8 +327,8 @@ class FitState:
         if np.ndim(criterion.C) and criterion.name != "gcv":
             if not self.n_folds:
                 raise StateError(
-                    f"C={parameters['C']!r} needs the rows, or sums of folds, and this state has "
-                    f"neither: give C as a number or 'gcv', or make the state of a model with "
+                    f"C={parameters['C']!r} needs the rows or sums of folds, but this state has "
+                    f"neither: set C to a number or 'gcv', or make the state with a model that has "
                     f"C='kfold'."
                 )
             criterion = replace(criterion, name="kfold")

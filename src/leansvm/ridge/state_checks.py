@@ -52,7 +52,7 @@ def refuse_strangers(a: Any, b: Any, verb: str) -> None:
         return
     if a.sums.by_groups or b.sums.by_groups:
         raise StateError(
-            f"States cannot be {verb}: their folds are groups, which are others in each of them. "
+            f"States cannot be {verb}: their folds are groups, which differ between the states. "
             f"Call without_folds() first, or FitState.by_site(states) to leave out one state at "
             f"a time."
         )
@@ -193,8 +193,8 @@ def _minus(gram: Array, other: Array, rounding: float) -> Array:
         cholesky_in_place(scaled)
     except np.linalg.LinAlgError:
         raise StateError(
-            "The sums would become indefinite: some of the rows to forget are not among those "
-            "that were added up, their targets or weights are others than they were then, or they "
-            "were added without folds (then call without_folds() first)."
+            "The sums would become indefinite. Some of the rows to forget were never added, or "
+            "were added with other targets or weights, or without folds (in this case call "
+            "without_folds() first)."
         ) from None
     return left

@@ -201,7 +201,7 @@ class Dataset(StreamSource):
         """
         if name not in self._dataset.schema.names:
             raise ValueError(
-                f"The data set has no column {name!r}, but {self._dataset.schema.names}."
+                f"The data set has no column {name!r}; it has {self._dataset.schema.names}."
             )
         batches = (b for piece in self._pieces for b in piece.batches([name], 65536))
         return np.concatenate([_to_numpy(batch.column(name)) for batch in batches])
@@ -258,7 +258,7 @@ class Dataset(StreamSource):
         schema = self._dataset.schema
         for name in [*special, *self.feature_names]:
             if name not in schema.names:
-                raise ValueError(f"The data set has no column {name!r}, but {schema.names}.")
+                raise ValueError(f"The data set has no column {name!r}; it has {schema.names}.")
         if not self.feature_names:
             raise ValueError("The data set has no columns left as features.")
         for name in self.feature_names:
@@ -280,7 +280,7 @@ class Dataset(StreamSource):
                         f"write it into the files, or name other columns with features=[...]."
                     )
                 if name not in schema.names:
-                    raise ValueError(f"{path} has no column {name!r}, but {schema.names}.")
+                    raise ValueError(f"{path} has no column {name!r}; it has {schema.names}.")
                 kinds = [_kind_of(whole[name]), _kind_of(schema.field(name).type)]
                 if name in self.feature_names:
                     kinds = ["numbers" if kind == "booleans" else kind for kind in kinds]

@@ -18,7 +18,7 @@ def source_of(X: Any, y: Any = None, sample_weight: Any = None) -> RowSource | N
     if isinstance(X, RowSource):
         if y is not None or sample_weight is not None:
             raise ValueError(
-                "A data set brings its targets and weights: name their columns in "
+                "A data set contains its targets and weights: name their columns in "
                 "open_dataset(..., target=..., sample_weight=...)."
             )
         return X

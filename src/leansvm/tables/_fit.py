@@ -79,7 +79,7 @@ def fit_table(
     if not found.columns:
         reasons = ", ".join(f"{name} ({why})" for name, why in found.left_out.items())
         rows = "1 sample" if table.n_rows == 1 else f"{table.n_rows:,} samples"
-        raise ValueError(f"X has no column to learn from, with {rows}; left out: {reasons:.300}.")
+        raise ValueError(f"X has no usable column, with {rows}; left out: {reasons:.300}.")
     fold = fit.units().fold[fit.units().unit] if fit.means else None
     return found, found.features(fit.values, fold)
 

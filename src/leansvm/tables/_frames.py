@@ -27,7 +27,7 @@ class NamedColumns:
         for name, zone in zones.items():
             if name not in place:
                 raise ValueError(
-                    f"X has no column {name!r}, which training had: its columns are "
+                    f"X has no column {name!r}, which was there in training; its columns are "
                     f"{', '.join(map(repr, self.names[:20]))}."
                 )
             found[name] = self.column(place[name], zone)
@@ -147,7 +147,7 @@ def _of_series(series: Any, zone: str | None) -> Values:
     if dtype.is_nested() or dtype == nw.Binary:
         raise TypeError(
             f"Column {series.name!r} holds {dtype}: argument must be a string, a number or a date. "
-            f"Make columns of its parts, or leave it out."
+            f"Split it into such columns, or leave it out."
         )
     return Values("object", series.to_list(), declared=dtype in (nw.Categorical, nw.Enum))
 

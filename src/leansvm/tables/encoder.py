@@ -34,28 +34,29 @@ _NAMES = {
 
 
 class TableEncoder(TransformerMixin, Documented):
-    """Turn a table as it is into rows of numbers for a machine with distances.
+    """Turn a table with text, dates and missing values into rows of numbers.
 
-    Numbers stay numbers; gaps become the median and an indicator. Categories become one-hot columns
-    whose rows have distance 0 or 1. Dates become days since the first row and positions on the
-    circles of day, week and year. Columns that say nothing are left out. Every estimator of leansvm
-    does this by itself: its ``table_`` is one of these.
+    Every estimator of leansvm does this itself and keeps its encoder as ``table_``. Numbers stay
+    numbers; a missing value becomes the median, and an indicator marks it. Categories become
+    one-hot features, such that two levels have distance 0 or 1. Dates become a number of days and
+    points on the circles of day, week and year. Useless columns (constant, empty, ids) are left
+    out.
 
     Parameters
     ----------
     standardize : bool, default=True
-        Whether numbers, means of the target and days get mean 0 and standard deviation 1.
+        Whether to standardise numbers, mean targets and days.
 
     Attributes
     ----------
     columns_ : ndarray of shape (n_features_out,)
-        For every feature the column that it was made of.
+        The column from which each feature was made.
     groups_ : ndarray of shape (n_features_out,)
-        For every feature the number of its group. Features of a group belong together, as the
-        levels of a category do: they should have one scale.
+        The number of the group of each feature. The features of a group, such as the levels of a
+        category, belong together and should have one scale.
     numeric_ : ndarray of shape (n_features_out,)
-        Whether a feature is a quantity: one that may be standardised or cut. False for levels,
-        indicators of gaps and cycles.
+        Whether a feature is a quantity, which may be standardised or clipped. False for levels,
+        indicators of missing values, and cycles.
     kinds_ : dict
         Kind of every column that is used: "number", "category", "date" or "time".
     left_out_ : dict
@@ -65,11 +66,12 @@ class TableEncoder(TransformerMixin, Documented):
 
     Notes
     -----
-    A level has a feature of its own if it is among the 30 most frequent and has 10 rows (in a table
-    of less than 1,000 rows one row in a hundred, two at least); the others share one. A column with
-    more than 30 levels also gets the mean of the target by level. Training rows get means over rows
-    of other folds, so that none sees its own target: ``fit_transform(X, y)`` is not
-    ``fit(X, y).transform(X)`` there. A weight counts like copies of a row.
+    A level gets its own feature if it is among the 30 most frequent levels and has at least 10 rows
+    (in a table of fewer than 1,000 rows, 1 % of the rows, but at least two). All other levels share
+    one feature. A column with more than 30 levels also gets the mean target of each level. For
+    training rows this mean comes from other folds, so that no row sees its own target; therefore
+    ``fit_transform(X, y)`` differs from ``fit(X, y).transform(X)`` in this feature. A weight counts
+    like copies of a row.
 
     Examples
     --------
@@ -80,7 +82,7 @@ class TableEncoder(TransformerMixin, Documented):
     ... )
     >>> encoder = TableEncoder(standardize=False).fit(table)
     >>> print(encoder.describe())
-    1 number (1 with gaps), 1 category; left out: plan (the same in all rows)
+    1 number (1 with missing values), 1 category; left out: plan (the same in all rows)
     >>> encoder.get_feature_names_out()
     array(['age', 'age:missing', 'city=Rome'], dtype=object)
     >>> encoder.transform(table)
@@ -169,7 +171,7 @@ class TableEncoder(TransformerMixin, Documented):
         Returns
         -------
         ndarray of shape (n_samples, n_features_out)
-            Features. A level that training did not see counts as a rare one.
+            Features. A level that did not occur in training counts as a rare one.
         """
         check_is_fitted(self)
         table = self._opened(X, reset=False)
@@ -201,7 +203,7 @@ class TableEncoder(TransformerMixin, Documented):
         gaps = Counter(c.kind for c in self._columns if getattr(c, "gaps", False))
         for kind, count in ((kind, counts[kind]) for kind in _NAMES if counts[kind]):
             text = f"{count} {_NAMES[kind][count > 1]}"
-            found.append(text + (f" ({gaps[kind]} with gaps)" if gaps[kind] else ""))
+            found.append(text + (f" ({gaps[kind]} with missing values)" if gaps[kind] else ""))
         reasons = ", ".join(f"{name} ({why})" for name, why in self.left_out_.items())
         return ", ".join(found) + (f"; left out: {reasons}" if reasons else "")
 

@@ -60,8 +60,8 @@ def _refuse_numbers_alone(estimator: Any, X: Any) -> None:
     if sparse.issparse(X) or estimator.kernel == "precomputed" or callable(estimator.kernel):
         what = "A sparse matrix" if sparse.issparse(X) else f"kernel={estimator.kernel!r}"
         raise ValueError(
-            f"Input X contains NaN, text or dates. {what} takes numbers alone: use "
-            f"leansvm.tables.TableEncoder before it, or fill what is missing."
+            f"Input X contains NaN, text or dates. {what} takes only numbers: use "
+            f"leansvm.tables.TableEncoder before it, or fill missing values."
         )
 
 
@@ -80,8 +80,8 @@ def encoded_source(estimator: Any, source: Any, targets: Any = None, *, reset: b
     if not learns and "table_" not in vars(estimator):
         if source.is_table:
             raise ValueError(
-                f"X has text, dates or categories, and {type(estimator).__name__} was fitted on "
-                f"numbers: give it the columns of training alone, or fit again."
+                f"X has text, dates or categories, but {type(estimator).__name__} was fitted on "
+                f"numbers: pass only the columns of training, or fit again."
             )
         return source
     _refuse_numbers_alone(estimator, source)
