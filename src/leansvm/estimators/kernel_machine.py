@@ -125,6 +125,7 @@ class KernelMachine(Machine):
                 C=C if given and self._scales_suit_C else None,
                 groups=None if table is None else table.groups_,
                 numeric=None if table is None else table.numeric_,
+                classes=self._classifies,
             )
         kernel = Kernel(learned.kernel, gamma=learned.gamma, clip=learned.clip)
         found = learned.scales, learned.seen, learned.report

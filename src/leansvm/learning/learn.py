@@ -40,7 +40,7 @@ from leansvm.learning.search import (
     ScaleSearch,
 )
 from leansvm.learning.sparse_text import WIDE, is_text, text_kernel
-from leansvm.rows import RowBlocks
+from leansvm.rows import RowBlocks, class_numbers
 
 Array = NDArray[np.float64]
 
@@ -99,6 +99,7 @@ def learn_kernel(
     C: tuple[float, float] | None = None,  # the least and the largest that the model may have
     groups: NDArray[np.intp] | None = None,  # features with one number share a scale
     numeric: NDArray[np.bool_] | None = None,  # features that have units and quantile features
+    classes: bool = False,  # targets are +-1, and the signs of predictions matter
 ) -> LearnedKernel:
     """Learn the scales of the features and, of several kernels, a mixture, on a sample of rows.
 
@@ -148,7 +149,9 @@ def learn_kernel(
         with phases("first"):
             scales = _on_few_rows(search, kernels, report)
         with phases("guard"):
-            report["guard"] = _guard(search, scales.kernels, several and "linear" in kernels)
+            report["guard"] = _guard(
+                search, scales.kernels, several and "linear" in kernels, classes
+            )
         with phases("second"):
             choice = report["guard"]["chosen"] if report["guard"] else "learned"
             if choice in ("linear", "one"):
@@ -203,11 +206,15 @@ def _on_few_rows(search: ScaleSearch, kernels: Sequence[str], report: dict[str, 
     return joined if joined.log_loo < without.log_loo - _LINEAR_GAIN else without
 
 
-def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict[str, Any] | None:
+def _guard(
+    search: ScaleSearch, kernels: tuple[str, ...], by_line: bool, classes: bool
+) -> dict[str, Any] | None:
     """Compare one scale, shrunk scales and learned ones on folds that they were not learned on.
 
     The first of these that is within half a standard error of the best is chosen; with ``by_line``
-    a linear kernel, where it is the best. None where there are rows enough to trust learned ones.
+    a linear kernel, where it is the best, or where it takes clearly fewer rows for another class:
+    its squared error is large far from a straight border. None where there are rows enough to trust
+    learned ones.
     """
     sample, n, d = search.sample, len(search.sample.X), search.sample.n_plain
     # rows without the most frequent target: of a rare class, all that tell of it
@@ -217,7 +224,8 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict
         return None
     names = ("linear",) * by_line + ("one", "shrunk", "learned")
     fold = np.arange(min(n, FOLD.rows * _FOLDS // (_FOLDS - 1))) % _FOLDS
-    errors = np.empty((len(names), len(fold)))  # of every row, for each candidate
+    errors, wrong = np.empty((2, len(names), len(fold)))  # of every row, for each candidate
+    ends = sample.Y.max(axis=0), sample.Y.min(axis=0)  # +-1, in units of the sample
     for k in range(_FOLDS):
         inner, held_out = search.on(np.flatnonzero(fold != k)), np.flatnonzero(fold == k)
         one = inner.minimise(inner.start(kernels), FOLD, tied=True)
@@ -227,17 +235,27 @@ def _guard(search: ScaleSearch, kernels: tuple[str, ...], by_line: bool) -> dict
         if by_line:
             tried.insert(0, inner.minimise(inner.start(("linear",)), FOLD, tied=True))
         others = search.on(held_out).sample
-        for row, scales in zip(errors, tried, strict=True):
+        true = class_numbers(_signed(others.Y, *ends))
+        for row, missed, scales in zip(errors, wrong, tried, strict=True):
             model = inner.objective(scales.kernels, HELD_OUT)
             gamma, lam = np.exp(scales.log_gamma), float(np.exp(scales.log_lam))
-            residuals = others.Y - model.predictions(others.X, gamma, lam, scales.omega)
-            row[held_out] = others.weight * np.square(residuals).mean(axis=1)
+            found = model.predictions(others.X, gamma, lam, scales.omega)
+            row[held_out] = others.weight * np.square(others.Y - found).mean(axis=1)
+            missed[held_out] = others.weight * (class_numbers(_signed(found, *ends)) != true)
     excess = errors - errors[errors.sum(axis=1).argmin()]
     close = excess.mean(axis=1) <= _CLOSE * excess.std(axis=1) / np.sqrt(len(fold))
     if by_line:
         close[0] = excess[0].mean() <= _CLOSE_LINE * excess[0].std() / np.sqrt(len(fold))
+        fewer = wrong[int(close.argmax())] - wrong[0]
+        close[0] |= classes and fewer.mean() > _CLOSE * fewer.std() / np.sqrt(len(fold))
     means = dict(zip(names, errors.mean(axis=1).tolist(), strict=True))
     return means | {"chosen": names[int(close.argmax())]}
+
+
+def _signed(values: Array, largest: Array, least: Array) -> Array:
+    """Return targets or predictions as numbers whose ends are +-1."""
+    spread = np.maximum(largest - least, np.finfo(np.float64).tiny)
+    return np.asarray((2.0 * values - largest - least) / spread)
 
 
 def _drop_idle(search: ScaleSearch, scales: Scales) -> Scales:
