@@ -36,7 +36,7 @@ def _judge(report: Report, cells: Cells, scores: Scores, predict: Scores) -> Non
         report.at_least("median difference from it [points]", boosting.median, 0.8)
         report.at_least(f"worst difference ({boosting.worst_set})", boosting.worst, -2.0)
         common = predict[OURS].keys() & predict[BOOSTING].keys()
-        ratios = [predict[OURS][name] / predict[BOOSTING][name] for name in common]
+        ratios = [predict[OURS][name] / max(predict[BOOSTING][name], 1e-4) for name in common]
         report.at_most("predict / its predict, median", statistics.median(ratios), 4.0)
     if tuned is not None:
         report.at_least(f"sets as good as {TUNED}", tuned.wins, 22)

@@ -59,7 +59,7 @@ from leansvm.solution import first_of_the_best
 
 Array = NDArray[np.float64]
 # from 2,000 points on a size costs seconds: it is tried where the one before saved so much
-_LARGE, _LARGE_GAIN = 2000, 0.04
+_LARGE, _LARGE_GAIN = 2000, 0.06
 _MARGIN = 0.002  # sizes whose errors are this close are alike
 _STEP = 2**0.5  # between sizes that are compared
 _FIRST_NESTED = 60
