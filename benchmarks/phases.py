@@ -25,7 +25,7 @@ LEAN = {"kernel": "matern32", "n_basis": 500}
 LEAN_CASE, QUICK_LEAN_CASE, LEAN_SECONDS = (10_000, 10), (1_500, 5), 1.0
 
 SAMPLE = 10_000  # rows on which sizes are compared
-SEARCHED, JUDGES = 3, 2_000  # values of C in the shortest search, and rows that judge them
+SEARCHED, LOO_LOSSES = 3, 2_000  # values of C in the shortest search, and rows that judge them
 ENTRY = 30  # flops of one kernel value beside its product: distance, root, exponential
 EVALUATION = 7.5  # flops of learning for a row and a pair of points, gradient included
 
@@ -162,7 +162,7 @@ def floors_of(
         flops = n * r * (2 * features + ENTRY) + 2 * n * r * r
         return max(flops / speeds["float32"], (8 * n * features + 4 * n * r) / speeds["bytes"])
 
-    candidate = r**3 / 3 + min(rows, JUDGES) * r**2
+    candidate = r**3 / 3 + min(rows, LOO_LOSSES) * r**2
     return {
         "learning": learned["evaluations"] * evaluation / speeds["float32"],
         "sizes": visited(min(rows, SAMPLE)),

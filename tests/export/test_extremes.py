@@ -12,7 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from leansvm import LSSVC, LSSVR, LowRankLSSVR
+from leansvm import LSSVC, LSSVR, LowRankLSSVR, SparseLSSVR
 from leansvm.export import check, to_c, to_js, to_onnx
 from leansvm.export._formula import formula_of
 from leansvm.export._run import C_OPTIONS, run_c, run_js, run_onnx
@@ -250,3 +250,19 @@ def test_numbers_that_float32_lacks_are_refused(size):
         assert check(model, write(model, dtype="float64"), n_rows=50).difference < 1e-12
     if shutil.which("node"):
         assert check(model, to_js(model), n_rows=50).difference < 1e-12
+
+
+@needs_node
+def test_only_iso_dates_are_taken_as_text(tmp_path):
+    days = pd.Series(pd.date_range("2024-01-01", periods=60))
+    frame = pd.DataFrame({"day": days, "c": ["a", "b", None] * 20})
+    model = SparseLSSVR(1.0, kernel="rbf", gamma=1.0, n_basis=10).fit(frame, np.arange(60.0))
+    script = """
+    const found = ["2024-01-06", "2024-01-06T00:00:00Z", "06.01.2024", "Jan 6 2024"].map((day) => {
+      try { return model.predict({ day, c: "a" }); } catch (error) { return error.message; }
+    });
+    console.log(JSON.stringify(found));"""
+    date, moment, *others = json.loads(in_node(tmp_path, to_js(model), script)[0])
+    expected = model.predict(pd.DataFrame({"day": [days[5]], "c": ["a"]}))[0]
+    assert date == pytest.approx(expected) and moment == pytest.approx(expected)
+    assert all("is no date such as" in message for message in others)

@@ -88,3 +88,15 @@ def test_bad_input_is_named():
         tune_threshold(SparseLSSVC(**SMALL).fit(X, np.arange(300) % 3))
     with pytest.raises(TypeError, match=r"LogisticRegression.*TunedThresholdClassifierCV"):
         tune_threshold(LogisticRegression().fit(X, y))
+
+
+def test_the_rarer_class_is_the_positive_one_whatever_its_label():
+    named = np.where(y == "yes", "fraud", "ok")  # "ok" comes last in the alphabet
+    one, other = (SparseLSSVC(1.0, **SMALL).fit(X, labels) for labels in (y, named))
+    expected = tune_threshold(one, "f1").predict(X_TEST) == "yes"
+    assert 0 < expected.mean() < 0.5
+    assert np.array_equal(tune_threshold(other, "f1").predict(X_TEST) == "fraud", expected)
+    chosen = tune_threshold(other, "f1", pos_label="ok").predict(X_TEST)
+    assert np.mean(chosen == "fraud") < expected.mean()
+    with pytest.raises(ValueError, match="pos_label='no' is not one of"):
+        tune_threshold(other, "f1", pos_label="no")

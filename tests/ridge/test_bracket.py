@@ -17,7 +17,7 @@ PARAMS = {"kernel": "rbf", "gamma": 0.5, "random_state": 0}
 @pytest.fixture
 def few_judges(monkeypatch):
     monkeypatch.setattr(criteria, "_MANY_POINTS", 20)
-    monkeypatch.setattr(criteria, "_JUDGES", 100)
+    monkeypatch.setattr(criteria, "_EVALUATION_ROWS", 100)
     monkeypatch.setattr(bracket, "_FIRST", 10)
 
 

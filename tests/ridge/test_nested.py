@@ -12,7 +12,7 @@ import leansvm
 from leansvm.basis.growing import grow
 from leansvm.kernels import Kernel
 from leansvm.ridge import criteria, nested
-from leansvm.ridge.bracket import Judged
+from leansvm.ridge.bracket import ChosenC
 from leansvm.ridge.criteria import left_out_errors
 from leansvm.ridge.factor import model_at
 from leansvm.ridge.nested import choose_size, start_nested
@@ -137,7 +137,7 @@ def test_the_best_of_the_sizes_is_taken_where_a_smaller_one_was_better():
             self.features.size = 60 if size == 60 else 90
 
         def best_C(self, candidates, near):
-            return Judged(self.features.size / 60, 1.0)
+            return ChosenC(self.features.size / 60, 1.0)
 
         def errors_of_sizes(self, sizes, C, known):
             return np.array([{45: 1.4, 64: 1.1, 90: 1.5}[int(size)] for size in sizes])
@@ -151,11 +151,11 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     monkeypatch, penalty, weight
 ):
     monkeypatch.setattr(nested, "_MANY_ROWS", 10)
-    monkeypatch.setattr(criteria, "_JUDGES", 25)
+    monkeypatch.setattr(criteria, "_EVALUATION_ROWS", 25)
     monkeypatch.setattr(criteria, "ENOUGH", 10)
     fit = fit_of(penalty, weight, indices=ROWS)
-    drawn = fit.judges.drawn
-    assert fit.judges.outside and len(drawn.rows) <= 25
+    drawn = fit.evaluation.drawn
+    assert fit.evaluation.outside and len(drawn.rows) <= 25
     assert not np.isin(drawn.rows, ROWS).any()
     points, expected = X[ROWS[fit.points.kept]], []
     for k in (6, 16):
@@ -170,7 +170,7 @@ def test_rows_that_judge_give_the_errors_of_refitting_without_each_of_them(
     features, sums = fit.cut(6, keep=False)
     equations = normal_equations(sums, features, penalty == 0)
     cut = left_out_errors(
-        fit.judges.blocks, features, sums.shift, equations, model_at(equations, 3.0)
+        fit.evaluation.blocks, features, sums.shift, equations, model_at(equations, 3.0)
     )
     assert_allclose(cut, expected[:1], rtol=1e-8)
 

@@ -233,3 +233,18 @@ def test_dicts_for_models_of_numbers():
     np.testing.assert_allclose(predictor.predict({"b": frame["b"][0], "a": frame["a"][0]}), wanted)
     with pytest.raises(ValueError, match="needs the columns of fit"):
         predictor.predict({"a": 1.0})
+
+
+def test_true_and_false_are_not_words():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(size=60), "flag": rng.random(60) < 0.5, "c": ["a", "b"] * 30}
+    )
+    model = SparseLSSVR(1.0, kernel="rbf", gamma=1.0, n_basis=10).fit(frame, frame.x + frame.flag)
+    same = frame.assign(flag=frame.flag.astype(str))
+    np.testing.assert_array_equal(model.predict(same), model.predict(frame))
+    wrong = frame.assign(flag=np.where(frame.flag, "yes", "no"))
+    with pytest.raises(ValueError, match="Column 'flag' held True and False in training"):
+        model.predict(wrong)
+    with pytest.raises(ValueError, match="Column 'flag' held True and False in training"):
+        Predictor(model).predict({"x": 0.0, "flag": "yes", "c": "a"})

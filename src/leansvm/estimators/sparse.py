@@ -19,7 +19,7 @@ from leansvm.estimators.predict import Classifier, Regressor
 from leansvm.estimators.run import Run
 from leansvm.estimators.values import BasisData, FittedKernel
 from leansvm.newton.refit import refit
-from leansvm.ridge.criteria import JUDGES
+from leansvm.ridge.criteria import LOO_LOSSES
 from leansvm.ridge.kfold import KFoldSums
 from leansvm.ridge.sparse import SparseProblem, SummedBasis
 from leansvm.rows import RowBlocks
@@ -134,7 +134,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     The default estimator for classification. The model is a sum of kernel functions at a few
     training rows, the basis points; all rows count in the loss. By default, a fit learns the kernel
     with a scale for every feature, and chooses ``C`` and the number of basis points by
-    leave-one-out. It never stores the whole kernel matrix.
+    leave-one-out. The whole kernel matrix is stored only where nearly all rows become points.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class SparseLSSVC(PredictsSets, Classifier, SparseMachine):
     True
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(JUDGES))]}
+    _parameter_constraints: ClassVar[dict[str, Any]] = {"criterion": [StrOptions(set(LOO_LOSSES))]}
 
     @stored
     def __init__(

@@ -71,9 +71,10 @@ _DATES = """
 const daysOf = (v) => {
   if (v instanceof Date) return v.getTime() / 864e5;
   if (typeof v !== "string" || v.trim() === "") return number(v);
-  const written = v.replace(" ", "T").replace(/(Z|[+-]\\d\\d:?\\d\\d)$/, "");
-  const days = Date.parse(written.length > 10 ? written + "Z" : written) / 864e5;
-  if (days !== days) throw new TypeError(`${v} is no date`);
+  const written = v.trim().replace(" ", "T").replace(/(T.*)(Z|[+-]\\d\\d:?\\d\\d)$/, "$1");
+  const isIso = /^\\d{4}-\\d\\d-\\d\\d(T\\d\\d:\\d\\d(:\\d\\d(\\.\\d+)?)?)?$/.test(written);
+  const days = isIso ? Date.parse(written.length > 10 ? written + "Z" : written) / 864e5 : NaN;
+  if (days !== days) throw new TypeError(`${v} is no date such as 2024-01-31 or 2024-01-31T08:30`);
   return days;
 };
 // hours since midnight of a number of hours or a text such as "08:30"

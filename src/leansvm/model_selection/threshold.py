@@ -20,7 +20,7 @@ _TRIED = 200  # thresholds, spread evenly over all rows and over those of the se
 
 
 def tune_threshold(
-    model: Any, metric: str | Callable[..., float] = "balanced_accuracy"
+    model: Any, metric: str | Callable[..., float] = "balanced_accuracy", *, pos_label: Any = None
 ) -> FixedThresholdClassifier:
     """Choose the decision threshold of a fitted classifier with two classes, without another fit.
 
@@ -33,9 +33,10 @@ def tune_threshold(
         Fitted, with two classes and ``calibrate=True``.
     metric : str or callable, default="balanced_accuracy"
         Name of a scikit-learn scorer of predicted labels, such as "f1", "balanced_accuracy",
-        "recall" or "accuracy", with the second class of ``classes_`` as the positive one; or a
-        function ``metric(y_true, y_pred)`` of labels, where more is better. Scorers get the sample
-        weights of the fit.
+        "recall" or "accuracy"; or a function ``metric(y_true, y_pred)`` of labels, where more is
+        better. Scorers get the sample weights of the fit.
+    pos_label : label, default=None
+        The positive class of scorers such as "f1" and "recall"; None: the rarer class.
 
     Returns
     -------
@@ -77,7 +78,14 @@ def tune_threshold(
         )
     values, labels, weight = known[:, 0], known[:, -3].astype(np.intp), known[:, -1]
     thresholds, score = _candidates(values, labels), _score_of(metric, machine.classes_)
-    scores = [score(labels, (values >= t).astype(np.intp), weight) for t in thresholds]
+    positive = int(2 * (weight @ labels) <= weight.sum())  # the rarer class
+    if pos_label is not None:
+        if pos_label not in machine.classes_:
+            raise ValueError(f"pos_label={pos_label!r} is not one of {list(machine.classes_)}.")
+        positive = int(pos_label == machine.classes_[1])
+    flip = 0 if positive or callable(metric) else 1  # scorers take 1 for the positive class
+    called = [(values >= t).astype(np.intp) ^ flip for t in thresholds]
+    scores = [score(labels ^ flip, one, weight) for one in called]
     best = float(thresholds[_middle_of_the_best(np.asarray(scores, dtype=np.float64))])
     return FixedThresholdClassifier(
         FrozenEstimator(model), threshold=best, response_method="decision_function"

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.ridge.criteria import Judges
+from leansvm.ridge.criteria import EvaluationRows
 from leansvm.ridge.factor import RidgeModels, decompose, model_at
 from leansvm.ridge.sums import NormalEquations
 from leansvm.solution import first_of_the_best
@@ -28,19 +28,19 @@ _STEP = 2  # candidates between the first values that are tried
 
 
 @dataclass(frozen=True)
-class Judged:
+class ChosenC:
     """The best C of one basis, with the model where a triangular factor gave it."""
 
     error: float
     C: float
     curve: Array | None = None  # errors at the candidates, nan where one was not tried
     model: RidgeModels | None = None
-    judges: Judges | None = None
+    evaluation: EvaluationRows | None = None
 
 
 def search(
-    equations: NormalEquations, candidates: Array, errors: Errors, known: Judged | None = None
-) -> Judged:
+    equations: NormalEquations, candidates: Array, errors: Errors, known: ChosenC | None = None
+) -> ChosenC:
     """Return the best C, its model, and the errors at the candidates that were tried.
 
     The search begins at the C that is ``known``; its model, where it has one, is not made again. A
@@ -57,22 +57,22 @@ def search(
         start = first_of_the_best(errors(_widened(decompose(part).models(values), columns, width)))
     else:
         start = int(np.abs(np.log(values / known.C)).argmin())
-    every = _Judge(equations, np.arange(width), width, values, errors)
+    every = _CEvaluator(equations, np.arange(width), width, values, errors)
     if known is not None and known.model is not None:
         every.best = (known.error, start), known.model
     judge = every
     if len(values) > 1 and width > _MIDDLE:
-        judge = _Judge(*_first_columns(equations, _MIDDLE), width, values, errors)
+        judge = _CEvaluator(*_first_columns(equations, _MIDDLE), width, values, errors)
     tried = bracket(judge.error_at, start, len(order), 1 if known is not None else _STEP)
     error = every.error_at(_best(tried))
     curve = np.full(len(candidates), np.nan)
     curve[order[list(tried)]] = list(tried.values())
-    return Judged(error, float(values[_best(tried)]), curve, every.best[1])
+    return ChosenC(error, float(values[_best(tried)]), curve, every.best[1])
 
 
 @dataclass
-class _Judge:
-    """Judges values of C on some columns, and keeps the best model: one is large enough."""
+class _CEvaluator:
+    """Evaluates values of C on some columns, and keeps only the best model: each is large."""
 
     equations: NormalEquations
     columns: NDArray[np.intp]

@@ -7,7 +7,7 @@ new row does. So models are compared by the rows outside of the basis, where the
 all rows in the basis left-out errors are those of refitting without the row. Where weights differ,
 a few rows may weigh as much as all others, such as those of a rare class: a class with few rows
 outside is judged by all of its rows. Where left-out errors of all rows would cost too much, some
-rows that stand for all, the `Judges`, are left out one at a time.
+rows that stand for all, the `EvaluationRows`, are left out one at a time.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Array = NDArray[np.float64]
 ENOUGH = 500  # rows outside of the basis, or half of all rows: then they alone are counted
 _FEW = 0.25  # with a smaller share of a class outside, and fewer than ENOUGH, all of it is counted
 FLOOR = 1e-12  # of 1 - h, of which rounding may leave nothing
-JUDGES = ("squared", "accuracy", "log_loss")  # what is averaged over rows that are left out
+LOO_LOSSES = ("squared", "accuracy", "log_loss")  # what is averaged over rows that are left out
 _BLURRED = 0.5  # margins up to this are mistakes in part: single rows decide little
 _SCALES = np.exp(np.arange(-1.0, 4.1, 0.5))  # of the log odds, of which the best counts
 _MANY_POINTS, _MUCH_WORK = 1000, 1e10  # points and rows x points^2 beyond which rows are drawn
-_JUDGES = 2000  # rows that are drawn
+_EVALUATION_ROWS = 2000  # rows that are drawn
 _WORTH_SINGLE = 5e8  # rows x coordinates^2, from which on single precision is worth while
 _IN_SINGLE = 1e-5  # share of the largest eigenvalue above which the least ridge has to be for it
 _RIDGE_IN_SINGLE = 1e-6  # the same for a Cholesky factor, beside the mean of |z|^2
@@ -86,13 +86,13 @@ def _joined_classes(a: Any, b: Any) -> Any:
 
 def draws_rows(blocks: RowBlocks, width: int) -> bool:
     """Whether left-out errors of all rows cost so much that some rows have to do."""
-    if blocks.place is not None or blocks.n_rows <= _JUDGES:
+    if blocks.place is not None or blocks.n_rows <= _EVALUATION_ROWS:
         return False
     return width > _MANY_POINTS or blocks.n_rows * width**2 > _MUCH_WORK
 
 
 @dataclass(frozen=True)
-class Judges:
+class EvaluationRows:
     """Rows whose left-out errors, as often as each row stands for others, are those of all."""
 
     drawn: DrawnRows
@@ -100,13 +100,15 @@ class Judges:
     outside: bool  # no basis row is among them
 
 
-def draw_judges(blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None) -> Judges:
-    """Draw the rows that judge; basis rows are not among them where the others are enough."""
+def draw_evaluation_rows(
+    blocks: RowBlocks, columns: int, basis_rows: NDArray[np.intp] | None
+) -> EvaluationRows:
+    """Draw rows to evaluate models on; no basis rows, if the others are enough."""
     rng = np.random.RandomState(0)
-    drawn, outside = draw_for_all(blocks, _JUDGES, rng, basis_rows), True
+    drawn, outside = draw_for_all(blocks, _EVALUATION_ROWS, rng, basis_rows), True
     if len(drawn.rows) < min(ENOUGH, blocks.n_rows / 2):
-        drawn, outside = draw_for_all(blocks, _JUDGES, rng), False
-    return Judges(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
+        drawn, outside = draw_for_all(blocks, _EVALUATION_ROWS, rng), False
+    return EvaluationRows(drawn, drawn.as_rows(blocks, 2 * (columns + 1)), outside)
 
 
 # ---------------------------------------------------------------------------- the pass over rows

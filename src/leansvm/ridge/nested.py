@@ -31,12 +31,12 @@ from leansvm.basis.growing import (
     resize_columns,
 )
 from leansvm.kernels import Kernel
-from leansvm.ridge.bracket import Judged, search
+from leansvm.ridge.bracket import ChosenC, search
 from leansvm.ridge.criteria import (
     ENOUGH,
-    Judges,
+    EvaluationRows,
     LeftOutResiduals,
-    draw_judges,
+    draw_evaluation_rows,
     left_out_errors,
     rows_inside,
     standard_error,
@@ -66,7 +66,7 @@ _FIRST_NESTED = 60
 _TYPICAL = 1000  # points that are enough
 _FEW_ROWS = 2000  # all of them may become points
 _NEARBY = 4.0 ** np.arange(-2, 3)  # times C: both sizes are compared at their best of these
-_EVERY_C = 512  # points, up to which an eigen-decomposition judges all C
+_EVERY_C = 512  # points, up to which an eigen-decomposition finds the error of every C
 _SOME_C = 1024  # points, up to which a search finds C; larger bases are judged at that one
 _MANY_ROWS = 4000  # of which some are drawn to judge
 _MUCH_WORK = 4e9  # rows x points^2 from which on single precision is worth while
@@ -89,7 +89,7 @@ class NestedFit:
     budget: int  # bytes that blocks may keep
     indices: NDArray[np.intp] | None  # rows that may become points, in order
     basis_rows: NDArray[np.intp] | None  # those of them that do not count
-    judges: Judges | None  # rows whose left-out errors are compared; None: all rows
+    evaluation: EvaluationRows | None  # rows whose left-out errors are compared; None: all rows
     may_use_single: bool  # whether there will be enough work for single precision
     features: KernelFeatures
     sums: Sums  # of the columns [Phi, constant, Y, 1]
@@ -112,9 +112,9 @@ class NestedFit:
         shift = first_shift(self.blocks, self.features, self.free_bias)
         shift[:first] = old.shift[:first]
         parts = self.blocks.fold(_added, _new_moments, self.features, shift, first)
-        if self.judges is not None:
-            Phi = self.blocks.concatenate(_columns_at, self.features, self.judges.drawn.rows)
-            self.judges.blocks.map(_keep_rows_of_judges, Phi, shift)
+        if self.evaluation is not None:
+            Phi = self.blocks.concatenate(_columns_at, self.features, self.evaluation.drawn.rows)
+            self.evaluation.blocks.map(_keep_evaluation_rows, Phi, shift)
             if size == self.points.rows.shape[0]:  # no larger size needs the columns of all rows
                 self.blocks.map(drop_rows_of_Z)
         old_new, new, rest = to_host(parts)
@@ -128,7 +128,7 @@ class NestedFit:
         self.sums = Sums(shift, gram, old.n_outputs, float(gram[-1, -1]))
         self.equations = normal_equations(self.sums, self.features, self.free_bias)
 
-    def best_C(self, candidates: Array, near: float | None = None) -> Judged:
+    def best_C(self, candidates: Array, near: float | None = None) -> ChosenC:
         """Return the best C of all points; with many points the best one near a known C.
 
         Where many points are judged at one C only, give that one as the only candidate.
@@ -138,10 +138,10 @@ class NestedFit:
             models = decompose(self.equations).models(candidates)
             curve = self.left_out_errors(models)
             best = first_of_the_best(curve)
-            found = Judged(float(curve.min()), float(candidates[best]), curve)
+            found = ChosenC(float(curve.min()), float(candidates[best]), curve)
             theta = models.theta(best)
         else:
-            known = Judged(np.nan, float(candidates[0]) if near is None else near)
+            known = ChosenC(np.nan, float(candidates[0]) if near is None else near)
             with blas_for(self.features.width):
                 found = search(self.equations, candidates, self.left_out_errors, known)
             assert found.model is not None
@@ -152,7 +152,7 @@ class NestedFit:
         return self.best_C(candidates, near)
 
     def errors_of_sizes(
-        self, sizes: NDArray[np.intp], C: float, known: Judged | None = None
+        self, sizes: NDArray[np.intp], C: float, known: ChosenC | None = None
     ) -> Array:
         """Return the left-out errors of the first ``sizes`` points at one C; blocks keep residuals.
 
@@ -179,8 +179,8 @@ class NestedFit:
     def left_out_errors(self, models: RidgeModels, keep: bool = False) -> Array:
         """Return the left-out errors of models by the rows that judge; these keep residuals."""
         rows, inside = self.blocks, self.basis_rows
-        if self.judges is not None:
-            rows, inside = self.judges.blocks, None
+        if self.evaluation is not None:
+            rows, inside = self.evaluation.blocks, None
         given = rows, self.features, self.sums.shift, self.equations, models
         return left_out_errors(*given, keep=keep, basis_rows=inside)
 
@@ -207,9 +207,9 @@ class NestedFit:
 
     def standard_error(self, *models: int) -> float:
         """Return that of the difference of two of the errors that `errors_of_sizes` returned."""
-        if self.judges is not None:
-            difference, _ = self.judges.blocks.collect(_pop_differences, *models)
-            return standard_error(difference, self.judges.drawn.weight)
+        if self.evaluation is not None:
+            difference, _ = self.evaluation.blocks.collect(_pop_differences, *models)
+            return standard_error(difference, self.evaluation.drawn.weight)
         difference, weight = self.blocks.collect(_pop_differences, *models)
         if self.basis_rows is not None and len(weight) - len(self.basis_rows) >= ENOUGH:
             weight[self.basis_rows] = 0.0
@@ -230,8 +230,8 @@ class NestedFit:
             features = first_columns(features, size)
             order = np.delete(np.arange(len(gram)), np.s_[size : self.features.size])
             gram, shift = gram[np.ix_(order, order)], shift[order[:-1]]
-            if self.judges is not None:
-                self.judges.blocks.map(_cut_rows_of_judges, order)
+            if self.evaluation is not None:
+                self.evaluation.blocks.map(_cut_evaluation_rows, order)
         if features is not self.features:
             self.blocks.map(resize_columns, self.features, features)
         total = self.sums.count if count is None else count
@@ -274,14 +274,14 @@ def _columns_at(block: Block, features: FeatureMap, rows: NDArray[np.intp]) -> A
 
 
 @declare("y", "weight", keeps=MomentRows)
-def _keep_rows_of_judges(block: Block, Phi: Any, shift: Array) -> None:
+def _keep_evaluation_rows(block: Block, Phi: Any, shift: Array) -> None:
     Z = np.empty((block.stop - block.start, len(shift) + 1), Phi.dtype)
     Z[:, : Phi.shape[1]] = Phi[block.rows]
     block.keep(MomentRows(complete(Z, block, Phi.shape[1], shift)))
 
 
 @declare(keeps=MomentRows)
-def _cut_rows_of_judges(block: Block, order: NDArray[np.intp]) -> None:
+def _cut_evaluation_rows(block: Block, order: NDArray[np.intp]) -> None:
     block.keep(MomentRows(block.kept(MomentRows).Z[:, order]))
 
 
@@ -320,19 +320,19 @@ def start_nested(
     if indices is not None:
         among = indices if drawn is None else np.flatnonzero(np.isin(drawn.rows, indices))
         inside = rows_inside(blocks, among)
-    on_host, judges = blocks.place is None, None
+    on_host, evaluation = blocks.place is None, None
     if on_host and blocks.n_rows > _MANY_ROWS:
-        judges = draw_judges(blocks, rows.shape[0], inside)
+        evaluation = draw_evaluation_rows(blocks, rows.shape[0], inside)
     single, free_bias = on_host and worth_single(n_rows, rows.shape[0]), bias_penalty == 0
     return NestedFit(
-        blocks, points, free_bias, budget, numbers, inside, judges, single, features, sums
+        blocks, points, free_bias, budget, numbers, inside, evaluation, single, features, sums
     )
 
 
 # ---------------------------------------------------------------------------- the search
 
 
-def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any], Judged]:
+def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any], ChosenC]:
     """Double the basis while that lowers the error, then take the smallest size that is as good.
 
     Sizes in between are compared at the C of the largest one.
@@ -343,7 +343,7 @@ def choose_size(fit: NestedFit, candidates: Array) -> tuple[int, dict[str, Any],
         The size to take.
     compared : dict
         Sizes, their errors, and C.
-    judged : Judged
+    judged : ChosenC
         The C at which sizes were compared; what it says about the model where the size to take is
         the largest one.
     """

@@ -18,9 +18,9 @@ from sklearn._config import get_config
 
 from leansvm._array_api import as_float64
 from leansvm.basis.features import FeatureMap, KernelFeatures
-from leansvm.ridge.bracket import Judged, search
+from leansvm.ridge.bracket import ChosenC, search
 from leansvm.ridge.criteria import (
-    draw_judges,
+    draw_evaluation_rows,
     draws_rows,
     left_out_errors,
     pop_left_out,
@@ -52,7 +52,7 @@ class Criterion:
     folds: Any = None  # `leansvm.ridge.kfold.KFoldSums`, for "kfold"
     basis_rows: NDArray[np.intp] | None = None  # rows that are basis points (`criteria`)
     judge: str = "squared"  # loss of left-out rows that "loo" averages
-    known: Judged | None = None  # what comparing sizes has found out about this one
+    known: ChosenC | None = None  # what comparing sizes has found out about this one
 
 
 def solve_sums(
@@ -143,11 +143,11 @@ def _solve_by_some_rows(
 ) -> Solution:
     """Choose C by the left-out errors of rows that stand for all; keep those at the C taken."""
     known, several, curve = criterion.known, np.ndim(criterion.C) == 1, None
-    judges = None if known is None else known.judges
-    if judges is None:
-        judges = draw_judges(blocks, len(shift), criterion.basis_rows)
-        judges.blocks.map(keep_rows_of_Z, features, shift)
-    rows = judges.blocks, features, shift, equations
+    evaluation = None if known is None else known.evaluation
+    if evaluation is None:
+        evaluation = draw_evaluation_rows(blocks, len(shift), criterion.basis_rows)
+        evaluation.blocks.map(keep_rows_of_Z, features, shift)
+    rows = evaluation.blocks, features, shift, equations
     errors = partial(left_out_errors, *rows, judge=criterion.judge)
     if several:
         if known is not None and criterion.judge != "squared":  # by which sizes were compared
@@ -159,7 +159,7 @@ def _solve_by_some_rows(
         model = model_at(equations, C)
     assert model is not None
     error = float(errors(model, keep=True)[0])
-    drawn, left_out = judges.drawn, judges.blocks.concatenate(pop_left_out, 0)
+    drawn, left_out = evaluation.drawn, evaluation.blocks.concatenate(pop_left_out, 0)
     theta, spread = model.theta(), standard_error(np.square(left_out).sum(axis=1), drawn.weight)
     note = (
         f"{'C was chosen by' if several else 'Calibrated on'} the left-out errors of "

@@ -22,7 +22,7 @@ from leansvm.basis.choose import Basis
 from leansvm.basis.features import KernelFeatures, lost_in_single, whiten
 from leansvm.basis.growing import FIRST_SIZE, first_columns, grow
 from leansvm.kernels import Kernel
-from leansvm.ridge.bracket import Judged
+from leansvm.ridge.bracket import ChosenC
 from leansvm.ridge.criteria import draws_rows, rows_inside
 from leansvm.ridge.kfold import FoldSums, KFoldSums, add_up_folds
 from leansvm.ridge.nested import MOST_LOST, NestedFit, choose_size, start_nested, worth_single
@@ -51,7 +51,7 @@ class SummedBasis:
     dropped: int = 0  # points that depend on others
     sizes: dict[str, Any] | None = None  # sizes that were compared, and their errors
     solution: Solution | None = None  # where comparing sizes has solved at this one
-    judged: Judged | None = None  # what comparing sizes on all rows has found out
+    judged: ChosenC | None = None  # what comparing sizes on all rows has found out
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ class SparseProblem:
                 features = first_columns(fit.features, size)
                 features = replace(features, keep=False, single=single)
             else:
-                judges = fit.judges if fit.judges and fit.judges.outside else None
-                model = judged.model if judges and size == fit.features.size else None
-                judged = Judged(judged.error, judged.C, model=model, judges=judges)
+                evaluation = fit.evaluation if fit.evaluation and fit.evaluation.outside else None
+                model = judged.model if evaluation and size == fit.features.size else None
+                judged = ChosenC(judged.error, judged.C, model=model, evaluation=evaluation)
                 width = size + fit.features.width - fit.features.size
                 keeps = by_folds or self._kept_bytes(width) > 0
                 features, sums = fit.cut(size, self.count, keeps)

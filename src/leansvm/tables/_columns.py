@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from leansvm.tables._values import DAY, Values, levels, numbers, seconds
+from leansvm.tables._values import DAY, Values, levels, numbers, seconds, truths
 
 Array = NDArray[np.float64]
 
@@ -225,7 +225,8 @@ class CategoryColumn:
         if self.truth and values.kind == "number":  # 0 and 1 in place of False and True
             known = np.isin(values.data, (0.0, 1.0))
             values = Values("truth", np.where(known, values.data, np.nan))
-        return self.rows_of(levels(values, self.name), own_means)
+        texts = levels(values, self.name)
+        return self.rows_of(truths(texts, self.name) if self.truth else texts, own_means)
 
     def places(self, texts: list[str | None]) -> list[int]:
         """Return the rows of `means` for levels; -1 for those that training did not see."""

@@ -22,7 +22,7 @@ from leansvm.tables._columns import (
     NumberColumn,
     refuse_infinite,
 )
-from leansvm.tables._values import DAY, clock_of, is_missing, number_of, second_of, text_of
+from leansvm.tables._values import DAY, clock_of, is_missing, number_of, second_of, text_of, truths
 
 Array = NDArray[np.float64]
 _FIRST_DAY = date(1970, 1, 1).toordinal()
@@ -74,7 +74,7 @@ class RowEncoder:
                 out[place] = value
         for name, truth, known, unseen in self.categories:
             value = given(name)
-            if type(value) is not str:
+            if truth or type(value) is not str:
                 value = _text(value, name, truth)
             found = known.get(value)
             if found is None:
@@ -103,7 +103,7 @@ def _text(value: Any, name: str, truth: bool) -> str | None:
         return None
     if truth and not isinstance(value, bool | np.bool_) and value in (0, 1):
         value = bool(value)
-    return text_of(value, name)
+    return truths([text_of(value, name)], name)[0] if truth else text_of(value, name)
 
 
 def _write_date(out: list[float], place: int, column: DateColumn, value: Any) -> None:

@@ -219,6 +219,13 @@ def levels(values: Values, name: str) -> list[str | None]:
     return [texts[i] for i in place.ravel()]
 
 
+def truths(texts: list[str | None], name: str) -> list[str | None]:
+    """Return a column that was True and False in training; other texts are refused."""
+    for text in set(texts) - {None, "True", "False"}:
+        _refuse(name, "True and False", repr(text))
+    return texts
+
+
 def seconds(values: Values, name: str, kind: str, zone: str | None = None) -> Array:
     """Return a column that was dates (or times of day) in training as seconds."""
     if values.kind == kind:
