@@ -284,7 +284,8 @@ def _for_the_rare_class(run: TrainingRun) -> list[str]:
         return []
     return [
         f"Choose a threshold: predict() finds only {100 * recall:.0f} % of {run.positive}, which "
-        f"is {100 * share:.1f} % of the rows. `leansvm.model_selection.tune_threshold(model, "
-        f'"balanced_accuracy")` lowers it; or rank rows by `predict_proba`.',
+        f"is {100 * share:.1f} % of the rows. Train with `--set keep_state=true`, and lower it by "
+        f'`leansvm.model_selection.tune_threshold(model, "balanced_accuracy")`; or rank rows by '
+        f"`predict_proba`.",
         "Or give both classes the same weight: `--set class_weight=balanced`.",
     ]
